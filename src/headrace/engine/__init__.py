@@ -1,0 +1,1 @@
+"""Planning, net change, partitioning, the loop, and Spark."""

@@ -1,0 +1,71 @@
+"""The errors that Headrace raises, and the exit code that each one ends a command with.
+
+Bad data is never raised across Spark: a task returns it as a :class:`headrace.model.outcome.Problem`. What is raised
+stops the command, so each message is one sentence that says what is wrong and, as ``hint``, what to do about it.
+"""
+
+from __future__ import annotations
+
+EXIT_OK = 0
+EXIT_USAGE = 2
+EXIT_TABLE_STOPPED = 3
+EXIT_UNREACHABLE = 4
+EXIT_INTERRUPTED = 130
+
+
+class HeadraceError(Exception):
+    """Base of every error a user can meet. ``str()`` is the message, followed by the hint if there is one."""
+
+    exit_code = EXIT_USAGE
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}" if self.hint else self.message
+
+
+class DefinitionError(HeadraceError):
+    """The command line, a URI, a changefeed file or a pipeline definition is wrong."""
+
+
+class MissingPartError(HeadraceError):
+    """Something that must be installed is not: Java, or an extra of the package."""
+
+
+class SourceUnreachableError(HeadraceError):
+    """The store that holds the change data cannot be read at all."""
+
+    exit_code = EXIT_UNREACHABLE
+
+
+class SourceNotReadyError(HeadraceError):
+    """The folder is there but is no readable changefeed output (yet): no ``metadata``, or none that can be read."""
+
+    exit_code = EXIT_UNREACHABLE
+
+
+class SinkUnreachableError(HeadraceError):
+    """The target refuses connections, or the login."""
+
+    exit_code = EXIT_UNREACHABLE
+
+
+class FencedError(HeadraceError):
+    """Another run of the same pipeline took over; this one must not write any more."""
+
+    exit_code = EXIT_UNREACHABLE
+
+
+class TransientError(HeadraceError):
+    """The target failed in a way that a repetition may mend (lost connection, deadlock, lock held by a reader)."""
+
+    exit_code = EXIT_UNREACHABLE
+
+
+class TerminalError(HeadraceError):
+    """The target refused in a way that no repetition will mend."""
+
+    exit_code = EXIT_TABLE_STOPPED

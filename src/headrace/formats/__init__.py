@@ -1,0 +1,1 @@
+"""Bytes to record batches of changes, one module a wire format. No Spark, no network."""

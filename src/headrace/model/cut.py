@@ -1,0 +1,67 @@
+"""Units of progress: what a source offers, and the windows, cuts and rounds that the engine makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.model.events import SchemaChange
+from headrace.model.outcome import Notice, Problem
+from headrace.model.table import TableId, TableSchema
+from headrace.model.tso import MAX_TSO
+
+
+@dataclass(frozen=True)
+class Window:
+    """The rows of a cut: ``lo < commit_ts <= hi`` (TSO). Data without a commit ts are taken whole."""
+
+    lo: int = 0
+    hi: int = MAX_TSO
+
+
+@dataclass(frozen=True)
+class Split:
+    """What one decode task reads: a file of one table version. A source adds its own fields by subclassing.
+
+    ``key`` names it for the source's position, ``rank`` is its place in the order of the table's splits of this offer
+    (versions, then dates, dispatchers, numbers), ``size`` its bytes.
+    """
+
+    key: str
+    table_id: TableId
+    version: int
+    rank: int
+    size: int
+    schema: TableSchema
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a source knows now, without reading data.
+
+    Rows with ``commit_ts <= watermark`` are complete, and so are schema changes with ``commit_ts < schema_bound`` (rule 2).
+    ``schema_changes`` are all that are known, in order; ``splits`` all that may hold rows which were not applied yet.
+    ``problems`` name tables that cannot be read at all. ``stalled`` explains a watermark that stands still on purpose
+    (it went back, say).
+    """
+
+    watermark: int
+    schema_bound: int
+    schema_changes: tuple[SchemaChange, ...] = ()
+    splits: tuple[Split, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    notices: tuple[Notice, ...] = ()
+    has_commit_ts: bool = True
+    deletes_first: bool = True
+    """Within one commit ts and key, deletes come before upserts (exact commit ts); else the source's order decides."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a cut reached: every table that is not stopped has all changes up to ``hi``.
+
+    ``stopped`` keep the checkpoint they had. Given to ``EventSource.advance`` and, inside the data's own transaction
+    where a target can do that, to the ledger.
+    """
+
+    hi: int
+    stopped: frozenset[TableId] = frozenset()

@@ -1,0 +1,169 @@
+"""What changed: row changes (DataChangeEvent) and schema changes (SchemaChangeEvent and its kinds).
+
+The names are Flink CDC's. A :class:`SchemaChange` is what a source hands out: the typed events of one statement at one
+commit ts, with the statement itself and the tables it changes and reads.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+
+from headrace.model.table import Column, TableId, TableSchema
+
+
+class RowKind(IntEnum):
+    """The kind of one row of a block, as stored in its kind column (int8)."""
+
+    INSERT = 0
+    UPDATE_BEFORE = 1
+    UPDATE_AFTER = 2
+    DELETE = 3
+
+    @property
+    def is_upsert(self) -> bool:
+        return self in (RowKind.INSERT, RowKind.UPDATE_AFTER)
+
+
+@dataclass(frozen=True)
+class DataChangeEvent:
+    """One row change, for connectors and user code: the row-wise face of a block. Values are canonical (``model.types``)."""
+
+    table_id: TableId
+    commit_ts: int
+    before: Mapping[str, object] | None
+    after: Mapping[str, object] | None
+
+
+class Position(StrEnum):
+    """Where an added or altered column goes."""
+
+    LAST = "LAST"
+    FIRST = "FIRST"
+    AFTER = "AFTER"
+
+
+@dataclass(frozen=True)
+class ColumnPosition:
+    """``AFTER`` names the column it follows; ``LAST`` also means "where it is" for an altered column."""
+
+    position: Position = Position.LAST
+    after: str = ""
+
+
+@dataclass(frozen=True)
+class CreateDatabaseEvent:
+    database: str
+
+
+@dataclass(frozen=True)
+class DropDatabaseEvent:
+    database: str
+
+
+@dataclass(frozen=True)
+class CreateTableEvent:
+    """A table comes to be. From a shape-only schema file it means "create it unless it is there"."""
+
+    table_id: TableId
+    schema: TableSchema
+
+
+@dataclass(frozen=True)
+class DropTableEvent:
+    table_id: TableId
+
+
+@dataclass(frozen=True)
+class TruncateTableEvent:
+    table_id: TableId
+
+
+@dataclass(frozen=True)
+class RenameTableEvent:
+    table_id: TableId
+    new_table_id: TableId
+
+
+@dataclass(frozen=True)
+class AddColumnEvent:
+    table_id: TableId
+    column: Column
+    position: ColumnPosition = field(default_factory=ColumnPosition)
+
+
+@dataclass(frozen=True)
+class DropColumnEvent:
+    table_id: TableId
+    column_name: str
+
+
+@dataclass(frozen=True)
+class RenameColumnEvent:
+    table_id: TableId
+    old_name: str
+    new_name: str
+
+
+@dataclass(frozen=True)
+class AlterColumnTypeEvent:
+    """A column's type, nullability, default or position changes; ``column`` is what it becomes (its name is unchanged)."""
+
+    table_id: TableId
+    column: Column
+    old_column: Column
+    position: ColumnPosition = field(default_factory=ColumnPosition)
+
+
+@dataclass(frozen=True)
+class OtherEvent:
+    """A change that only carries a statement: indexes, comments, charsets, partitions, views."""
+
+    table_id: TableId
+
+
+SchemaChangeEvent = (
+    CreateDatabaseEvent
+    | DropDatabaseEvent
+    | CreateTableEvent
+    | DropTableEvent
+    | TruncateTableEvent
+    | RenameTableEvent
+    | AddColumnEvent
+    | DropColumnEvent
+    | RenameColumnEvent
+    | AlterColumnTypeEvent
+    | OtherEvent
+)
+
+
+@dataclass(frozen=True)
+class SchemaChange:
+    """One schema change at ``commit_ts`` (TSO).
+
+    ``statement`` is the source's own text, empty when only a shape was found; ``database`` is the current database for its
+    unqualified names. ``changes`` and ``reads`` are the objects it touches (a database is ``TableId(db)``); ``schema`` is the
+    shape afterwards of the table that ``table_id`` names, ``None`` for databases and dropped tables. ``origin`` says where it
+    was read (a file's path), for messages.
+    """
+
+    commit_ts: int
+    table_id: TableId
+    events: tuple[SchemaChangeEvent, ...]
+    statement: str
+    database: str
+    changes: frozenset[TableId]
+    reads: frozenset[TableId] = frozenset()
+    schema: TableSchema | None = None
+    origin: str = ""
+
+    @property
+    def identity(self) -> str:
+        """The journal's key: stable between runs, different for each statement of one commit ts."""
+        return f"{self.commit_ts}/{self.table_id}/{zlib.crc32(self.statement.encode()):08x}"
+
+    @property
+    def touches(self) -> frozenset[TableId]:
+        return self.changes | self.reads

@@ -1,0 +1,90 @@
+"""What tasks say: done with figures, or a typed problem. Tasks never raise for data (rule 17 of the design)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headrace.model.table import TableId
+
+_VALUE_LIMIT = 80
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why a table cannot go on, told so that a person can act: :meth:`sentence` is what is printed.
+
+    ``line`` counts from 1 in the file; ``column`` is a column's name; ``value`` is cut when printed. ``transient`` problems
+    are worth another try without a repair (a torn read, a file that is still being written).
+    """
+
+    table_id: TableId
+    message: str
+    file: str = ""
+    line: int | None = None
+    column: str = ""
+    value: str | None = None
+    hint: str = ""
+    transient: bool = False
+
+    def sentence(self) -> str:
+        """One sentence: table, file and line, column and value where they exist, what is wrong, what to do."""
+        place = f"table {self.table_id}" if self.table_id.table else f"database {self.table_id}"
+        if self.file:
+            place += f", file {self.file}"
+        if self.line is not None:
+            place += f", line {self.line}"
+        if self.column:
+            place += f", column {self.column}"
+        if self.value is not None:
+            text = self.value if len(self.value) <= _VALUE_LIMIT else self.value[:_VALUE_LIMIT] + "…"
+            place += f", value {text!r}"
+        return f"{place}: {self.message}" + (f" {self.hint}" if self.hint else "")
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something worth knowing that stops nothing (a hole in file numbers, a checksum that does not match)."""
+
+    message: str
+    table_id: TableId | None = None
+    file: str = ""
+
+    def sentence(self) -> str:
+        place = f"table {self.table_id}: " if self.table_id else ""
+        return f"{place}{self.message}" + (f" ({self.file})" if self.file else "")
+
+
+@dataclass(frozen=True)
+class SplitReport:
+    """What was found in a split that was read to its end, or up to ``problem``.
+
+    ``rows`` counts all rows of the split, ``kept`` those inside the window; ``min_ts`` and ``max_ts`` (TSO) are over all
+    rows, 0 for none; ``pending_ts`` is the smallest commit ts above the window's ``hi``, ``None`` when nothing is left.
+    ``truncated`` says that the last record is cut in the middle; ``truncated_ts`` is its commit ts where that much is
+    readable.
+    """
+
+    split_key: str
+    table_id: TableId
+    rows: int = 0
+    kept: int = 0
+    size: int = 0
+    min_ts: int = 0
+    max_ts: int = 0
+    pending_ts: int | None = None
+    truncated: bool = False
+    truncated_ts: int | None = None
+    truncated_line: int | None = None
+    problem: Problem | None = None
+    notices: tuple[Notice, ...] = ()
+
+
+@dataclass(frozen=True)
+class WriteOutcome:
+    """What became of one (table, bucket): rows sent as upserts and deletes, or the problem that stopped it."""
+
+    table_id: TableId
+    upserts: int = 0
+    deletes: int = 0
+    problem: Problem | None = None
+    notices: tuple[Notice, ...] = field(default=())

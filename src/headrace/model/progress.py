@@ -1,0 +1,97 @@
+"""What the ledger remembers of a pipeline: plain values, the same for every kind of target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from headrace.model.table import TableId
+
+
+class TableStatus(StrEnum):
+    RUNNING = "running"
+    STOPPED = "stopped"
+    """Bad data or DDL: the table keeps its checkpoint, the others go on."""
+    GONE = "gone"
+    """Dropped or renamed away: a tombstone, so that a cut planned again does not bring the name back (rule 12)."""
+
+
+@dataclass(frozen=True)
+class TableProgress:
+    """One table incarnation's own row in the ledger.
+
+    ``checkpoint`` (TSO): everything up to it is applied. A running table's true checkpoint is the larger of this one and the
+    pipeline's, so that a cut of a thousand quiet tables writes one row. ``after`` says whether the schema change at exactly
+    ``checkpoint`` is done too. ``incarnation`` is the commit ts of the change that created it.
+    """
+
+    table_id: TableId
+    checkpoint: int
+    after: bool = True
+    status: TableStatus = TableStatus.RUNNING
+    reason: str = ""
+    incarnation: int = 0
+
+
+class JournalState(StrEnum):
+    PENDING = "pending"
+    DONE = "done"
+
+
+@dataclass(frozen=True)
+class JournalEntry:
+    """One schema change in the DDL journal. ``fingerprint`` is the target's catalogue before it, as the applier described it."""
+
+    identity: str
+    commit_ts: int
+    tables: tuple[TableId, ...]
+    statement: str
+    state: JournalState
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True)
+class CutRecord:
+    """One of the last cuts, for people: times are seconds, ``finished_at`` is ISO time in UTC."""
+
+    hi: int
+    finished_at: str
+    seconds: float
+    files: int
+    read_rows: int
+    upserts: int
+    deletes: int
+    read_bytes: int = 0
+    schema_changes: int = 0
+
+
+@dataclass(frozen=True)
+class LedgerState:
+    """All of one pipeline's record.
+
+    ``checkpoint``: everything of every running table is applied up to here. ``attempted``: the highest ``hi`` ever intended;
+    while it is larger than ``checkpoint`` the target may be ahead. ``position`` is the source's own text. ``start`` is the
+    ts at which a table that was never seen begins.
+    """
+
+    pipeline: str
+    source_identity: str = ""
+    fingerprint: str = ""
+    epoch: int = 0
+    attempt: int = 0
+    start: int = 0
+    checkpoint: int = 0
+    attempted: int = 0
+    position: str = ""
+    tables: dict[TableId, TableProgress] = field(default_factory=dict)
+    journal: dict[str, JournalEntry] = field(default_factory=dict)
+    cuts: tuple[CutRecord, ...] = ()
+
+    def table_checkpoint(self, table_id: TableId) -> int:
+        """Up to where the table is applied: its own row, lifted by the pipeline's checkpoint while it runs."""
+        own = self.tables.get(table_id)
+        if own is None:
+            return self.start
+        if own.status is TableStatus.RUNNING:
+            return max(own.checkpoint, self.checkpoint)
+        return own.checkpoint

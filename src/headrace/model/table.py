@@ -1,0 +1,83 @@
+"""Names and shapes of tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from headrace.model.types import ColumnType
+
+
+@dataclass(frozen=True, order=True)
+class TableId:
+    """A table's name. With an empty ``table`` it stands for the database itself, as the object a schema change touches."""
+
+    database: str
+    table: str = ""
+
+    @property
+    def is_database(self) -> bool:
+        return not self.table
+
+    def __str__(self) -> str:
+        return f"{self.database}.{self.table}" if self.table else self.database
+
+
+class Generated(StrEnum):
+    """How a generated column is kept. Neither kind is ever written to."""
+
+    VIRTUAL = "VIRTUAL"
+    STORED = "STORED"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    ``default`` is the text of the default value as TiDB stores it, ``None`` for no default or NULL. ``column_id`` is TiDB's
+    id, which survives renames; it is there only with ``output-column-id``. ``generated`` is known only from DDL text.
+    ``hidden`` marks the columns behind expression indexes.
+    """
+
+    name: str
+    type: ColumnType
+    nullable: bool = True
+    primary_key: bool = False
+    default: str | None = None
+    column_id: str | None = None
+    generated: Generated | None = None
+    hidden: bool = False
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """The shape of a table at one version: columns in order, and the handle key (primary key, else a declared unique key).
+
+    An empty ``handle_key`` means a table without a usable key. Equality compares the shape, so it does not depend on the version.
+    """
+
+    table_id: TableId
+    columns: tuple[Column, ...]
+    handle_key: tuple[str, ...] = ()
+
+    def column(self, name: str) -> Column:
+        """The column of that name, compared as TiDB does, without case. Raises ``KeyError``."""
+        folded = name.casefold()
+        for column in self.columns:
+            if column.name.casefold() == folded:
+                return column
+        raise KeyError(name)
+
+    def has_column(self, name: str) -> bool:
+        folded = name.casefold()
+        return any(column.name.casefold() == folded for column in self.columns)
+
+    @property
+    def row_columns(self) -> tuple[Column, ...]:
+        """The columns that rows carry: all but virtual generated and hidden ones."""
+        return tuple(c for c in self.columns if c.generated is not Generated.VIRTUAL and not c.hidden)
+
+    @property
+    def written_columns(self) -> tuple[Column, ...]:
+        """The columns a sink writes to: all that rows carry, without the stored generated ones."""
+        return tuple(c for c in self.row_columns if c.generated is None)

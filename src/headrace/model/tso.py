@@ -1,0 +1,56 @@
+"""TiDB's timestamp oracle (TSO): the 64-bit commit ts, and its translation to and from time.
+
+A TSO is ``physical_ms << 18 | logical`` with ``physical_ms`` in Unix milliseconds (TiDB documentation, "TimeStamp
+Oracle (TSO) in TiDB"). It fits a signed 64-bit integer until the year 3084.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+LOGICAL_BITS = 18
+MAX_TSO = (1 << 63) - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def tso_from_ms(physical_ms: int, logical: int = 0) -> int:
+    """The TSO of a Unix time in milliseconds."""
+    return physical_ms << LOGICAL_BITS | logical
+
+
+def tso_to_ms(tso: int) -> int:
+    """The Unix time in milliseconds of a TSO."""
+    return tso >> LOGICAL_BITS
+
+
+def tso_to_datetime(tso: int) -> datetime:
+    """The UTC time of a TSO, to the millisecond."""
+    return _EPOCH + timedelta(milliseconds=tso_to_ms(tso))
+
+
+def tso_from_datetime(when: datetime) -> int:
+    """The first TSO of a time; a time without zone is taken as UTC."""
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=UTC)
+    return tso_from_ms((when - _EPOCH) // timedelta(milliseconds=1))
+
+
+def format_tso(tso: int) -> str:
+    """``2024-06-05 09:30:23.694 UTC`` for people; a value that is no plausible TSO is printed as the number it is."""
+    if tso < 1 << 40 or tso_to_ms(tso) > 32_503_680_000_000:
+        return str(tso)
+    return tso_to_datetime(tso).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
+
+
+def parse_tso(text: str) -> int:
+    """A TSO written as an integer, or as ISO time (UTC when it names no zone). Raises ``ValueError``."""
+    text = text.strip()
+    if text.isdigit():
+        tso = int(text)
+        if tso > MAX_TSO:
+            raise ValueError(f"{text} is larger than any TSO")
+        return tso
+    try:
+        return tso_from_datetime(datetime.fromisoformat(text))
+    except ValueError:
+        raise ValueError(f"{text!r} is neither a TSO nor an ISO time such as 2024-06-05T09:30:23Z") from None

@@ -1,0 +1,90 @@
+"""Sources and sinks are named by URI: parsing, environment variables, secrets kept out of sight, unknown names explained."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from headrace.errors import DefinitionError
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_SECRET_PARAMETERS = frozenset(
+    {"access-key", "secret-access-key", "session-token", "account-key", "sas-token", "password", "encryption-key"}
+)
+
+
+@dataclass(frozen=True)
+class Uri:
+    """A parsed URI. ``path`` keeps its leading slash; ``params`` are decoded; the password never shows in ``repr``."""
+
+    scheme: str
+    host: str = ""
+    port: int | None = None
+    path: str = ""
+    username: str = ""
+    password: str = field(default="", repr=False)
+    params: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def redacted(self) -> str:
+        """The URI without user, password or parameters: what may be printed, and stored as an identity."""
+        place = f"[{self.host}]" if ":" in self.host else self.host
+        if self.port is not None:
+            place += f":{self.port}"
+        return f"{self.scheme}://{place}{self.path}"
+
+    def secrets(self) -> list[str]:
+        """The values that must appear in no message."""
+        values = [self.password, *(value for key, value in self.params.items() if key in _SECRET_PARAMETERS)]
+        return [value for value in values if value]
+
+
+def expand_environment(text: str) -> str:
+    """Replaces ``${NAME}`` by the environment variable. Raises DefinitionError for one that is not set."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name not in os.environ:
+            raise DefinitionError(f"The environment variable {name} is not set.", f"Set {name}, or write the value itself.")
+        return os.environ[name]
+
+    return _VARIABLE.sub(value, text)
+
+
+def parse_uri(text: str) -> Uri:
+    """Parses a URI, ``${NAME}`` expanded inside each part (so a password may hold any character). Raises DefinitionError."""
+    split = urlsplit(text)
+    if not split.scheme or "://" not in text:
+        raise DefinitionError(
+            f"{text!r} is not a URI.", "Write it with its scheme, for example file:///data/changefeed?protocol=csv."
+        )
+    try:
+        port = split.port
+    except ValueError:
+        raise DefinitionError(f"The port of {split.scheme}://{split.hostname} is not a number from 1 to 65535.") from None
+    params = {key.lower(): expand_environment(value) for key, value in parse_qsl(split.query, keep_blank_values=True)}
+    return Uri(
+        scheme=split.scheme.lower(),
+        host=expand_environment(split.hostname or ""),
+        port=port,
+        path=expand_environment(unquote(split.path)),
+        username=expand_environment(unquote(split.username or "")),
+        password=expand_environment(unquote(split.password or "")),
+        params=params,
+    )
+
+
+def near_match(name: str, known: Collection[str]) -> str:
+    """``Did you mean …?`` when a known name is close, else the list of them."""
+    close = difflib.get_close_matches(name, sorted(known), n=1)
+    return f"Did you mean {close[0]!r}?" if close else f"Known are: {', '.join(sorted(known))}."
+
+
+def reject_unknown(names: Collection[str], known: Collection[str], what: str) -> None:
+    """Raises DefinitionError for the first name that is not known, with a near match."""
+    for name in names:
+        if name not in known:
+            raise DefinitionError(f"Unknown {what} {name!r}.", near_match(name, known))

@@ -1,0 +1,1 @@
+"""Definitions: URIs and options to a checked pipeline."""

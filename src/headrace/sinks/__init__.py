@@ -1,0 +1,1 @@
+"""Where changes go: the contract in ``base``, one package a system."""

@@ -1,0 +1,263 @@
+"""The contract of a sink (Flink CDC's names: DataSink, EventSink, MetadataApplier), and of its ledger.
+
+The engine asks ``SinkCapabilities``; it never asks which system a sink is. A sink's part that runs in Spark tasks is its
+:class:`UnitWriter`: it must pickle before ``open``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import TracebackType
+from typing import Protocol, Self
+
+import pyarrow as pa
+
+from headrace.model.cut import Progress
+from headrace.model.events import SchemaChange
+from headrace.model.outcome import Notice, Problem, SplitReport, WriteOutcome
+from headrace.model.progress import CutRecord, JournalEntry, LedgerState, TableProgress
+from headrace.model.table import TableId, TableSchema
+
+
+class ChangeDemand(StrEnum):
+    """Whether a sink wants the net change per key, or every change (rule 8)."""
+
+    NET = "net"
+    ALL = "all"
+
+
+@dataclass(frozen=True)
+class SinkCapabilities:
+    """What the engine has to know about a sink.
+
+    ``atomic_cut``: everything of a cut, all rounds with their schema changes, is one transaction with the ledger, held by the
+    driver. ``atomic_bytes``: a cut of at most this many source bytes and without schema change is written by one task in one
+    transaction together with the ledger (0: never). ``writers``: most tasks that may write at once (0: as many as Spark runs).
+    """
+
+    demand: ChangeDemand
+    atomic_cut: bool = False
+    atomic_bytes: int = 0
+    writers: int = 0
+
+
+@dataclass(frozen=True)
+class TableChange:
+    """What one write unit applies to one table: a (table, bucket) of a round, one schema version.
+
+    Net demand: ``deletes`` holds the key columns of keys that end deleted, ``upserts`` the full rows (canonical types, columns
+    the rows carry) of keys that end alive, in commit order. ``ordered``, rare, holds rows whose keys a target may consider
+    equal though they differ (rule 7): to be applied one by one in this order, after the deletes and before the upserts;
+    its layout is that of a block. All demand: ``ordered`` holds every change in commit order and the other two are empty.
+    """
+
+    table_id: TableId
+    version: int
+    schema: TableSchema
+    deletes: pa.Table
+    upserts: pa.Table
+    ordered: pa.Table
+
+
+@dataclass(frozen=True)
+class WriterContext:
+    """Which write unit a task is: its slot (0-based), and the fence it must prove before a commit."""
+
+    pipeline: str
+    epoch: int
+    attempt: int
+    slot: int
+
+
+class UnitWriter(Protocol):
+    """Writes table changes from inside one Spark task, on connections of its own."""
+
+    def open(self, context: WriterContext) -> None:
+        """Connects. Raises SinkUnreachableError or TransientError."""
+        ...
+
+    def write(self, changes: Sequence[TableChange], progress: Progress | None) -> list[WriteOutcome]:
+        """Applies the changes and commits. With ``progress`` all of them, and the ledger's progress, are one transaction.
+
+        A table that cannot be written is an outcome with a problem; the others are written all the same (its name then
+        joins ``progress.stopped``). Repeats what is transient by itself. Raises FencedError when the fence moved,
+        TransientError when its own repetitions are used up.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class WriteReport:
+    """What a round brought about. ``committed``: the ledger's progress went with the data, in one transaction."""
+
+    splits: tuple[SplitReport, ...] = ()
+    outcomes: tuple[WriteOutcome, ...] = ()
+    committed: bool = False
+
+    def problems(self) -> dict[TableId, Problem]:
+        """The first problem of each table, whether found in reading or in writing."""
+        found: dict[TableId, Problem] = {}
+        for item in (*self.splits, *self.outcomes):
+            if item.problem is not None:
+                found.setdefault(item.problem.table_id, item.problem)
+        return found
+
+
+class Round(Protocol):
+    """What is written together, as the engine hands it to an EventSink."""
+
+    def write_in_tasks(self, writer: UnitWriter) -> WriteReport:
+        """One Spark job: read, net, bucket and write in tasks through copies of ``writer``. Raises what the writers raise."""
+        ...
+
+
+class EventSink(Protocol):
+    def write(self, round: Round) -> WriteReport:
+        """Writes a round; returns when it is durable, or is part of the open cut of an ``atomic_cut`` sink.
+
+        Raises FencedError, TransientError (nothing of the round counts as applied), SinkUnreachableError.
+        """
+        ...
+
+
+class SchemaChangeRefused(Exception):
+    """A schema change cannot be applied to this target; its tables stop. Carries the problem to show."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+@dataclass(frozen=True)
+class TableDescription:
+    """A target table as its catalogue tells it: column names in order, a fingerprint of its definition, whether it has rows."""
+
+    table_id: TableId
+    columns: tuple[str, ...]
+    fingerprint: str
+    has_rows: bool
+
+
+class MetadataApplier(Protocol):
+    """Applies schema changes to the target, and tells what is there."""
+
+    def apply_schema_change(self, change: SchemaChange) -> tuple[Notice, ...]:
+        """Executes the change once and verifies it against the catalogue; returns what people should know (adaptations).
+
+        The target may already be in the state the change leads to when a run was killed (CREATE of a table that is there with
+        these columns, DROP of one that is not): that is done, not an error. Raises SchemaChangeRefused, TransientError.
+        """
+        ...
+
+    def describe(self, table_id: TableId) -> TableDescription | None:
+        """The table (``None``: there is none). For a database: no columns, ``has_rows`` when it holds tables."""
+        ...
+
+
+@dataclass(frozen=True)
+class LedgerUpdate:
+    """One durable step of progress; everything in it is written in one transaction.
+
+    ``None`` leaves a field as it is. ``tables`` and ``journal`` are rows to put (by table, by identity); ``forget_journal_below``
+    removes done entries of older schema changes (TSO).
+    """
+
+    checkpoint: int | None = None
+    attempted: int | None = None
+    position: str | None = None
+    tables: tuple[TableProgress, ...] = ()
+    journal: tuple[JournalEntry, ...] = ()
+    forget_journal_below: int = 0
+    cut: CutRecord | None = None
+
+
+class Ledger(Protocol):
+    """The durable record of progress. Every write checks that this run's epoch is still the newest."""
+
+    def peek(self, pipeline: str) -> LedgerState | None:
+        """The record as it is, without taking an epoch or creating anything; ``None`` if there is none (for ``status``)."""
+        ...
+
+    def pipelines(self) -> list[str]:
+        """The names of the pipelines recorded here."""
+        ...
+
+    def acquire(self, pipeline: str, source_identity: str, fingerprint: str, start: int) -> LedgerState:
+        """Takes the next epoch (creating the record at first) and ends the former run's writers.
+
+        Raises DefinitionError when the record belongs to another source (``source_identity``), naming the way out.
+        """
+        ...
+
+    def next_attempt(self) -> int:
+        """Raises the attempt, after a failed or cancelled job, so that its sibling tasks cannot commit any more."""
+        ...
+
+    def update(self, update: LedgerUpdate) -> None:
+        """One step. Raises FencedError when another run has taken a newer epoch."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class DataSink(Protocol):
+    """A sink as the pipeline holds it. Context manager: entering connects nothing yet."""
+
+    @property
+    def identity(self) -> str:
+        """The target without secrets, for people."""
+        ...
+
+    @property
+    def capabilities(self) -> SinkCapabilities: ...
+
+    @property
+    def event_sink(self) -> EventSink: ...
+
+    @property
+    def metadata_applier(self) -> MetadataApplier: ...
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """Its own ledger, or ``None``: the pipeline then uses a file ledger."""
+        ...
+
+    def spark_conf(self) -> Mapping[str, str]: ...
+
+    def check(self) -> list[Check]:
+        """What ``validate`` asks of the target, without changing anything."""
+        ...
+
+    def begin_cut(self) -> None:
+        """``atomic_cut`` sinks open their transaction here; the ledger's next ``update`` with a checkpoint commits it."""
+        ...
+
+    def abandon_cut(self) -> None:
+        """Rolls an open cut back; nothing to do for sinks without one."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+
+class CheckState(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of ``validate``: what was checked, how it came out, and what to do unless it is ok."""
+
+    name: str
+    state: CheckState
+    detail: str = ""
+    advice: str = field(default="")

@@ -1,0 +1,1 @@
+"""Where changes come from: the contract in ``base``, one package a system."""

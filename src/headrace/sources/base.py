@@ -1,0 +1,70 @@
+"""The contract of a source (Flink CDC's names: DataSource, EventSource, MetadataAccessor).
+
+A source says what it knows (``poll``, on the driver, cheap), reads one split (``read``, in a Spark task), and remembers what
+nobody needs to read again (``advance``). It knows no target, no ledger and no Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from headrace.model.block import ChangeBlock
+from headrace.model.cut import Offer, Progress, Split, Window
+from headrace.model.outcome import SplitReport
+from headrace.model.table import TableId, TableSchema
+
+
+class EventSource(Protocol):
+    """The stream of changes. Everything it carries to a task must pickle."""
+
+    def poll(self, position: str, checkpoint: int) -> Offer:
+        """What there is now that may not be applied yet.
+
+        ``position`` is what :meth:`advance` returned last (``""`` at first), ``checkpoint`` the pipeline's (TSO). Reads the
+        watermark *before* it lists anything (rule 1). When the watermark has not moved past ``checkpoint`` it returns an
+        offer without splits, without listing. Raises SourceUnreachableError, SourceNotReadyError.
+        """
+        ...
+
+    def read(self, split: Split, window: Window) -> Iterator[ChangeBlock | SplitReport]:
+        """The rows of a split inside the window, in blocks of 1-8 MiB, then exactly one report, last.
+
+        Deterministic. Bad data end it early with ``SplitReport.problem``; only bugs raise.
+        """
+        ...
+
+    def advance(
+        self, position: str, reports: Sequence[SplitReport], progress: Progress, checkpoints: Mapping[TableId, int]
+    ) -> str:
+        """The position after a cut: what every table has taken is not offered again.
+
+        ``reports`` are of the splits read in the cut; those of stopped tables count as not read. ``checkpoints`` holds each
+        known table's checkpoint (TSO) after the cut, for sealing what lies behind a schema change.
+        """
+        ...
+
+
+class MetadataAccessor(Protocol):
+    """What exists in a source, for ``inspect`` and for planning by hand."""
+
+    def list_databases(self) -> list[str]: ...
+
+    def list_tables(self, database: str) -> list[TableId]: ...
+
+    def get_table_schema(self, table_id: TableId) -> TableSchema:
+        """The newest shape. Raises ``KeyError`` for an unknown table."""
+        ...
+
+
+class DataSource(Protocol):
+    """A source as the pipeline holds it. ``identity`` names it without secrets: the ledger refuses another one."""
+
+    @property
+    def identity(self) -> str: ...
+
+    @property
+    def event_source(self) -> EventSource: ...
+
+    @property
+    def metadata_accessor(self) -> MetadataAccessor: ...

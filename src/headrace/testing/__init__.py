@@ -1,0 +1,1 @@
+"""What connector authors and our own tests need."""

@@ -1,0 +1,1 @@
+"""Filters and routes: pure functions over names and blocks."""
