@@ -14,10 +14,9 @@ from typing import Protocol, Self
 
 import pyarrow as pa
 
-from headrace.model.cut import Progress
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Notice, Problem, SplitReport, WriteOutcome
-from headrace.model.progress import CutRecord, JournalEntry, LedgerState, TableProgress
+from headrace.model.progress import CutRecord, JournalEntry, LedgerState, TableProgress, TableStatus
 from headrace.model.table import TableId, TableSchema
 
 
@@ -71,6 +70,44 @@ class WriterContext:
     slot: int
 
 
+@dataclass(frozen=True)
+class LedgerUpdate:
+    """One durable step of progress; everything in it is written in one transaction.
+
+    ``None`` leaves a field as it is. ``tables`` and ``journal`` are rows to put (by table, by identity); ``forget_journal_below``
+    removes done entries of older schema changes (TSO).
+    """
+
+    checkpoint: int | None = None
+    attempted: int | None = None
+    position: str | None = None
+    tables: tuple[TableProgress, ...] = ()
+    journal: tuple[JournalEntry, ...] = ()
+    forget_journal_below: int = 0
+    cut: CutRecord | None = None
+
+
+@dataclass(frozen=True)
+class CutCommit:
+    """The ledger's part of a cut that is written in one transaction with its data (``SinkCapabilities.atomic_bytes``).
+
+    ``checkpoints`` are the tables' checkpoints (TSO) before the cut: what a table keeps when it cannot be written.
+    ``stopped`` are the tables that stopped already while they were read.
+    """
+
+    hi: int
+    checkpoints: Mapping[TableId, int]
+    stopped: tuple[TableProgress, ...] = ()
+
+    def update(self, problems: Sequence[Problem]) -> LedgerUpdate:
+        """The ledger's update, with the tables of these problems stopped where they were."""
+        failed = (
+            TableProgress(p.table_id, self.checkpoints[p.table_id], status=TableStatus.STOPPED, reason=p.sentence())
+            for p in problems
+        )
+        return LedgerUpdate(checkpoint=self.hi, tables=(*self.stopped, *failed))
+
+
 class UnitWriter(Protocol):
     """Writes table changes from inside one Spark task, on connections of its own."""
 
@@ -78,11 +115,11 @@ class UnitWriter(Protocol):
         """Connects. Raises SinkUnreachableError or TransientError."""
         ...
 
-    def write(self, changes: Sequence[TableChange], progress: Progress | None) -> list[WriteOutcome]:
-        """Applies the changes and commits. With ``progress`` all of them, and the ledger's progress, are one transaction.
+    def write(self, changes: Sequence[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
+        """Applies the changes and commits. With ``commit`` all of them and the ledger's update are one transaction.
 
-        A table that cannot be written is an outcome with a problem; the others are written all the same (its name then
-        joins ``progress.stopped``). Repeats what is transient by itself. Raises FencedError when the fence moved,
+        A table that cannot be written is an outcome with a problem; the others are written all the same (``commit.update``
+        then keeps its place). Repeats what is transient by itself. Raises FencedError when the fence moved,
         TransientError when its own repetitions are used up.
         """
         ...
@@ -101,9 +138,9 @@ class WriteReport:
     def problems(self) -> dict[TableId, Problem]:
         """The first problem of each table, whether found in reading or in writing."""
         found: dict[TableId, Problem] = {}
-        for item in (*self.splits, *self.outcomes):
-            if item.problem is not None:
-                found.setdefault(item.problem.table_id, item.problem)
+        for problem in (*(s.problem for s in self.splits), *(o.problem for o in self.outcomes)):
+            if problem is not None:
+                found.setdefault(problem.table_id, problem)
         return found
 
 
@@ -156,23 +193,6 @@ class MetadataApplier(Protocol):
     def describe(self, table_id: TableId) -> TableDescription | None:
         """The table (``None``: there is none). For a database: no columns, ``has_rows`` when it holds tables."""
         ...
-
-
-@dataclass(frozen=True)
-class LedgerUpdate:
-    """One durable step of progress; everything in it is written in one transaction.
-
-    ``None`` leaves a field as it is. ``tables`` and ``journal`` are rows to put (by table, by identity); ``forget_journal_below``
-    removes done entries of older schema changes (TSO).
-    """
-
-    checkpoint: int | None = None
-    attempted: int | None = None
-    position: str | None = None
-    tables: tuple[TableProgress, ...] = ()
-    journal: tuple[JournalEntry, ...] = ()
-    forget_journal_below: int = 0
-    cut: CutRecord | None = None
 
 
 class Ledger(Protocol):
@@ -242,9 +262,7 @@ class DataSink(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None: ...
 
 
 class CheckState(StrEnum):

@@ -34,9 +34,7 @@ class EventSource(Protocol):
         """
         ...
 
-    def advance(
-        self, position: str, reports: Sequence[SplitReport], progress: Progress, checkpoints: Mapping[TableId, int]
-    ) -> str:
+    def advance(self, position: str, reports: Sequence[SplitReport], progress: Progress, checkpoints: Mapping[TableId, int]) -> str:
         """The position after a cut: what every table has taken is not offered again.
 
         ``reports`` are of the splits read in the cut; those of stopped tables count as not read. ``checkpoints`` holds each
