@@ -1,0 +1,271 @@
+"""The real servers that tests talk to: MariaDB, and an S3 store. Each runs on a free loopback port in a temporary folder.
+
+``conftest.py`` starts each of them at most once in a test session, as the fixtures ``mariadb`` and ``s3``. A test that needs a
+server with other options opens its own with :func:`running_mariadb`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import pymysql
+import pytest
+
+SYSTEM_DATABASES = frozenset({"mysql", "information_schema", "performance_schema", "sys"})
+_START_SECONDS = 60
+_STOP_SECONDS = 20
+_PORT_ATTEMPTS = 3
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded here, since little is safe between fork and exec
+
+# Durability is of no use to a test; the character set is Debian's own setting, named because --no-defaults hides its file.
+_MARIADB_OPTIONS = {
+    "skip_networking": 0,
+    "bind_address": "127.0.0.1",
+    "skip_name_resolve": 1,
+    "innodb_flush_log_at_trx_commit": 0,
+    "innodb_buffer_pool_size": "256M",
+    "local_infile": 1,
+    "character_set_server": "utf8mb4",
+    "collation_server": "utf8mb4_general_ci",
+}
+
+
+@dataclass(frozen=True)
+class MariaDb:
+    """A running MariaDB. The user may do everything, and its password holds characters that a URI has to escape."""
+
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    pid: int
+
+    def uri(self, **params: object) -> str:
+        """``mysql://user:password@host:port/``, with ``params`` as its query; underscores in their names become dashes."""
+        query = urlencode({name.replace("_", "-"): str(value) for name, value in params.items()})
+        login = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}"
+        return f"mysql://{login}@{self.host}:{self.port}/" + (f"?{query}" if query else "")
+
+    def connect(self, **options: Any) -> pymysql.connections.Connection:
+        """A new connection (autocommit, utf8mb4); ``options`` are those of ``pymysql.connect``."""
+        settings: dict[str, Any] = {
+            "host": self.host,
+            "port": self.port,
+            "user": self.user,
+            "password": self.password,
+            "charset": "utf8mb4",
+            "autocommit": True,
+        }
+        return pymysql.connect(**(settings | options))
+
+    def fresh(self) -> None:
+        """Ends all other connections and drops every database that is not the server's own."""
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT ID FROM information_schema.PROCESSLIST WHERE ID <> CONNECTION_ID() AND USER = %s", (self.user,))
+            for (thread,) in cursor.fetchall():
+                with suppress(pymysql.err.MySQLError):  # it may have ended by itself meanwhile
+                    cursor.execute("KILL CONNECTION %s", (thread,))
+            cursor.execute("SET SESSION foreign_key_checks = 0")
+            cursor.execute("SELECT SCHEMA_NAME FROM information_schema.SCHEMATA")
+            for (name,) in cursor.fetchall():
+                if name not in SYSTEM_DATABASES:
+                    cursor.execute(f"DROP DATABASE `{name.replace('`', '``')}`")
+
+
+@contextmanager
+def running_mariadb(**options: object) -> Iterator[MariaDb]:
+    """Runs a MariaDB of its own, stopped and removed at the end.
+
+    ``options`` are server variables, for example ``local_infile="OFF"``.
+    """
+    server, installer = _mariadb_programs()
+    folder = Path(tempfile.mkdtemp(prefix="headrace-mariadb-"))
+    try:
+        _install_database(installer, folder)
+        process, port = _start_on_free_port(server, folder, options)
+        try:
+            yield _create_user(folder / "socket", port, process.pid)
+        finally:
+            _stop(process)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _mariadb_programs() -> tuple[str, str]:
+    found = _find_mariadb()
+    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        for command in (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", "mariadb-server"]):
+            subprocess.run(command, env=environment, capture_output=True, check=False)
+        found = _find_mariadb()
+    if found is None:
+        pytest.fail("These tests need a MariaDB server: install the package mariadb-server.", pytrace=False)
+    return found
+
+
+def _find_mariadb() -> tuple[str, str] | None:
+    # Debian keeps the server in a folder that an ordinary user's PATH lacks.
+    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin", "/usr/libexec"])
+    server = shutil.which("mariadbd", path=path) or shutil.which("mysqld", path=path)
+    installer = shutil.which("mariadb-install-db", path=path) or shutil.which("mysql_install_db", path=path)
+    return (server, installer) if server and installer else None
+
+
+def _system_user() -> list[str]:
+    return ["--user=root"] if os.geteuid() == 0 else []
+
+
+def _install_database(installer: str, folder: Path) -> None:
+    command = [
+        installer,
+        "--no-defaults",
+        f"--datadir={folder / 'data'}",
+        "--auth-root-authentication-method=normal",
+        "--skip-test-db",
+        *_system_user(),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.fail(f"{installer} failed: {(done.stderr or done.stdout)[-2000:]}", pytrace=False)
+
+
+def _start_on_free_port(server: str, folder: Path, options: dict[str, object]) -> tuple[subprocess.Popen[bytes], int]:
+    log = folder / "log"
+    for _ in range(_PORT_ATTEMPTS):  # another process may take the port between the look and the start
+        port = _free_port()
+        flags = [f"--{name.replace('_', '-')}={value}" for name, value in (_MARIADB_OPTIONS | options).items()]
+        command = [
+            server,
+            "--no-defaults",
+            f"--datadir={folder / 'data'}",
+            f"--tmpdir={folder}",
+            f"--socket={folder / 'socket'}",
+            f"--pid-file={folder / 'pid'}",
+            f"--port={port}",
+            *_system_user(),
+            *flags,
+        ]
+        with log.open("wb") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=output, preexec_fn=_end_with_parent)  # noqa: PLW1509 (one call)
+        if _answers(process, folder / "socket"):
+            return process, port
+        _stop(process)
+    pytest.fail(f"MariaDB did not start: {log.read_text(errors='replace')[-2000:]}", pytrace=False)
+
+
+def _answers(process: subprocess.Popen[bytes], unix_socket: Path) -> bool:
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            pymysql.connect(unix_socket=str(unix_socket), user="root").close()
+        except pymysql.err.MySQLError:
+            time.sleep(0.05)
+        else:
+            return True
+    return False
+
+
+def _create_user(unix_socket: Path, port: int, pid: int) -> MariaDb:
+    server = MariaDb("127.0.0.1", port, "headrace", "pass:w@rd/1%", pid)
+    with pymysql.connect(unix_socket=str(unix_socket), user="root") as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE USER %s@'%%' IDENTIFIED BY %s", (server.user, server.password))
+        cursor.execute("GRANT ALL PRIVILEGES ON *.* TO %s@'%%' WITH GRANT OPTION", (server.user,))
+    return server
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _end_with_parent() -> None:
+    """Lets the kernel end the server when the test session is killed: it would hold its memory for ever otherwise."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """An S3 store in this process (moto)."""
+
+    endpoint: str
+    access_key: str = "headrace-test"
+    secret_key: str = field(default="headrace/test+secret", repr=False)
+    region: str = "us-east-1"
+
+    def client(self) -> Any:
+        """A boto3 client of the store."""
+        import boto3
+
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            aws_access_key_id=self.access_key,
+            aws_secret_access_key=self.secret_key,
+            region_name=self.region,
+        )
+
+    def make_bucket(self) -> str:
+        """Creates an empty bucket and returns its name."""
+        name = f"headrace-{uuid.uuid4().hex[:12]}"
+        self.client().create_bucket(Bucket=name)
+        return name
+
+    def upload(self, folder: Path, bucket: str, prefix: str = "") -> None:
+        """Puts every file of ``folder`` under ``prefix``."""
+        client = self.client()
+        for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+            key = "/".join(part for part in (prefix.strip("/"), path.relative_to(folder).as_posix()) if part)
+            client.put_object(Bucket=bucket, Key=key, Body=path.read_bytes())
+
+    def uri(self, bucket: str, prefix: str = "", **params: object) -> str:
+        """``s3://bucket/prefix?…`` with TiCDC's parameters for endpoint and keys; underscores in names become dashes."""
+        query = {
+            "endpoint": self.endpoint,
+            "region": self.region,
+            "access-key": self.access_key,
+            "secret-access-key": self.secret_key,
+            "force-path-style": "true",
+            **{name.replace("_", "-"): str(value) for name, value in params.items()},
+        }
+        return f"s3://{bucket}/{quote(prefix.strip('/'))}?{urlencode(query)}"
+
+
+@contextmanager
+def running_s3() -> Iterator[S3Server]:
+    """Runs an S3 store on a free port."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        yield S3Server(f"http://{host}:{port}")
+    finally:
+        server.stop()
