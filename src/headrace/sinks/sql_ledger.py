@@ -1,0 +1,327 @@
+"""The ledger as SQL tables: what it holds and the statements that read and write it, shared by every SQL target.
+
+The statements run on a :class:`SqlSession` inside the caller's transaction; this module never commits. Rows are put by
+DELETE and INSERT, which every dialect has. Names of tables are compared with case, as TiDB stores them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from headrace.errors import DefinitionError, FencedError
+from headrace.model.progress import CutRecord, JournalEntry, JournalState, LedgerState, TableProgress, TableStatus
+from headrace.model.table import TableId
+from headrace.sinks.base import LedgerUpdate
+
+KEPT_CUTS = 100
+
+
+class SqlSession(Protocol):
+    """One connection, in a transaction that the caller opened and will commit."""
+
+    def execute(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
+        """Runs one statement with ``?`` placeholders; the rows of a query, an empty list for anything else."""
+        ...
+
+
+@dataclass(frozen=True)
+class LedgerDialect:
+    """What differs between SQL systems.
+
+    ``name_type`` holds names and compares them with case, ``text_type`` holds text of any length. ``primary_keys`` is off
+    where DELETE and INSERT of one key in one transaction trip over the index. ``for_update`` locks the rows of a SELECT.
+    """
+
+    quote: str = '"'
+    name_type: str = "VARCHAR"
+    text_type: str = "VARCHAR"
+    float_type: str = "DOUBLE"
+    for_update: str = ""
+    primary_keys: bool = False
+    namespace_options: str = ""
+    table_options: str = ""
+
+
+DUCKDB = LedgerDialect()
+MYSQL = LedgerDialect(
+    quote="`",
+    name_type="VARCHAR(191) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+    text_type="LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+    for_update=" FOR UPDATE",
+    primary_keys=True,
+    namespace_options=" DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+    table_options=" DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+)
+
+
+@dataclass(frozen=True)
+class SqlLedger:
+    """The ledger's statements for one dialect and one namespace (a database of MySQL, a schema of DuckDB).
+
+    It holds no connection, so it pickles and travels with a writer.
+    """
+
+    dialect: LedgerDialect
+    namespace: str = "headrace"
+
+    def table(self, name: str) -> str:
+        """The quoted, qualified name of one of the ledger's tables."""
+        return f"{self._quoted(self.namespace)}.{self._quoted(name)}"
+
+    def exists(self, session: SqlSession) -> bool:
+        """Whether the ledger's tables are there."""
+        rows = session.execute(
+            "SELECT 1 FROM information_schema.tables WHERE table_schema = ? AND table_name = 'cuts'", (self.namespace,)
+        )
+        return bool(rows)
+
+    def create_tables(self, session: SqlSession) -> None:
+        """Creates the namespace and its tables unless they are there, so a login without CREATE can use prepared ones."""
+        if self.exists(session):
+            return
+        namespace = self._quoted(self.namespace)
+        if not session.execute("SELECT 1 FROM information_schema.schemata WHERE schema_name = ?", (self.namespace,)):
+            session.execute(f"CREATE SCHEMA IF NOT EXISTS {namespace}{self.dialect.namespace_options}")
+        for name, (columns, key) in self._layout().items():
+            constraint = f", PRIMARY KEY ({key})" if self.dialect.primary_keys else ""
+            session.execute(f"CREATE TABLE IF NOT EXISTS {self.table(name)} ({columns}{constraint}){self.dialect.table_options}")
+
+    def pipelines(self, session: SqlSession) -> list[str]:
+        """The names of the pipelines recorded here, sorted."""
+        return [str(row[0]) for row in session.execute(f"SELECT pipeline FROM {self.table('pipelines')} ORDER BY pipeline")]
+
+    def load(self, session: SqlSession, pipeline: str) -> LedgerState | None:
+        """The pipeline's whole record, ``None`` if there is none."""
+        rows = session.execute(
+            "SELECT source_identity, definition_fingerprint, epoch, attempt, start_ts, checkpoint_ts, attempted_ts,"
+            f" source_position FROM {self.table('pipelines')} WHERE pipeline = ?",
+            (pipeline,),
+        )
+        if not rows:
+            return None
+        identity, fingerprint, epoch, attempt, start, checkpoint, attempted, position = rows[0]
+        return LedgerState(
+            pipeline=pipeline,
+            source_identity=str(identity),
+            fingerprint=str(fingerprint),
+            epoch=_integer(epoch),
+            attempt=_integer(attempt),
+            start=_integer(start),
+            checkpoint=_integer(checkpoint),
+            attempted=_integer(attempted),
+            position=str(position),
+            tables=self._load_tables(session, pipeline),
+            journal=self._load_journal(session, pipeline),
+            cuts=self._load_cuts(session, pipeline),
+        )
+
+    def acquire(self, session: SqlSession, pipeline: str, source_identity: str, fingerprint: str, start: int) -> LedgerState:
+        """Takes the next epoch, with attempt 0, and creates the record at first (``start`` counts only then).
+
+        Raises DefinitionError when the record belongs to another source.
+        """
+        pipelines = self.table("pipelines")
+        rows = session.execute(
+            f"SELECT source_identity, epoch FROM {pipelines} WHERE pipeline = ?{self.dialect.for_update}", (pipeline,)
+        )
+        if not rows:
+            session.execute(
+                f"INSERT INTO {pipelines} (pipeline, source_identity, definition_fingerprint, epoch, attempt, start_ts,"
+                " checkpoint_ts, attempted_ts, source_position) VALUES (?, ?, ?, 1, 0, ?, ?, ?, '')",
+                (pipeline, source_identity, fingerprint, start, start, start),
+            )
+        else:
+            if rows[0][0] != source_identity:
+                raise DefinitionError(
+                    f"The ledger's pipeline {pipeline!r} belongs to the source {rows[0][0]}, not to {source_identity}.",
+                    "Give this pipeline another name with --name, or forget the old one with headrace reset.",
+                )
+            session.execute(
+                f"UPDATE {pipelines} SET epoch = ?, attempt = 0, definition_fingerprint = ? WHERE pipeline = ?",
+                (_integer(rows[0][1]) + 1, fingerprint, pipeline),
+            )
+        state = self.load(session, pipeline)
+        if state is None:
+            raise FencedError(f"The ledger's record of pipeline {pipeline!r} vanished while it was taken.")
+        return state
+
+    def raise_attempt(self, session: SqlSession, pipeline: str, epoch: int) -> int:
+        """The next attempt of this epoch. Raises FencedError when a newer epoch has been taken."""
+        attempt = self.verify(session, pipeline, epoch) + 1
+        session.execute(f"UPDATE {self.table('pipelines')} SET attempt = ? WHERE pipeline = ?", (attempt, pipeline))
+        return attempt
+
+    def verify(self, session: SqlSession, pipeline: str, epoch: int) -> int:
+        """Locks the pipeline's row and returns the current attempt. Raises FencedError when the epoch is not the newest."""
+        rows = session.execute(
+            f"SELECT epoch, attempt FROM {self.table('pipelines')} WHERE pipeline = ?{self.dialect.for_update}", (pipeline,)
+        )
+        if not rows:
+            raise FencedError(f"The ledger's record of pipeline {pipeline!r} is gone.", "Was it reset while this run went on?")
+        if _integer(rows[0][0]) != epoch:
+            raise FencedError(
+                f"Another run of pipeline {pipeline!r} took over (epoch {rows[0][0]}, this run had {epoch}).",
+                "Let only one run of a pipeline go on, or give the other one its own --name.",
+            )
+        return _integer(rows[0][1])
+
+    def write_update(self, session: SqlSession, pipeline: str, epoch: int, update: LedgerUpdate) -> None:
+        """Writes one step of progress, after verifying the epoch under a row lock. Raises FencedError."""
+        self.verify(session, pipeline, epoch)
+        self._write_pipeline(session, pipeline, update)
+        for table in update.tables:
+            self._put_table(session, pipeline, table)
+        for entry in update.journal:
+            self._put_journal(session, pipeline, entry)
+        if update.forget_journal_below:
+            session.execute(
+                f"DELETE FROM {self.table('ddl_journal')} WHERE pipeline = ? AND state = ? AND commit_ts < ?",
+                (pipeline, str(JournalState.DONE), update.forget_journal_below),
+            )
+        if update.cut is not None:
+            self._put_cut(session, pipeline, update.cut)
+
+    def _quoted(self, name: str) -> str:
+        quote = self.dialect.quote
+        return f"{quote}{name.replace(quote, quote * 2)}{quote}"
+
+    def _layout(self) -> dict[str, tuple[str, str]]:
+        """Table name -> (columns, primary key). ``cuts`` comes last: :meth:`exists` looks for it."""
+        name, text, number = self.dialect.name_type, self.dialect.text_type, "BIGINT NOT NULL"
+        return {
+            "pipelines": (
+                f"pipeline {name} NOT NULL, source_identity {text} NOT NULL, definition_fingerprint {text} NOT NULL,"
+                f" epoch {number}, attempt {number}, start_ts {number}, checkpoint_ts {number}, attempted_ts {number},"
+                f" source_position {text} NOT NULL",
+                "pipeline",
+            ),
+            "tables": (
+                f"pipeline {name} NOT NULL, database_name {name} NOT NULL, table_name {name} NOT NULL,"
+                f" checkpoint_ts {number}, after_schema_change {number}, status {name} NOT NULL, reason {text} NOT NULL,"
+                f" incarnation {number}",
+                "pipeline, database_name, table_name",
+            ),
+            "ddl_journal": (
+                f"pipeline {name} NOT NULL, change_identity {name} NOT NULL, commit_ts {number}, touched {text} NOT NULL,"
+                f" statement {text} NOT NULL, state {name} NOT NULL, fingerprint {text} NOT NULL",
+                "pipeline, change_identity",
+            ),
+            "cuts": (
+                f"pipeline {name} NOT NULL, ordinal {number}, hi {number}, finished_at {name} NOT NULL,"
+                f" seconds {self.dialect.float_type} NOT NULL, files {number}, read_rows {number}, upserts {number},"
+                f" deletes {number}, read_bytes {number}, schema_changes {number}",
+                "pipeline, ordinal",
+            ),
+        }
+
+    def _load_tables(self, session: SqlSession, pipeline: str) -> dict[TableId, TableProgress]:
+        rows = session.execute(
+            "SELECT database_name, table_name, checkpoint_ts, after_schema_change, status, reason, incarnation"
+            f" FROM {self.table('tables')} WHERE pipeline = ?",
+            (pipeline,),
+        )
+        tables = (
+            TableProgress(
+                table_id=TableId(str(database), str(table)),
+                checkpoint=_integer(checkpoint),
+                after=bool(after),
+                status=TableStatus(str(status)),
+                reason=str(reason),
+                incarnation=_integer(incarnation),
+            )
+            for database, table, checkpoint, after, status, reason, incarnation in rows
+        )
+        return {table.table_id: table for table in tables}
+
+    def _load_journal(self, session: SqlSession, pipeline: str) -> dict[str, JournalEntry]:
+        rows = session.execute(
+            "SELECT change_identity, commit_ts, touched, statement, state, fingerprint"
+            f" FROM {self.table('ddl_journal')} WHERE pipeline = ? ORDER BY commit_ts, change_identity",
+            (pipeline,),
+        )
+        return {
+            str(identity): JournalEntry(
+                identity=str(identity),
+                commit_ts=_integer(commit_ts),
+                tables=_tables_from_text(str(touched)),
+                statement=str(statement),
+                state=JournalState(str(state)),
+                fingerprint=str(fingerprint),
+            )
+            for identity, commit_ts, touched, statement, state, fingerprint in rows
+        }
+
+    def _load_cuts(self, session: SqlSession, pipeline: str) -> tuple[CutRecord, ...]:
+        rows = session.execute(
+            "SELECT hi, finished_at, seconds, files, read_rows, upserts, deletes, read_bytes, schema_changes"
+            f" FROM {self.table('cuts')} WHERE pipeline = ? ORDER BY ordinal",
+            (pipeline,),
+        )
+        return tuple(
+            CutRecord(_integer(hi), str(finished_at), float(str(seconds)), *(_integer(figure) for figure in figures))
+            for hi, finished_at, seconds, *figures in rows
+        )
+
+    def _write_pipeline(self, session: SqlSession, pipeline: str, update: LedgerUpdate) -> None:
+        assignments: list[str] = []
+        values: list[object] = []
+        if update.checkpoint is not None:
+            assignments.append("checkpoint_ts = ?")
+            values.append(update.checkpoint)
+        if update.attempted is not None:  # the highest ever intended: a smaller intent does not take the mark back
+            assignments.append("attempted_ts = GREATEST(attempted_ts, ?)")
+            values.append(update.attempted)
+        if update.position is not None:
+            assignments.append("source_position = ?")
+            values.append(update.position)
+        if assignments:
+            session.execute(
+                f"UPDATE {self.table('pipelines')} SET {', '.join(assignments)} WHERE pipeline = ?", (*values, pipeline)
+            )
+
+    def _put_table(self, session: SqlSession, pipeline: str, table: TableProgress) -> None:
+        key = (pipeline, table.table_id.database, table.table_id.table)
+        session.execute(f"DELETE FROM {self.table('tables')} WHERE pipeline = ? AND database_name = ? AND table_name = ?", key)
+        session.execute(
+            f"INSERT INTO {self.table('tables')} (pipeline, database_name, table_name, checkpoint_ts, after_schema_change,"
+            " status, reason, incarnation) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (*key, table.checkpoint, int(table.after), str(table.status), table.reason, table.incarnation),
+        )
+
+    def _put_journal(self, session: SqlSession, pipeline: str, entry: JournalEntry) -> None:
+        key = (pipeline, entry.identity)
+        session.execute(f"DELETE FROM {self.table('ddl_journal')} WHERE pipeline = ? AND change_identity = ?", key)
+        session.execute(
+            f"INSERT INTO {self.table('ddl_journal')} (pipeline, change_identity, commit_ts, touched, statement, state,"
+            " fingerprint) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (*key, entry.commit_ts, _tables_to_text(entry.tables), entry.statement, str(entry.state), entry.fingerprint),
+        )
+
+    def _put_cut(self, session: SqlSession, pipeline: str, cut: CutRecord) -> None:
+        cuts = self.table("cuts")
+        rows = session.execute(f"SELECT MAX(ordinal) FROM {cuts} WHERE pipeline = ?", (pipeline,))
+        ordinal = 1 if rows[0][0] is None else _integer(rows[0][0]) + 1
+        figures = (cut.files, cut.read_rows, cut.upserts, cut.deletes, cut.read_bytes, cut.schema_changes)
+        session.execute(
+            f"INSERT INTO {cuts} (pipeline, ordinal, hi, finished_at, seconds, files, read_rows, upserts, deletes, read_bytes,"
+            " schema_changes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (pipeline, ordinal, cut.hi, cut.finished_at, cut.seconds, *figures),
+        )
+        session.execute(f"DELETE FROM {cuts} WHERE pipeline = ? AND ordinal <= ?", (pipeline, ordinal - KEPT_CUTS))
+
+
+def _integer(value: object) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"the ledger holds {value!r} where a number belongs")
+    return value
+
+
+def _tables_to_text(tables: Iterable[TableId]) -> str:
+    return json.dumps([[table.database, table.table] for table in tables], ensure_ascii=False)
+
+
+def _tables_from_text(text: str) -> tuple[TableId, ...]:
+    return tuple(TableId(database, table) for database, table in json.loads(text))

@@ -1,0 +1,142 @@
+"""The ledger's tables on DuckDB; ``test_mysql_ledger.py`` runs the same statements on a server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import duckdb
+import pytest
+
+from headrace.errors import DefinitionError, FencedError
+from headrace.model.progress import CutRecord, JournalEntry, JournalState, TableProgress, TableStatus
+from headrace.model.table import TableId
+from headrace.sinks.base import LedgerUpdate
+from headrace.sinks.sql_ledger import DUCKDB, KEPT_CUTS, SqlLedger
+
+LEDGER = SqlLedger(DUCKDB)
+ORDERS = TableId("shop", "orders")
+
+
+class DuckDbSession:
+    def __init__(self) -> None:
+        self.connection = duckdb.connect()
+
+    def execute(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
+        return self.connection.execute(statement, list(parameters)).fetchall()
+
+
+@pytest.fixture
+def session() -> DuckDbSession:
+    session = DuckDbSession()
+    LEDGER.create_tables(session)
+    return session
+
+
+def test_creating_the_tables_twice_keeps_what_is_there(session):
+    LEDGER.acquire(session, "p", "src", "f", 5)
+    LEDGER.create_tables(session)
+    assert LEDGER.exists(session)
+    assert LEDGER.pipelines(session) == ["p"]
+
+
+def test_an_unknown_pipeline_has_no_record(session):
+    assert LEDGER.load(session, "nobody") is None
+
+
+def test_the_first_run_begins_at_its_start_with_epoch_one(session):
+    state = LEDGER.acquire(session, "p", "src", "f", 5)
+    assert (state.epoch, state.attempt, state.start, state.checkpoint, state.attempted) == (1, 0, 5, 5, 5)
+
+
+def test_a_later_run_takes_the_next_epoch_and_keeps_the_first_start(session):
+    LEDGER.acquire(session, "p", "src", "f", 5)
+    assert LEDGER.raise_attempt(session, "p", 1) == 1
+    assert LEDGER.raise_attempt(session, "p", 1) == 2
+    state = LEDGER.acquire(session, "p", "src", "g", 77)
+    assert (state.epoch, state.attempt, state.start, state.fingerprint) == (2, 0, 5, "g")
+
+
+def test_another_source_under_the_same_name_is_refused_with_the_way_out(session):
+    LEDGER.acquire(session, "p", "src", "f", 5)
+    with pytest.raises(DefinitionError, match="--name"):
+        LEDGER.acquire(session, "p", "other", "f", 5)
+
+
+def test_a_run_that_was_taken_over_writes_no_progress(session):
+    LEDGER.acquire(session, "p", "src", "f", 5)
+    LEDGER.acquire(session, "p", "src", "f", 5)
+    with pytest.raises(FencedError, match="took over"):
+        LEDGER.write_update(session, "p", 1, LedgerUpdate(checkpoint=9))
+    with pytest.raises(FencedError):
+        LEDGER.raise_attempt(session, "p", 1)
+
+
+def test_an_update_of_a_forgotten_pipeline_is_refused(session):
+    with pytest.raises(FencedError, match="gone"):
+        LEDGER.write_update(session, "nobody", 1, LedgerUpdate(checkpoint=9))
+
+
+def test_every_field_of_an_update_is_read_back(session):
+    LEDGER.acquire(session, "p", "src", "f", 5)
+    gone = TableProgress(TableId("shop", "old"), 8, status=TableStatus.GONE, incarnation=3)
+    stopped = TableProgress(ORDERS, 7, after=False, status=TableStatus.STOPPED, reason="schlecht: 'é'\\")
+    entry = JournalEntry("8/shop.old/0", 8, (TableId("shop", "old"), TableId("shop")), "DROP TABLE `old`", JournalState.DONE, "x")
+    cut = CutRecord(9, "2024-06-05T00:00:00Z", 0.25, 1, 2, 3, 4, 5, 6)
+    LEDGER.write_update(session, "p", 1, LedgerUpdate(9, 12, '{"files": []}', (gone, stopped), (entry,), cut=cut))
+    state = LEDGER.load(session, "p")
+    assert (state.checkpoint, state.attempted, state.position) == (9, 12, '{"files": []}')
+    assert state.tables == {gone.table_id: gone, ORDERS: stopped}
+    assert state.journal == {entry.identity: entry}
+    assert state.cuts == (cut,)
+
+
+def test_fields_that_an_update_leaves_out_stay(session):
+    LEDGER.acquire(session, "p", "src", "f", 5)
+    LEDGER.write_update(session, "p", 1, LedgerUpdate(checkpoint=9, position="here"))
+    LEDGER.write_update(session, "p", 1, LedgerUpdate(attempted=20))
+    state = LEDGER.load(session, "p")
+    assert (state.checkpoint, state.attempted, state.position) == (9, 20, "here")
+
+
+def test_a_smaller_intent_does_not_take_back_the_mark_of_a_larger_one(session):
+    LEDGER.acquire(session, "p", "src", "f", 5)
+    LEDGER.write_update(session, "p", 1, LedgerUpdate(attempted=20))
+    LEDGER.write_update(session, "p", 1, LedgerUpdate(attempted=10))
+    assert LEDGER.load(session, "p").attempted == 20
+
+
+def test_rows_are_put_by_table_and_names_differ_by_case(session):
+    LEDGER.acquire(session, "p", "src", "f", 5)
+    upper = TableProgress(TableId("shop", "Orders"), 3)
+    LEDGER.write_update(session, "p", 1, LedgerUpdate(tables=(TableProgress(ORDERS, 1), upper)))
+    LEDGER.write_update(session, "p", 1, LedgerUpdate(tables=(TableProgress(ORDERS, 2),)))
+    state = LEDGER.load(session, "p")
+    assert state.tables[ORDERS].checkpoint == 2
+    assert state.tables[upper.table_id] == upper
+
+
+def test_only_done_schema_changes_below_the_mark_are_forgotten(session):
+    LEDGER.acquire(session, "p", "src", "f", 5)
+    entries = tuple(
+        JournalEntry(f"{ts}/t/{state}", ts, (ORDERS,), "s", state)
+        for ts in (7, 9)
+        for state in (JournalState.PENDING, JournalState.DONE)
+    )
+    LEDGER.write_update(session, "p", 1, LedgerUpdate(journal=entries))
+    LEDGER.write_update(session, "p", 1, LedgerUpdate(forget_journal_below=9))
+    assert set(LEDGER.load(session, "p").journal) == {"7/t/pending", "9/t/pending", "9/t/done"}
+
+
+def test_the_last_hundred_cuts_are_kept_in_order(session):
+    LEDGER.acquire(session, "p", "src", "f", 5)
+    for hi in range(KEPT_CUTS + 5):
+        LEDGER.write_update(session, "p", 1, LedgerUpdate(cut=CutRecord(hi, "now", 0.1, 0, 0, 0, 0)))
+    assert [cut.hi for cut in LEDGER.load(session, "p").cuts] == list(range(5, KEPT_CUTS + 5))
+
+
+def test_pipelines_do_not_see_each_other(session):
+    LEDGER.acquire(session, "p", "src", "f", 5)
+    LEDGER.acquire(session, "q", "src2", "f", 6)
+    LEDGER.write_update(session, "p", 1, LedgerUpdate(checkpoint=9, tables=(TableProgress(ORDERS, 2),)))
+    state = LEDGER.load(session, "q")
+    assert (state.checkpoint, state.tables) == (6, {})
