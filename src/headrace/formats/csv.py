@@ -1,0 +1,167 @@
+"""TiCDC's CSV files to record batches of changes.
+
+Format: TiCDC documentation, "TiCDC CSV Protocol". Arrow's own reader does the work where it understands the dialect; it can
+tell a quoted null string (text) from NULL, which few readers can. Everything else, and every error, goes through
+``csv_exact``, which knows lines and fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.csv
+
+from headrace.formats.base import DecodeError
+from headrace.formats.csv_exact import BATCH_BYTES, BATCH_ROWS, Tokenizer, TruncatedRecord, decode_exact
+from headrace.formats.csv_layout import HEADER_OPERATION, CsvLayout, CsvOptions, layout_from_header, layout_from_record
+from headrace.formats.csv_rows import build_batch
+from headrace.model.table import TableSchema
+from headrace.model.types import BINARY_KINDS, arrow_type
+
+__all__ = ["CsvOptions", "decode_csv", "has_commit_ts"]
+
+_COUNT_CHUNK = 1 << 20
+
+
+def decode_csv(data: pa.Buffer | bytes, schema: TableSchema, options: CsvOptions) -> Iterator[pa.RecordBatch]:
+    """All rows of a file as batches in the layout of ``model.block``, at most 131,072 rows and about 4 MiB of text each.
+
+    ``seq`` is the row's number in the file, from 0, header lines not counted; ``commit_ts`` is 0 where the file has none. The
+    row columns are those the file carries, in the order of ``schema``. After the rows before it, the first bad record is
+    raised: DecodeError with line, column and value; TruncatedRecordError when the file does not end with a line end;
+    SchemaMismatchError when the fields fit no set of columns.
+    """
+    view = memoryview(data)
+    if not view:
+        return
+    if not options.is_columnar:
+        yield from decode_exact(view, schema, options)
+        return
+    first = Tokenizer(options).first(view)
+    if first is None or (first[1][0] == HEADER_OPERATION and options.header is False):
+        yield from decode_exact(view, schema, options)
+        return
+    yield from _decode_fast(view, first[0], first[1], schema, options)
+
+
+def has_commit_ts(data: pa.Buffer | bytes, schema: TableSchema, options: CsvOptions) -> bool:
+    """Whether the file's records carry a commit ts, by the options, the header, or the first record.
+
+    True for a file without a single row: it holds nothing that could be in doubt. Raises SchemaMismatchError.
+    """
+    if options.include_commit_ts is not None:
+        return options.include_commit_ts
+    first = Tokenizer(options).first(memoryview(data))
+    if first is None:
+        return True
+    return _layout(first[1], schema, options).commit_ts is not None
+
+
+def _layout(first: list[bytes], schema: TableSchema, options: CsvOptions) -> CsvLayout:
+    if first[0] == HEADER_OPERATION:
+        return layout_from_header([name.decode("utf-8", "replace") for name in first], schema, options)
+    return layout_from_record(first, schema, options)
+
+
+def _decode_fast(
+    view: memoryview, start: int, first: list[bytes], schema: TableSchema, options: CsvOptions
+) -> Iterator[pa.RecordBatch]:
+    """Through Arrow's reader; what it refuses is decoded again by ``decode_exact``, which finds the place or knows better."""
+    has_header = first[0] == HEADER_OPERATION
+    layout = _layout(first, schema, options)
+    end = _complete_end(view, options)
+    batches = _read(view[start:end], has_header, layout, options)
+    number = 0
+    while True:
+        try:
+            batch = next(batches, None)
+            if batch is None:
+                break
+            rows = build_batch(
+                {int(name): array for name, array in zip(batch.schema.names, batch.columns, strict=True)}, layout, options, number
+            )
+        except ValueError:
+            yield from decode_exact(view, schema, options, skip=number)
+            return
+        number += rows.num_rows
+        for offset in range(0, rows.num_rows, BATCH_ROWS):
+            yield rows.slice(offset, BATCH_ROWS)
+    if end < len(view):
+        raise _tail_error(view, end, layout, options)
+
+
+def _read(view: memoryview, has_header: bool, layout: CsvLayout, options: CsvOptions) -> Iterator[pa.RecordBatch]:
+    """The fields that are used, typed, under their numbers as names. Raises pa.ArrowInvalid."""
+    types: dict[str, pa.DataType] = {"0": pa.string()}
+    if layout.commit_ts is not None:
+        types[str(layout.commit_ts)] = pa.int64()
+    if layout.is_update is not None:
+        types[str(layout.is_update)] = pa.string()
+    for place, column in layout.columns:
+        types[str(place)] = pa.string() if column.type.kind in BINARY_KINDS else arrow_type(column.type)
+    # The reader treats a file with no row as an error.
+    if has_header and len(view) <= _COUNT_CHUNK and len(bytes(view).split(options.terminator[-1:].encode(), 1)[-1].strip()) == 0:
+        return
+    with pyarrow.csv.open_csv(
+        pa.BufferReader(pa.py_buffer(view)),
+        read_options=pyarrow.csv.ReadOptions(
+            use_threads=False,
+            block_size=BATCH_BYTES,
+            skip_rows=int(has_header),
+            column_names=[str(place) for place in range(layout.field_count)],
+        ),
+        parse_options=pyarrow.csv.ParseOptions(
+            delimiter=options.delimiter, quote_char=options.quote, double_quote=True, escape_char=False, newlines_in_values=True
+        ),
+        convert_options=pyarrow.csv.ConvertOptions(
+            column_types=types,
+            include_columns=list(types),
+            null_values=[options.null],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    ) as reader:
+        yield from reader
+
+
+def _complete_end(view: memoryview, options: CsvOptions) -> int:
+    """Where the last complete record ends: after a line end that is outside of quotes."""
+    quote = options.quote.encode()
+    mark = options.terminator.encode()[-1:]
+    open_quote = _count(view, quote) % 2 == 1
+    end = len(view)
+    while end:
+        # Backwards over chunks; what was passed changes whether the place before it is inside quotes.
+        begin = max(0, end - _COUNT_CHUNK)
+        chunk = bytes(view[begin:end])
+        stop = len(chunk)
+        while True:
+            found = chunk.rfind(mark, 0, stop)
+            open_quote ^= chunk.count(quote, found + 1, stop) % 2 == 1
+            if found < 0:
+                break
+            if not open_quote:
+                return begin + found + 1
+            stop = found
+        end = begin
+    return 0
+
+
+def _count(view: memoryview, mark: bytes) -> int:
+    return sum(bytes(view[begin : begin + _COUNT_CHUNK]).count(mark) for begin in range(0, len(view), _COUNT_CHUNK))
+
+
+def _tail_error(view: memoryview, end: int, layout: CsvLayout, options: CsvOptions) -> DecodeError:
+    """What is wrong with the bytes after the last complete record."""
+    tokenizer = Tokenizer(options)
+    error = DecodeError("The file does not end with a complete record.")
+    try:
+        for _ in tokenizer.records(view[end:]):
+            pass
+    except DecodeError as found:
+        error = found
+    error.line = tokenizer.line(view, end)
+    if isinstance(error, TruncatedRecord):
+        error.read_commit_ts(layout)
+    return error

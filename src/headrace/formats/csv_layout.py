@@ -1,0 +1,176 @@
+"""TiCDC's CSV: what a changefeed says about the dialect, and which field of a record is what.
+
+Format: TiCDC documentation, "TiCDC CSV Protocol". A record is ``operation, table, schema [, commit-ts] [, is-update]
+[, handle-key], columns…``; an optional header names the columns that rows carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+
+from headrace.formats.base import SchemaMismatchError
+from headrace.formats.values import check_time_zone
+from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.types import BINARY_KINDS, arrow_type
+
+HEADER_OPERATION = b"ticdc-meta$operation"
+_COMMIT_TS = "ticdc-meta$commit-ts"
+_IS_UPDATE = "ticdc-meta$is-update"
+_NAME_FIELDS = 3
+_LINE_BREAKS = ("\r\n", "\n", "\r")
+_MEND = "Set output-field-header = true in the changefeed, or give the changefeed's file, which holds its column selectors."
+
+
+@dataclass(frozen=True)
+class CsvOptions:
+    """What no bucket tells about CSV files; the defaults are TiCDC's. Raises ValueError for values that cannot work.
+
+    ``quote`` empty is TiCDC's escape mode. ``include_commit_ts`` and ``output_old_value`` are found out per file when
+    ``None``: from the header, else by counting fields. ``header`` false keeps a header from naming the columns (header lines
+    are never rows). ``time_zone`` is that of TIMESTAMP text: TiCDC's ``--tz``. ``column_selected(table_id, column_name)`` is the
+    changefeed's column selector.
+    """
+
+    delimiter: str = ","
+    quote: str = '"'
+    null: str = "\\N"
+    terminator: str = "\r\n"
+    include_commit_ts: bool | None = None
+    output_old_value: bool | None = None
+    output_handle_key: bool = False
+    header: bool | None = None
+    binary_encoding: str = "base64"
+    time_zone: str = "UTC"
+    column_selected: Callable[[TableId, str], bool] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.terminator:
+            raise ValueError("CSV with an empty terminator cannot be taken apart")
+        if not self.delimiter or any(mark in self.delimiter for mark in "\r\n"):
+            raise ValueError("the CSV delimiter must be one to three characters other than line breaks")
+        if len(self.quote.encode()) > 1 or self.quote in ("\r", "\n") or (self.quote and self.quote in self.delimiter):
+            raise ValueError("the CSV quote must be empty or one character that is neither a line break nor in the delimiter")
+        if not self.quote and not set(self.terminator) <= set("\r\n"):
+            raise ValueError("CSV without quotes needs a terminator of CR and LF, because text may hold any other")
+        if self.binary_encoding not in ("base64", "hex"):
+            raise ValueError(f"the binary encoding must be base64 or hex, not {self.binary_encoding!r}")
+        check_time_zone(self.time_zone)
+
+    @property
+    def is_columnar(self) -> bool:
+        """Whether Arrow's own CSV reader understands this dialect."""
+        return len(self.quote) == 1 and len(self.delimiter.encode()) == 1 and self.terminator in _LINE_BREAKS
+
+    def columns(self, schema: TableSchema) -> tuple[Column, ...]:
+        """The columns that a row of this table carries, in order."""
+        selected = self.column_selected
+        if selected is None:
+            return schema.row_columns
+        return tuple(column for column in schema.row_columns if selected(schema.table_id, column.name))
+
+
+@dataclass(frozen=True)
+class CsvLayout:
+    """Field numbers (from 0) of a record. ``columns`` pairs each with its column, in the order of the schema."""
+
+    field_count: int
+    commit_ts: int | None
+    is_update: int | None
+    columns: tuple[tuple[int, Column], ...]
+
+    @property
+    def used_fields(self) -> tuple[int, ...]:
+        """The fields that make up a row of a block, in their order."""
+        meta = [place for place in (0, self.commit_ts, self.is_update) if place is not None]
+        return tuple(sorted([*meta, *(place for place, _ in self.columns)]))
+
+    def column(self, field: int) -> Column:
+        """The column in a field. Raises KeyError."""
+        return dict(self.columns)[field]
+
+    def expectation(self, field: int) -> str:
+        """What the field should have held, for a message."""
+        if field == 0:
+            return "one of I, U and D"
+        if field == self.commit_ts:
+            return "a commit ts"
+        if field == self.is_update:
+            return "true or false"
+        return f"a value of the type {self.column(field).type}"
+
+    def name(self, field: int) -> str:
+        """What to call a field in a message."""
+        for number, column in self.columns:
+            if number == field:
+                return column.name
+        return {0: "operation", self.commit_ts: "commit-ts", self.is_update: "is-update"}.get(field, f"field {field + 1}")
+
+
+def layout_from_header(names: list[str], schema: TableSchema, options: CsvOptions) -> CsvLayout:
+    """The layout that a header line tells. Raises SchemaMismatchError for a column that the schema file does not list."""
+    position = _NAME_FIELDS
+    places: list[int | None] = []
+    for meta, wanted in ((_COMMIT_TS, options.include_commit_ts), (_IS_UPDATE, options.output_old_value)):
+        # Only the place tells: a table may have a column of that name.
+        present = names[position : position + 1] == [meta] and not (wanted is False and schema.has_column(meta))
+        places.append(position if present else None)
+        position += present
+    order = {column.name.casefold(): number for number, column in enumerate(schema.columns)}
+    # The header has no name for the handle-key field.
+    shift = 1 if options.output_handle_key else 0
+    found: dict[int, int] = {}
+    for number, name in enumerate(names[position:], position):
+        if name.casefold() not in order:
+            raise SchemaMismatchError(
+                f"The header names column {name}, which the schema file of {schema.table_id} does not list.", column=name
+            )
+        found[order[name.casefold()]] = number + shift
+    columns = tuple((found[number], schema.columns[number]) for number in sorted(found))
+    return CsvLayout(len(names) + shift, places[0], places[1], columns)
+
+
+def layout_from_record(fields: list[bytes], schema: TableSchema, options: CsvOptions) -> CsvLayout:
+    """The layout by the number of fields of a record (raw, with quotes). Raises SchemaMismatchError when none fits."""
+    columns = options.columns(schema)
+    shift = 1 if options.output_handle_key else 0
+    for commit_ts, is_update in product(_choices(options.include_commit_ts), _choices(options.output_old_value)):
+        start = _NAME_FIELDS + commit_ts + is_update + shift
+        if start + len(columns) != len(fields):
+            continue
+        layout = CsvLayout(
+            field_count=len(fields),
+            commit_ts=_NAME_FIELDS if commit_ts else None,
+            is_update=_NAME_FIELDS + commit_ts if is_update else None,
+            columns=tuple((start + number, column) for number, column in enumerate(columns)),
+        )
+        if (options.include_commit_ts is not None and options.output_old_value is not None) or _plausible(fields, layout, options):
+            return layout
+    raise SchemaMismatchError(
+        f"The record has {len(fields)} fields, which does not fit the {len(columns)} columns of {schema.table_id}; "
+        "rows leave out virtual generated columns and columns that a selector drops.",
+        line=1,
+        hint=_MEND,
+    )
+
+
+def _choices(option: bool | None) -> tuple[bool, ...]:
+    return (True, False) if option is None else (option,)
+
+
+def _plausible(fields: list[bytes], layout: CsvLayout, options: CsvOptions) -> bool:
+    """Whether the fields look like the layout: a count alone can be met by chance where a virtual column is not known."""
+    if layout.commit_ts is not None and not fields[layout.commit_ts].isdigit():
+        return False
+    if layout.is_update is not None and fields[layout.is_update] not in (b"true", b"false"):
+        return False
+    if not options.quote:
+        return True
+    quote, null = options.quote.encode(), options.null.encode()
+    for number, column in layout.columns:
+        raw = fields[number]
+        text = column.type.kind in BINARY_KINDS or str(arrow_type(column.type)) == "string"
+        if raw != null and raw.startswith(quote) != text:
+            return False
+    return True

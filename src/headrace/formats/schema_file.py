@@ -1,0 +1,229 @@
+"""TiCDC's schema files (``schema_<version>_<checksum>.json``, older ``schema.json``) as values.
+
+Format: TiCDC documentation, "Replicate Data to Storage Services", section "Schema data". Also read: the dialect of the
+user guides (``ColumnLength`` for ``ColumnPrecision``, totals as strings, no ``Type``). Unknown attributes are ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.types import ColumnType, TypeKind
+
+_UNSIGNED = " UNSIGNED"
+_SPACE = " \t\r\n"
+# The columns of views can be without a type; views have no rows, so any text type will do for them.
+_KINDS = {str(kind): kind for kind in TypeKind} | {"UNSPECIFIED": TypeKind.VAR_STRING}
+_MAX_VERSION = (1 << 64) - 1
+
+
+class SchemaFileError(ValueError):
+    """A schema file cannot be used; ``str()`` is one plain sentence.
+
+    ``incomplete`` is true for text that is no JSON at all: the file may still be on its way, so another read is worth it.
+    """
+
+    def __init__(self, message: str, *, incomplete: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
+        self.incomplete = incomplete
+
+
+@dataclass(frozen=True)
+class SchemaFile:
+    """One schema file.
+
+    ``database`` and ``table`` are as written in the file (the path wins where they disagree), ``table`` is empty for a
+    database-level file, and then ``schema`` is ``None``. ``version`` is the table version (TSO, unsigned 64-bit).
+    ``statement`` is the DDL text, empty when the file only describes a shape; ``type_code`` is TiDB's DDL action code.
+    ``schema.handle_key`` is the primary key in column order, empty without one. ``checksum`` is computed from the bytes.
+    """
+
+    database: str
+    table: str
+    version: int
+    statement: str
+    type_code: int
+    schema: TableSchema | None
+    checksum: int
+
+    @property
+    def table_id(self) -> TableId:
+        return TableId(self.database, self.table)
+
+
+def parse_schema_file(raw: bytes) -> SchemaFile:
+    """The schema file in ``raw``. Raises SchemaFileError for broken JSON, an unknown column type or a missing part."""
+    try:
+        document = json.loads(raw.decode("utf-8", "replace"))
+    except ValueError as error:
+        raise SchemaFileError(f"The schema file is not valid JSON ({error}).", incomplete=True) from None
+    if not isinstance(document, dict):
+        raise SchemaFileError("The schema file holds no JSON object.")
+    table_id = TableId(_text(document, "Schema"), _text(document, "Table", required=False))
+    columns = _columns(document)
+    if table_id.table and not columns:
+        raise SchemaFileError("The schema file of a table lists no columns in TableColumns.")
+    schema = None
+    if table_id.table:
+        schema = TableSchema(table_id, columns, tuple(column.name for column in columns if column.primary_key))
+    version = _integer(document, "TableVersion")
+    if not 0 <= version <= _MAX_VERSION:
+        raise SchemaFileError(f"TableVersion {version} in the schema file is not an unsigned 64-bit integer.")
+    return SchemaFile(
+        database=table_id.database,
+        table=table_id.table,
+        version=version,
+        statement=_text(document, "Query", required=False),
+        type_code=_integer(document, "Type", default=0),
+        schema=schema,
+        checksum=schema_checksum(raw),
+    )
+
+
+def schema_checksum(raw: bytes) -> int:
+    """The CRC-32 that TiCDC puts into the file's name, from the file's own bytes; print it as ``%010d``.
+
+    TiCDC checksums a JSON text of table, database, version 0, columns sorted by the bytes of their names, and their count.
+    The column objects stand in the file with the indentation they have in that text, so their bytes are taken as they are:
+    attributes that are unknown here, and Go's own escapes, take part unchanged. A file that something else than Go wrote
+    gives a number that fits no name. Raises SchemaFileError for broken JSON or missing parts.
+    """
+    text = raw.decode("utf-8", "surrogateescape")
+    try:
+        members = {key: text[start:end] for key, start, end in _members(text)}
+        table, database, total = members["Table"], members["Schema"], members["TableColumnsTotal"]
+        columns = [(json.loads(item)["ColumnName"], item) for item in _items(members["TableColumns"])]
+    except KeyError as error:
+        raise SchemaFileError(f"The schema file has no {error.args[0]}.") from None
+    except (ValueError, IndexError, TypeError) as error:
+        raise SchemaFileError(f"The schema file is not valid JSON ({error}).", incomplete=True) from None
+    columns.sort(key=lambda column: str(column[0]).encode("utf-8", "surrogateescape"))
+    listed = ",\n".join(f"        {item}" for _, item in columns)
+    array = f"[\n{listed}\n    ]" if columns else "[]"
+    count = total.strip('"')
+    payload = (
+        f'{{\n    "Table": {table},\n    "Schema": {database},\n    "Version": 0,\n'
+        f'    "TableColumns": {array},\n    "TableColumnsTotal": {count}\n}}'
+    )
+    return zlib.crc32(payload.encode("utf-8", "surrogateescape"))
+
+
+def _members(text: str) -> Iterator[tuple[str, int, int]]:
+    """The members of the JSON object in ``text``: key, and where its value starts and ends."""
+    decoder = json.JSONDecoder()
+    position = _expect(text, 0, "{")
+    position = _skip(text, position)
+    while text[position] != "}":
+        key, position = decoder.raw_decode(text, position)
+        start = _skip(text, _expect(text, position, ":"))
+        _, end = decoder.raw_decode(text, start)
+        yield key, start, end
+        position = _skip(text, end)
+        if text[position] == ",":
+            position = _skip(text, position + 1)
+
+
+def _items(text: str) -> Iterator[str]:
+    """The texts of the items of the JSON array in ``text``; nothing for ``null``."""
+    if text == "null":
+        return
+    decoder = json.JSONDecoder()
+    position = _skip(text, _expect(text, 0, "["))
+    while text[position] != "]":
+        _, end = decoder.raw_decode(text, position)
+        yield text[position:end]
+        position = _skip(text, end)
+        if text[position] == ",":
+            position = _skip(text, position + 1)
+
+
+def _skip(text: str, position: int) -> int:
+    while text[position] in _SPACE:
+        position += 1
+    return position
+
+
+def _expect(text: str, position: int, mark: str) -> int:
+    position = _skip(text, position)
+    if text[position] != mark:
+        raise ValueError(f"expected {mark!r} at character {position}")
+    return position + 1
+
+
+def _text(document: dict[str, object], key: str, required: bool = True) -> str:
+    value = document.get(key)
+    if value is None and not required:
+        return ""
+    if not isinstance(value, str):
+        raise SchemaFileError(f"The schema file has no text for {key}.")
+    return value
+
+
+def _integer(document: dict[str, object], key: str, default: int | None = None, where: str = "") -> int:
+    value = document.get(key)
+    if value is None or value == "":
+        if default is None:
+            raise SchemaFileError(f"The schema file has no {key}.")
+        return default
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.removeprefix("-").isascii() and value.removeprefix("-").isdigit():
+        return int(value)
+    raise SchemaFileError(f"{key}{where} in the schema file is not an integer: {value!r}.")
+
+
+def _columns(document: dict[str, object]) -> tuple[Column, ...]:
+    listed = document.get("TableColumns")
+    if listed is None:
+        return ()
+    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
+        raise SchemaFileError("TableColumns in the schema file is not a list of objects.")
+    columns = tuple(_column(entry) for entry in listed)
+    total = _integer(document, "TableColumnsTotal", default=len(columns))
+    if total != len(columns):
+        raise SchemaFileError(f"The schema file lists {len(columns)} columns, but TableColumnsTotal is {total}.")
+    return columns
+
+
+def _column(entry: dict[str, object]) -> Column:
+    name = _text(entry, "ColumnName")
+    default = entry.get("ColumnDefault")
+    column_id = entry.get("ColumnId")
+    return Column(
+        name=name,
+        type=_column_type(entry, name),
+        nullable=not _flag(entry, "ColumnNullable", "false"),
+        primary_key=_flag(entry, "ColumnIsPk", "true"),
+        default=default if default is None or isinstance(default, str) else json.dumps(default, ensure_ascii=False),
+        column_id=None if column_id in (None, "") else str(column_id),
+    )
+
+
+def _column_type(entry: dict[str, object], name: str) -> ColumnType:
+    written = _text(entry, "ColumnType").upper().strip()
+    kind = _KINDS.get(written.removesuffix(_UNSIGNED))
+    if kind is None:
+        raise SchemaFileError(f"Column {name} has the type {written!r}, which is not known.")
+    elements = entry.get("ColumnElems") or []
+    if not isinstance(elements, list):
+        raise SchemaFileError(f"ColumnElems of column {name} in the schema file is not a list.")
+    where = f" of column {name}"
+    length = _integer(entry, "ColumnPrecision" if "ColumnPrecision" in entry else "ColumnLength", default=-1, where=where)
+    scale = _integer(entry, "ColumnScale", default=-1, where=where)
+    return ColumnType(
+        kind=kind,
+        unsigned=written.endswith(_UNSIGNED),
+        length=None if length < 0 else length,
+        scale=None if scale < 0 else scale,
+        elements=tuple(str(element) for element in elements),
+    )
+
+
+def _flag(entry: dict[str, object], key: str, text: str) -> bool:
+    """Whether the attribute says ``text``; TiCDC writes booleans as strings."""
+    return str(entry.get(key, "")).lower() == text

@@ -1,0 +1,152 @@
+"""Text of the wire formats to canonical Arrow values (``model.types.arrow_type``), a column at a time.
+
+Every conversion raises ``pa.ArrowInvalid`` (which is a ``ValueError``) or ``ValueError`` when some value does not fit;
+:func:`first_bad` then finds out which.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Callable
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.model.types import ColumnType, TypeKind, arrow_type
+
+UTC_NAMES = frozenset({"UTC", "Etc/UTC", "Z", "+00:00", "GMT"})
+_SECONDS_WIDTH = len("2024-06-05 09:30:23")
+_FIXED_OFFSET_WIDTH = len("+08:00")
+
+
+def check_time_zone(name: str) -> None:
+    """Raises ValueError unless ``name`` is an IANA zone or an offset such as ``+08:00``."""
+    if len(name) == _FIXED_OFFSET_WIDTH and name[0] in "+-" and name[3] == ":" and (name[1:3] + name[4:]).isdigit():
+        return
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(
+            f"{name!r} is no time zone; write an IANA name such as Asia/Shanghai, or an offset such as +08:00"
+        ) from None
+
+
+def canonical_from_text(texts: pa.Array, column_type: ColumnType, time_zone: str) -> pa.Array:
+    """Strings to the canonical type; TIMESTAMP from ``time_zone`` to UTC. Not for the BINARY family, whose text is coded."""
+    target = arrow_type(column_type)
+    if not pa.types.is_string(target):
+        return pc.cast(texts, target)
+    if column_type.kind is TypeKind.TIMESTAMP:
+        return timestamps_to_utc(texts, time_zone)
+    return texts
+
+
+def timestamps_to_utc(texts: pa.Array, time_zone: str) -> pa.Array:
+    """TIMESTAMP text of a zone as text in UTC. Fraction digits and zero timestamps stay as they are.
+
+    A time that the end of summer time makes ambiguous is taken as the earlier one: the text does not tell which it was.
+    """
+    if time_zone in UTC_NAMES or len(texts) == texts.null_count:
+        return texts
+    zero = pc.starts_with(texts, "0000-00-00")
+    seconds = pc.utf8_slice_codeunits(texts, 0, _SECONDS_WIDTH)
+    local = pc.cast(pc.if_else(zero, pa.scalar(None, pa.string()), seconds), pa.timestamp("s"))
+    absolute = pc.assume_timezone(local, time_zone, ambiguous="earliest", nonexistent="latest")
+    utc = pc.cast(pc.cast(pc.cast(absolute, pa.int64()), pa.timestamp("s")), pa.string())
+    shifted = pc.binary_join_element_wise(utc, pc.utf8_slice_codeunits(texts, _SECONDS_WIDTH), "")
+    return pc.if_else(zero, texts, shifted)
+
+
+def binary_from_base64(values: pa.Array) -> pa.Array:
+    """Standard base64 with padding, as TiCDC's CSV writes it, to binary."""
+    decode = binascii.a2b_base64
+    return pa.array([None if v is None else decode(v, strict_mode=True) for v in values.to_pylist()], pa.binary())
+
+
+def binary_from_hex(values: pa.Array) -> pa.Array:
+    """Hexadecimal digits to binary."""
+    decode = binascii.unhexlify
+    return pa.array([None if v is None else decode(v) for v in values.to_pylist()], pa.binary())
+
+
+def binary_from_latin1(texts: pa.Array) -> pa.Array:
+    """Strings in which each character stands for one byte (ISO-8859-1), as canal-JSON writes them, to binary.
+
+    Works on the UTF-8 bytes: U+0080 to U+00FF are ``C2 xx`` and ``C3 xx``, so the lead bytes are dropped and the byte after
+    ``C3`` gets bit 6. Raises ValueError for a character above U+00FF.
+    """
+    valid = pc.is_valid(texts) if texts.null_count else None
+    if texts.null_count:
+        texts = pc.fill_null(texts, "")
+    if pc.all(pc.string_is_ascii(texts)).as_py() is not False:
+        return _with_nulls(pc.cast(texts, pa.binary()), valid)
+    offsets = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, texts.offset * 4)
+    data = np.frombuffer(texts.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
+    if data.max(initial=0) > 0xC3:
+        raise ValueError("a character above U+00FF is no byte")
+    lead = data >= 0xC2
+    follows_c3 = np.zeros(len(data), np.uint8)
+    follows_c3[1:] = (data[:-1] == 0xC3) << np.uint8(6)
+    dropped = np.zeros(len(data) + 1, np.int32)
+    np.cumsum(lead, out=dropped[1:])
+    starts = offsets - offsets[0]
+    kept = (data | follows_c3)[~lead]
+    buffers = [None, pa.py_buffer((starts - dropped[starts]).astype(np.int32)), pa.py_buffer(kept)]
+    return _with_nulls(pa.Array.from_buffers(pa.binary(), len(texts), buffers), valid)
+
+
+def _with_nulls(values: pa.Array, valid: pa.Array | None) -> pa.Array:
+    return values if valid is None else pc.if_else(valid, values, pa.scalar(None, values.type))
+
+
+def members_from_numbers(texts: pa.Array, column_type: ColumnType) -> pa.Array:
+    """ENUM indexes (from 1; 0 is the empty string) or SET bit masks to member text, as canal-JSON needs it.
+
+    Without known members, and for text that is no number, the values stay. Raises ValueError for an index or a bit that
+    has no member.
+    """
+    if not column_type.elements:
+        return texts
+    distinct = texts.dictionary_encode()
+    named = [_member(text, column_type) for text in distinct.dictionary.to_pylist()]
+    return pa.array(named, pa.string()).take(distinct.indices)
+
+
+def _member(text: str, column_type: ColumnType) -> str:
+    if not (text.isascii() and text.isdigit()):
+        return text
+    number, members = int(text), column_type.elements
+    if column_type.kind is TypeKind.ENUM:
+        if number > len(members):
+            raise ValueError(f"the type has {len(members)} members")
+        return members[number - 1] if number else ""
+    if number >> len(members):
+        raise ValueError(f"the type has {len(members)} members")
+    return ",".join(member for bit, member in enumerate(members) if number >> bit & 1)
+
+
+def first_bad(convert: Callable[[int, int], object], length: int) -> int | None:
+    """The smallest index that ``convert(start, stop)`` fails on, ``None`` if it does not fail at all.
+
+    Halves the range, so it costs about two conversions of it; conversions must work on each value by itself.
+    """
+    if not _fails(convert, 0, length):
+        return None
+    start, stop = 0, length
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        if _fails(convert, start, middle):
+            stop = middle
+        else:
+            start = middle
+    return start
+
+
+def _fails(convert: Callable[[int, int], object], start: int, stop: int) -> bool:
+    try:
+        convert(start, stop)
+    except ValueError:
+        return True
+    return False
