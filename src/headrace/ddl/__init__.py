@@ -1,1 +1,1 @@
-"""DDL text to typed schema changes and back, and the difference of two shapes. Pure: no I/O."""
+"""What a DDL statement does: its kind from the text, its structure from the shapes before and after. Pure."""

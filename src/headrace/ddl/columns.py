@@ -1,0 +1,159 @@
+"""What a column list does not tell and DDL text does: generated and hidden columns, and the key of a table without primary key.
+
+TiCDC's schema files list virtual generated columns and the hidden columns behind expression indexes though rows carry neither,
+and do not record unique keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from headrace.ddl.classify import column_renames
+from headrace.ddl.lexer import Cursor, Word, split_at_commas
+from headrace.ddl.statement import Statement, StatementKind, read_statement
+from headrace.model.table import Column, Generated, TableSchema
+
+HIDDEN_PREFIX = "_V$_"
+_CONSTRAINTS = ("PRIMARY", "UNIQUE", "KEY", "INDEX", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR", "FOREIGN", "CHECK", "CONSTRAINT")
+
+
+@dataclass
+class _Facts:
+    """Found in a text: per folded column name whether and how it is generated, and the column lists of unique keys, in order."""
+
+    generated: dict[str, Generated | None] = field(default_factory=dict)
+    unique: list[tuple[str, ...]] = field(default_factory=list)
+
+
+def annotate(statement: str, schema: TableSchema, before: TableSchema | None) -> TableSchema:
+    """The schema with ``generated`` and ``hidden`` marks, and a handle key where the source could not tell one.
+
+    A table without primary key gets the columns of the first UNIQUE key whose columns are all NOT NULL, stored, and
+    whole (no prefix, no expression). ``before`` is the table's shape before the statement: its marks and handle key are kept
+    unless the statement creates the table anew. For CREATE TABLE … LIKE give the shape of the pattern as ``before``.
+    """
+    read = read_statement(statement, schema.table_id.database)
+    facts = _facts(read)
+    anew = read.kind is StatementKind.CREATE_TABLE and read.like is None
+    kept = None if anew else before
+    renames = {new.casefold(): old.casefold() for old, new in _renames(read, kept, schema).items()}
+    former = {c.name.casefold(): c for c in kept.columns} if kept else {}
+    folded = [(column, column.name.casefold()) for column in schema.columns]
+    columns = tuple(_marked(column, facts, former.get(renames.get(name, name))) for column, name in folded)
+    marked = replace(schema, columns=columns)
+    return replace(marked, handle_key=_handle_key(marked, kept, facts, {old: new for new, old in renames.items()}))
+
+
+def _renames(read: Statement, before: TableSchema | None, after: TableSchema) -> Mapping[str, str]:
+    return column_renames(read, before, after) if before else {}
+
+
+def _marked(column: Column, facts: _Facts, former: Column | None) -> Column:
+    hidden = column.name.startswith(HIDDEN_PREFIX)
+    told = column.name.casefold()
+    if hidden:
+        generated: Generated | None = Generated.VIRTUAL
+    elif told in facts.generated:
+        generated = facts.generated[told]
+    else:
+        generated = former.generated if former else column.generated
+    return replace(column, generated=generated, hidden=hidden)
+
+
+def _handle_key(schema: TableSchema, before: TableSchema | None, facts: _Facts, renames: Mapping[str, str]) -> tuple[str, ...]:
+    if any(c.primary_key for c in schema.columns):
+        return schema.handle_key or tuple(c.name for c in schema.columns if c.primary_key)
+    candidates = list(facts.unique)
+    if before and before.handle_key and not any(c.primary_key for c in before.columns):
+        candidates.insert(0, tuple(renames.get(name.casefold(), name) for name in before.handle_key))
+    if schema.handle_key:
+        candidates.insert(0, schema.handle_key)
+    for names in candidates:
+        if all(_identifies(schema, name) for name in names):
+            return tuple(schema.column(name).name for name in names)
+    return ()
+
+
+def _identifies(schema: TableSchema, name: str) -> bool:
+    if not schema.has_column(name):
+        return False
+    column = schema.column(name)
+    return not column.nullable and not column.hidden and column.generated is not Generated.VIRTUAL
+
+
+def _facts(read: Statement) -> _Facts:
+    facts = _Facts()
+    for definition in read.definitions:
+        _definition(definition, facts)
+    for action in read.actions:
+        _action(action, facts)
+    return facts
+
+
+def _action(action: tuple[Word, ...], facts: _Facts) -> None:
+    """One clause of ALTER TABLE; only ADD, MODIFY and CHANGE tell something."""
+    cursor = Cursor(action)
+    if cursor.peek().says("UNIQUE"):
+        _definition(action, facts)
+        return
+    if not (cursor.accept("ADD") or cursor.accept("MODIFY") or cursor.accept("CHANGE")):
+        return
+    changed = action[0].says("CHANGE")
+    cursor.accept("COLUMN")
+    if not cursor.accept("IF", "NOT", "EXISTS"):
+        cursor.accept("IF", "EXISTS")
+    if changed:
+        cursor.next()
+    if cursor.peek().says("("):
+        for part in split_at_commas(cursor.group()):
+            _definition(part, facts)
+    else:
+        _definition(cursor.rest(), facts)
+
+
+def _definition(definition: tuple[Word, ...], facts: _Facts) -> None:
+    """One part of CREATE TABLE's parenthesis: a column, or a constraint."""
+    if not definition:
+        return
+    if any(definition[0].says(keyword) for keyword in _CONSTRAINTS):
+        _constraint(Cursor(definition), facts)
+        return
+    name = definition[0].text
+    facts.generated[name.casefold()] = _generation(Cursor(definition[1:]))
+    if _is_unique(Cursor(definition[1:])):
+        facts.unique.append((name,))
+
+
+def _constraint(cursor: Cursor, facts: _Facts) -> None:
+    while not cursor.done and not cursor.peek().says("("):
+        if cursor.next().says("UNIQUE"):
+            while not cursor.done and not cursor.peek().says("("):
+                cursor.next()
+            parts = split_at_commas(cursor.group())
+            # A part of more than a name and a direction is a prefix or an expression: no value of the row is unique then.
+            if all(part[0].text != "(" and (len(part) == 1 or part[1].says("ASC") or part[1].says("DESC")) for part in parts):
+                facts.unique.append(tuple(part[0].text for part in parts))
+            return
+
+
+def _generation(cursor: Cursor) -> Generated | None:
+    """How the column is generated: ``AS (expression)``, and STORED behind it; VIRTUAL is the default."""
+    while not cursor.done:
+        if cursor.accept("AS"):
+            cursor.group()
+            return Generated.STORED if any(word.says("STORED") for word in cursor.rest()) else Generated.VIRTUAL
+        if cursor.peek().says("("):
+            cursor.group()
+        else:
+            cursor.next()
+    return None
+
+
+def _is_unique(cursor: Cursor) -> bool:
+    while not cursor.done:
+        if cursor.peek().says("("):
+            cursor.group()
+        elif cursor.next().says("UNIQUE"):
+            return True
+    return False

@@ -1,0 +1,147 @@
+"""The schema changes that turn one shape of a table into another: the truth about structure, whatever the text said."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import replace
+
+from headrace.model.events import (
+    AddColumnEvent,
+    AlterColumnTypeEvent,
+    ColumnPosition,
+    DropColumnEvent,
+    Position,
+    RenameColumnEvent,
+    SchemaChangeEvent,
+)
+from headrace.model.table import Column, TableId, TableSchema
+
+_TEMPORARY_NAME = "headrace$renamed"
+
+
+def renames_by_id(before: TableSchema, after: TableSchema) -> dict[str, str]:
+    """Old to new names of columns whose TiDB id is the same in both shapes (there only with ``output-column-id``).
+
+    The reverse does not hold: a MODIFY that rewrites the data gives a column a new id under its old name.
+    """
+    names = {c.column_id: c.name for c in before.columns if c.column_id}
+    return {
+        names[c.column_id]: c.name
+        for c in after.columns
+        if c.column_id in names and names[c.column_id].casefold() != c.name.casefold()
+    }
+
+
+def difference(before: TableSchema, after: TableSchema, renames: Mapping[str, str]) -> tuple[SchemaChangeEvent, ...]:
+    """The events that lead from ``before`` to ``after`` when applied in order; empty when the columns are equal.
+
+    First drops, then renames, then, from left to right, additions and alterations with their positions. ``renames`` maps old
+    to new names; one that the shapes do not bear out is ignored. Hidden columns do not count, and names compare without case.
+    Names that are swapped go through a temporary name. All events name ``after``'s table.
+    """
+    table_id = after.table_id
+    old = {c.name.casefold(): c for c in before.columns if not c.hidden}
+    target = [c for c in after.columns if not c.hidden]
+    origin = _origins(old, target, renames)
+    kept = {source: new for new, source in origin.items()}
+    events: list[SchemaChangeEvent] = [DropColumnEvent(table_id, c.name) for key, c in old.items() if key not in kept]
+    new_names = {c.name.casefold(): c.name for c in target}
+    survivors = [c for key, c in old.items() if key in kept]
+    moves = {c.name: new_names[kept[c.name.casefold()]] for c in survivors}
+    events.extend(_renamings(table_id, {old_name: new_name for old_name, new_name in moves.items() if old_name != new_name}))
+    current = [replace(c, name=moves[c.name]) for c in survivors]
+    events.extend(_placements(table_id, current, target))
+    return tuple(events)
+
+
+def _origins(old: Mapping[str, Column], target: list[Column], renames: Mapping[str, str]) -> dict[str, str]:
+    """Folded new name to folded old name, for every column of the target that is there before."""
+    new_names = {c.name.casefold() for c in target}
+    origin: dict[str, str] = {}
+    taken: set[str] = set()
+    for old_name, new_name in renames.items():
+        source, destination = old_name.casefold(), new_name.casefold()
+        borne_out = source in old and destination in new_names and destination not in origin and source not in taken
+        if borne_out and source != destination:
+            origin[destination] = source
+            taken.add(source)
+    for name in new_names:
+        if name not in origin and name in old and name not in taken:
+            origin[name] = name
+    return origin
+
+
+def _renamings(table_id: TableId, moves: dict[str, str]) -> list[SchemaChangeEvent]:
+    """Orders renames so that each target name is free, and opens each cycle by one temporary name."""
+    events: list[SchemaChangeEvent] = []
+    waiting = dict(moves)
+    temporary = 0
+    while waiting:
+        held = {name.casefold() for name in waiting}
+        free = [name for name, new in waiting.items() if new.casefold() not in held - {name.casefold()}]
+        if free:
+            for name in free:
+                events.append(RenameColumnEvent(table_id, name, waiting.pop(name)))
+            continue
+        name, new = next(iter(waiting.items()))
+        aside = f"{_TEMPORARY_NAME}{temporary}"
+        temporary += 1
+        events.append(RenameColumnEvent(table_id, name, aside))
+        del waiting[name]
+        waiting[aside] = new
+    return events
+
+
+def _placements(table_id: TableId, current: list[Column], target: list[Column]) -> list[SchemaChangeEvent]:
+    """Additions and alterations from left to right; each puts its column right behind its neighbour in the target."""
+    events: list[SchemaChangeEvent] = []
+    by_name = {c.name: c for c in current}
+    rank = {c.name: place for place, c in enumerate(target)}
+    stays = _longest_increasing([c.name for c in current], rank)
+    order = [c.name for c in current]
+    previous = ""
+    for column in target:
+        known = by_name.get(column.name)
+        moved = known is not None and column.name not in stays
+        if known is None or moved:
+            if moved:
+                order.remove(column.name)
+            place = order.index(previous) + 1 if previous else 0
+            position = _position(previous, last=place == len(order) and not moved)
+            order.insert(place, column.name)
+        else:
+            position = ColumnPosition()
+        if known is None:
+            events.append(AddColumnEvent(table_id, column, position))
+        elif moved or replace(known, column_id=column.column_id) != column:
+            events.append(AlterColumnTypeEvent(table_id, column, known, position))
+        previous = column.name
+    return events
+
+
+def _position(previous: str, *, last: bool) -> ColumnPosition:
+    if last:
+        return ColumnPosition()
+    return ColumnPosition(Position.AFTER, previous) if previous else ColumnPosition(Position.FIRST)
+
+
+def _longest_increasing(names: list[str], rank: Mapping[str, int]) -> set[str]:
+    """The most columns that may stay where they are: a longest run of increasing target places (patience sorting)."""
+    tails: list[int] = []
+    ends: list[int] = []
+    before: dict[int, int] = {}
+    for index, name in enumerate(names):
+        slot = bisect_left(tails, rank[name])
+        if slot == len(tails):
+            tails.append(rank[name])
+            ends.append(index)
+        else:
+            tails[slot], ends[slot] = rank[name], index
+        before[index] = ends[slot - 1] if slot else -1
+    chosen: set[str] = set()
+    at = ends[-1] if ends else -1
+    while at >= 0:
+        chosen.add(names[at])
+        at = before[at]
+    return chosen

@@ -1,0 +1,135 @@
+"""DDL text to words: sqlglot's MySQL tokenizer, with TiDB's own comments opened, and a cursor to read words with.
+
+sqlglot's parser is not used for statements: it answers RENAME TABLE, EXCHANGE PARTITION and ADD COLUMN (a INT, b INT) with an
+opaque command and raises for AUTO_RANDOM and DROP PARTITION. Its tokenizer reads all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from sqlglot.dialects.mysql import MySQL
+from sqlglot.errors import SqlglotError
+from sqlglot.tokens import TokenType
+
+# Strings and quoted names come first, so that a comment sign inside one opens nothing.
+_FEATURE_COMMENT = re.compile(
+    r"""(?P<kept>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`)"""
+    r"""|/\*(?:T!(?:\[[^\]]*\])?|!\d*)(?P<body>.*?)\*/""",
+    re.DOTALL,
+)
+_QUOTED = frozenset({TokenType.IDENTIFIER})
+_LITERALS = frozenset({TokenType.STRING, TokenType.HEX_STRING, TokenType.BIT_STRING, TokenType.NATIONAL_STRING, TokenType.NUMBER})
+
+
+class _Tokenizer(MySQL.Tokenizer):  # type: ignore[misc, unused-ignore]
+    COMMANDS: Any = frozenset()  # with sqlglot's own, all of a RENAME after its first word is one token
+
+
+@dataclass(frozen=True)
+class Word:
+    """One word of a statement. ``text`` is unquoted; ``is_name`` says it stood in backquotes, ``is_literal`` that it is a value."""
+
+    text: str
+    is_name: bool = False
+    is_literal: bool = False
+
+    def says(self, keyword: str) -> bool:
+        """Whether it is this keyword or sign (given in upper case)."""
+        return not self.is_name and not self.is_literal and self.text.upper() == keyword
+
+
+def open_feature_comments(statement: str) -> str:
+    """The statement with the content of ``/*T![feature] … */``, ``/*T! … */`` and ``/*!40101 … */`` as plain text."""
+    return _FEATURE_COMMENT.sub(lambda found: found["kept"] or f" {found['body']} ", statement)
+
+
+def words(statement: str) -> tuple[Word, ...] | None:
+    """The words of a statement, without comments and the final semicolon; ``None`` for text that is no SQL at all."""
+    try:
+        tokens = _Tokenizer().tokenize(open_feature_comments(statement))
+    except SqlglotError:
+        return None
+    found: list[Word] = []
+    for token in tokens:
+        if token.token_type in _QUOTED:
+            found.append(Word(token.text, is_name=True))
+        elif token.token_type in _LITERALS:
+            found.append(Word(token.text, is_literal=True))
+        else:  # "PRIMARY KEY" and its like are one token for sqlglot
+            found.extend(Word(part) for part in token.text.split())
+    while found and found[-1].says(";"):
+        found.pop()
+    return tuple(found)
+
+
+class Cursor:
+    """Reads words one after another. Reading past the end gives an empty literal, which no keyword matches."""
+
+    _END = Word("", is_literal=True)
+
+    def __init__(self, found: tuple[Word, ...]) -> None:
+        self._words = found
+        self._at = 0
+
+    @property
+    def done(self) -> bool:
+        return self._at >= len(self._words)
+
+    def peek(self, ahead: int = 0) -> Word:
+        at = self._at + ahead
+        return self._words[at] if at < len(self._words) else self._END
+
+    def next(self) -> Word:
+        word = self.peek()
+        self._at += 1
+        return word
+
+    def accept(self, *keywords: str) -> bool:
+        """Steps over these keywords when all of them come next."""
+        if not all(self.peek(i).says(keyword) for i, keyword in enumerate(keywords)):
+            return False
+        self._at += len(keywords)
+        return True
+
+    def skip_any(self, *keywords: str) -> None:
+        """Steps over each of these keywords that comes next."""
+        while any(self.accept(keyword) for keyword in keywords):
+            pass
+
+    def name(self) -> tuple[str, str]:
+        """Reads ``name`` or ``database.name``; the database is empty when it is not named."""
+        first = self.next().text
+        if self.accept("."):
+            return first, self.next().text
+        return "", first
+
+    def rest(self) -> tuple[Word, ...]:
+        return self._words[self._at :]
+
+    def group(self) -> tuple[Word, ...]:
+        """Reads a parenthesis that comes next and returns what is inside; empty when none comes."""
+        if not self.accept("("):
+            return ()
+        start, depth = self._at, 1
+        while not self.done:
+            word = self.next()
+            depth += word.says("(") - word.says(")")
+            if depth == 0:
+                return self._words[start : self._at - 1]
+        return self._words[start:]
+
+
+def split_at_commas(found: tuple[Word, ...]) -> list[tuple[Word, ...]]:
+    """The parts between commas that stand in no parenthesis."""
+    parts: list[tuple[Word, ...]] = []
+    depth = start = 0
+    for at, word in enumerate(found):
+        depth += word.says("(") - word.says(")")
+        if depth == 0 and word.says(","):
+            parts.append(found[start:at])
+            start = at + 1
+    parts.append(found[start:])
+    return [part for part in parts if part]

@@ -1,0 +1,264 @@
+"""What kind of DDL a text is, and the names in it: one pass over its words, no guesses about structure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from headrace.ddl.lexer import Cursor, Word, split_at_commas, words
+from headrace.model.table import TableId
+
+
+class StatementKind(StrEnum):
+    """The kinds that something depends on; all the rest is ``OTHER`` (recognised) or ``UNKNOWN`` (not)."""
+
+    EMPTY = "EMPTY"
+    CREATE_DATABASE = "CREATE DATABASE"
+    DROP_DATABASE = "DROP DATABASE"
+    ALTER_DATABASE = "ALTER DATABASE"
+    CREATE_TABLE = "CREATE TABLE"
+    DROP_TABLE = "DROP TABLE"
+    TRUNCATE_TABLE = "TRUNCATE TABLE"
+    RENAME_TABLE = "RENAME TABLE"
+    ALTER_TABLE = "ALTER TABLE"
+    CREATE_INDEX = "CREATE INDEX"
+    CREATE_VIEW = "CREATE VIEW"
+    DROP_VIEW = "DROP VIEW"
+    OTHER = "OTHER"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement's kind and names, all resolved against the current database.
+
+    ``tables`` are what it changes, in order; ``reads`` what it only refers to. ``renames`` are table renames in execution
+    order, ``column_renames`` old to new column names, also in order. ``like`` is the pattern of CREATE TABLE … LIKE.
+    ``definitions`` are the parts inside the parenthesis of CREATE TABLE, ``actions`` the clauses of ALTER TABLE, each as words;
+    CREATE UNIQUE INDEX has the one action ``UNIQUE (columns)``.
+    """
+
+    kind: StatementKind
+    tables: tuple[TableId, ...] = ()
+    reads: tuple[TableId, ...] = ()
+    renames: tuple[tuple[TableId, TableId], ...] = ()
+    column_renames: tuple[tuple[str, str], ...] = ()
+    like: TableId | None = None
+    definitions: tuple[tuple[Word, ...], ...] = ()
+    actions: tuple[tuple[Word, ...], ...] = ()
+
+
+def read_statement(text: str, database: str) -> Statement:
+    """Reads a statement; never raises. ``database`` is the current database for names without one."""
+    found = words(text)
+    if found is None:
+        return Statement(StatementKind.UNKNOWN)
+    if not found:
+        return Statement(StatementKind.EMPTY)
+    return _Reader(found, database).read()
+
+
+class _Reader:
+    def __init__(self, found: tuple[Word, ...], database: str) -> None:
+        self._cursor = Cursor(found)
+        self._database = database
+        self._torn = False
+
+    def read(self) -> Statement:
+        readers = {
+            "CREATE": self._create,
+            "DROP": self._drop,
+            "ALTER": self._alter,
+            "TRUNCATE": self._truncate,
+            "RENAME": self._rename,
+            "RECOVER": self._recover,
+            "FLASHBACK": self._recover,
+        }
+        first = self._cursor.next()
+        for keyword, reader in readers.items():
+            if first.says(keyword):
+                statement = reader()
+                # A text that ends where a name should stand was cut: nobody knows what it meant.
+                return Statement(StatementKind.UNKNOWN) if self._torn else statement
+        return Statement(StatementKind.UNKNOWN)
+
+    def _truncate(self) -> Statement:
+        self._cursor.accept("TABLE")
+        return Statement(StatementKind.TRUNCATE_TABLE, (self._table(),))
+
+    def _recover(self) -> Statement:
+        known = self._cursor.accept("TABLE")
+        return Statement(StatementKind.OTHER, (self._table(),)) if known else Statement(StatementKind.UNKNOWN)
+
+    def _table(self) -> TableId:
+        database, name = self._cursor.name()
+        self._torn = self._torn or not name
+        return TableId(database or self._database, name)
+
+    def _table_list(self) -> tuple[TableId, ...]:
+        tables = [self._table()]
+        while self._cursor.accept(","):
+            tables.append(self._table())
+        return tuple(tables)
+
+    def _database_statement(self, kind: StatementKind) -> Statement:
+        self._skip_existence()
+        word = self._cursor.peek()
+        # ALTER DATABASE may leave its name out: the current database is meant.
+        unnamed = not word.text or any(word.says(k) for k in ("CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "SET"))
+        return Statement(kind, (TableId(self._database if unnamed else word.text),))
+
+    def _skip_existence(self) -> None:
+        if not self._cursor.accept("IF", "NOT", "EXISTS"):
+            self._cursor.accept("IF", "EXISTS")
+
+    def _create(self) -> Statement:
+        cursor = self._cursor
+        if cursor.accept("DATABASE") or cursor.accept("SCHEMA"):
+            return self._database_statement(StatementKind.CREATE_DATABASE)
+        cursor.skip_any("GLOBAL", "TEMPORARY")
+        if cursor.accept("TABLE"):
+            return self._create_table()
+        unique = cursor.peek().says("UNIQUE")
+        cursor.skip_any("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR")
+        if cursor.accept("INDEX"):
+            table, keys = self._index()
+            return Statement(StatementKind.CREATE_INDEX, (table,), actions=((Word("UNIQUE"), *keys),) if unique else ())
+        if self._step_to("VIEW"):
+            return self._create_view()
+        return Statement(StatementKind.UNKNOWN)
+
+    def _step_to(self, keyword: str) -> bool:
+        """Steps behind the keyword that ends the options of CREATE VIEW."""
+        ahead = 0
+        while self._cursor.peek(ahead).text and not self._cursor.peek(ahead).says("AS"):
+            if self._cursor.peek(ahead).says(keyword):
+                for _ in range(ahead + 1):
+                    self._cursor.next()
+                return True
+            ahead += 1
+        return False
+
+    def _create_table(self) -> Statement:
+        cursor = self._cursor
+        self._skip_existence()
+        table = self._table()
+        bracketed = cursor.peek().says("(") and cursor.peek(1).says("LIKE")
+        if bracketed:
+            cursor.next()
+        if cursor.accept("LIKE"):
+            like = self._table()
+            return Statement(StatementKind.CREATE_TABLE, (table,), reads=(like,), like=like)
+        body = cursor.group()
+        return Statement(
+            StatementKind.CREATE_TABLE,
+            (table,),
+            reads=self._named_after(body, "REFERENCES"),
+            definitions=tuple(split_at_commas(body)),
+        )
+
+    def _create_view(self) -> Statement:
+        self._skip_existence()
+        view = self._table()
+        body = self._cursor.rest()
+        return Statement(StatementKind.CREATE_VIEW, (view,), reads=self._named_after(body, "FROM", "JOIN"))
+
+    def _named_after(self, body: tuple[Word, ...], *keywords: str) -> tuple[TableId, ...]:
+        """The tables named behind these keywords, with the further ones of ``FROM a AS x, b``; best effort, for ordering."""
+        found: dict[TableId, None] = {}
+        for at, word in enumerate(body):
+            if not any(word.says(keyword) for keyword in keywords):
+                continue
+            reader = _Reader(body[at + 1 :], self._database)
+            while not reader._cursor.peek().says("(") and not reader._cursor.done:
+                found[reader._table()] = None
+                reader._cursor.accept("AS")
+                if not reader._cursor.peek().says(",") and reader._cursor.peek(1).says(","):
+                    reader._cursor.next()
+                if word.says("REFERENCES") or not reader._cursor.accept(","):
+                    break
+        return tuple(found)
+
+    def _drop(self) -> Statement:
+        cursor = self._cursor
+        if cursor.accept("DATABASE") or cursor.accept("SCHEMA"):
+            return self._database_statement(StatementKind.DROP_DATABASE)
+        cursor.skip_any("GLOBAL", "TEMPORARY")
+        if cursor.accept("TABLE") or cursor.accept("TABLES"):
+            self._skip_existence()
+            return Statement(StatementKind.DROP_TABLE, self._table_list())
+        if cursor.accept("VIEW"):
+            self._skip_existence()
+            return Statement(StatementKind.DROP_VIEW, self._table_list())
+        if cursor.accept("INDEX"):
+            return Statement(StatementKind.OTHER, (self._index()[0],))
+        return Statement(StatementKind.UNKNOWN)
+
+    def _index(self) -> tuple[TableId, tuple[Word, ...]]:
+        """The table behind ON, and the words after it."""
+        while not self._cursor.done and not self._cursor.accept("ON"):
+            self._cursor.next()
+        return self._table(), self._cursor.rest()
+
+    def _rename(self) -> Statement:
+        pairs: list[tuple[TableId, TableId]] = []
+        if not self._cursor.accept("TABLE"):
+            return Statement(StatementKind.UNKNOWN)
+        while True:
+            old = self._table()
+            if not self._cursor.accept("TO"):
+                return Statement(StatementKind.UNKNOWN)
+            pairs.append((old, self._table()))
+            if not self._cursor.accept(","):
+                return Statement(StatementKind.RENAME_TABLE, renames=tuple(pairs))
+
+    def _alter(self) -> Statement:
+        cursor = self._cursor
+        if cursor.accept("DATABASE") or cursor.accept("SCHEMA"):
+            return self._database_statement(StatementKind.ALTER_DATABASE)
+        cursor.accept("IGNORE")
+        if not cursor.accept("TABLE"):
+            return Statement(StatementKind.UNKNOWN)
+        self._skip_existence()
+        table = self._table()
+        changed: list[TableId] = [table]
+        reads: list[TableId] = []
+        tables: list[tuple[TableId, TableId]] = []
+        columns: list[tuple[str, str]] = []
+        actions = tuple(split_at_commas(cursor.rest()))
+        for action in actions:
+            reader = _Reader(action, self._database)
+            reads.extend(self._named_after(action, "REFERENCES"))
+            if action[0].says("RENAME"):
+                reader._alter_rename(table, tables, columns)
+            elif action[0].says("CHANGE"):
+                columns.append(_changed_column(reader._cursor))
+            elif action[0].says("EXCHANGE"):
+                changed.extend(reader._exchanged_table())
+        return Statement(StatementKind.ALTER_TABLE, tuple(changed), tuple(reads), tuple(tables), tuple(columns), actions=actions)
+
+    def _alter_rename(self, table: TableId, tables: list[tuple[TableId, TableId]], columns: list[tuple[str, str]]) -> None:
+        cursor = self._cursor
+        cursor.next()
+        if cursor.accept("COLUMN"):
+            old = cursor.next().text
+            if cursor.accept("TO"):
+                columns.append((old, cursor.next().text))
+        elif not any(cursor.peek().says(k) for k in ("INDEX", "KEY")):
+            cursor.skip_any("TO", "AS", "=")
+            tables.append((table, self._table()))
+
+    def _exchanged_table(self) -> list[TableId]:
+        while not self._cursor.done:
+            if self._cursor.accept("WITH", "TABLE"):
+                return [self._table()]
+            self._cursor.next()
+        return []
+
+
+def _changed_column(cursor: Cursor) -> tuple[str, str]:
+    """The names in ``CHANGE [COLUMN] [IF EXISTS] old new …``."""
+    cursor.next()
+    cursor.accept("COLUMN")
+    cursor.accept("IF", "EXISTS")
+    return cursor.next().text, cursor.next().text

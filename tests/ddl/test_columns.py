@@ -1,0 +1,90 @@
+"""What DDL text tells about columns and keys that a schema file does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.ddl.columns import annotate
+from headrace.model.table import Column, Generated, TableId, TableSchema
+from headrace.model.types import ColumnType, TypeKind
+
+T = TableId("test", "t")
+INT = ColumnType(TypeKind.INT)
+
+
+def shape(*names: str, not_null: str = "", primary: str = "", handle: tuple[str, ...] = ()) -> TableSchema:
+    columns = tuple(Column(n, INT, nullable=n not in not_null.split(), primary_key=n in primary.split()) for n in names)
+    return TableSchema(T, columns, handle)
+
+
+def generated(schema: TableSchema) -> dict[str, Generated | None]:
+    return {c.name: c.generated for c in schema.columns}
+
+
+def test_generated_columns_are_marked_by_their_kind() -> None:
+    text = (
+        "CREATE TABLE `g` (`id` INT PRIMARY KEY,`a` INT DEFAULT 3 COMMENT 'AS (x)',`v` INT GENERATED ALWAYS AS(`a`*2) VIRTUAL,"
+        "`s` INT GENERATED ALWAYS AS(`a`*3) STORED NOT NULL,`d` INT AS (CAST(`a` AS SIGNED)),INDEX `iv`(`v`))"
+    )
+    found = generated(annotate(text, shape("id", "a", "v", "s", "d", primary="id"), None))
+    assert found == {"id": None, "a": None, "v": Generated.VIRTUAL, "s": Generated.STORED, "d": Generated.VIRTUAL}
+
+
+def test_columns_behind_expression_indexes_are_hidden() -> None:
+    schema = annotate("CREATE TABLE `t` (`a` INT, INDEX((`a`+1)))", shape("a", "_V$_expression_index_0"), None)
+    assert [c.hidden for c in schema.columns] == [False, True]
+    assert [c.name for c in schema.row_columns] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("`a` INT NOT NULL, `b` INT NOT NULL, UNIQUE `u`(`a`, `b`)", ("a", "b")),
+        ("`a` INT NOT NULL UNIQUE KEY, `b` INT", ("a",)),
+        ("`a` INT, `b` INT NOT NULL, UNIQUE(`c`), UNIQUE KEY `u`(`B` DESC)", ("b",)),
+        ("`a` INT NOT NULL, `b` INT NOT NULL, UNIQUE `p`(`a`(10)), UNIQUE((`a`+1)), CONSTRAINT `q` UNIQUE (`b`)", ("b",)),
+        ("`a` INT NOT NULL, `b` INT NOT NULL, KEY (`a`)", ()),
+        ("`a` INT NOT NULL, `b` INT AS (`a`) NOT NULL, UNIQUE (`b`)", ()),
+        ("`a` INT NOT NULL, `b` INT AS (`a`) STORED NOT NULL, UNIQUE (`b`)", ("b",)),
+    ],
+)
+def test_the_first_usable_unique_key_of_a_table_without_primary_key_is_its_handle(body: str, expected: tuple[str, ...]) -> None:
+    assert annotate(f"CREATE TABLE `t` ({body})", shape("a", "b", "c", not_null="a b"), None).handle_key == expected
+
+
+def test_a_primary_key_comes_before_any_unique_key() -> None:
+    schema = shape("a", "b", not_null="a b", primary="b", handle=("b",))
+    assert annotate("CREATE TABLE t (a INT NOT NULL UNIQUE, b INT PRIMARY KEY)", schema, None).handle_key == ("b",)
+
+
+def test_marks_and_handle_key_outlive_later_statements_and_renames() -> None:
+    created = annotate("CREATE TABLE t (a INT NOT NULL UNIQUE, g INT AS (a) STORED)", shape("a", "g", not_null="a"), None)
+    quiet = annotate("", shape("a", "g", not_null="a"), created)
+    assert quiet == created
+    text = "ALTER TABLE t CHANGE a k INT NOT NULL, RENAME COLUMN g TO h, ADD COLUMN n INT AS (k) VIRTUAL"
+    altered = annotate(text, shape("k", "h", "n", not_null="k"), created)
+    assert altered.handle_key == ("k",)
+    assert generated(altered) == {"k": None, "h": Generated.STORED, "n": Generated.VIRTUAL}
+
+
+def test_a_handle_key_ends_when_its_column_becomes_nullable() -> None:
+    created = shape("a", not_null="a", handle=("a",))
+    assert annotate("ALTER TABLE t MODIFY a INT", shape("a"), created).handle_key == ()
+
+
+def test_a_unique_key_added_later_becomes_the_handle() -> None:
+    before = shape("a", "b", not_null="b")
+    for text in ("ALTER TABLE t ADD UNIQUE `u`(`b`)", "CREATE UNIQUE INDEX u ON t (b)"):
+        assert annotate(text, before, before).handle_key == ("b",)
+
+
+def test_a_table_created_anew_forgets_the_marks_of_its_predecessor() -> None:
+    old = annotate("CREATE TABLE t (a INT, g INT AS (a))", shape("a", "g"), None)
+    assert generated(annotate("CREATE TABLE t (a INT, g INT)", shape("a", "g"), old)) == {"a": None, "g": None}
+
+
+def test_like_takes_the_marks_of_its_pattern() -> None:
+    pattern = annotate("CREATE TABLE s (a INT NOT NULL UNIQUE, g INT AS (a))", shape("a", "g", not_null="a"), None)
+    copy = annotate("CREATE TABLE t LIKE s", shape("a", "g", not_null="a"), pattern)
+    assert generated(copy)["g"] is Generated.VIRTUAL
+    assert copy.handle_key == ("a",)
