@@ -69,3 +69,9 @@ class TerminalError(HeadraceError):
     """The target refused in a way that no repetition will mend."""
 
     exit_code = EXIT_TABLE_STOPPED
+
+
+class JobFailedError(HeadraceError):
+    """A Spark job broke for another reason than data: a lost executor, or a bug. The cut may be tried again."""
+
+    exit_code = 1

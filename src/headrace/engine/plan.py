@@ -68,8 +68,10 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     hi = offer.watermark if rules.until is None else min(offer.watermark, rules.until)
     problems = _known_problems(state, offer, rules)
     blocked = set(problems) | {t for t, p in state.tables.items() if p.status is TableStatus.STOPPED and t not in rules.retried}
-    changes = _pending_changes(state, offer, rules, hi)
-    splits = [s for s in offer.splits if rules.includes(s.table_id) and _may_read(state, s, changes)]
+    bound = min(offer.schema_bound, hi + 1)
+    changes = _pending_changes(state, offer, rules, bound)
+    # What lies in a version whose schema change is not complete yet waits for it.
+    splits = [s for s in offer.splits if s.version < bound and rules.includes(s.table_id) and _may_read(state, s, changes)]
     if rules.needs_key:
         _reject_keyless(splits, problems)
         blocked |= set(problems)
@@ -98,9 +100,8 @@ def _known_problems(state: LedgerState, offer: Offer, rules: PlanRules) -> dict[
     return problems
 
 
-def _pending_changes(state: LedgerState, offer: Offer, rules: PlanRules, hi: int) -> list[SchemaChange]:
+def _pending_changes(state: LedgerState, offer: Offer, rules: PlanRules, bound: int) -> list[SchemaChange]:
     """The schema changes to execute, in order: below the bound, not done, not older than their tables' checkpoints (rule 2)."""
-    bound = min(offer.schema_bound, hi + 1)
     pending: list[SchemaChange] = []
     created: set[TableId] = set()
     base = _shapes_before(state, offer, rules)

@@ -10,6 +10,8 @@ from headrace.model.table import TableId
 
 class TableStatus(StrEnum):
     RUNNING = "running"
+    CATCHING_UP = "catching up"
+    """New, or back after a stop: its own checkpoint counts until a whole cut has taken it along."""
     STOPPED = "stopped"
     """Bad data or DDL: the table keeps its checkpoint, the others go on."""
     GONE = "gone"

@@ -1,0 +1,246 @@
+"""Applying one cut: intent, rounds of schema changes and rows, commit. One object a cut; see ``loop`` for what is around it.
+
+The order of durable steps (rules 11 and 14): the intent raises ``attempted``; each schema change is journalled before and
+after it runs, its tables standing at (V, before) and then at (V, after); rows are written; at last the checkpoint, the
+position and what became of each table are one ledger update. A sink with ``atomic_cut`` holds all of that in one transaction.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from headrace.engine.plan import Cut, CutRound
+from headrace.engine.tasks import read_problems
+from headrace.model.cut import Progress
+from headrace.model.events import DropDatabaseEvent, DropTableEvent, RenameTableEvent, SchemaChange
+from headrace.model.outcome import Notice, Problem, SplitReport, WriteOutcome
+from headrace.model.progress import CutRecord, JournalEntry, JournalState, LedgerState, TableProgress, TableStatus
+from headrace.model.table import TableId
+from headrace.sinks.base import (
+    CutCommit,
+    DataSink,
+    Ledger,
+    LedgerUpdate,
+    Round,
+    SchemaChangeRefused,
+    WriterContext,
+    WriteReport,
+)
+from headrace.sources.base import EventSource
+
+RoundFactory = Callable[[Cut, CutRound, WriterContext, CutCommit | None], Round]
+_CUTS_KEPT = 100
+
+
+class TablesExcluded(Exception):
+    """An ``atomic_cut`` sink refused a schema change: the whole cut is to be planned again without these tables."""
+
+    def __init__(self, problems: dict[TableId, Problem]) -> None:
+        super().__init__(", ".join(str(t) for t in problems))
+        self.problems = problems
+
+
+class CutRun:
+    """Applies one planned cut. ``state`` is the ledger's at its beginning; :attr:`state` after it is what the ledger now says."""
+
+    def __init__(
+        self, cut: Cut, state: LedgerState, *, source: EventSource, sink: DataSink, ledger: Ledger, make_round: RoundFactory
+    ) -> None:
+        self.cut = cut
+        self.state = state
+        self.problems: dict[TableId, Problem] = dict(cut.problems)
+        self.notices: list[Notice] = []
+        self._source, self._sink, self._ledger, self._make_round = source, sink, ledger, make_round
+        self._reports: list[SplitReport] = []
+        self._outcomes: list[WriteOutcome] = []
+        self._changes_done = 0
+
+    def run(self) -> CutRecord:
+        """Applies the cut. Raises what sinks and ledgers raise; then nothing of the checkpoint has moved."""
+        started = time.monotonic()
+        self._sink.begin_cut()
+        if self.cut.rounds and self.cut.hi > self.state.attempted:
+            self._update(LedgerUpdate(attempted=self.cut.hi))
+        for cut_round in self.cut.rounds:
+            for change in cut_round.changes:
+                self._apply_change(change)
+            self._write(cut_round)
+        return self._commit(started)
+
+    def _update(self, update: LedgerUpdate) -> None:
+        self._ledger.update(update)
+        self.state = applied(self.state, update)
+
+    # --- schema changes -------------------------------------------------------------------------------------------
+
+    def _apply_change(self, change: SchemaChange) -> None:
+        if any(t in self.problems for t in change.touches):
+            self._stop_rest(change)
+            return
+        entry = self.state.journal.get(change.identity)
+        fingerprint = self._fingerprint(change)
+        try:
+            if entry is None or entry.fingerprint == fingerprint:
+                self._journal(change, JournalState.PENDING, fingerprint, _before(self.state, change))
+                self.notices.extend(self._sink.metadata_applier.apply_schema_change(change))
+        except SchemaChangeRefused as refused:
+            self._refused(change, refused.problem)
+            return
+        self._journal(change, JournalState.DONE, fingerprint, _after(self.state, change))
+        self._changes_done += 1
+
+    def _refused(self, change: SchemaChange, problem: Problem) -> None:
+        stopped = {t: replace(problem, table_id=t) for t in change.changes}
+        if self._sink.capabilities.atomic_cut:
+            raise TablesExcluded(stopped)
+        self.problems.update(stopped)
+
+    def _stop_rest(self, change: SchemaChange) -> None:
+        """A change that cannot run because one of its tables stopped holds its other tables too."""
+        cause = next(self.problems[t] for t in sorted(change.touches) if t in self.problems)
+        for table_id in change.changes - set(self.problems):
+            message = f"its schema change at {change.commit_ts} also touches {cause.table_id}, which has stopped."
+            self.problems[table_id] = Problem(table_id, message, file=change.origin)
+
+    def _journal(self, change: SchemaChange, state: JournalState, fingerprint: str, rows: tuple[TableProgress, ...]) -> None:
+        tables = tuple(sorted(change.changes))
+        entry = JournalEntry(change.identity, change.commit_ts, tables, change.statement, state, fingerprint)
+        self._update(LedgerUpdate(journal=(entry,), tables=rows))
+
+    def _fingerprint(self, change: SchemaChange) -> str:
+        """The catalogue's view of what the change touches: when it differs from the intent's, the change has run."""
+        described = {str(t): self._sink.metadata_applier.describe(t) for t in sorted(change.changes)}
+        return json.dumps({name: d.fingerprint if d else None for name, d in described.items()}, sort_keys=True)
+
+    # --- rows -----------------------------------------------------------------------------------------------------
+
+    def _write(self, cut_round: CutRound) -> None:
+        splits = tuple(s for s in cut_round.splits if s.table_id not in self.problems)
+        if not splits:
+            return
+        context = WriterContext(self.state.pipeline, self.state.epoch, self.state.attempt, 0)
+        alone = len(self.cut.rounds) == 1 and not cut_round.changes
+        commit = CutCommit(self.cut.hi, self.cut.checkpoints, self._stopped_rows()) if alone else None
+        report = self._sink.event_sink.write(self._make_round(self.cut, replace(cut_round, splits=splits), context, commit))
+        self._take(report)
+
+    def _take(self, report: WriteReport) -> None:
+        self._reports.extend(report.splits)
+        self._outcomes.extend(report.outcomes)
+        for problem in (*read_problems(report.splits).values(), *report.problems().values()):
+            self.problems.setdefault(problem.table_id, problem)
+        told = [*(s.notices for s in report.splits), *(o.notices for o in report.outcomes)]
+        self.notices.extend(dict.fromkeys(n for notices in told for n in notices if n not in self.notices))
+
+    # --- commit ---------------------------------------------------------------------------------------------------
+
+    def _stopped_rows(self) -> tuple[TableProgress, ...]:
+        rows = []
+        for table_id, problem in self.problems.items():
+            own = self.state.tables.get(table_id)
+            base = own or TableProgress(table_id, self.state.start)
+            at = self.state.table_checkpoint(table_id)
+            rows.append(replace(base, checkpoint=at, status=TableStatus.STOPPED, reason=problem.sentence()))
+        return tuple(rows)
+
+    def _running_rows(self) -> tuple[TableProgress, ...]:
+        """Tables that are new to the ledger, or that go on again after a stop."""
+        rows = []
+        for table_id in sorted(self.cut.tables - set(self.problems)):
+            own = self.state.tables.get(table_id)
+            if own is None:
+                rows.append(TableProgress(table_id, self.cut.hi))
+            elif own.status in (TableStatus.STOPPED, TableStatus.CATCHING_UP):
+                rows.append(replace(own, checkpoint=self.cut.hi, status=TableStatus.RUNNING, reason=""))
+        return tuple(rows)
+
+    def _commit(self, started: float) -> CutRecord:
+        record = CutRecord(
+            hi=self.cut.hi,
+            finished_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            seconds=round(time.monotonic() - started, 3),
+            files=len(self._reports),
+            read_rows=sum(r.rows for r in self._reports),
+            upserts=sum(o.upserts for o in self._outcomes),
+            deletes=sum(o.deletes for o in self._outcomes),
+            read_bytes=sum(r.size for r in self._reports),
+            schema_changes=self._changes_done,
+        )
+        rows = tuple(r for r in (*self._running_rows(), *self._stopped_rows()) if self.state.tables.get(r.table_id) != r)
+        settled = applied(self.state, LedgerUpdate(checkpoint=self.cut.hi, tables=rows))
+        progress = Progress(self.cut.hi, frozenset(self.problems))
+        checkpoints = {t: settled.table_checkpoint(t) for t in settled.tables}
+        position = self._source.advance(self.state.position, self._reports, progress, checkpoints)
+        alive = [t for t, p in settled.tables.items() if p.status is not TableStatus.GONE]
+        self._update(
+            LedgerUpdate(
+                checkpoint=self.cut.hi,
+                position=position if position != self.state.position else None,
+                tables=rows,
+                forget_journal_below=min((settled.table_checkpoint(t) for t in alive), default=0) if self.state.journal else 0,
+                cut=record if self._reports or self._changes_done else None,
+            )
+        )
+        return record
+
+
+def _before(state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
+    """The change's tables at (V, before)."""
+    rows = []
+    for table_id in sorted(change.changes):
+        base = state.tables.get(table_id) or _newcomer(state, table_id, change)
+        gone = base.status is TableStatus.GONE
+        rows.append(base if gone else replace(base, checkpoint=max(base.checkpoint, change.commit_ts), after=False))
+    return tuple(rows)
+
+
+def _newcomer(state: LedgerState, table_id: TableId, change: SchemaChange, incarnation: int | None = None) -> TableProgress:
+    """A table that begins: not lifted by the pipeline's checkpoint, which may be ahead of a table that was found late."""
+    born = change.commit_ts if incarnation is None else incarnation
+    return TableProgress(table_id, max(change.commit_ts, state.start), status=TableStatus.CATCHING_UP, incarnation=born)
+
+
+def _after(state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
+    """The change's tables at (V, after): created, altered, gone, or under a new name."""
+    gone = {e.table_id for e in change.events if isinstance(e, DropTableEvent | RenameTableEvent)}
+    dropped = {e.database for e in change.events if isinstance(e, DropDatabaseEvent)}
+    gone |= {t for t in {*state.tables, *change.changes} if t.database in dropped}
+    gone -= {e.new_table_id for e in change.events if isinstance(e, RenameTableEvent)}
+    rows = []
+    for table_id in sorted(change.changes | gone):
+        base = state.tables.get(table_id)
+        if base is None or base.status is TableStatus.GONE:
+            base = _newcomer(state, table_id, change, _incarnation_before(state, table_id, change))
+        status = TableStatus.GONE if table_id in gone else base.status
+        rows.append(replace(base, checkpoint=max(base.checkpoint, change.commit_ts), after=True, status=status))
+    return tuple(rows)
+
+
+def _incarnation_before(state: LedgerState, table_id: TableId, change: SchemaChange) -> int | None:
+    """A renamed table keeps its life: the incarnation moves to the new name."""
+    for event in change.events:
+        if isinstance(event, RenameTableEvent) and event.new_table_id == table_id and event.table_id in state.tables:
+            return state.tables[event.table_id].incarnation
+    return None
+
+
+def applied(state: LedgerState, update: LedgerUpdate) -> LedgerState:
+    """The state after an update, as the ledger holds it now: saves reading it back."""
+    tables = {**state.tables, **{row.table_id: row for row in update.tables}}
+    journal = {**state.journal, **{entry.identity: entry for entry in update.journal}}
+    if update.forget_journal_below:
+        keep = update.forget_journal_below
+        journal = {k: e for k, e in journal.items() if e.commit_ts >= keep or e.state is JournalState.PENDING}
+    return replace(
+        state,
+        checkpoint=state.checkpoint if update.checkpoint is None else update.checkpoint,
+        attempted=state.attempted if update.attempted is None else update.attempted,
+        position=state.position if update.position is None else update.position,
+        tables=tables,
+        journal=journal,
+        cuts=(*state.cuts, update.cut)[-_CUTS_KEPT:] if update.cut else state.cuts,
+    )

@@ -1,0 +1,225 @@
+"""The loop: poll, plan, apply, again; and what happens between cuts when something fails.
+
+A failed cut leaves the checkpoint where it was. The attempt is raised before anything follows, because tasks of the failed
+job may go on writing for seconds (rule 15); then the cut is planned again, with a ``hi`` no smaller than the intended one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from headrace.engine.cutting import CutRun, RoundFactory, TablesExcluded
+from headrace.engine.observer import Observer
+from headrace.engine.plan import Cut, PlanRules, plan_cut
+from headrace.errors import (
+    EXIT_OK,
+    EXIT_TABLE_STOPPED,
+    DefinitionError,
+    HeadraceError,
+    JobFailedError,
+    SinkUnreachableError,
+    SourceNotReadyError,
+    SourceUnreachableError,
+    TransientError,
+)
+from headrace.model.cut import Offer
+from headrace.model.outcome import Notice, Problem
+from headrace.model.progress import LedgerState, TableStatus
+from headrace.model.table import TableId
+from headrace.model.tso import format_tso
+from headrace.sinks.base import ChangeDemand, DataSink, Ledger
+from headrace.sources.base import EventSource
+
+_PASSING = (TransientError, SourceNotReadyError, SourceUnreachableError, SinkUnreachableError, JobFailedError)
+_ONCE_TRIES = 4
+_FIRST_PAUSE = 1.0
+_LONGEST_PAUSE = 30.0
+_RETRY_STOPPED_EVERY = 30.0
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How long to run. ``until`` is a TSO; ``poll_interval`` is in seconds; ``start`` is where tables begin (TSO)."""
+
+    once: bool = False
+    until: int | None = None
+    start: int | None = None
+    poll_interval: float = 1.0
+    includes: Callable[[TableId], bool] = field(default=lambda _: True)
+    filter_text: str = ""
+
+
+class Loop:
+    """Runs one pipeline. ``run`` belongs to one thread; ``stop`` may be called from any."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        source: EventSource,
+        source_identity: str,
+        sink: DataSink,
+        ledger: Ledger,
+        make_round: RoundFactory,
+        observer: Observer,
+        options: RunOptions,
+    ) -> None:
+        self._name, self._source, self._source_identity = name, source, source_identity
+        self._sink, self._ledger, self._make_round = sink, ledger, make_round
+        self._observer, self._options = observer, options
+        self._stopping = threading.Event()
+        self._state = LedgerState(name)
+        self._retried_at = float("-inf")
+        self._told: set[Notice] = set()
+        self._tries = 0
+
+    def stop(self) -> None:
+        """Ends the loop after the cut that is being applied."""
+        self._stopping.set()
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def run(self) -> int:
+        """Runs until it is done, stopped, or fails for good. Returns the exit code."""
+        self._acquire()
+        while not self._stopping.is_set():
+            try:
+                finished = self._step()
+                self._tries = 0
+            except _PASSING as error:
+                self._failed(error)
+                continue
+            if finished:
+                break
+        stopped = [t for t, p in self._state.tables.items() if p.status is TableStatus.STOPPED and self._options.includes(t)]
+        return EXIT_TABLE_STOPPED if stopped else EXIT_OK
+
+    def _acquire(self) -> None:
+        options = self._options
+        known = self._ledger.peek(self._name)
+        if known is not None and options.start is not None and options.start != known.start:
+            raise DefinitionError(
+                f"The pipeline {self._name} has a ledger that began at {known.start}; --start cannot move it.",
+                "Leave --start out to go on, or give the new pipeline a --name of its own.",
+            )
+        if known is not None and options.until is not None and options.until < known.attempted:
+            raise DefinitionError(
+                f"--until {options.until} lies before {known.attempted}, up to where rows may have been written already.",
+                "Choose a later time.",
+            )
+        self._state = self._ledger.acquire(self._name, self._source_identity, options.filter_text, options.start or 0)
+
+    def _step(self) -> bool:
+        """One poll and, if there is something to do, one cut. True when the run is complete."""
+        retried = self._tables_to_retry()
+        seen = -1 if retried else self._state.checkpoint
+        offer = self._source.poll(self._state.position, seen)
+        self._tell(offer.notices)
+        hi = offer.watermark if self._options.until is None else min(offer.watermark, self._options.until)
+        if hi < self._state.attempted:
+            self._wait_for_watermark(offer)
+        elif hi > self._state.checkpoint or retried:
+            self._apply(offer, retried)
+            if not self._options.once and not self._is_done(offer):
+                return False
+        return self._is_done(offer) or self._pause(offer)
+
+    def _is_done(self, offer: Offer) -> bool:
+        if self._options.once:
+            return True
+        return self._options.until is not None and self._state.checkpoint >= self._options.until
+
+    def _pause(self, offer: Offer) -> bool:
+        self._observer.caught_up(self._state.checkpoint)
+        self._stopping.wait(self._options.poll_interval)
+        return False
+
+    def _wait_for_watermark(self, offer: Offer) -> None:
+        text = (
+            f"the source is complete up to {format_tso(offer.watermark)} only, but rows up to "
+            f"{format_tso(self._state.attempted)} may have been written before; waiting until it gets there"
+        )
+        self._tell((Notice(text),))
+
+    def _tables_to_retry(self) -> frozenset[TableId]:
+        """Stopped tables: all at the start of a run, then again every half minute, in case somebody repaired them."""
+        stopped = frozenset(t for t, p in self._state.tables.items() if p.status is TableStatus.STOPPED)
+        if not stopped or time.monotonic() - self._retried_at < _RETRY_STOPPED_EVERY:
+            return frozenset()
+        self._retried_at = time.monotonic()
+        return stopped
+
+    def _apply(self, offer: Offer, retried: frozenset[TableId]) -> None:
+        excluded: dict[TableId, Problem] = {}
+        while True:
+            cut = self._plan(offer, retried, excluded)
+            self._observer.cut_started(cut)
+            run = CutRun(cut, self._state, source=self._source, sink=self._sink, ledger=self._ledger, make_round=self._make_round)
+            try:
+                record = run.run()
+                break
+            except TablesExcluded as found:
+                self._sink.abandon_cut()
+                excluded |= found.problems
+            except BaseException:
+                self._sink.abandon_cut()
+                raise
+        before, self._state = self._state, run.state
+        self._tell(tuple(run.notices))
+        self._tell_tables(before, run.problems)
+        self._observer.cut_finished(record, offer.watermark)
+
+    def _plan(self, offer: Offer, retried: frozenset[TableId], excluded: dict[TableId, Problem]) -> Cut:
+        rules = PlanRules(
+            includes=self._options.includes,
+            until=self._options.until,
+            needs_key=self._sink.capabilities.demand is ChangeDemand.NET,
+            excluded=excluded,
+            retried=retried,
+        )
+        return plan_cut(self._state, offer, rules)
+
+    def _tell(self, notices: tuple[Notice, ...]) -> None:
+        for notice in notices:
+            if notice not in self._told:
+                self._told.add(notice)
+                self._observer.notice(notice)
+
+    def _tell_tables(self, before: LedgerState, problems: dict[TableId, Problem]) -> None:
+        for table_id, problem in problems.items():
+            known = before.tables.get(table_id)
+            first_retry = self._retried_at == float("-inf") or known is None
+            if first_retry or known is None or known.reason != problem.sentence():
+                self._observer.table_stopped(problem)
+        for table_id, own in self._state.tables.items():
+            earlier = before.tables.get(table_id)
+            if earlier is not None and earlier.status is TableStatus.STOPPED and own.status is TableStatus.RUNNING:
+                self._observer.table_resumed(str(table_id))
+
+    def _failed(self, error: HeadraceError) -> None:
+        """Waits before the next try, longer each time. Gives up with ``--once``, and on jobs that break again and again."""
+        self._tries += 1
+        hopeless = isinstance(error, SourceNotReadyError) or self._tries >= _ONCE_TRIES
+        if hopeless and (self._options.once or isinstance(error, JobFailedError)):
+            raise error
+        if not self.stopping:
+            pause = min(_FIRST_PAUSE * 2 ** (self._tries - 1), _LONGEST_PAUSE)
+            self._observer.trying_again(str(error), pause)
+            self._stopping.wait(pause)
+        if not isinstance(error, SourceNotReadyError | SourceUnreachableError):
+            self._reload()
+
+    def _reload(self) -> None:
+        """After a failed cut: no sibling may commit any more, and the ledger says what is true."""
+        try:
+            self._ledger.next_attempt()
+            self._state = self._ledger.peek(self._name) or self._state
+        except (TransientError, SinkUnreachableError) as error:
+            if self.stopping:
+                return
+            self._failed(error)

@@ -1,0 +1,37 @@
+"""What the loop tells while it works. The command line shows it; tests record it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from headrace.engine.plan import Cut
+from headrace.model.outcome import Notice, Problem
+from headrace.model.progress import CutRecord
+
+
+class Observer(Protocol):
+    """Called from the thread that runs the loop."""
+
+    def phase(self, text: str) -> None:
+        """What is being done now, when it may take longer than a moment: "starting Spark"."""
+        ...
+
+    def cut_started(self, cut: Cut) -> None: ...
+
+    def cut_finished(self, record: CutRecord, watermark: int) -> None:
+        """A cut is durable. ``watermark`` (TSO) is the source's newest, for the lag."""
+        ...
+
+    def caught_up(self, checkpoint: int) -> None:
+        """Everything that is complete upstream is applied; nothing to do until the watermark moves."""
+        ...
+
+    def table_stopped(self, problem: Problem) -> None: ...
+
+    def table_resumed(self, table: str) -> None: ...
+
+    def notice(self, notice: Notice) -> None: ...
+
+    def trying_again(self, reason: str, seconds: float) -> None:
+        """A passing failure; the cut is planned again after ``seconds``."""
+        ...

@@ -1,0 +1,306 @@
+"""The one home of the SparkSession and of Spark jobs. Nothing else in Headrace imports pyspark.
+
+Facts this relies on, measured on 2 cores: a session takes 4-8 s to start and its first job 5-6 s; a job with one Python
+stage costs 150 ms, one with a shuffle and two Python stages 310-350 ms. ``docs/performance.md`` has the details.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headrace.engine.java import find_java
+from headrace.engine.plan import Cut, CutRound
+from headrace.engine.tasks import (
+    Gathered,
+    ReadJob,
+    WriteJob,
+    exchange_rows,
+    plan_parts,
+    read_splits,
+    result_batch,
+    write_gathered,
+)
+from headrace.errors import DefinitionError, FencedError, JobFailedError, TransientError
+from headrace.model.cut import Split
+from headrace.model.outcome import SplitReport, WriteOutcome
+from headrace.sinks.base import CutCommit, SinkCapabilities, UnitWriter, WriterContext, WriteReport
+from headrace.sources.base import EventSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ONE_TASK_BYTES = 8 << 20
+"""Up to this many source bytes a round is one task: no shuffle, no second Python stage."""
+_READ_TASK_BYTES = 32 << 20
+_WRITE_TASK_BYTES = 64 << 20
+_BUCKET_BYTES = 4 << 20
+_EXCHANGE_DDL = "target int, table int, payload binary"
+_RESULT_DDL = "payload binary"
+_JOB_GROUP = "headrace"
+
+
+def session_settings(user: Mapping[str, str], sink: Mapping[str, str]) -> dict[str, str]:
+    """The session's configuration: what the design fixes, the sink's part, and the user's ``--spark`` on top.
+
+    Raises DefinitionError for a setting that would break exactly-once writing.
+    """
+    settings = {
+        "spark.master": "local[*,4]",
+        "spark.app.name": "headrace",
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={files('headrace.engine') / 'log4j2.properties'}",
+        "spark.sql.adaptive.enabled": "false",
+        # A row of the exchange holds up to several MiB: the default of 10,000 rows a batch would not fit any heap.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "16",
+        "spark.sql.classic.shuffleDependency.fileCleanup.enabled": "true",
+        "spark.shuffle.compress": "true",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        **sink,
+        **user,
+    }
+    if settings.get("spark.speculation", "false") != "false":
+        raise DefinitionError("spark.speculation must stay off.", "Two attempts of one write task must not race.")
+    settings["spark.speculation"] = "false"
+    if not settings["spark.master"].startswith("local"):
+        for loopback in ("spark.driver.host", "spark.driver.bindAddress"):
+            if loopback not in user:
+                del settings[loopback]
+    return settings
+
+
+class SparkEngine:
+    """Starts a session when it is first needed, and runs one job at a time on it.
+
+    ``run`` blocks; ``cancel`` and ``task_counts`` may be called from another thread meanwhile.
+    """
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._session: SparkSession | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def started(self) -> bool:
+        return self._session is not None
+
+    def start(self) -> SparkSession:
+        """The session, started when there is none. Raises MissingPartError when no Java is found."""
+        with self._lock:
+            if self._session is None:
+                os.environ["JAVA_HOME"] = str(find_java().home)
+                # Spark takes `python3` from PATH otherwise, which need not have pyarrow.
+                os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+                os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+                from pyspark.sql import SparkSession
+
+                builder = SparkSession.builder
+                for key, value in self._settings.items():
+                    builder = builder.config(key, value)
+                self._session = builder.getOrCreate()
+                self._session.sparkContext.setLogLevel("ERROR")
+            return self._session
+
+    def warm_up(self) -> None:
+        """Runs an empty job with a Python stage, which costs seconds the first time only."""
+        self._collect(lambda _: iter(()), 1)
+
+    def parallelism(self) -> int:
+        """How many tasks run at once."""
+        return int(self.start().sparkContext.defaultParallelism)
+
+    def run(self, read: ReadJob, write: WriteJob, tasks: list[list[Split]]) -> list[object]:
+        """One job. With a single read task it reads and writes in that task; else rows go through a shuffle between.
+
+        Returns split reports and outcomes. Raises what a writer raised, or JobFailedError.
+        """
+        local = self._settings["spark.master"].startswith("local")
+        if len(tasks) == 1:
+            return self._collect(_whole_task(read, write, tasks[0], local), 1)
+        return self._collect(_read_task(read, tasks, local), len(tasks), _write_task(read, write, local), read.write_tasks)
+
+    def _collect(
+        self,
+        first: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+        first_tasks: int,
+        second: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] | None = None,
+        second_tasks: int = 0,
+    ) -> list[object]:
+        session = self.start()
+        session.sparkContext.setJobGroup(_JOB_GROUP, "headrace cut", interruptOnCancel=True)
+        frame = session.range(0, first_tasks, 1, first_tasks)
+        if second is None:
+            frame = frame.mapInArrow(first, _RESULT_DDL)
+        else:
+            exchanged = frame.mapInArrow(first, _EXCHANGE_DDL)
+            frame = exchanged.repartitionById(second_tasks, "target").mapInArrow(second, _RESULT_DDL)
+        try:
+            rows = frame.collect()
+        except Exception as error:
+            raise JobFailedError("A Spark job failed.", _innermost(error)) from error
+        results = [pickle.loads(row[0]) for row in rows]
+        _raise_first(results)
+        return results
+
+    def task_counts(self) -> tuple[int, int]:
+        """Finished and all tasks of the job that runs now; (0, 0) between jobs."""
+        if self._session is None:
+            return 0, 0
+        tracker = self._session.sparkContext.statusTracker()
+        done = total = 0
+        for job_id in tracker.getActiveJobsIds():
+            job = tracker.getJobInfo(job_id)
+            for stage_id in job.stageIds if job else ():
+                stage = tracker.getStageInfo(stage_id)
+                if stage is not None:
+                    done += stage.numCompletedTasks
+                    total += stage.numTasks
+        return done, total
+
+    def cancel(self) -> None:
+        """Ends the running job. Its tasks may go on writing for seconds: raise the attempt afterwards."""
+        if self._session is not None:
+            self._session.sparkContext.cancelJobGroup(_JOB_GROUP)
+
+    def stop(self) -> None:
+        """Ends the session. One that is still starting is left to end with the process, which closes its input."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            if self._session is not None:
+                self._session.stop()
+                self._session = None
+        finally:
+            self._lock.release()
+
+
+def _innermost(error: BaseException) -> str:
+    """The last Python line of a job's stack trace: Spark wraps it in a page of Java."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    python = [line for line in lines if line.split(":", 1)[0].endswith(("Error", "Exception")) and " " not in line.split(":", 1)[0]]
+    return python[-1] if python else (lines[0] if lines else type(error).__name__)
+
+
+def _raise_first(results: Iterable[object]) -> None:
+    """Raises the gravest exception among results: a fence before a passing fault, either before anything else."""
+    errors = [r for r in results if isinstance(r, BaseException)]
+    for kind in (FencedError, TransientError, BaseException):
+        for error in errors:
+            if isinstance(error, kind):
+                raise error
+
+
+def _forget_archives(local: bool) -> None:
+    """Drops zip and jar importers from a local worker.
+
+    On Spark 4.1 each task's ``importlib.invalidate_caches()`` reads ``pyspark.zip`` again for every importer cached from it,
+    130 ms a task. Local workers import from the installed package; on a cluster that zip may be the only pyspark there is.
+    """
+    if not local:
+        return
+    for path in [p for p in sys.path_importer_cache if p.endswith((".zip", ".jar")) or ".zip/" in p]:
+        del sys.path_importer_cache[path]
+    sys.path[:] = [p for p in sys.path if not p.endswith((".zip", ".jar"))]
+
+
+Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def _whole_task(read: ReadJob, write: WriteJob, splits: list[Split], local: bool) -> Task:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _forget_archives(local)
+        for _ in batches:
+            pass
+        gathered = Gathered(read)
+        for item in read_splits(read, splits):
+            if isinstance(item, SplitReport):
+                gathered.add_report(item)
+            else:
+                gathered.add_rows(*item)
+        yield from result_batch(write_gathered(gathered, write, 0))
+
+    return run
+
+
+def _read_task(read: ReadJob, tasks: list[list[Split]], local: bool) -> Task:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _forget_archives(local)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from exchange_rows(read, tasks[number])
+
+    return run
+
+
+def _write_task(read: ReadJob, write: WriteJob, local: bool) -> Task:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _forget_archives(local)
+        gathered, slot = Gathered(read), None
+        for batch in batches:
+            slot = batch.column(0)[0].as_py() if slot is None and batch.num_rows else slot
+            gathered.add_exchange(batch)
+        if slot is not None:
+            yield from result_batch(write_gathered(gathered, write, slot))
+
+    return run
+
+
+@dataclass(frozen=True)
+class SparkRound:
+    """One round of a cut, as an EventSink gets it (``headrace.sinks.base.Round``)."""
+
+    engine: SparkEngine
+    source: EventSource
+    capabilities: SinkCapabilities
+    cut: Cut
+    round: CutRound
+    context: WriterContext
+    commit: CutCommit | None = None
+
+    def write_in_tasks(self, writer: UnitWriter) -> WriteReport:
+        splits = sorted(self.round.splits, key=lambda s: (s.table_id, s.rank))
+        total = sum(s.size for s in splits)
+        commit = self.commit if total <= self.capabilities.atomic_bytes else None
+        write_tasks = 1 if total <= max(ONE_TASK_BYTES, self.capabilities.atomic_bytes) else self._write_tasks(total)
+        read = ReadJob(
+            source=self.source,
+            parts=plan_parts(splits, self.cut.windows, write_tasks, _BUCKET_BYTES),
+            demand=self.capabilities.demand,
+            deletes_first=self.cut.deletes_first,
+            write_tasks=write_tasks,
+        )
+        tasks = [splits] if write_tasks == 1 else pack(splits, total, self.engine.parallelism())
+        results = self.engine.run(read, WriteJob(writer, self.context, commit), tasks)
+        reports = tuple(r for r in results if isinstance(r, SplitReport))
+        outcomes = tuple(r for r in results if isinstance(r, WriteOutcome))
+        return WriteReport(reports, outcomes, committed=commit is not None)
+
+    def _write_tasks(self, total: int) -> int:
+        most = self.capabilities.writers or self.engine.parallelism()
+        if most < self.engine.parallelism():
+            return max(most, 2)
+        return max(self.engine.parallelism(), 2, -(-total // _WRITE_TASK_BYTES))
+
+
+def pack(splits: list[Split], total: int, parallelism: int) -> list[list[Split]]:
+    """Splits in their order, cut into tasks of about equal bytes: some per core, none above 32 MiB but for larger files."""
+    target = max(1, min(_READ_TASK_BYTES, total // (parallelism * 2)))
+    tasks: list[list[Split]] = []
+    filled = 0
+    for split in splits:
+        if not tasks or filled + split.size > target:
+            tasks.append([])
+            filled = 0
+        tasks[-1].append(split)
+        filled += split.size
+    return tasks

@@ -1,0 +1,307 @@
+"""What runs inside Spark tasks: read splits, net, bucket, gather, write. Plain functions over iterators; no Spark here.
+
+Between the two halves of a job travel opaque rows (:data:`EXCHANGE_SCHEMA`): Arrow IPC bytes of netted rows of one (table,
+version, bucket), and the report of every split, which goes to every write task, so that no task writes a table of which
+another task could not read everything.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.engine.net import buckets, commit_order, last_states, net_change
+from headrace.errors import HeadraceError
+from headrace.model.block import META_FIELDS, ChangeBlock
+from headrace.model.cut import Split, Window
+from headrace.model.outcome import Problem, SplitReport, WriteOutcome
+from headrace.model.progress import TableProgress, TableStatus
+from headrace.model.table import TableId, TableSchema
+from headrace.sinks.base import ChangeDemand, CutCommit, TableChange, UnitWriter, WriterContext
+from headrace.sources.base import EventSource
+
+EXCHANGE_SCHEMA = pa.schema([("target", pa.int32()), ("table", pa.int32()), ("payload", pa.binary())])
+RESULT_SCHEMA = pa.schema([("payload", pa.binary())])
+_REPORT = -1
+_FLUSH_ROWS = 131_072
+_PAYLOAD_ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class TablePart:
+    """The rows of one table version in one round: how they are netted and over how many write tasks they are spread.
+
+    Its buckets go to the write tasks ``first``, ``first + 1``, … (modulo the number of write tasks).
+    """
+
+    table_id: TableId
+    version: int
+    schema: TableSchema
+    window: Window
+    buckets: int = 1
+    first: int = 0
+
+
+@dataclass(frozen=True)
+class ReadJob:
+    """What every decode task needs. ``parts`` are indexed by the exchange's ``table`` column."""
+
+    source: EventSource
+    parts: tuple[TablePart, ...]
+    demand: ChangeDemand
+    deletes_first: bool
+    write_tasks: int = 1
+
+    def part_numbers(self) -> dict[tuple[TableId, int], int]:
+        return {(p.table_id, p.version): n for n, p in enumerate(self.parts)}
+
+
+class _Pending:
+    """Netted rows of one part that wait to be sent, so that small files do not make small payloads."""
+
+    def __init__(self, part: TablePart, job: ReadJob) -> None:
+        self._part, self._job = part, job
+        self._batches: list[pa.RecordBatch] = []
+        self._rows = 0
+
+    def add(self, block: ChangeBlock) -> bool:
+        """Takes a block; true when it is time to drain."""
+        batch = self._netted(block.batch)
+        self._batches.append(batch)
+        self._rows += batch.num_rows
+        return self._rows >= _FLUSH_ROWS
+
+    def _netted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self._job.demand is ChangeDemand.ALL:
+            return batch
+        return last_states(batch, self._part.schema.handle_key, deletes_first=self._job.deletes_first)
+
+    def drain(self) -> pa.RecordBatch:
+        batches, self._batches, self._rows = self._batches, [], 0
+        return self._netted(_combined(batches))
+
+
+def _combined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """One batch of all, the columns being those that any of them carries (a deletion may bring its key only)."""
+    if len(batches) == 1:
+        return batches[0]
+    table = pa.concat_tables([pa.Table.from_batches([b]) for b in batches], promote_options="default").combine_chunks()
+    return table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def read_splits(job: ReadJob, splits: Iterable[Split]) -> Iterator[tuple[int, pa.RecordBatch] | SplitReport]:
+    """Reads splits one after another: ``(part number, netted rows)`` and one report a split."""
+    numbers = job.part_numbers()
+    pending: dict[int, _Pending] = {}
+    for split in splits:
+        number = numbers[(split.table_id, split.version)]
+        part = job.parts[number]
+        for item in _read_one(job.source, split, part.window):
+            if isinstance(item, SplitReport):
+                yield item
+                continue
+            waiting = pending.setdefault(number, _Pending(part, job))
+            if waiting.add(item):
+                yield number, waiting.drain()
+                del pending[number]
+    for number, waiting in pending.items():
+        yield number, waiting.drain()
+
+
+def _read_one(source: EventSource, split: Split, window: Window) -> Iterator[ChangeBlock | SplitReport]:
+    """Reads one split; a store that fails in the middle stops the split's table, to be tried again, and no other."""
+    try:
+        yield from source.read(split, window)
+    except HeadraceError as error:
+        problem = Problem(split.table_id, error.message, file=split.key, hint=error.hint, transient=True)
+        yield SplitReport(split.key, split.table_id, problem=problem)
+
+
+def exchange_rows(job: ReadJob, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
+    """The decode half of a job: batches of :data:`EXCHANGE_SCHEMA`, one row each."""
+    for item in read_splits(job, splits):
+        if isinstance(item, SplitReport):
+            payload = pickle.dumps(item)
+            for target in range(job.write_tasks):
+                yield _exchange_row(target, _REPORT, payload)
+            continue
+        number, batch = item
+        part = job.parts[number]
+        for bucket, rows in _split_by_bucket(batch, part, job.demand):
+            target = (part.first + bucket) % job.write_tasks
+            for offset in range(0, rows.num_rows, _PAYLOAD_ROWS):
+                yield _exchange_row(target, number, _to_ipc(rows.slice(offset, _PAYLOAD_ROWS)))
+
+
+def _split_by_bucket(batch: pa.RecordBatch, part: TablePart, demand: ChangeDemand) -> Iterator[tuple[int, pa.RecordBatch]]:
+    if part.buckets == 1 or demand is ChangeDemand.ALL:
+        yield 0, batch
+        return
+    numbers = buckets(batch, part.schema.handle_key, part.buckets)
+    order = np.argsort(numbers, kind="stable")
+    ends = np.searchsorted(numbers[order], np.arange(part.buckets + 1))
+    grouped = batch.take(pa.array(order))
+    for bucket in range(part.buckets):
+        start, end = int(ends[bucket]), int(ends[bucket + 1])
+        if end > start:
+            yield bucket, grouped.slice(start, end - start)
+
+
+def _exchange_row(target: int, table: int, payload: bytes | pa.Buffer) -> pa.RecordBatch:
+    columns = [pa.array([target], pa.int32()), pa.array([table], pa.int32()), pa.array([payload], pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, schema=EXCHANGE_SCHEMA)
+
+
+def _to_ipc(batch: pa.RecordBatch) -> bytes:
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(out.getvalue())
+
+
+class Gathered:
+    """Everything of one write task: the rows of its parts, and the reports of all splits."""
+
+    def __init__(self, job: ReadJob) -> None:
+        self._job = job
+        self._batches: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+        self.reports: dict[str, SplitReport] = {}
+
+    def add_exchange(self, batch: pa.RecordBatch) -> None:
+        for number, payload in zip(batch.column(1).to_pylist(), batch.column(2), strict=True):
+            if number == _REPORT:
+                self.add_report(pickle.loads(payload.as_py()))
+            else:
+                self._batches[number].extend(pa.ipc.open_stream(payload.as_buffer()))
+
+    def add_rows(self, number: int, batch: pa.RecordBatch) -> None:
+        self._batches[number].append(batch)
+
+    def add_report(self, report: SplitReport) -> None:
+        self.reports[report.split_key] = report
+
+    def changes(self) -> list[TableChange]:
+        """The table changes to write, versions of one table in order, without the tables that could not be read."""
+        problems = read_problems(self.reports.values())
+        changes = []
+        for number in sorted(self._batches, key=lambda n: (self._job.parts[n].version, n)):
+            part = self._job.parts[number]
+            batches = self._batches.pop(number)
+            if part.table_id not in problems:
+                changes.append(_table_change(part, _combined(batches), self._job))
+        return changes
+
+
+def _table_change(part: TablePart, batch: pa.RecordBatch, job: ReadJob) -> TableChange:
+    if job.demand is ChangeDemand.ALL:
+        rows = pa.Table.from_batches([batch.take(pa.array(commit_order(batch, deletes_first=job.deletes_first)))])
+        empty = rows.select(rows.column_names[len(META_FIELDS) :]).slice(0, 0)
+        return TableChange(part.table_id, part.version, part.schema, empty, empty, rows)
+    net = net_change(batch, part.schema.handle_key, deletes_first=job.deletes_first)
+    return TableChange(part.table_id, part.version, part.schema, net.deletes, net.upserts, net.ordered)
+
+
+def read_problems(reports: Iterable[SplitReport]) -> dict[TableId, Problem]:
+    """Why tables could not be read whole: the first problem of each, truncated files that nothing makes good included."""
+    known = list(reports)
+    found: dict[TableId, Problem] = {}
+    for report in known:
+        problem = report.problem or (_truncated(report, known) if report.truncated else None)
+        if problem is not None:
+            found.setdefault(report.table_id, problem)
+    return found
+
+
+def _truncated(report: SplitReport, reports: list[SplitReport]) -> Problem | None:
+    """A file cut in its last record is made good by a later file of the table that repeats the record's commit ts.
+
+    A writer that died was not acknowledged, so TiCDC writes everything after its checkpoint again; what lies above the
+    window is nobody's concern yet.
+    """
+    cut_off = report.truncated_ts if report.truncated_ts is not None else report.max_ts
+    if report.pending_ts is not None and report.truncated_ts is not None and cut_off >= report.pending_ts:
+        return None
+    later = (o for o in reports if o.table_id == report.table_id and o.split_key > report.split_key and o.rows)
+    if any(other.min_ts <= cut_off <= other.max_ts for other in later):
+        return None
+    return Problem(
+        report.table_id,
+        "the last record is cut off in the middle, and no later file repeats it.",
+        file=report.split_key,
+        line=report.truncated_line,
+        hint="Upload the complete file again under the same name.",
+    )
+
+
+@dataclass(frozen=True)
+class WriteJob:
+    """What every write task needs. ``commit`` comes only with a single task that holds the whole cut."""
+
+    writer: UnitWriter
+    context: WriterContext
+    commit: CutCommit | None = None
+
+
+def write_gathered(gathered: Gathered, job: WriteJob, slot: int) -> Iterator[object]:
+    """The write half: outcomes, and (from slot 0) the split reports. An exception is an outcome too, so its class survives."""
+    if slot == 0:
+        yield from gathered.reports.values()
+    changes = gathered.changes()
+    if not changes and job.commit is None:
+        return
+    try:
+        job.writer.open(replace(job.context, slot=slot))
+        try:
+            outcomes: list[WriteOutcome] = job.writer.write(changes, _with_read_problems(job.commit, gathered))
+        finally:
+            job.writer.close()
+    except Exception as error:  # noqa: BLE001 -- raised again on the driver, where its class decides
+        yield error
+        return
+    yield from outcomes
+
+
+def _with_read_problems(commit: CutCommit | None, gathered: Gathered) -> CutCommit | None:
+    if commit is None:
+        return None
+    stopped = tuple(
+        TableProgress(t, commit.checkpoints[t], status=TableStatus.STOPPED, reason=p.sentence())
+        for t, p in read_problems(gathered.reports.values()).items()
+    )
+    return replace(commit, stopped=(*commit.stopped, *stopped))
+
+
+def result_batch(results: Iterable[object]) -> Iterator[pa.RecordBatch]:
+    """Pickled results as rows of :data:`RESULT_SCHEMA`."""
+    payloads = [pickle.dumps(result) for result in results]
+    if payloads:
+        yield pa.RecordBatch.from_arrays([pa.array(payloads, pa.binary())], schema=RESULT_SCHEMA)
+
+
+def plan_parts(
+    splits: Iterable[Split], windows: Mapping[TableId, Window], write_tasks: int, bytes_per_bucket: int
+) -> tuple[TablePart, ...]:
+    """The parts of a round. A table's buckets grow with its bytes; small tables take turns over the write tasks.
+
+    All versions of a table share their buckets and first task, so that one task applies a key's history in order.
+    """
+    sizes: dict[TableId, int] = defaultdict(int)
+    shapes: dict[tuple[TableId, int], TableSchema] = {}
+    for split in splits:
+        sizes[split.table_id] += split.size
+        shapes[(split.table_id, split.version)] = split.schema
+    parts, turn = [], 0
+    places: dict[TableId, tuple[int, int]] = {}
+    for table_id in sorted(sizes, key=lambda t: (-sizes[t], t)):
+        count = min(write_tasks, max(1, -(-sizes[table_id] // bytes_per_bucket)))
+        places[table_id] = (count, turn % write_tasks)
+        turn += count
+    for (table_id, version), schema in sorted(shapes.items(), key=lambda item: item[0]):
+        count, first = places[table_id]
+        parts.append(TablePart(table_id, version, schema, windows[table_id], count, first))
+    return tuple(parts)

@@ -1,0 +1,151 @@
+"""From a definition to a running pipeline: opens source, sink and ledger, starts Spark beside, and answers signals.
+
+The loop runs on a thread of its own. The session starts on another, so that PySpark leaves the signal handlers alone (it
+replaces SIGINT's when a session starts on the main thread); the main thread keeps ticking for the display.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Protocol
+
+from headrace.engine.loop import Loop, RunOptions
+from headrace.engine.observer import Observer
+from headrace.engine.plan import Cut, CutRound
+from headrace.engine.spark import SparkEngine, SparkRound, session_settings
+from headrace.errors import EXIT_INTERRUPTED
+from headrace.pipeline.registry import open_sink, open_source
+from headrace.sinks.base import CutCommit, DataSink, Ledger, Round, WriterContext
+from headrace.sinks.file_ledger import open_file_ledger
+from headrace.sources.base import DataSource
+
+DEFAULT_SINK = "duckdb:///headrace.duckdb"
+DEFAULT_LEDGER = ".headrace"
+_TICK_SECONDS = 0.2
+_GRACE_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Definition:
+    """One pipeline: where from, where to, and how. ``spark`` are Spark settings; ``changefeed`` is a TOML file's path."""
+
+    source: str
+    sink: str = DEFAULT_SINK
+    name: str = "default"
+    changefeed: str | None = None
+    ledger: str = DEFAULT_LEDGER
+    adopt: bool = False
+    options: RunOptions = field(default_factory=RunOptions)
+    spark: Mapping[str, str] = field(default_factory=dict)
+
+
+class Display(Observer, Protocol):
+    """An observer that is also told, five times a second, that time passes."""
+
+    def tick(self, finished_tasks: int, all_tasks: int) -> None: ...
+
+
+class PipelineRun:
+    """One run of a definition. ``engine`` may be shared between runs of one process; it is stopped only when it is ours."""
+
+    def __init__(self, definition: Definition, display: Display, engine: SparkEngine | None = None) -> None:
+        self._definition, self._display = definition, display
+        self._source: DataSource = open_source(definition.source, definition.changefeed)
+        self._sink: DataSink = open_sink(definition.sink, adopt=definition.adopt)
+        self._owns_engine = engine is None
+        self._engine = engine or SparkEngine(session_settings(definition.spark, self._sink.spark_conf()))
+        self._interrupted_at: float | None = None
+        self._cancelled = False
+        self._loop: Loop | None = None
+        self._result: int | BaseException = 0
+
+    def run(self) -> int:
+        """Runs to the end. Returns the exit code; raises HeadraceError."""
+        handlers = _install({signal.SIGINT: self._interrupt, signal.SIGTERM: self._interrupt})
+        worker = threading.Thread(target=self._work, name="headrace-loop", daemon=True)
+        warming = threading.Thread(target=self._warm_up, name="headrace-spark", daemon=True)
+        try:
+            if not self._engine.started:
+                self._display.phase("starting Spark")
+                warming.start()
+            worker.start()
+            while worker.is_alive():
+                worker.join(_TICK_SECONDS)
+                self._display.tick(*self._engine.task_counts())
+                self._cancel_when_overdue()
+        finally:
+            _install(handlers)
+            if self._owns_engine:
+                self._engine.stop()
+        if isinstance(self._result, BaseException):
+            if self._interrupted_at is None:
+                raise self._result
+            return EXIT_INTERRUPTED
+        return EXIT_INTERRUPTED if self._interrupted_at is not None else self._result
+
+    def _warm_up(self) -> None:
+        # What fails here fails again, with its cause, when the loop asks for the session.
+        try:
+            self._engine.start()
+            self._engine.warm_up()
+        except Exception:  # noqa: BLE001
+            return
+
+    def _work(self) -> None:
+        try:
+            with self._sink as sink:
+                ledger = sink.ledger or open_file_ledger(self._definition.ledger)
+                try:
+                    self._loop = self._make_loop(sink, ledger)
+                    self._result = self._loop.run() if self._interrupted_at is None else 0
+                finally:
+                    ledger.close()
+        except BaseException as error:  # noqa: BLE001 -- raised again on the main thread
+            self._result = error
+
+    def _make_loop(self, sink: DataSink, ledger: Ledger) -> Loop:
+        source = self._source.event_source
+
+        def make_round(cut: Cut, cut_round: CutRound, context: WriterContext, commit: CutCommit | None) -> Round:
+            return SparkRound(self._engine, source, sink.capabilities, cut, cut_round, context, commit)
+
+        return Loop(
+            self._definition.name,
+            source=source,
+            source_identity=self._source.identity,
+            sink=sink,
+            ledger=ledger,
+            make_round=make_round,
+            observer=self._display,
+            options=self._definition.options,
+        )
+
+    def _interrupt(self, _signal: int, _frame: FrameType | None) -> None:
+        """The first signal lets the current cut finish; the second, or ten seconds, abandons it."""
+        if self._interrupted_at is None:
+            self._interrupted_at = time.monotonic()
+            if self._loop is not None:
+                self._loop.stop()
+        else:
+            self._cancel()
+
+    def _cancel_when_overdue(self) -> None:
+        if self._interrupted_at is not None and time.monotonic() - self._interrupted_at > _GRACE_SECONDS:
+            self._cancel()
+
+    def _cancel(self) -> None:
+        if not self._cancelled:
+            self._cancelled = True
+            threading.Thread(target=self._engine.cancel, daemon=True).start()
+
+
+def _install(handlers: Mapping[signal.Signals, object]) -> dict[signal.Signals, object]:
+    """Sets signal handlers and returns the former ones; outside the main thread there is nothing to set."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    return {number: signal.signal(number, handler) for number, handler in handlers.items()}  # type: ignore[arg-type]
