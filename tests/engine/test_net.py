@@ -1,0 +1,107 @@
+"""Netting: only the last state of a key matters, and keys that a database may hold for equal stay together."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.engine.net import buckets, fold_text, last_states, net_change
+from headrace.model.block import COMMIT_TS, KIND, SEQ
+from headrace.model.events import RowKind
+
+I, BEFORE, AFTER, D = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE
+
+
+def block(rows: list[tuple[RowKind, int, object, str]]) -> pa.RecordBatch:
+    kinds, stamps, keys, values = zip(*rows, strict=True)
+    return pa.record_batch(
+        {
+            KIND: pa.array([int(k) for k in kinds], pa.int8()),
+            COMMIT_TS: pa.array(stamps, pa.int64()),
+            SEQ: pa.array(range(len(rows)), pa.int64()),
+            "k": pa.array(keys),
+            "v": pa.array(values),
+        }
+    )
+
+
+def net(rows: list[tuple[RowKind, int, object, str]], *, deletes_first: bool = True) -> tuple[list[object], dict[object, str]]:
+    change = net_change(block(rows), ("k",), deletes_first=deletes_first)
+    assert change.ordered.num_rows == 0
+    return change.deletes["k"].to_pylist(), dict(zip(change.upserts["k"].to_pylist(), change.upserts["v"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("rows", "deletes", "upserts"),
+    [
+        ([(I, 1, 7, "a"), (AFTER, 2, 7, "b")], [], {7: "b"}),
+        ([(I, 1, 7, "a"), (D, 2, 7, "a")], [7], {}),
+        ([(D, 1, 7, "a"), (I, 1, 7, "b")], [], {7: "b"}),
+        ([(I, 1, 7, "b"), (D, 1, 7, "a")], [], {7: "b"}),
+        ([(D, 3, 7, "x"), (I, 1, 7, "a"), (AFTER, 2, 7, "b")], [7], {}),
+        ([(BEFORE, 5, 1, "a"), (AFTER, 5, 2, "a")], [1], {2: "a"}),
+        ([(BEFORE, 5, 1, "a"), (AFTER, 5, 1, "b")], [], {1: "b"}),
+        ([(D, 9, 1, "a"), (I, 9, 2, "a"), (D, 9, 2, "b"), (I, 9, 1, "b")], [], {2: "a", 1: "b"}),
+    ],
+)
+def test_the_last_state_of_a_key_wins_and_deletes_come_first_within_a_commit(rows, deletes, upserts) -> None:
+    assert net(rows) == (deletes, upserts)
+
+
+def test_without_exact_commit_ts_the_source_order_decides() -> None:
+    assert net([(I, 0, 7, "a"), (D, 0, 7, "a")], deletes_first=False) == ([7], {})
+
+
+rows = st.lists(
+    st.tuples(st.sampled_from([I, AFTER, D]), st.integers(1, 5), st.integers(0, 3), st.text("xyz", max_size=1)),
+    min_size=1,
+    max_size=30,
+)
+
+
+@given(rows, st.integers(0, 30))
+def test_netting_parts_and_then_the_whole_equals_netting_at_once(given_rows, cut) -> None:
+    whole = block(given_rows)
+    parts = [last_states(p, ("k",), deletes_first=True) for p in (whole.slice(0, cut), whole.slice(cut)) if p.num_rows]
+    combined = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+    assert (
+        last_states(combined, ("k",), deletes_first=True).to_pylist() == last_states(whole, ("k",), deletes_first=True).to_pylist()
+    )
+
+
+def test_a_key_that_changed_its_case_and_was_deleted_keeps_its_order() -> None:
+    change = net_change(
+        block([(I, 1, "A", "x"), (AFTER, 2, "a", "x"), (D, 3, "a", "x"), (I, 4, "b", "y")]), ("k",), deletes_first=True
+    )
+    assert [(r[KIND], r["k"]) for r in change.ordered.to_pylist()] == [(I, "A"), (D, "a")]
+    assert change.upserts["k"].to_pylist() == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("a", "A"),
+        ("a", "a  "),
+        ("é", "E"),
+        ("straße", "STRASSE"),
+        ("😀", "😁"),
+        ("ア", "あ"),
+        ("a\u200b", "a"),
+        ("æ", "AE"),
+        ("ｱ", "あ"),
+    ],
+)
+def test_keys_that_some_collation_holds_for_equal_share_a_bucket(one: str, other: str) -> None:
+    assert fold_text(one) == fold_text(other)
+    numbers = buckets(block([(I, 1, one, ""), (I, 1, other, ""), (I, 1, "zzz", "")]), ("k",), 64)
+    assert numbers[0] == numbers[1]
+
+
+@given(st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1)), min_size=1, max_size=50), st.integers(1, 9))
+def test_a_bucket_depends_on_the_key_alone(keys: list[int], count: int) -> None:
+    together = buckets(block([(I, 1, k, "") for k in keys]), ("k",), count)
+    alone = [int(buckets(block([(D, 2, k, "q")]), ("k",), count)[0]) for k in keys]
+    assert list(together) == alone
+    assert all(0 <= n < count for n in alone)

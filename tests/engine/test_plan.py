@@ -1,0 +1,189 @@
+"""Planning a cut: rules 1, 2, 11, 12 and 17 of the design, without Spark, a store or a database."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace.engine.plan import Cut, PlanRules, plan_cut
+from headrace.model.cut import Offer, Split
+from headrace.model.events import (
+    AddColumnEvent,
+    CreateDatabaseEvent,
+    CreateTableEvent,
+    DropDatabaseEvent,
+    DropTableEvent,
+    OtherEvent,
+    RenameTableEvent,
+    SchemaChange,
+    TruncateTableEvent,
+)
+from headrace.model.outcome import Problem
+from headrace.model.progress import JournalEntry, JournalState, LedgerState, TableProgress, TableStatus
+from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.types import ColumnType, TypeKind
+
+DB = TableId("shop")
+A, B = TableId("shop", "a"), TableId("shop", "b")
+ID = Column("id", ColumnType(TypeKind.INT), nullable=False, primary_key=True)
+RULES = PlanRules(includes=lambda _: True)
+
+
+def shape(table: TableId, *, key: tuple[str, ...] = ("id",)) -> TableSchema:
+    return TableSchema(table, (ID,), key)
+
+
+def change(ts: int, table: TableId, *events: object, statement: str = "…", reads: frozenset[TableId] = frozenset()) -> SchemaChange:
+    gone = any(isinstance(e, DropTableEvent | DropDatabaseEvent | CreateDatabaseEvent) for e in events)
+    changes = {table} | {e.table_id for e in events if isinstance(e, RenameTableEvent)}
+    return SchemaChange(
+        ts,
+        table,
+        tuple(events),
+        statement,
+        table.database,
+        frozenset(changes),
+        reads,
+        None if gone else shape(table),  # type: ignore[arg-type]
+    )
+
+
+def create(ts: int, table: TableId, reads: frozenset[TableId] = frozenset({DB})) -> SchemaChange:
+    return change(ts, table, CreateTableEvent(table, shape(table)), statement=f"CREATE TABLE {table.table}", reads=reads)
+
+
+def split(table: TableId, version: int, number: int = 1, key: tuple[str, ...] = ("id",)) -> Split:
+    return Split(f"{table}/{version}/{number}", table, version, number, 100, shape(table, key=key))
+
+
+def offer(watermark: int, changes: list[SchemaChange], splits: list[Split], **more: object) -> Offer:
+    return Offer(watermark, watermark, tuple(changes), tuple(splits), **more)  # type: ignore[arg-type]
+
+
+def levels(cut: Cut) -> list[tuple[list[int], list[tuple[TableId, int]]]]:
+    return [([c.commit_ts for c in r.changes], [(s.table_id, s.version) for s in r.splits]) for r in cut.rounds]
+
+
+def test_a_schema_change_at_the_watermark_waits_and_so_does_its_version() -> None:
+    waiting = change(200, A, TruncateTableEvent(A))
+    cut = plan_cut(LedgerState("p"), offer(200, [create(100, A), waiting], [split(A, 100), split(A, 200)]), RULES)
+    assert levels(cut) == [([100], [(A, 100)])]
+    later = plan_cut(LedgerState("p"), offer(201, [create(100, A), waiting], [split(A, 100), split(A, 200)]), RULES)
+    assert levels(later) == [([100], [(A, 100)]), ([200], [(A, 200)])]
+
+
+def test_a_change_at_the_checkpoint_runs_unless_the_journal_has_it() -> None:
+    truncate = change(200, A, TruncateTableEvent(A))
+    state = LedgerState("p", checkpoint=200, tables={A: TableProgress(A, 100)})
+    assert levels(plan_cut(state, offer(300, [truncate], []), RULES)) == [([200], [])]
+    done = JournalEntry(truncate.identity, 200, (A,), "…", JournalState.DONE)
+    state = replace(state, journal={truncate.identity: done})
+    assert levels(plan_cut(state, offer(300, [truncate], []), RULES)) == []
+
+
+def test_a_change_older_than_its_table_is_past() -> None:
+    state = LedgerState("p", checkpoint=250, tables={A: TableProgress(A, 100)})
+    assert levels(plan_cut(state, offer(300, [change(200, A, TruncateTableEvent(A))], []), RULES)) == []
+
+
+def test_creating_many_tables_in_one_database_is_one_round_after_the_database() -> None:
+    tables = [TableId("shop", f"t{n}") for n in range(5)]
+    made = change(50, DB, CreateDatabaseEvent("shop"))
+    cut = plan_cut(LedgerState("p"), offer(900, [made, *(create(100 + n, t) for n, t in enumerate(tables))], []), RULES)
+    assert levels(cut) == [([50], []), ([100, 101, 102, 103, 104], [])]
+
+
+def test_a_table_like_another_waits_for_the_other_and_a_later_change_of_it_waits_too() -> None:
+    like = create(150, B, reads=frozenset({A}))
+    cut = plan_cut(LedgerState("p"), offer(900, [create(100, A), like, change(200, A, TruncateTableEvent(A))], []), RULES)
+    assert [ts for ts, _ in levels(cut)] == [[100], [150], [200]]
+
+
+def test_rows_are_written_between_the_changes_of_their_table() -> None:
+    changes = [create(100, A), create(110, B), change(200, A, TruncateTableEvent(A))]
+    cut = plan_cut(LedgerState("p"), offer(900, changes, [split(A, 100), split(B, 110), split(A, 200)]), RULES)
+    assert levels(cut) == [([100, 110], [(A, 100), (B, 110)]), ([200], [(A, 200)])]
+
+
+def test_a_rename_separates_the_rows_of_both_names() -> None:
+    rename = change(200, B, RenameTableEvent(A, B))
+    cut = plan_cut(LedgerState("p"), offer(900, [create(100, A), rename], [split(A, 100), split(B, 200)]), RULES)
+    assert levels(cut) == [([100], [(A, 100)]), ([200], [(B, 200)])]
+
+
+def test_dropping_a_database_waits_for_its_tables_and_their_rebirth_waits_for_it() -> None:
+    drop = change(200, DB, DropDatabaseEvent("shop"))
+    again = change(210, DB, CreateDatabaseEvent("shop"))
+    state = LedgerState("p", checkpoint=150, tables={A: TableProgress(A, 100), DB: TableProgress(DB, 50)})
+    cut = plan_cut(state, offer(900, [drop, again, create(220, A)], [split(A, 100), split(A, 220)]), RULES)
+    assert levels(cut) == [([], [(A, 100)]), ([200], []), ([210], []), ([220], [(A, 220)])]
+
+
+def test_a_problem_stops_its_table_and_what_depends_on_it_and_nothing_else() -> None:
+    problem = Problem(A, "broken")
+    rename = change(200, TableId("shop", "c"), RenameTableEvent(A, TableId("shop", "c")))
+    found = offer(900, [create(100, A), rename, create(110, B)], [split(A, 100), split(B, 110)], problems=(problem,))
+    cut = plan_cut(LedgerState("p"), found, RULES)
+    assert levels(cut) == [([110], [(B, 110)])]
+    assert set(cut.problems) == {A, TableId("shop", "c")}
+
+
+def test_a_stopped_table_takes_part_only_when_it_is_retried_and_from_its_own_checkpoint() -> None:
+    stopped = TableProgress(A, 120, status=TableStatus.STOPPED, reason="…")
+    state = LedgerState("p", checkpoint=500, tables={A: stopped, B: TableProgress(B, 100)})
+    found = offer(900, [], [split(A, 100), split(B, 100)])
+    assert levels(plan_cut(state, found, RULES)) == [([], [(B, 100)])]
+    cut = plan_cut(state, found, replace(RULES, retried=frozenset({A})))
+    assert levels(cut) == [([], [(A, 100), (B, 100)])]
+    assert (cut.windows[A].lo, cut.windows[B].lo) == (120, 500)
+
+
+def test_a_table_that_was_never_seen_begins_at_the_start_not_at_the_checkpoint() -> None:
+    state = LedgerState("p", checkpoint=500, start=10)
+    cut = plan_cut(state, offer(900, [create(100, A)], [split(A, 100)]), RULES)
+    assert cut.windows[A].lo == 10
+    assert levels(cut) == [([100], [(A, 100)])]
+
+
+def test_late_rows_of_a_dropped_table_do_not_bring_it_back() -> None:
+    state = LedgerState("p", checkpoint=500, tables={A: TableProgress(A, 300, status=TableStatus.GONE)})
+    assert levels(plan_cut(state, offer(900, [], [split(A, 100)]), RULES)) == []
+    again = plan_cut(state, offer(900, [create(600, A)], [split(A, 100), split(A, 600)]), RULES)
+    assert again.windows[A].lo == 300
+
+
+def test_a_run_that_starts_late_creates_tables_in_the_shape_they_had() -> None:
+    altered = change(120, A, AddColumnEvent(A, ID))
+    cut = plan_cut(LedgerState("p", start=150), offer(900, [create(100, A), altered], [split(A, 120)]), RULES)
+    (first,) = cut.rounds
+    assert [(c.commit_ts, c.statement, type(c.events[0])) for c in first.changes] == [(120, "", CreateTableEvent)]
+
+
+def test_an_alteration_of_an_unknown_table_creates_it_in_its_later_shape() -> None:
+    cut = plan_cut(LedgerState("p"), offer(900, [change(120, A, AddColumnEvent(A, ID))], []), RULES)
+    assert isinstance(cut.rounds[0].changes[0].events[0], CreateTableEvent)
+
+
+def test_a_view_is_never_made_a_table() -> None:
+    view = change(120, A, OtherEvent(A), statement="CREATE VIEW `a` AS SELECT 1")
+    cut = plan_cut(LedgerState("p"), offer(900, [view], []), RULES)
+    assert cut.rounds[0].changes == (view,)
+
+
+def test_until_bounds_rows_and_takes_the_change_at_it() -> None:
+    truncate = change(200, A, TruncateTableEvent(A))
+    found = offer(900, [create(100, A), truncate], [split(A, 100)])
+    cut = plan_cut(LedgerState("p"), found, replace(RULES, until=200))
+    assert cut.hi == 200
+    assert [ts for ts, _ in levels(cut)] == [[100], [200]]
+
+
+def test_a_table_without_key_is_a_problem_for_sinks_that_take_net_changes() -> None:
+    found = offer(900, [create(100, A)], [split(A, 100, key=())])
+    assert set(plan_cut(LedgerState("p"), found, RULES).problems) == {A}
+    assert not plan_cut(LedgerState("p"), found, replace(RULES, needs_key=False)).problems
+
+
+def test_data_without_commit_ts_are_taken_whole() -> None:
+    cut = plan_cut(LedgerState("p", checkpoint=500), offer(900, [create(100, A)], [split(A, 100)], has_commit_ts=False), RULES)
+    assert (cut.windows[A].lo, cut.hi) == (0, 900)
+    assert cut.windows[A].hi > 900
