@@ -1,0 +1,38 @@
+"""The text of canonical values (``headrace.model.types``) as TiCDC, a Go program, prints them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, tzinfo
+
+import numpy as np
+
+# Outside of these decimal exponents Go's format "g" with the shortest precision writes an exponent.
+_PLAIN_EXPONENTS = range(-4, 6)
+_SECONDS_TEXT_LENGTH = 19
+
+
+def exponent_float(value: float, single: bool) -> str:
+    """A FLOAT (``single``) or DOUBLE in CSV: shortest text that gives the value back, with Go's rule for exponents."""
+    text = np.format_float_scientific(_number(value, single), unique=True, trim="-", exp_digits=2)
+    exponent = int(text.split("e")[1])
+    if exponent in _PLAIN_EXPONENTS:
+        return plain_float(value, single)
+    return text
+
+
+def plain_float(value: float, single: bool) -> str:
+    """A FLOAT (``single``) or DOUBLE in canal-JSON: shortest text, never an exponent."""
+    return np.format_float_positional(_number(value, single), unique=True, trim="-")
+
+
+def _number(value: float, single: bool) -> np.floating:
+    return np.float32(value) if single else np.float64(value)
+
+
+def timestamp_in_zone(text: str, zone: tzinfo) -> str:
+    """A TIMESTAMP in UTC as the server of that zone writes it; the zero timestamp stays what it is."""
+    if zone is UTC or text.startswith("0000-00-00"):
+        return text
+    seconds, fraction = text[:_SECONDS_TEXT_LENGTH], text[_SECONDS_TEXT_LENGTH:]
+    moment = datetime.fromisoformat(seconds).replace(tzinfo=UTC).astimezone(zone)
+    return moment.strftime("%Y-%m-%d %H:%M:%S") + fraction

@@ -1,0 +1,260 @@
+"""Writes what TiCDC's storage sink writes: for tests, the demo and the benchmarks.
+
+It shares nothing with Headrace's own readers but the model, and is checked against real TiCDC output byte for byte, so
+that a misunderstanding of the format cannot hide in both.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.model.table import TableId, TableSchema
+from headrace.testing.ticdc_canal import CanalEncoder
+from headrace.testing.ticdc_csv import CsvEncoder
+from headrace.testing.ticdc_options import ChangefeedOptions, Protocol
+from headrace.testing.ticdc_schema_file import legacy_schema_text, schema_checksum, schema_file_name, schema_text
+
+_FILE_NUMBER = re.compile(r"^CDC(?:_(?P<dispatcher>\d+)_)?(?P<number>\d{6,})\.(?:csv|json)$")
+
+
+@dataclass(frozen=True)
+class RowChange:
+    """One row before and after, in canonical values (``headrace.model.types``): both for an update, one for the others."""
+
+    before: Mapping[str, object] | None = None
+    after: Mapping[str, object] | None = None
+
+
+def split_key_updates(schema: TableSchema, changes: Iterable[RowChange]) -> list[RowChange]:
+    """What TiCDC makes of a transaction's updates that change the handle key: a delete and an insert, all deletes first."""
+    deletes: list[RowChange] = []
+    others: list[RowChange] = []
+    for change in changes:
+        before, after = change.before, change.after
+        if before is not None and after is not None and any(before.get(k) != after.get(k) for k in schema.handle_key):
+            deletes.append(RowChange(before=before))
+            others.append(RowChange(after=after))
+        elif after is None:
+            deletes.append(change)
+        else:
+            others.append(change)
+    return deletes + others
+
+
+@dataclass
+class _TableState:
+    schema: TableSchema
+    version: int
+    encoder: CsvEncoder | CanalEncoder
+    physical_id: int | None
+
+
+@dataclass
+class _Stream:
+    """The file that is being filled: of one version directory (and partition) and one dispatcher."""
+
+    table_id: TableId
+    directory: tuple[str, ...]
+    dispatcher: str
+    encoder: CsvEncoder | CanalEncoder
+    parts: list[bytes] = field(default_factory=list)
+    size: int = 0
+
+
+class TicdcWriter:
+    """A changefeed's storage sink under ``root``.
+
+    ``options`` are the fields of :class:`headrace.testing.ticdc_options.ChangefeedOptions`. ``clock`` gives the time that
+    date directories are named after. Rows wait in memory until :meth:`flush`, a schema change of their table, a
+    checkpoint, or until the file size is reached. A second writer on the same root goes on with the next free file
+    numbers, as a restarted TiCDC does.
+    """
+
+    def __init__(
+        self, root: Path, protocol: Protocol = "csv", *, clock: Callable[[], datetime] | None = None, **options: Any
+    ) -> None:
+        self.root = root
+        self.options = ChangefeedOptions(protocol, **options)
+        self.clock = clock or (lambda: datetime.now(UTC))
+        self._tables: dict[TableId, _TableState] = {}
+        self._streams: dict[tuple[tuple[str, ...], str], _Stream] = {}
+        self._numbers: dict[tuple[Path, str], int] = {}
+
+    @property
+    def uri(self) -> str:
+        """The sink URI of the changefeed, which is Headrace's source URI."""
+        return f"{self.root.resolve().as_uri()}?{self.options.uri_parameters()}"
+
+    def schema_change(
+        self,
+        table_id: TableId,
+        version: int,
+        statement: str = "",
+        schema: TableSchema | None = None,
+        type_code: int = 0,
+        *,
+        physical_id: int | None = None,
+    ) -> Path | None:
+        """Writes a schema file and directs the table's next rows to this version; returns the file's path.
+
+        ``schema`` is the shape afterwards (of a dropped table: what it was), ``None`` for a database. ``physical_id`` is the
+        table's number, needed with table ids as paths. Returns ``None`` where TiCDC writes no file: for databases in
+        table-id mode and in the legacy tree.
+        """
+        if schema is None:
+            return self._database_change(table_id, version, statement, type_code)
+        self.flush(table_id)
+        self._streams = {key: stream for key, stream in self._streams.items() if stream.table_id != table_id}
+        options = self.options
+        encoder = CsvEncoder(options, schema) if options.protocol == "csv" else CanalEncoder(options, schema)
+        self._tables[table_id] = _TableState(schema, version, encoder, physical_id)
+        if options.legacy:
+            path = self.root.joinpath(table_id.database, table_id.table, str(version), "schema.json")
+            self._put(path, legacy_schema_text(table_id, version, schema, statement).encode())
+            return path
+        checksum = schema_checksum(table_id, schema, column_id=options.output_column_id)
+        path = self.root.joinpath(*self._table_path(table_id), "meta", schema_file_name(version, checksum))
+        self._put(path, schema_text(table_id, version, schema, statement, type_code, column_id=options.output_column_id).encode())
+        return path
+
+    def _database_change(self, table_id: TableId, version: int, statement: str, type_code: int) -> Path | None:
+        if not table_id.is_database:
+            raise ValueError(f"a schema file of table {table_id} needs its shape")
+        if self.options.use_table_id_as_path or self.options.legacy:
+            return None
+        name = schema_file_name(version, schema_checksum(table_id, None, column_id=False))
+        path = self.root / table_id.database / "meta" / name
+        self._put(path, schema_text(table_id, version, None, statement, type_code, column_id=False).encode())
+        return path
+
+    def rows(
+        self,
+        table_id: TableId,
+        commit_ts: int,
+        changes: Iterable[RowChange],
+        *,
+        partition: int | None = None,
+        dispatcher: str = "",
+        version: int | None = None,
+    ) -> None:
+        """Adds the rows of one transaction, in this order and as they are (see :func:`split_key_updates`).
+
+        ``partition`` is the physical partition id, ``dispatcher`` the digits in a file's name when a table is spread across
+        nodes, ``version`` a directory other than the table's newest (what a late dispatcher does).
+        """
+        state = self._state(table_id)
+        stream = self._stream(table_id, state, partition, dispatcher, version)
+        for change in changes:
+            record = state.encoder.change(commit_ts, change.before, change.after).encode()
+            stream.parts.append(record)
+            stream.size += len(record)
+            if stream.size >= self.options.file_size:
+                self._write(stream)
+
+    def bulk(
+        self,
+        table_id: TableId,
+        rows: pa.Table,
+        commit_ts: int | pa.Array,
+        operation: str | pa.Array = "I",
+        *,
+        rows_per_file: int = 200_000,
+        partition: int | None = None,
+        dispatcher: str = "",
+    ) -> int:
+        """Writes many rows by column, for benchmarks; returns the number of bytes.
+
+        ``rows`` has the table's row columns in canonical Arrow types; ``commit_ts`` (int64) and ``operation`` (``I``, ``U``, ``D``)
+        are one value for all rows or an array of the same length. Updates carry no old value.
+        """
+        state = self._state(table_id)
+        stamps = commit_ts if isinstance(commit_ts, pa.Array) else pa.repeat(pa.scalar(commit_ts, pa.int64()), len(rows))
+        kinds = operation if isinstance(operation, pa.Array) else pa.repeat(pa.scalar(operation), len(rows))
+        stream = self._stream(table_id, state, partition, dispatcher, None)
+        self._write(stream)
+        written = 0
+        for start in range(0, len(rows), rows_per_file):
+            chunk = rows.slice(start, rows_per_file)
+            data = state.encoder.table(kinds.slice(start, rows_per_file), stamps.slice(start, rows_per_file), chunk)
+            stream.parts.append(data)
+            written += len(data)
+            self._write(stream)
+        return written
+
+    def flush(self, table_id: TableId | None = None) -> list[Path]:
+        """Writes the waiting rows of one table or of all into files; returns their paths."""
+        paths = [self._write(s) for s in list(self._streams.values()) if table_id is None or s.table_id == table_id]
+        return [path for path in paths if path is not None]
+
+    def checkpoint(self, ts: int, *, flush: bool = True) -> None:
+        """Writes ``metadata``, after all waiting rows; without ``flush`` it may promise rows that are not there."""
+        if flush:
+            self.flush()
+        self._put(self.root / "metadata", f'{{"checkpoint-ts":{ts}}}'.encode())
+
+    def _state(self, table_id: TableId) -> _TableState:
+        if table_id not in self._tables:
+            raise ValueError(f"table {table_id} has no schema file yet")
+        return self._tables[table_id]
+
+    def _table_path(self, table_id: TableId) -> tuple[str, ...]:
+        if not self.options.use_table_id_as_path:
+            return (table_id.database, table_id.table)
+        physical_id = self._tables[table_id].physical_id
+        if physical_id is None:
+            raise ValueError(f"table {table_id} needs a physical id, since table ids are the paths")
+        return (str(physical_id),)
+
+    def _stream(
+        self, table_id: TableId, state: _TableState, partition: int | None, dispatcher: str, version: int | None
+    ) -> _Stream:
+        directory = (*self._table_path(table_id), str(version or state.version))
+        if partition is not None and self.options.enable_partition_separator and not self.options.use_table_id_as_path:
+            directory += (str(partition),)
+        if self.options.enable_table_across_nodes and not dispatcher:
+            dispatcher = str(zlib.crc32(str(table_id).encode())) * 3
+        key = (directory, dispatcher)
+        if key not in self._streams:
+            self._streams[key] = _Stream(table_id, directory, dispatcher, state.encoder)
+        return self._streams[key]
+
+    def _write(self, stream: _Stream) -> Path | None:
+        if not stream.parts:
+            return None
+        date = self.options.date_folder(self.clock())
+        folder = self.root.joinpath(*stream.directory, *([date] if date else []))
+        number = self._next_number(folder, stream.dispatcher)
+        prefix = f"CDC_{stream.dispatcher}_" if stream.dispatcher else "CDC"
+        path = folder / f"{prefix}{number:0{self.options.digits}d}.{self.options.extension}"
+        self._put(path, stream.encoder.header().encode() + b"".join(stream.parts))
+        index = f"CDC_{stream.dispatcher}.index" if stream.dispatcher else "CDC.index"
+        self._put((folder if self.options.legacy else folder / "meta") / index, f"{path.name}\n".encode())
+        stream.parts.clear()
+        stream.size = 0
+        return path
+
+    def _next_number(self, folder: Path, dispatcher: str) -> int:
+        key = (folder, dispatcher)
+        if key not in self._numbers:
+            found = [_FILE_NUMBER.match(path.name) for path in folder.glob("CDC*")]
+            numbers = [int(match["number"]) for match in found if match and (match["dispatcher"] or "") == dispatcher]
+            self._numbers[key] = max(numbers, default=0)
+        self._numbers[key] += 1
+        return self._numbers[key]
+
+    @staticmethod
+    def _put(path: Path, data: bytes) -> None:
+        # A temporary file and a rename, as TiCDC does on a file system: a reader never sees half a file.
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f"{path.name}.tmp.{uuid.uuid4().hex}")
+        temporary.write_bytes(data)
+        temporary.rename(path)
