@@ -1,0 +1,337 @@
+"""canal-JSON messages, one by one: what columns a file carries, what Arrow's reader cannot do, and where a file is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from headrace.formats.base import DecodeError, SchemaMismatchError, TruncatedRecordError
+from headrace.formats.canal_rows import TYPES, CanalReader, CarriedColumn, OldRows, message_batch
+from headrace.formats.values import first_bad
+from headrace.model.table import Column, TableSchema
+from headrace.model.types import TypeKind
+
+BATCH_ROWS = 65_536
+_BATCH_CHARACTERS = 4 << 20
+_FULL_ROW = re.compile(rb'"type"\s*:\s*"(?:INSERT|UPDATE)"')
+_UPDATE = re.compile(rb'"type"\s*:\s*"UPDATE"')
+# Numbers stand unquoted only outside of rows, so no column of that name can be meant.
+_COMMIT_TS = re.compile(rb'"commitTs"\s*:\s*(\d+)\s*[,}]')
+_MYSQL_MEMBER = re.compile(r"'((?:[^'\\]|''|\\.)*)'", re.DOTALL)
+# Numbers are kept as the text they are: a value is text for all that follows.
+_decoder = json.JSONDecoder(parse_float=str)
+_SEARCH_BYTES = 1 << 20
+
+Message = dict[str, object]
+
+
+def first_message(data: memoryview) -> Message | None:
+    """The first message of a file, ``None`` for a file without one. Raises DecodeError."""
+    for stop in (_SEARCH_BYTES, len(data)):
+        text = bytes(data[:stop]).decode("utf-8", "replace").lstrip("\r\n ")
+        if not text:
+            return None
+        try:
+            message, _ = _decoder.raw_decode(text)
+        except ValueError:
+            continue
+        if isinstance(message, dict):
+            return message
+    raise DecodeError("The first message is not a JSON object.", line=1)
+
+
+def is_lines(terminator: str) -> bool:
+    """Whether each message is a line of its own: messages hold no raw line breaks."""
+    return bool(terminator) and set(terminator) <= set("\r\n")
+
+
+def carried_columns(data: memoryview, schema: TableSchema, terminator: str) -> tuple[CarriedColumn, ...]:
+    """The columns that the messages of a file carry, in the order of the schema.
+
+    Taken from the first whole row, because deletes may hold the handle key only; without any, from the first message.
+    Members of ENUM and SET come from the schema file, else from ``mysqlType`` where content-compatible mode writes them there.
+    Raises SchemaMismatchError for a column that the schema file does not list.
+    """
+    message = _first_full_line(data) if is_lines(terminator) else _first_full_object(data, terminator)
+    if message is None:
+        try:
+            message = first_message(data)
+        except DecodeError:
+            message = None
+    if message is None:
+        return tuple(CarriedColumn(column.name, column) for column in schema.row_columns)
+    keys = {key.casefold(): key for key in _row(message, "data") or {}}
+    for folded, key in keys.items():
+        if not schema.has_column(folded):
+            raise SchemaMismatchError(
+                f"The rows have a column {key}, which the schema file of {schema.table_id} does not list.", line=1, column=key
+            )
+    types = message.get("mysqlType")
+    mysql_types = {key.casefold(): str(text) for key, text in types.items()} if isinstance(types, dict) else {}
+    return tuple(
+        CarriedColumn(keys[column.name.casefold()], _with_members(column, mysql_types.get(column.name.casefold(), "")))
+        for column in schema.row_columns
+        if column.name.casefold() in keys
+    )
+
+
+def has_partial_old(block: bytes) -> bool:
+    """Whether the first UPDATE of a block of lines has an old row without some of the columns of the new one."""
+    view = memoryview(block)
+    for match in _UPDATE.finditer(block):
+        message = _message_of_line(view, match.start())
+        if message is not None and message.get("type") == "UPDATE":
+            old, new = _row(message, "old"), _row(message, "data")
+            return old is not None and new is not None and len(old) < len(new)
+    return False
+
+
+def truncated(tail: bytes, line: int) -> TruncatedRecordError:
+    """The error for the bytes after the last complete message."""
+    found = _COMMIT_TS.findall(tail)
+    return TruncatedRecordError(
+        "The last message is cut off: the file does not end with the terminator.",
+        line=line,
+        commit_ts=int(found[-1]) if found else None,
+    )
+
+
+def mysql_members(mysql_type: str) -> tuple[str, ...]:
+    """The members in ``enum('a','it''s')`` or ``set(…)``; nothing for a bare ``enum``."""
+    if not mysql_type.lower().startswith(("enum(", "set(")):
+        return ()
+    return tuple(re.sub(r"''|\\(.)", lambda m: m[1] or "'", text) for text in _MYSQL_MEMBER.findall(mysql_type))
+
+
+def _with_members(column: Column, mysql_type: str) -> Column:
+    if column.type.kind in (TypeKind.ENUM, TypeKind.SET) and not column.type.elements:
+        return replace(column, type=replace(column.type, elements=mysql_members(mysql_type)))
+    return column
+
+
+def _first_full_line(data: memoryview) -> Message | None:
+    """The first INSERT or UPDATE. A match inside a row (a column named ``type``) is told by reading the message."""
+    for match in _FULL_ROW.finditer(data):
+        message = _message_of_line(data, match.start())
+        if message is not None and message.get("type") in ("INSERT", "UPDATE"):
+            return message
+    return None
+
+
+def _first_full_object(data: memoryview, terminator: str) -> Message | None:
+    try:
+        for message, _ in stream_messages(data, terminator):
+            if isinstance(message, dict) and message.get("type") in ("INSERT", "UPDATE"):
+                return message
+    except DecodeError:
+        return None
+    return None
+
+
+def _message_of_line(data: memoryview, place: int) -> Message | None:
+    """The message on the line that holds the byte at ``place``; ``None`` when it cannot be read."""
+    reach = _SEARCH_BYTES
+    while True:
+        begin = max(0, place - reach)
+        before = bytes(data[begin:place])
+        start = max(before.rfind(b"\n"), before.rfind(b"\r")) + 1
+        if start or not begin:
+            break
+        reach *= 4
+    for stop in (place + _SEARCH_BYTES, len(data)):
+        try:
+            message, _ = _decoder.raw_decode(bytes(data[begin + start : stop]).decode("utf-8", "replace").lstrip())
+        except ValueError:
+            continue
+        return message if isinstance(message, dict) else None
+    return None
+
+
+def _row(message: Message, key: str) -> dict[str, object] | None:
+    rows = message.get(key)
+    if isinstance(rows, list) and len(rows) == 1 and isinstance(rows[0], dict):
+        return rows[0]
+    return None
+
+
+def normalise(message: object, reader: CanalReader, line: int | None) -> Message:
+    """A message in the shape of ``CanalReader.arrow_schema``, its old row completed from the new one. Raises DecodeError."""
+    if not isinstance(message, dict):
+        raise DecodeError("The message is not a JSON object.", line=line)
+    if message.get("type") not in TYPES:
+        raise DecodeError("The message is not a row change.", line=line, column="type", value=str(message.get("type")))
+    row = _row(message, "data")
+    if row is None:
+        raise DecodeError("The message does not have exactly one row in data.", line=line, column="data")
+    data = _texts(row, reader, line)
+    old: list[dict[str, str | None]] | None = None
+    if message.get("old") is not None and message["type"] == "UPDATE":
+        old_row = _row(message, "old")
+        if old_row is None:
+            raise DecodeError("The message does not have exactly one row in old.", line=line, column="old")
+        old = [data | _texts(old_row, reader, line)]
+    extension = message.get("_tidb")
+    commit_ts = extension.get("commitTs") if isinstance(extension, dict) else None
+    es = message.get("es")
+    if not isinstance(commit_ts, int) and not isinstance(es, int):
+        raise DecodeError("The message has neither _tidb.commitTs nor es.", line=line)
+    return {"type": message["type"], "es": es, "data": [data], "old": old, "_tidb": {"commitTs": commit_ts}}
+
+
+def _texts(row: dict[str, object], reader: CanalReader, line: int | None) -> dict[str, str | None]:
+    names = {carried.key.casefold(): carried.key for carried in reader.carried}
+    texts: dict[str, str | None] = {}
+    for key, value in row.items():
+        name = names.get(key.casefold())
+        if name is None:
+            if reader.schema.has_column(key) and all(key.casefold() != c.name.casefold() for c in reader.schema.row_columns):
+                continue
+            raise SchemaMismatchError(f"The message has a column {key} that the first message lacks.", line=line, column=key)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, str | int)):
+            raise DecodeError("The value is not text.", line=line, column=key, value=json.dumps(value))
+        texts[name] = value if value is None else str(value)
+    return texts
+
+
+@dataclass
+class LineMessages:
+    """The lines of a block, read one by one. ``count`` is the number of messages once :meth:`batches` has ended."""
+
+    lines: Sequence[bytes]
+    reader: CanalReader
+    first_line: int
+    count: int = 0
+
+    def batches(self, number: int) -> Iterator[pa.RecordBatch]:
+        """The rows, ``number`` being the first message's; then the DecodeError of the first bad line, if there is one."""
+        messages: list[Message] = []
+        places: list[int | None] = []
+        error: DecodeError | None = None
+        for line, raw in enumerate(self.lines, self.first_line):
+            text = raw.strip()
+            if not text:
+                continue
+            try:
+                messages.append(normalise(_parse(text, line), self.reader, line))
+            except DecodeError as problem:
+                error = problem
+                break
+            places.append(line)
+        self.count = len(messages)
+        yield from convert(messages, places, self.reader, number)
+        if error is not None:
+            raise error
+
+
+def _parse(text: bytes, line: int) -> object:
+    try:
+        return json.loads(text.decode("utf-8"), parse_float=str)
+    except ValueError as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else "it is not UTF-8"
+        raise DecodeError(
+            f"The message is not valid JSON: {reason}.", line=line, value=text[:80].decode("utf-8", "replace")
+        ) from None
+
+
+@dataclass
+class StreamMessages:
+    """Messages with nothing, or no line end, between them: only a JSON parser knows where one ends."""
+
+    data: memoryview
+    reader: CanalReader
+    terminator: str
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows; then the DecodeError of the first bad message, if there is one."""
+        number = 0
+        pending: list[Message] = []
+        size = 0
+        error: DecodeError | None = None
+        try:
+            for message, length in stream_messages(self.data, self.terminator):
+                pending.append(normalise(message, self.reader, None))
+                size += length
+                if len(pending) >= BATCH_ROWS or size >= _BATCH_CHARACTERS:
+                    yield from convert(pending, [None] * len(pending), self.reader, number)
+                    number, pending, size = number + len(pending), [], 0
+        except DecodeError as problem:
+            error = problem
+        yield from convert(pending, [None] * len(pending), self.reader, number)
+        if error is not None:
+            raise error
+
+
+def stream_messages(data: memoryview, terminator: str) -> Iterator[tuple[object, int]]:
+    """Each message of a stream, and its length in characters. Raises DecodeError."""
+    text = bytes(data).decode("utf-8", "replace")
+    position = _skip(text, 0, terminator)
+    while position < len(text):
+        try:
+            message, end = _decoder.raw_decode(text, position)
+        except json.JSONDecodeError as error:
+            if error.pos >= len(text) - 1 or error.msg.startswith("Unterminated"):
+                raise truncated(text[position:].encode(), text.count("\n", 0, position) + 1) from None
+            raise DecodeError(
+                f"The message is not valid JSON: {error.msg}.",
+                line=text.count("\n", 0, position) + 1,
+                value=text[position : position + 80],
+            ) from None
+        if not text.startswith(terminator, end):
+            raise truncated(text[position:].encode(), text.count("\n", 0, position) + 1)
+        yield message, end - position
+        position = _skip(text, end, terminator)
+
+
+def _skip(text: str, position: int, terminator: str) -> int:
+    """Past terminators and blank lines."""
+    while position < len(text):
+        if terminator and text.startswith(terminator, position):
+            position += len(terminator)
+        elif text[position] in "\r\n ":
+            position += 1
+        else:
+            break
+    return position
+
+
+def convert(messages: list[Message], lines: list[int | None], reader: CanalReader, number: int) -> Iterator[pa.RecordBatch]:
+    """One batch of checked messages; raises DecodeError for the first value that does not fit, after the rows before it."""
+    if not messages:
+        return
+    complete = reader.expecting(OldRows.COMPLETED)
+    schema = reader.arrow_schema()
+    error: DecodeError | None = None
+    try:
+        batch = complete.build(message_batch(messages, schema), number)
+    except ValueError:
+        bad = first_bad(lambda start, stop: complete.build(message_batch(messages[start:stop], schema), number), len(messages))
+        if bad is None:
+            raise
+        error = _bad_value(messages[bad], complete, lines[bad])
+        batch = complete.build(message_batch(messages[:bad], schema), number)
+    if batch.num_rows:
+        yield batch
+    if error is not None:
+        raise error
+
+
+def _bad_value(message: Message, reader: CanalReader, line: int | None) -> DecodeError:
+    """The error that names the first column of a message whose value does not fit."""
+    for key in ("old", "data"):
+        row = _row(message, key) or {}
+        for carried in reader.carried:
+            value = row.get(carried.key)
+            try:
+                reader.convert(carried.column, pa.array([value], pa.string()))
+            except ValueError:
+                return DecodeError(
+                    f"The value is not a value of the type {carried.column.type}.",
+                    line=line,
+                    column=carried.column.name,
+                    value=str(value),
+                )
+    return DecodeError("The message does not follow the format.", line=line)

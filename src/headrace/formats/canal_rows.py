@@ -1,0 +1,170 @@
+"""canal-JSON messages, a block at a time, as rows of a block. The messages are columns of text already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.formats.values import binary_from_latin1, canonical_from_text, members_from_numbers
+from headrace.model.block import META_FIELDS
+from headrace.model.events import RowKind
+from headrace.model.table import Column, TableSchema
+from headrace.model.tso import LOGICAL_BITS
+from headrace.model.types import BINARY_KINDS, TypeKind, arrow_type
+
+_INSERT, _UPDATE, _DELETE = range(3)
+TYPES = ("INSERT", "UPDATE", "DELETE")
+_KINDS = np.array([RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE], np.int8)
+ROWS_PER_MESSAGE = 2
+
+
+class OldRows(Enum):
+    """What the old rows of messages hold, once they are columns and a missing column looks like NULL."""
+
+    FULL = "full"
+    """All columns. A key or a NOT NULL column that looks null shows that this is not so: PartialOldError."""
+    CHANGED = "changed"
+    """Changed columns only: a null is taken from the new row, which is right for keys and a guess for the others."""
+    COMPLETED = "completed"
+    """All columns, completed while reading message by message: a null is a NULL."""
+
+
+class PartialOldError(ValueError):
+    """The old rows lack columns, which only reading message by message can tell from NULL."""
+
+
+@dataclass(frozen=True)
+class CarriedColumn:
+    """A column that the messages carry, under the name they write it with; its type has the members that are known."""
+
+    key: str
+    column: Column
+
+
+@dataclass(frozen=True)
+class CanalReader:
+    """How the messages of one file become rows. ``old_images`` false asks for old rows only where the handle key moved."""
+
+    schema: TableSchema
+    carried: tuple[CarriedColumn, ...]
+    time_zone: str
+    old_images: bool
+    old_rows: OldRows = OldRows.FULL
+
+    def arrow_schema(self) -> pa.Schema:
+        """What to read of each message: ``type``, ``es``, ``data``, ``old`` and ``_tidb.commitTs``."""
+        row = pa.list_(pa.struct([pa.field(carried.key, pa.string()) for carried in self.carried]))
+        fields = [("type", pa.string()), ("es", pa.int64()), ("data", row), ("old", row)]
+        return pa.schema([*fields, ("_tidb", pa.struct([("commitTs", pa.int64())]))])
+
+    def build(self, messages: pa.RecordBatch, number: int) -> pa.RecordBatch:
+        """The rows of messages in the shape of :meth:`arrow_schema`. Raises ValueError when something does not fit.
+
+        ``number`` is the first message's in the file. A message has two places in ``seq``, the second for its new row, so
+        an old row comes before the new one and places do not depend on ``old_images``.
+        """
+        types = pc.index_in(messages.column("type"), pa.array(TYPES))
+        if types.null_count:
+            raise ValueError("a message is no INSERT, UPDATE or DELETE")
+        kinds = types.to_numpy()
+        data = _rows(messages.column("data"))
+        old, has_old = self._old(messages.column("old"), kinds)
+        emitted = self._emitted(data, old, has_old)
+        places = np.arange(number, number + len(kinds), dtype=np.int64) * ROWS_PER_MESSAGE + 1
+        commit_ts = _commit_ts(messages)
+        kind = _KINDS[kinds]
+        order: pa.Array | None = None
+        if emitted.any():
+            row_order, is_old = _interleave(emitted)
+            # Old rows are behind the new ones in what `take` sees, compacted.
+            order = pa.array(row_order + is_old * len(kinds))
+            kind = np.where(is_old, np.int8(RowKind.UPDATE_BEFORE), kind[row_order])
+            places = places[row_order] - is_old
+            commit_ts = commit_ts[row_order]
+        columns = [
+            self.convert(carried.column, self._texts(number_of, data, old, order)) for number_of, carried in enumerate(self.carried)
+        ]
+        fields = [pa.field(carried.column.name, arrow_type(carried.column.type)) for carried in self.carried]
+        arrays = [pa.array(kind), pa.array(commit_ts), pa.array(places), *columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*META_FIELDS, *fields]))
+
+    def convert(self, column: Column, texts: pa.Array) -> pa.Array:
+        """Text of the messages to canonical values. Raises ValueError."""
+        if column.type.kind in BINARY_KINDS:
+            return binary_from_latin1(texts)
+        if column.type.kind in (TypeKind.ENUM, TypeKind.SET):
+            return members_from_numbers(texts, column.type)
+        return canonical_from_text(texts, column.type, self.time_zone)
+
+    def expecting(self, old_rows: OldRows) -> CanalReader:
+        """The same reader for other old rows."""
+        return replace(self, old_rows=old_rows)
+
+    def _old(self, rows: pa.Array, kinds: np.ndarray) -> tuple[list[pa.Array], np.ndarray]:
+        """The old rows' columns (null where there is none), and which messages have an old row."""
+        has_old = (kinds == _UPDATE) & pc.is_valid(rows).to_numpy(zero_copy_only=False)
+        if not has_old.any():
+            return [], has_old
+        return pc.list_element(rows, 0).flatten(), has_old
+
+    def _emitted(self, data: list[pa.Array], old: list[pa.Array], has_old: np.ndarray) -> np.ndarray:
+        """Which messages give an old row. Completes the keys of ``old``; raises PartialOldError."""
+        if not old:
+            return has_old
+        keys = {name.casefold() for name in self.schema.handle_key}
+        moved = np.zeros(len(has_old), bool)
+        for number, carried in enumerate(self.carried):
+            column, is_key = carried.column, carried.column.name.casefold() in keys
+            complete = is_key or self.old_rows is OldRows.CHANGED
+            if self.old_rows is OldRows.FULL and (is_key or not column.nullable):
+                lost = pc.and_(pc.is_null(old[number]), pc.is_valid(data[number])).to_numpy(False)
+                if (lost & has_old).any():
+                    raise PartialOldError("old rows do not hold all columns")
+            if complete:
+                old[number] = pc.coalesce(old[number], data[number])
+            if is_key:
+                moved |= ~pc.fill_null(pc.equal(old[number], data[number]), False).to_numpy(False)
+        return has_old if self.old_images or not keys else has_old & moved
+
+    @staticmethod
+    def _texts(number: int, data: list[pa.Array], old: list[pa.Array], order: pa.Array | None) -> pa.Array:
+        if order is None:
+            return data[number]
+        return pa.concat_arrays([data[number], old[number]]).take(order)
+
+
+def _rows(lists: pa.Array) -> list[pa.Array]:
+    """The columns of lists of one row each. Raises ValueError for another number of rows."""
+    lengths = pc.list_value_length(lists)
+    if lists.null_count or pc.any(pc.not_equal(lengths, 1)).as_py():
+        raise ValueError("a message does not have exactly one row")
+    return list(lists.flatten().flatten())
+
+
+def _commit_ts(messages: pa.RecordBatch) -> np.ndarray:
+    """``_tidb.commitTs``, else the last TSO of the millisecond ``es``, below which the row's commit ts cannot lie."""
+    exact = pc.struct_field(messages.column("_tidb"), "commitTs")
+    if exact.null_count:
+        upper = pc.subtract(pc.shift_left(pc.add(messages.column("es"), 1), LOGICAL_BITS), 1)
+        exact = pc.coalesce(exact, upper)
+        if exact.null_count:
+            raise ValueError("a message has neither _tidb.commitTs nor es")
+    return np.asarray(exact.to_numpy())
+
+
+def _interleave(emitted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The message of each output row, and whether the row is the old one, which comes first."""
+    order = np.repeat(np.arange(len(emitted)), emitted + 1)
+    first = np.ones(len(order), bool)
+    first[1:] = order[1:] != order[:-1]
+    return order, first & emitted[order]
+
+
+def message_batch(messages: Sequence[dict[str, object]], schema: pa.Schema) -> pa.RecordBatch:
+    """Messages that were read one by one, in the shape of :meth:`CanalReader.arrow_schema`."""
+    return pa.RecordBatch.from_pylist(list(messages), schema=schema)
