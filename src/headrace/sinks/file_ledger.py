@@ -1,0 +1,378 @@
+"""The ledger of sinks that cannot keep one themselves: numbered JSON states in a folder, or in an object store.
+
+``<location>/<pipeline>/00000000000000000042.json`` holds the whole record after its 42nd step. A step creates the next number
+and fails when that exists (a conditional write), so of two runs that write at once exactly one wins, and the other one learns
+that it is fenced. TSOs are written as strings: as numbers they are too large for most JSON readers.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
+from obstore.store import AzureStore, GCSStore, LocalStore, ObjectStore, S3Store
+
+from headrace.errors import DefinitionError, FencedError, SinkUnreachableError
+from headrace.model.progress import CutRecord, JournalEntry, JournalState, LedgerState, TableProgress, TableStatus
+from headrace.model.table import TableId
+from headrace.model.uri import Uri, near_match, parse_uri, reject_unknown
+from headrace.sinks.base import LedgerUpdate
+
+KEPT_STATES = 5
+KEPT_CUTS = 100
+_FORMAT = 1
+_ACQUIRE_TRIES = 20
+_PARAMETERS: Mapping[str, frozenset[str]] = {
+    "file": frozenset(),
+    "s3": frozenset({"endpoint", "region", "access-key", "secret-access-key", "session-token", "force-path-style"}),
+    "gcs": frozenset({"credentials-file"}),
+    "azure": frozenset({"account-name", "account-key", "sas-token"}),
+}
+_ALIASES = {"gs": "gcs", "azblob": "azure"}
+
+
+def open_file_ledger(location: str) -> FileLedger:
+    """The ledger in a folder (a path, or ``file://``) or under a prefix (``s3://``, ``gcs://``, ``azure://``, TiCDC's parameters).
+
+    Connects nothing and creates nothing yet. Raises DefinitionError.
+    """
+    if "://" not in location:
+        folder = Path(location).expanduser().absolute()
+        return FileLedger(_Place(Uri("file", path=str(folder))))
+    uri = parse_uri(location)
+    uri = replace(uri, scheme=_ALIASES.get(uri.scheme, uri.scheme))
+    if uri.scheme not in _PARAMETERS:
+        raise DefinitionError(f"No ledger can be kept at {uri.redacted()}.", near_match(uri.scheme, _PARAMETERS))
+    reject_unknown(uri.params, _PARAMETERS[uri.scheme] or {"none at all"}, f"parameter of {uri.scheme}://")
+    return FileLedger(_Place(uri))
+
+
+class FileLedger:
+    """A :class:`headrace.sinks.base.Ledger` of numbered states. One object serves one run, from one thread at a time."""
+
+    def __init__(self, place: _Place) -> None:
+        self._place = place
+        self._held: _Held | None = None
+
+    @property
+    def identity(self) -> str:
+        """Where the ledger is, without secrets."""
+        return self._place.uri.redacted()
+
+    def peek(self, pipeline: str) -> LedgerState | None:
+        """The newest state. Takes no epoch and creates nothing. Raises SinkUnreachableError."""
+        newest = self._load(pipeline)
+        return newest.state if newest else None
+
+    def pipelines(self) -> list[str]:
+        """The names of the pipelines recorded here, sorted."""
+        with self._place.reached():
+            store = self._place.store(create=False)
+            prefixes = obstore.list_with_delimiter(store)["common_prefixes"] if store else []
+        return sorted(unquote(prefix.rstrip("/")) for prefix in prefixes)
+
+    def acquire(self, pipeline: str, source_identity: str, fingerprint: str, start: int) -> LedgerState:
+        """Takes the next epoch; the former run's next write fails. ``start`` counts only for a new record.
+
+        Raises DefinitionError when the record belongs to another source, SinkUnreachableError, and FencedError when other
+        runs keep taking it at the same time.
+        """
+        for _ in range(_ACQUIRE_TRIES):
+            newest = self._load(pipeline)
+            if newest is None:
+                state = LedgerState(pipeline, source_identity, fingerprint, 1, start=start, checkpoint=start, attempted=start)
+            else:
+                _check_source(newest.state, source_identity)
+                state = replace(newest.state, fingerprint=fingerprint, epoch=newest.state.epoch + 1, attempt=0)
+            held = _Held(newest.number + 1 if newest else 1, state, uuid.uuid4().hex)
+            if self._create(held):
+                self._held = held
+                return state
+        raise FencedError(f"Other runs of pipeline {pipeline!r} keep taking the ledger {self.identity}.")
+
+    def next_attempt(self) -> int:
+        """Raises the attempt. Raises FencedError, SinkUnreachableError."""
+        state = self._require_held().state
+        self._write(replace(state, attempt=state.attempt + 1))
+        return state.attempt + 1
+
+    def update(self, update: LedgerUpdate) -> None:
+        """One step. Raises FencedError, SinkUnreachableError."""
+        self._write(apply_update(self._require_held().state, update))
+
+    def close(self) -> None:
+        """Forgets the held epoch; there is no connection to close."""
+        self._held = None
+
+    def _require_held(self) -> _Held:
+        if self._held is None:
+            raise FencedError("The ledger has not been acquired.")
+        return self._held
+
+    def _write(self, state: LedgerState) -> None:
+        held = self._require_held()
+        following = _Held(held.number + 1, state, held.writer)
+        if not self._create(following):
+            raise FencedError(
+                f"Another run of pipeline {state.pipeline!r} took over (this run had epoch {state.epoch}).",
+                "Let only one run of a pipeline go on, or give the other one its own --name.",
+            )
+        self._held = following
+
+    def _create(self, step: _Held) -> bool:
+        """Writes a step unless its number is taken; returns whether this run has the newest number now."""
+        folder = _folder(step.state.pipeline)
+        key = f"{folder}/{step.number:020}.json"
+        with self._place.reached():
+            store = self._place.store(create=True)
+            try:
+                obstore.put(store, key, state_to_json(step.state, step.writer).encode(), mode="create")
+            except AlreadyExistsError:
+                # A repeated request meets its own first try, when only the answer to that was lost.
+                found = self._read(store, key)
+                if found is None or found != (step.state, step.writer):
+                    return False
+            # The number may also have been free because it was swept away long ago: then a newer one is there.
+            numbers = self._numbers(store, folder)
+            if numbers and numbers[-1] > step.number:
+                obstore.delete(store, key)
+                return False
+            if len(numbers) > 2 * KEPT_STATES:
+                with _ignoring_absence():
+                    obstore.delete(store, [f"{folder}/{number:020}.json" for number in numbers[:-KEPT_STATES]])
+        return True
+
+    def _load(self, pipeline: str) -> _Held | None:
+        folder = _folder(pipeline)
+        with self._place.reached():
+            store = self._place.store(create=False)
+            numbers = self._numbers(store, folder) if store else []
+            # A power failure may leave the newest file torn: the state before it is right too, only older.
+            for number in reversed(numbers):
+                found = self._read(store, f"{folder}/{number:020}.json")
+                if found is not None:
+                    return _Held(numbers[-1], *found)
+        if numbers:
+            raise SinkUnreachableError(f"No state of pipeline {pipeline!r} in the ledger {self.identity} can be read.")
+        return None
+
+    def _numbers(self, store: ObjectStore, folder: str) -> list[int]:
+        names = (item["path"].rpartition("/")[2] for chunk in obstore.list(store, folder) for item in chunk)
+        return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit())
+
+    def _read(self, store: ObjectStore, key: str) -> tuple[LedgerState, str] | None:
+        try:
+            return state_from_json(bytes(obstore.get(store, key).bytes()).decode())
+        except (NotFoundError, ValueError):
+            return None
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A step: its number, the state after it, and the run that wrote it."""
+
+    number: int
+    state: LedgerState
+    writer: str
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A folder or an object store's prefix."""
+
+    uri: Uri
+    _stores: list[ObjectStore] = field(default_factory=list, compare=False, repr=False)
+
+    def store(self, create: bool) -> ObjectStore | None:
+        """The store; ``None`` for a folder that is not there and is not to be created."""
+        if self.uri.scheme == "file" and not create and not Path(self.uri.path).is_dir():
+            return None
+        if not self._stores:
+            self._stores.append(self._open())
+        return self._stores[0]
+
+    def _open(self) -> ObjectStore:
+        uri, params = self.uri, dict(self.uri.params)
+        prefix = uri.path.strip("/") or None
+        if uri.scheme == "file":
+            return LocalStore(uri.path, mkdir=True)
+        if uri.scheme == "gcs":
+            return GCSStore(uri.host, prefix=prefix, **_given(service_account=params.get("credentials-file")))
+        if uri.scheme == "azure":
+            names = {"account_name": "account-name", "account_key": "account-key", "sas_key": "sas-token"}
+            return AzureStore(uri.host, prefix=prefix, **_given(**{name: params.get(key) for name, key in names.items()}))
+        endpoint = params.get("endpoint")
+        return S3Store(
+            uri.host,
+            prefix=prefix,
+            virtual_hosted_style_request=params.get("force-path-style", "true").lower() == "false",
+            client_options={"allow_http": bool(endpoint and endpoint.startswith("http://"))},
+            **_given(
+                endpoint=endpoint,
+                region=params.get("region"),
+                access_key_id=params.get("access-key"),
+                secret_access_key=params.get("secret-access-key"),
+                session_token=params.get("session-token"),
+            ),
+        )
+
+    @contextmanager
+    def reached(self) -> Iterator[None]:
+        """Turns the store's errors into SinkUnreachableError, without secrets."""
+        try:
+            yield
+        except (BaseError, OSError) as error:
+            # The first line: the rest is a dump of the client's state.
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            for secret in self.uri.secrets():
+                reason = reason.replace(secret, "***")
+            raise SinkUnreachableError(f"The ledger {self.uri.redacted()} cannot be used: {reason}") from None
+
+
+def _given(**settings: str | None) -> dict[str, str]:
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+@contextmanager
+def _ignoring_absence() -> Iterator[None]:
+    try:
+        yield
+    except (NotFoundError, FileNotFoundError):  # a fenced run sweeps too
+        return
+
+
+def _folder(pipeline: str) -> str:
+    # quote() leaves dots alone, and a folder must not be named "." or "..".
+    return quote(pipeline, safe=" ").replace(".", "%2E")
+
+
+def _check_source(state: LedgerState, source_identity: str) -> None:
+    if state.source_identity != source_identity:
+        raise DefinitionError(
+            f"The ledger's pipeline {state.pipeline!r} belongs to the source {state.source_identity}, not to {source_identity}.",
+            "Give this pipeline another name with --name, or forget the old one with headrace reset.",
+        )
+
+
+def apply_update(state: LedgerState, update: LedgerUpdate) -> LedgerState:
+    """The state after a step. ``attempted`` never goes back; the last ``KEPT_CUTS`` cuts are kept."""
+    journal = {
+        identity: entry
+        for identity, entry in state.journal.items()
+        if entry.state is JournalState.PENDING or entry.commit_ts >= update.forget_journal_below
+    }
+    return replace(
+        state,
+        checkpoint=state.checkpoint if update.checkpoint is None else update.checkpoint,
+        attempted=max(state.attempted, update.attempted or 0),
+        position=state.position if update.position is None else update.position,
+        tables=state.tables | {table.table_id: table for table in update.tables},
+        journal=journal | {entry.identity: entry for entry in update.journal},
+        cuts=(*state.cuts, *([update.cut] if update.cut else []))[-KEPT_CUTS:],
+    )
+
+
+def state_to_json(state: LedgerState, writer: str) -> str:
+    """A state as JSON text; ``writer`` tells the runs apart that may have written it."""
+    return json.dumps(
+        {
+            "format": _FORMAT,
+            "writer": writer,
+            "pipeline": state.pipeline,
+            "source_identity": state.source_identity,
+            "fingerprint": state.fingerprint,
+            "epoch": state.epoch,
+            "attempt": state.attempt,
+            "start": str(state.start),
+            "checkpoint": str(state.checkpoint),
+            "attempted": str(state.attempted),
+            "position": state.position,
+            "tables": [_table_to_dict(table) for table in state.tables.values()],
+            "journal": [_entry_to_dict(entry) for entry in state.journal.values()],
+            "cuts": [asdict(cut) | {"hi": str(cut.hi)} for cut in state.cuts],
+        },
+        ensure_ascii=False,
+        indent=1,
+    )
+
+
+def state_from_json(text: str) -> tuple[LedgerState, str]:
+    """The state and its writer. Raises ValueError for a torn state, DefinitionError for one of another Headrace's format."""
+    data = json.loads(text)
+    if not isinstance(data, dict) or data.get("format") != _FORMAT:
+        raise DefinitionError("The ledger was written by another version of Headrace, in a format that this one cannot read.")
+    tables = [_table_from_dict(table) for table in data["tables"]]
+    journal = [_entry_from_dict(entry) for entry in data["journal"]]
+    state = LedgerState(
+        pipeline=data["pipeline"],
+        source_identity=data["source_identity"],
+        fingerprint=data["fingerprint"],
+        epoch=data["epoch"],
+        attempt=data["attempt"],
+        start=int(data["start"]),
+        checkpoint=int(data["checkpoint"]),
+        attempted=int(data["attempted"]),
+        position=data["position"],
+        tables={table.table_id: table for table in tables},
+        journal={entry.identity: entry for entry in journal},
+        cuts=tuple(CutRecord(**cut | {"hi": int(cut["hi"])}) for cut in data["cuts"]),
+    )
+    return state, data["writer"]
+
+
+def _table_to_dict(table: TableProgress) -> dict[str, object]:
+    return {
+        "table": [table.table_id.database, table.table_id.table],
+        "checkpoint": str(table.checkpoint),
+        "after": table.after,
+        "status": str(table.status),
+        "reason": table.reason,
+        "incarnation": str(table.incarnation),
+    }
+
+
+def _table_from_dict(data: dict[str, object]) -> TableProgress:
+    return TableProgress(
+        table_id=_table_id(data["table"]),
+        checkpoint=int(str(data["checkpoint"])),
+        after=bool(data["after"]),
+        status=TableStatus(str(data["status"])),
+        reason=str(data["reason"]),
+        incarnation=int(str(data["incarnation"])),
+    )
+
+
+def _entry_to_dict(entry: JournalEntry) -> dict[str, object]:
+    return {
+        "identity": entry.identity,
+        "commit_ts": str(entry.commit_ts),
+        "tables": [[table.database, table.table] for table in entry.tables],
+        "statement": entry.statement,
+        "state": str(entry.state),
+        "fingerprint": entry.fingerprint,
+    }
+
+
+def _entry_from_dict(data: dict[str, object]) -> JournalEntry:
+    tables = data["tables"]
+    return JournalEntry(
+        identity=str(data["identity"]),
+        commit_ts=int(str(data["commit_ts"])),
+        tables=tuple(_table_id(table) for table in tables) if isinstance(tables, list) else (),
+        statement=str(data["statement"]),
+        state=JournalState(str(data["state"])),
+        fingerprint=str(data["fingerprint"]),
+    )
+
+
+def _table_id(names: object) -> TableId:
+    if not isinstance(names, list) or len(names) != 2:
+        raise ValueError(f"{names!r} is not a database and a table")
+    return TableId(str(names[0]), str(names[1]))

@@ -1,0 +1,270 @@
+"""The ledger of numbered states: what it remembers, and that of two runs only one goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.errors import DefinitionError, FencedError, SinkUnreachableError
+from headrace.model.progress import CutRecord, JournalEntry, JournalState, LedgerState, TableProgress, TableStatus
+from headrace.model.table import TableId
+from headrace.model.tso import MAX_TSO
+from headrace.sinks.base import LedgerUpdate
+from headrace.sinks.file_ledger import (
+    KEPT_CUTS,
+    KEPT_STATES,
+    FileLedger,
+    apply_update,
+    open_file_ledger,
+    state_from_json,
+    state_to_json,
+)
+from servers import S3Server
+
+SOURCE = "s3://bucket/feed"
+ORDERS = TableId("shop", "orders")
+TSO = 450_253_107_233_619_969  # odd, and above 2**53: a float would lose it
+
+
+def acquire(ledger: FileLedger, pipeline: str = "shop") -> LedgerState:
+    return ledger.acquire(pipeline, SOURCE, "filters", 7)
+
+
+def cut(hi: int) -> CutRecord:
+    return CutRecord(hi, "2026-01-02T03:04:05+00:00", 0.5, 3, 100, 80, 10)
+
+
+def test_a_first_run_starts_a_record_and_the_next_one_continues_it(tmp_path: Path) -> None:
+    first = open_file_ledger(str(tmp_path / "ledger"))
+    state = acquire(first)
+    assert (state.epoch, state.attempt, state.start, state.checkpoint, state.attempted) == (1, 0, 7, 7, 7)
+    first.update(LedgerUpdate(attempted=TSO))
+    first.update(LedgerUpdate(checkpoint=TSO, position="read", tables=(TableProgress(ORDERS, TSO),), cut=cut(TSO)))
+    assert first.next_attempt() == 1
+    first.close()
+    second = open_file_ledger(f"file://{tmp_path}/ledger").acquire("shop", SOURCE, "other filters", 9)
+    assert (second.epoch, second.attempt, second.start) == (2, 0, 7)
+    assert (second.checkpoint, second.attempted, second.position, second.fingerprint) == (TSO, TSO, "read", "other filters")
+    assert second.tables == {ORDERS: TableProgress(ORDERS, TSO)}
+    assert second.cuts == (cut(TSO),)
+
+
+def test_peeking_creates_nothing_and_takes_no_epoch(tmp_path: Path) -> None:
+    ledger = open_file_ledger(str(tmp_path / "ledger"))
+    assert ledger.peek("shop") is None
+    assert ledger.pipelines() == []
+    assert list(tmp_path.iterdir()) == []
+    acquire(ledger)
+    assert open_file_ledger(str(tmp_path / "ledger")).peek("shop") == ledger.peek("shop")
+    ledger.update(LedgerUpdate(checkpoint=8))
+
+
+def test_the_former_run_is_fenced_by_the_next_one(tmp_path: Path) -> None:
+    former, later = open_file_ledger(str(tmp_path)), open_file_ledger(str(tmp_path))
+    acquire(former)
+    assert acquire(later).epoch == 2
+    for write in (lambda: former.update(LedgerUpdate(checkpoint=99)), former.next_attempt):
+        with pytest.raises(FencedError, match="took over"):
+            write()
+    later.update(LedgerUpdate(checkpoint=8))
+    state = later.peek("shop")
+    assert state is not None
+    assert (state.checkpoint, state.epoch, state.attempt) == (8, 2, 0)
+
+
+def test_a_run_that_slept_while_its_numbers_were_swept_away_is_fenced(tmp_path: Path) -> None:
+    sleeper, other = open_file_ledger(str(tmp_path)), open_file_ledger(str(tmp_path))
+    acquire(sleeper)
+    acquire(other)
+    for checkpoint in range(10, 40):
+        other.update(LedgerUpdate(checkpoint=checkpoint))
+    assert not (tmp_path / "shop" / f"{2:020}.json").exists()
+    with pytest.raises(FencedError):
+        sleeper.update(LedgerUpdate(checkpoint=99))
+    assert not (tmp_path / "shop" / f"{2:020}.json").exists()
+    state = other.peek("shop")
+    assert state is not None
+    assert state.checkpoint == 39
+
+
+def test_only_the_last_states_are_kept(tmp_path: Path) -> None:
+    ledger = open_file_ledger(str(tmp_path))
+    acquire(ledger)
+    for checkpoint in range(100):
+        ledger.update(LedgerUpdate(checkpoint=checkpoint, cut=cut(checkpoint)))
+    assert KEPT_STATES <= len(list((tmp_path / "shop").iterdir())) <= 2 * KEPT_STATES + 1
+    ledger.update(LedgerUpdate(cut=cut(100)))
+    state = ledger.peek("shop")
+    assert state is not None
+    assert [c.hi for c in state.cuts] == list(range(101 - KEPT_CUTS, 101))
+
+
+def test_a_write_whose_answer_was_lost_is_recognised_as_our_own(tmp_path: Path) -> None:
+    ledger = open_file_ledger(str(tmp_path))
+    acquire(ledger)
+    before = dict(vars(ledger))
+    ledger.update(LedgerUpdate(checkpoint=8))
+    vars(ledger).update(before)  # as if the request had failed after the store had done it
+    ledger.update(LedgerUpdate(checkpoint=8))
+    ledger.update(LedgerUpdate(checkpoint=9))
+    state = ledger.peek("shop")
+    assert state is not None
+    assert state.checkpoint == 9
+
+
+def test_a_torn_newest_state_is_passed_over(tmp_path: Path) -> None:
+    ledger = open_file_ledger(str(tmp_path))
+    acquire(ledger)
+    ledger.update(LedgerUpdate(checkpoint=8))
+    ledger.update(LedgerUpdate(checkpoint=9))
+    newest = max((tmp_path / "shop").iterdir())
+    newest.write_text(newest.read_text()[:100])
+    state = acquire(open_file_ledger(str(tmp_path)))
+    assert (state.checkpoint, state.epoch) == (8, 2)
+    with pytest.raises(FencedError):
+        ledger.update(LedgerUpdate(checkpoint=10))
+
+
+def test_a_ledger_without_any_readable_state_is_an_error_not_a_new_start(tmp_path: Path) -> None:
+    acquire(open_file_ledger(str(tmp_path)))
+    for path in (tmp_path / "shop").iterdir():
+        path.write_text("")
+    with pytest.raises(SinkUnreachableError, match="No state of pipeline 'shop'"):
+        acquire(open_file_ledger(str(tmp_path)))
+
+
+def test_a_state_of_a_newer_format_is_refused(tmp_path: Path) -> None:
+    acquire(open_file_ledger(str(tmp_path)))
+    (path,) = (tmp_path / "shop").iterdir()
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 2}))
+    with pytest.raises(DefinitionError, match="another version"):
+        open_file_ledger(str(tmp_path)).peek("shop")
+
+
+def test_a_record_of_another_source_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    acquire(open_file_ledger(str(tmp_path)))
+    with pytest.raises(DefinitionError, match=r"belongs to the source s3://bucket/feed, not to s3://other.*--name"):
+        open_file_ledger(str(tmp_path)).acquire("shop", "s3://other", "filters", 7)
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", ".", "ü ß%20", "x" * 50])
+def test_pipelines_may_have_any_name(tmp_path: Path, name: str) -> None:
+    ledger = open_file_ledger(str(tmp_path / "ledger"))
+    acquire(ledger, name)
+    ledger.update(LedgerUpdate(checkpoint=8))
+    acquire(open_file_ledger(str(tmp_path / "ledger")), "other")
+    assert ledger.pipelines() == sorted([name, "other"])
+    assert [path.name for path in tmp_path.iterdir()] == ["ledger"]
+
+
+def test_a_file_where_the_folder_should_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "ledger").touch()
+    with pytest.raises(SinkUnreachableError, match="ledger"):
+        acquire(open_file_ledger(str(tmp_path / "ledger")))
+
+
+@pytest.mark.parametrize(
+    ("location", "hint"),
+    [
+        ("s4://bucket/ledger", "Known are: azure, file, gcs, s3."),
+        ("s3://bucket/ledger?acces-key=x", "Did you mean 'access-key'"),
+        ("file:///tmp/x?region=y", "Unknown parameter of file://"),
+    ],
+)
+def test_locations_that_make_no_sense_are_refused(location: str, hint: str) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        open_file_ledger(location)
+    assert hint in str(caught.value)
+
+
+def test_journal_entries_are_forgotten_when_done_and_old() -> None:
+    old, pending, young = (
+        JournalEntry("old", 5, (ORDERS,), "drop", JournalState.DONE),
+        JournalEntry("pending", 5, (ORDERS,), "drop", JournalState.PENDING),
+        JournalEntry("young", 10, (ORDERS,), "drop", JournalState.DONE),
+    )
+    state = apply_update(LedgerState("shop"), LedgerUpdate(journal=(old, pending, young)))
+    state = apply_update(state, LedgerUpdate(forget_journal_below=10))
+    assert list(state.journal) == ["pending", "young"]
+
+
+def test_the_mark_of_what_was_attempted_never_goes_back() -> None:
+    state = apply_update(LedgerState("shop", attempted=9), LedgerUpdate(attempted=8))
+    assert state.attempted == 9
+
+
+TSOS = st.integers(0, MAX_TSO)
+IDS = st.builds(TableId, st.text(), st.text())
+TABLES = st.builds(TableProgress, IDS, TSOS, st.booleans(), st.sampled_from(TableStatus), st.text(), TSOS)
+ENTRIES = st.builds(
+    JournalEntry,
+    st.text(),
+    TSOS,
+    st.lists(IDS, max_size=2).map(tuple),
+    st.text(),
+    st.sampled_from(JournalState),
+    st.text(),
+)
+STATES = st.builds(
+    LedgerState,
+    pipeline=st.text(),
+    source_identity=st.text(),
+    fingerprint=st.text(),
+    epoch=st.integers(0, 1 << 31),
+    attempt=st.integers(0, 1 << 31),
+    start=TSOS,
+    checkpoint=TSOS,
+    attempted=TSOS,
+    position=st.text(),
+    tables=st.lists(TABLES, max_size=3).map(lambda tables: {table.table_id: table for table in tables}),
+    journal=st.lists(ENTRIES, max_size=3).map(lambda entries: {entry.identity: entry for entry in entries}),
+    cuts=st.lists(TSOS.map(cut), max_size=2).map(tuple),
+)
+
+
+@given(STATES)
+def test_states_survive_their_json_form(state: LedgerState) -> None:
+    text = state_to_json(state, "me")
+    assert state_from_json(text) == (state, "me")
+
+
+@given(STATES)
+def test_readers_with_floats_for_numbers_keep_every_tso(state: LedgerState) -> None:
+    through_floats, _ = state_from_json(json.dumps(json.loads(state_to_json(state, "me"), parse_int=float)))
+    assert through_floats.checkpoint == state.checkpoint
+    assert through_floats.tables == state.tables
+    assert through_floats.journal == state.journal
+
+
+@pytest.mark.server
+def test_the_ledger_in_an_object_store_fences_as_well(s3: S3Server) -> None:
+    location = s3.uri(s3.make_bucket(), "deep/ledger of mine")
+    former, later = open_file_ledger(location), open_file_ledger(location)
+    assert former.peek("shop") is None
+    acquire(former)
+    former.update(LedgerUpdate(checkpoint=TSO))
+    state = acquire(later)
+    assert (state.epoch, state.checkpoint) == (2, TSO)
+    with pytest.raises(FencedError):
+        former.update(LedgerUpdate(checkpoint=TSO + 1))
+    for step in range(15):
+        later.update(LedgerUpdate(checkpoint=TSO + step))
+    with pytest.raises(FencedError):
+        former.update(LedgerUpdate(checkpoint=TSO + 1))
+    assert later.pipelines() == ["shop"]
+    found = open_file_ledger(location).peek("shop")
+    assert found is not None
+    assert found.checkpoint == TSO + 14
+
+
+@pytest.mark.server
+def test_an_object_store_that_refuses_is_named_without_secrets(s3: S3Server) -> None:
+    location = s3.uri("no-such-bucket", "ledger", secret_access_key="topsecret")
+    with pytest.raises(SinkUnreachableError, match="s3://no-such-bucket/ledger") as caught:
+        acquire(open_file_ledger(location))
+    assert "topsecret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
