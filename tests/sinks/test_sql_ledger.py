@@ -140,3 +140,10 @@ def test_pipelines_do_not_see_each_other(session):
     LEDGER.write_update(session, "p", 1, LedgerUpdate(checkpoint=9, tables=(TableProgress(ORDERS, 2),)))
     state = LEDGER.load(session, "q")
     assert (state.checkpoint, state.tables) == (6, {})
+
+
+def test_an_update_that_is_repeated_counts_its_cut_once(session):
+    LEDGER.acquire(session, "p", "src", "f", 5)
+    for _ in range(2):
+        LEDGER.write_update(session, "p", 1, LedgerUpdate(checkpoint=9, cut=CutRecord(9, "now", 0.1, 0, 0, 0, 0)))
+    assert len(LEDGER.load(session, "p").cuts) == 1

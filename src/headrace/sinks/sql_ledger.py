@@ -123,30 +123,39 @@ class SqlLedger:
 
         Raises DefinitionError when the record belongs to another source.
         """
+        epoch = self.verify_source(session, pipeline, source_identity, lock=True)
         pipelines = self.table("pipelines")
-        rows = session.execute(
-            f"SELECT source_identity, epoch FROM {pipelines} WHERE pipeline = ?{self.dialect.for_update}", (pipeline,)
-        )
-        if not rows:
+        if epoch is None:
             session.execute(
                 f"INSERT INTO {pipelines} (pipeline, source_identity, definition_fingerprint, epoch, attempt, start_ts,"
                 " checkpoint_ts, attempted_ts, source_position) VALUES (?, ?, ?, 1, 0, ?, ?, ?, '')",
                 (pipeline, source_identity, fingerprint, start, start, start),
             )
         else:
-            if rows[0][0] != source_identity:
-                raise DefinitionError(
-                    f"The ledger's pipeline {pipeline!r} belongs to the source {rows[0][0]}, not to {source_identity}.",
-                    "Give this pipeline another name with --name, or forget the old one with headrace reset.",
-                )
             session.execute(
                 f"UPDATE {pipelines} SET epoch = ?, attempt = 0, definition_fingerprint = ? WHERE pipeline = ?",
-                (_integer(rows[0][1]) + 1, fingerprint, pipeline),
+                (epoch + 1, fingerprint, pipeline),
             )
         state = self.load(session, pipeline)
         if state is None:
             raise FencedError(f"The ledger's record of pipeline {pipeline!r} vanished while it was taken.")
         return state
+
+    def verify_source(self, session: SqlSession, pipeline: str, source_identity: str, *, lock: bool = False) -> int | None:
+        """The record's epoch, ``None`` if there is no record. Raises DefinitionError when it belongs to another source."""
+        rows = session.execute(
+            f"SELECT source_identity, epoch FROM {self.table('pipelines')} WHERE pipeline = ?"
+            f"{self.dialect.for_update if lock else ''}",
+            (pipeline,),
+        )
+        if not rows:
+            return None
+        if rows[0][0] != source_identity:
+            raise DefinitionError(
+                f"The ledger's pipeline {pipeline!r} belongs to the source {rows[0][0]}, not to {source_identity}.",
+                "Give this pipeline another name with --name, or forget the old one with headrace reset.",
+            )
+        return _integer(rows[0][1])
 
     def raise_attempt(self, session: SqlSession, pipeline: str, epoch: int) -> int:
         """The next attempt of this epoch. Raises FencedError when a newer epoch has been taken."""
@@ -303,6 +312,10 @@ class SqlLedger:
     def _put_cut(self, session: SqlSession, pipeline: str, cut: CutRecord) -> None:
         cuts = self.table("cuts")
         rows = session.execute(f"SELECT MAX(ordinal) FROM {cuts} WHERE pipeline = ?", (pipeline,))
+        # A commit whose answer was lost is repeated, with the same record.
+        session.execute(
+            f"DELETE FROM {cuts} WHERE pipeline = ? AND hi = ? AND finished_at = ?", (pipeline, cut.hi, cut.finished_at)
+        )
         ordinal = 1 if rows[0][0] is None else _integer(rows[0][0]) + 1
         figures = (cut.files, cut.read_rows, cut.upserts, cut.deletes, cut.read_bytes, cut.schema_changes)
         session.execute(

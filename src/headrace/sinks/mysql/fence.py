@@ -1,0 +1,138 @@
+"""The fence: one row per writer slot that every commit proves itself against, and the end of a former run's connections.
+
+A task of a failed job, or of a run that was taken over, goes on for seconds. It may write, but it cannot commit: right before
+COMMIT each transaction locks its slot's row and compares epoch, attempt and connection. Whoever raises epoch or attempt
+changes the rows, after killing the connections of the former one: a paused writer would hold its locks for ever.
+
+Each connection also holds a named lock that carries its id. A recorded id is killed only while that lock is held by it, so
+an id that the server has given to somebody else since is left alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import pymysql
+
+from headrace.errors import FencedError, TransientError
+from headrace.model.outcome import Notice
+from headrace.sinks.base import WriterContext
+from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify, error_code, error_text
+from headrace.sinks.sql_ledger import SqlLedger
+
+_NO_SUCH_THREAD = 1094
+_LOCK_NAME_LIMIT = 64
+
+
+def pipeline_lock(pipeline: str) -> str:
+    """The named lock of a pipeline: its holder runs the pipeline's DDL. Long names are folded into the server's 64 characters."""
+    return _lock_name(f"headrace:{pipeline}")
+
+
+def _slot_lock(pipeline: str, connection_id: int) -> str:
+    return _lock_name(f"headrace-writer:{connection_id}:{pipeline}")
+
+
+def _lock_name(name: str) -> str:
+    # Names of locks are compared without case, names of pipelines with it.
+    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+    return f"{name[: _LOCK_NAME_LIMIT - 13]}:{digest}"
+
+
+@dataclass(frozen=True)
+class Fence:
+    """The statements on the table of slots; it holds no connection. See the module for what they are for."""
+
+    ledger: SqlLedger
+
+    @property
+    def _slots(self) -> str:
+        return self.ledger.table("fences")
+
+    def create_table(self, session: MySqlSession) -> None:
+        """Creates the table of slots unless it is there."""
+        found = session.execute(
+            "SELECT 1 FROM information_schema.tables WHERE table_schema = ? AND table_name = 'fences'", (self.ledger.namespace,)
+        )
+        if not found:
+            session.execute(
+                f"CREATE TABLE IF NOT EXISTS {self._slots} (pipeline {self.ledger.dialect.name_type} NOT NULL,"
+                " slot BIGINT NOT NULL, epoch BIGINT NOT NULL, attempt BIGINT NOT NULL, connection_id BIGINT NOT NULL,"
+                " PRIMARY KEY (pipeline, slot))"
+            )
+
+    def enter(self, session: MySqlSession, context: WriterContext) -> None:
+        """Takes the slot for this connection, and commits. Raises FencedError when the run or the attempt is over."""
+        session.execute("SELECT GET_LOCK(?, 0)", (_slot_lock(context.pipeline, session.connection_id),))
+        current = self.ledger.verify(session, context.pipeline, context.epoch)
+        if current != context.attempt:
+            session.rollback()
+            raise _attempt_over(context, current)
+        key = (context.pipeline, context.slot)
+        session.execute(f"DELETE FROM {self._slots} WHERE pipeline = ? AND slot = ?", key)
+        session.execute(
+            f"INSERT INTO {self._slots} (pipeline, slot, epoch, attempt, connection_id) VALUES (?, ?, ?, ?, ?)",
+            (*key, context.epoch, context.attempt, session.connection_id),
+        )
+        session.commit()
+
+    def prove(self, session: MySqlSession, context: WriterContext) -> None:
+        """Locks the slot and compares it: the last statement before COMMIT.
+
+        Raises FencedError when another run or attempt has begun, TransientError when another task of this attempt took the slot.
+        """
+        rows = session.execute(
+            f"SELECT epoch, attempt, connection_id FROM {self._slots} WHERE pipeline = ? AND slot = ?"
+            f"{self.ledger.dialect.for_update}",
+            (context.pipeline, context.slot),
+        )
+        if not rows or rows[0][0] != context.epoch:
+            raise FencedError(f"Another run of pipeline {context.pipeline!r} took over; this one must not write any more.")
+        if rows[0][1] != context.attempt:
+            raise _attempt_over(context, rows[0][1])
+        if rows[0][2] != session.connection_id:
+            raise TransientError(f"Another task took writer slot {context.slot} of pipeline {context.pipeline!r}.")
+
+    def raise_to(self, session: MySqlSession, pipeline: str, epoch: int, attempt: int) -> None:
+        """Moves every slot of the pipeline to this epoch and attempt, in the caller's transaction."""
+        session.execute(
+            f"UPDATE {self._slots} SET epoch = ?, attempt = ?, connection_id = 0 WHERE pipeline = ?", (epoch, attempt, pipeline)
+        )
+
+    def recorded(self, session: MySqlSession, pipeline: str) -> list[int]:
+        """The connections that took the pipeline's slots."""
+        rows = session.execute(f"SELECT connection_id FROM {self._slots} WHERE pipeline = ? AND connection_id <> 0", (pipeline,))
+        return [int(str(row[0])) for row in rows]
+
+    def kill(self, session: MySqlSession, pipeline: str, connections: list[int], *, ddl: bool) -> list[Notice]:
+        """Ends these connections as far as they still are writers of the pipeline, and with ``ddl`` the one that runs its DDL."""
+        targets = {
+            number for number in connections if session.scalar("SELECT IS_USED_LOCK(?)", (_slot_lock(pipeline, number),)) == number
+        }
+        holder = session.scalar("SELECT IS_USED_LOCK(?)", (pipeline_lock(pipeline),)) if ddl else None
+        if isinstance(holder, int):
+            targets.add(holder)
+        notices = [_kill(session, number) for number in sorted(targets - {session.connection_id})]
+        return [notice for notice in notices if notice is not None]
+
+
+def _kill(session: MySqlSession, connection_id: int) -> Notice | None:
+    try:
+        session.execute(f"KILL {connection_id}")
+    except pymysql.err.MySQLError as error:
+        if error_code(error) == _NO_SUCH_THREAD:
+            return None
+        if classify(error) is not ErrorClass.REFUSED:
+            raise
+        return Notice(
+            f"The former run's connection {connection_id} could not be ended ({error_text(error)}); it cannot commit any more, "
+            "but its locks may last until the server drops it."
+        )
+    return None
+
+
+def _attempt_over(context: WriterContext, current: object) -> FencedError:
+    return FencedError(
+        f"Attempt {context.attempt} of pipeline {context.pipeline!r} is over (now {current}); its tasks must not write any more."
+    )

@@ -1,0 +1,131 @@
+"""What a sink URI of MySQL or TiDB says: where to connect, and the parameters of TiCDC's own sink URI that concern Headrace."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from headrace.errors import DefinitionError
+from headrace.model.uri import Uri, parse_uri, reject_unknown
+
+DEFAULT_WRITERS = 4
+_DEFAULT_PORTS = {"mysql": 3306, "tidb": 4000}
+_OURS = frozenset({"worker-count", "ssl-ca", "ssl-cert", "ssl-key", "time-zone", "timeout", "ledger-database", "local-infile"})
+# Parameters of TiCDC's MySQL sink that tune how it writes; Headrace writes in another way, so they are read and left alone.
+_TICDC_ONLY = frozenset(
+    {
+        "batch-dml-enable",
+        "batch-replace-enable",
+        "batch-replace-size",
+        "bdr-mode",
+        "cache-prep-stmts",
+        "dry-run",
+        "enable-ddl-ts",
+        "enable-old-value",
+        "has-vector-type",
+        "max-multi-update-row",
+        "max-multi-update-row-size",
+        "max-txn-row",
+        "multi-stmt-enable",
+        "prep-stmt-cache-size",
+        "read-timeout",
+        "safe-mode",
+        "tidb-txn-mode",
+        "transaction-atomicity",
+        "write-timeout",
+    }
+)
+_DATABASE_NAME = re.compile(r"[0-9A-Za-z_$-]{1,64}")
+_TIME_ZONE = re.compile(r"[A-Za-z_]+(/[A-Za-z0-9_+-]+)*|[+-]\d{1,2}:\d{2}")
+
+
+@dataclass(frozen=True)
+class MySqlSettings:
+    """Everything that a connection needs; it pickles, so tasks connect by themselves.
+
+    ``time_zone`` is the source's, for DDL only (data are written in UTC). ``local_infile`` allows LOAD DATA LOCAL where the
+    server does.
+    """
+
+    identity: str
+    host: str
+    port: int
+    user: str
+    password: str = field(default="", repr=False)
+    ssl_ca: str = ""
+    ssl_cert: str = ""
+    ssl_key: str = ""
+    time_zone: str = "+00:00"
+    connect_timeout: int = 10
+    writers: int = DEFAULT_WRITERS
+    local_infile: bool = True
+    ledger_database: str = "headrace"
+
+
+def read_settings(text: str) -> MySqlSettings:
+    """Reads ``mysql://user:password@host:port/?…`` or ``tidb://…``. Raises DefinitionError."""
+    uri = parse_uri(text)
+    if uri.scheme not in _DEFAULT_PORTS:
+        raise DefinitionError(f"A MySQL sink's URI begins with mysql:// or tidb://, not {uri.scheme}://.")
+    if uri.path.strip("/"):
+        raise DefinitionError(
+            f"{uri.redacted()} names a database, but tables keep the database of the source.",
+            "Leave the database out; rename databases with a route.",
+        )
+    reject_unknown(uri.params.keys(), _OURS | _TICDC_ONLY, f"parameter of a {uri.scheme}:// sink")
+    params = uri.params
+    return MySqlSettings(
+        identity=uri.redacted(),
+        host=uri.host or "127.0.0.1",
+        port=uri.port or _DEFAULT_PORTS[uri.scheme],
+        user=uri.username or "root",
+        password=uri.password,
+        ssl_ca=params.get("ssl-ca", ""),
+        ssl_cert=params.get("ssl-cert", ""),
+        ssl_key=params.get("ssl-key", ""),
+        time_zone=_time_zone(params.get("time-zone", "")),
+        connect_timeout=_seconds(params.get("timeout", "10s")),
+        writers=_positive(uri, "worker-count", DEFAULT_WRITERS),
+        local_infile=_local_infile(params.get("local-infile", "auto")),
+        ledger_database=_ledger_database(params.get("ledger-database", "headrace")),
+    )
+
+
+def _positive(uri: Uri, name: str, default: int) -> int:
+    text = uri.params.get(name, str(default))
+    if not text.isdigit() or int(text) == 0:
+        raise DefinitionError(f"{name}={text} is not a number from 1 on.")
+    return int(text)
+
+
+def _seconds(text: str) -> int:
+    """TiCDC writes durations as Go does: ``90s``, ``2m``."""
+    found = re.fullmatch(r"(\d+)(s|m)?", text)
+    if found is None or int(found[1]) == 0:
+        raise DefinitionError(f"timeout={text} is not a duration.", "Write it in seconds or minutes: 10s, 2m.")
+    return int(found[1]) * (60 if found[2] == "m" else 1)
+
+
+def _time_zone(text: str) -> str:
+    text = text.strip().strip("\"'")
+    if not text:
+        return "+00:00"
+    if text[0].isdigit():  # an unescaped + of a URI's query arrives as a blank
+        text = f"+{text}"
+    if not _TIME_ZONE.fullmatch(text):
+        raise DefinitionError(
+            f"time-zone={text} is not a time zone.", "Write a name such as Asia/Shanghai, or an offset such as %2B08:00."
+        )
+    return "+00:00" if text.upper() == "UTC" else text
+
+
+def _local_infile(text: str) -> bool:
+    if text not in ("auto", "off"):
+        raise DefinitionError(f"local-infile={text} is neither auto nor off.")
+    return text == "auto"
+
+
+def _ledger_database(text: str) -> str:
+    if not _DATABASE_NAME.fullmatch(text):
+        raise DefinitionError(f"ledger-database={text} is not the name of a database (letters, digits, _, $ and -).")
+    return text

@@ -1,0 +1,145 @@
+"""Columns of a block as MySQL reads them: the text of a LOAD DATA file, and literals of a statement.
+
+Everything is done on whole Arrow columns; a row is never touched by Python. Text goes as UTF-8, binary values as hex, BIT as
+its number: LOAD DATA then converts those two with SET. Canonical values are those of ``headrace.model.types``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.model.table import Column
+from headrace.model.types import BINARY_KINDS, INTEGER_KINDS, TypeKind
+
+_LOAD_ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"))
+_LITERAL_ESCAPES = (("\\", "\\\\"), ("'", "\\'"), ("\0", "\\0"))
+_PLAIN_NUMBER = r"^[+-]?[0-9]+(\.[0-9]+)?$"
+_HEX_PAIRS = np.array([f"{byte:02x}".encode() for byte in range(256)], dtype="S2").view(np.uint16)
+_FLOATS = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
+_EMPTY, _COMMA, _TAB, _NEWLINE = (pa.scalar(text, pa.large_string()) for text in ("", ",", "\t", "\n"))
+_NUMBERS = INTEGER_KINDS | {TypeKind.BIT, TypeKind.YEAR}
+
+
+def quote_name(name: str) -> str:
+    """A name between backquotes."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def load_assignments(columns: Sequence[Column]) -> tuple[str, str]:
+    """The column list and the SET clause (possibly empty) that :func:`load_text` of these columns asks for."""
+    names: list[str] = []
+    assignments: list[str] = []
+    for number, column in enumerate(columns):
+        if column.type.kind in BINARY_KINDS:
+            names.append(f"@v{number}")
+            assignments.append(f"{quote_name(column.name)} = UNHEX(@v{number})")
+        elif column.type.kind is TypeKind.BIT:
+            names.append(f"@v{number}")
+            assignments.append(f"{quote_name(column.name)} = CAST(@v{number} AS UNSIGNED)")
+        else:
+            names.append(quote_name(column.name))
+    return ", ".join(names), f" SET {', '.join(assignments)}" if assignments else ""
+
+
+def load_text(rows: pa.Table, columns: Sequence[Column]) -> list[pa.Buffer]:
+    """The rows as LOAD DATA's default format: tab, newline, backslash, ``\\N`` for NULL. ``columns`` are those of ``rows``."""
+    fields = [pc.fill_null(_load_field(_whole(rows, i), column), "\\N") for i, column in enumerate(columns)]
+    fields[-1] = pc.binary_join_element_wise(fields[-1], _NEWLINE, _EMPTY)
+    lines = pc.binary_join_element_wise(*fields, _TAB) if len(fields) > 1 else fields[0]
+    return [_content(lines)]
+
+
+def _load_field(values: pa.Array, column: Column) -> pa.Array:
+    kind = column.type.kind
+    if kind in BINARY_KINDS:
+        return _hex(values)
+    text = _text(values)
+    if kind is TypeKind.YEAR:  # as text, 0 would be the year 2000
+        return pc.utf8_lpad(text, 4, "0")
+    return text if kind in _NUMBERS or kind in _FLOATS else _escaped(text, _LOAD_ESCAPES)
+
+
+def row_literals(rows: pa.Table, columns: Sequence[Column]) -> pa.Array:
+    """Each row as ``(literal, literal)``, followed by a comma, so that :func:`batches` can cut the text anywhere."""
+    parts: list[pa.Array | pa.Scalar] = [pa.scalar("(", pa.large_string())]
+    for i, column in enumerate(columns):
+        if i:
+            parts.append(_COMMA)
+        parts.append(pc.fill_null(_literal(_whole(rows, i), column), "NULL"))
+    parts.append(pa.scalar("),", pa.large_string()))
+    return pc.binary_join_element_wise(*parts, _EMPTY)
+
+
+def _literal(values: pa.Array, column: Column) -> pa.Array:
+    kind = column.type.kind
+    if kind in BINARY_KINDS:
+        return _wrapped("x'", _hex(values), "'")
+    if kind is TypeKind.FLOAT:  # compared as a double, so it has to be written as one
+        values = values.cast(pa.float64())
+    text = _text(values)
+    if kind in _NUMBERS:
+        return text
+    if kind is TypeKind.DECIMAL and pc.all(pc.match_substring_regex(text, _PLAIN_NUMBER), min_count=0).as_py():
+        return text  # compared as text, a DECIMAL would lose its digits beyond a double's
+    if kind not in _FLOATS:
+        text = _escaped(text, _LITERAL_ESCAPES)
+    return _wrapped("'", text, "'")  # floats too: -0 without quotes is the integer 0
+
+
+def batches(literals: pa.Array, max_rows: int, max_bytes: int) -> Iterator[tuple[int, int, bytes]]:
+    """Cuts :func:`row_literals` into ``(first row, rows, text)``; a row that is larger than ``max_bytes`` stands alone."""
+    offsets = np.frombuffer(literals.buffers()[1], dtype=np.int64)[literals.offset : literals.offset + len(literals) + 1]
+    data = memoryview(literals.buffers()[2]) if len(literals) else memoryview(b"")
+    start = 0
+    while start < len(literals):
+        fitting = int(np.searchsorted(offsets, offsets[start] + max_bytes, side="right")) - 1
+        end = min(max(fitting, start + 1), start + max_rows, len(literals))
+        yield start, end - start, bytes(data[offsets[start] : offsets[end] - 1])
+        start = end
+
+
+def _whole(rows: pa.Table, number: int) -> pa.Array:
+    column = rows.column(number)
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
+
+
+def _text(values: pa.Array) -> pa.Array:
+    return values.cast(pa.large_string())
+
+
+def _wrapped(before: str, values: pa.Array, after: str) -> pa.Array:
+    return pc.binary_join_element_wise(pa.scalar(before, pa.large_string()), values, pa.scalar(after, pa.large_string()), _EMPTY)
+
+
+def _escaped(text: pa.Array, escapes: Sequence[tuple[str, str]]) -> pa.Array:
+    content = memoryview(_content(text)).tobytes()  # a search through the bytes is far cheaper than a replacement in vain
+    for sign, escape in escapes:
+        if sign.encode() in content:
+            text = pc.replace_substring(text, sign, escape)
+    return text
+
+
+def _content(text: pa.Array) -> pa.Buffer:
+    """The bytes of all values, one after another."""
+    offsets, data = text.buffers()[1:]
+    if len(text) == 0 or data is None:
+        return pa.py_buffer(b"")
+    bounds = np.frombuffer(offsets, dtype=np.int64)
+    start, end = int(bounds[text.offset]), int(bounds[text.offset + len(text)])
+    return data.slice(start, end - start)
+
+
+def _hex(values: pa.Array) -> pa.Array:
+    """Binary values as lower-case hex: one table look-up over all bytes, and doubled offsets."""
+    values = values.cast(pa.large_binary())
+    content = np.frombuffer(_content(values), dtype=np.uint8)
+    offsets = np.frombuffer(values.buffers()[1], dtype=np.int64)[values.offset : values.offset + len(values) + 1]
+    doubled = (offsets - offsets[:1]) * 2
+    nulls = pa.py_buffer(np.packbits(np.asarray(values.is_valid()), bitorder="little")) if values.null_count else None
+    return pa.Array.from_buffers(
+        pa.large_string(), len(values), [nulls, pa.py_buffer(doubled), pa.py_buffer(_HEX_PAIRS[content])], values.null_count
+    )
