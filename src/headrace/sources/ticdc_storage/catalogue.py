@@ -1,0 +1,373 @@
+"""The schema files of a changefeed as one history: every table's versions, and the schema changes in the order they ran.
+
+Only files that are new are read. Nothing is kept between runs; the folder itself is the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from headrace.ddl.classify import Classified, classify
+from headrace.ddl.columns import annotate
+from headrace.ddl.statement import Statement, StatementKind, read_statement
+from headrace.formats.schema_file import SchemaFile, SchemaFileError, parse_schema_file
+from headrace.model.events import (
+    DropDatabaseEvent,
+    DropTableEvent,
+    RenameTableEvent,
+    SchemaChange,
+    SchemaChangeEvent,
+)
+from headrace.model.outcome import Notice, Problem
+from headrace.model.table import TableId, TableSchema
+from headrace.sources.ticdc_storage.paths import SchemaPath
+from headrace.sources.ticdc_storage.renames import Rename, RenamePlan, plan_renames
+from headrace.sources.ticdc_storage.stores import Store, StoredFile
+
+_VIEW_KINDS = frozenset({StatementKind.CREATE_VIEW, StatementKind.DROP_VIEW})
+_FIRST, _STATEMENT, _SHAPE, _LAST = range(4)
+
+
+@dataclass(frozen=True)
+class SchemaEntry:
+    """One schema file that could be read, under the names that count: the path's, or in table-id mode the file's own."""
+
+    path: SchemaPath
+    file: SchemaFile
+    table_id: TableId
+    statement: Statement
+
+    @property
+    def rename(self) -> Rename | None:
+        """The one rename that the file's statement does, if that is what it does."""
+        renames = self.statement.renames
+        return (renames[0][0], self.table_id) if len(renames) == 1 and self.table_id.table else None
+
+
+@dataclass(frozen=True)
+class TableVersion:
+    """One version of a table: the shape that the data files of its directory have.
+
+    Rows with ``stale_from <= commit_ts < version`` in the directory are replays of rows that an older directory holds, or
+    are older than the table (TiCDC writes replayed rows to the newest version with the same checksum). Equal values mean
+    that no row is stale.
+    """
+
+    table_id: TableId
+    version: int
+    schema: TableSchema
+    stale_from: int
+    origin: str
+    statement: str = ""
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """All that the schema files tell. ``versions`` maps a table's path and a version; ``tables`` are the newest shapes.
+
+    ``table_ids`` are the first path segments that are table ids. ``mismatched`` and ``broken`` are paths, for inspection.
+    """
+
+    changes: tuple[SchemaChange, ...] = ()
+    versions: Mapping[str, Mapping[int, TableVersion]] = field(default_factory=dict)
+    tables: Mapping[TableId, TableSchema] = field(default_factory=dict)
+    databases: frozenset[str] = frozenset()
+    table_ids: frozenset[str] = frozenset()
+    problems: tuple[Problem, ...] = ()
+    notices: tuple[Notice, ...] = ()
+    mismatched: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
+
+    def table_of(self, parent: str, version: int | None = None) -> TableId:
+        """The table whose files lie under ``parent``: at ``version``, else at the newest one, else what the path says."""
+        known = self.versions.get(parent, {})
+        if version is not None and version in known:
+            return known[version].table_id
+        if known:
+            return known[max(known)].table_id
+        database, _, table = parent.partition("/")
+        return TableId(database, table)
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """What reading one schema file gave."""
+
+    entry: SchemaEntry | None
+    problem: Problem | None
+    notices: tuple[Notice, ...] = ()
+    mismatched: bool = False
+    repeat: bool = False
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What one schema file does to the tables before it."""
+
+    entry: SchemaEntry
+    before: TableSchema | None
+    pattern: TableSchema | None
+    schema: TableSchema | None
+    classified: Classified
+
+
+class CatalogueReader:
+    """Keeps what was read of the schema files of one folder; ``strict`` makes a wrong checksum a problem."""
+
+    def __init__(self, store: Store, *, strict: bool = False, table_id_paths: bool | None = None) -> None:
+        self._store = store
+        self._strict = strict
+        self._table_id_paths = table_id_paths
+        self._loaded: dict[StoredFile, _Loaded] = {}
+        self._steps: dict[str, _Step] = {}
+        self._catalogue = Catalogue()
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The one that :meth:`update` returned last."""
+        return self._catalogue
+
+    def update(self, files: Sequence[tuple[StoredFile, SchemaPath]]) -> Catalogue:
+        """Reads the files that are new or were written again, and gives the history of all of them."""
+        fresh = [(stored, path) for stored, path in files if stored not in self._loaded]
+        if not fresh and len(files) == len(self._loaded):
+            return self._catalogue
+        texts = self._store.read_many([stored.path for stored, _ in fresh])
+        for (stored, path), raw in zip(fresh, texts, strict=True):
+            self._loaded[stored] = self._load(path, raw)
+        present = {stored for stored, _ in files}
+        loaded = {stored: result for stored, result in self._loaded.items() if stored in present}
+        self._catalogue = self._build(list(loaded.values()))
+        # What may have been half written is read again at the next time.
+        self._loaded = {stored: result for stored, result in loaded.items() if not result.repeat}
+        return self._catalogue
+
+    def _load(self, path: SchemaPath, raw: bytes | None) -> _Loaded:
+        named = TableId(path.database, path.table)
+        if raw is None:
+            gone = Problem(named, "The schema file vanished while it was read.", path.key, transient=True)
+            return _Loaded(None, gone, repeat=True)
+        try:
+            file = parse_schema_file(raw)
+        except SchemaFileError as error:
+            hint = "It may still be on its way." if error.incomplete else ""
+            problem = Problem(named, error.message, path.key, hint=hint, transient=error.incomplete)
+            return _Loaded(None, problem, repeat=error.incomplete)
+        table_id = named
+        if not path.table and file.table and self._table_id_paths is not False and path.database.isdecimal():
+            table_id = TableId(file.database, file.table)
+        file = replace(file, schema=_renamed(file.schema, table_id))
+        entry = SchemaEntry(path, file, table_id, read_statement(file.statement, table_id.database))
+        notices = _naming_notices(entry)
+        mismatched = bool(path.checksum) and int(path.checksum) != file.checksum
+        if mismatched:
+            message = f"The schema file's content has the checksum {file.checksum:010d}, not the one in its name."
+            if self._strict:
+                problem = Problem(table_id, message, path.key, hint="Without strict=true it would be used.")
+                return _Loaded(None, problem, notices, mismatched=True)
+            notices = (*notices, Notice(message, table_id, path.key))
+        return _Loaded(entry, None, notices, mismatched)
+
+    def _build(self, loaded: Sequence[_Loaded]) -> Catalogue:
+        history = _History(self._steps)
+        entries = sorted((r.entry for r in loaded if r.entry), key=lambda e: (e.path.version, e.path.parent, e.path.checksum))
+        for version, group in groupby(entries, key=lambda entry: entry.path.version):
+            history.take(version, list(group))
+        paths = [(r.problem.file, r.repeat) for r in loaded if r.problem and not r.mismatched]
+        self._steps = history.steps
+        return Catalogue(
+            changes=tuple(history.changes),
+            versions=history.table_versions(),
+            tables=history.tables,
+            databases=frozenset(e.table_id.database for e in entries),
+            table_ids=frozenset(e.path.database for e in entries if not e.path.table and e.table_id.table),
+            problems=(*(r.problem for r in loaded if r.problem), *history.problems),
+            notices=(*(notice for r in loaded for notice in r.notices), *history.notices),
+            mismatched=tuple(r.entry.path.key for r in loaded if r.entry and r.mismatched)
+            + tuple(r.problem.file for r in loaded if r.problem and r.mismatched),
+            broken=tuple(path for path, _ in paths),
+        )
+
+
+def _renamed(schema: TableSchema | None, table_id: TableId) -> TableSchema | None:
+    return replace(schema, table_id=table_id) if schema is not None and table_id.table else None
+
+
+def _naming_notices(entry: SchemaEntry) -> tuple[Notice, ...]:
+    file = entry.file
+    notices = []
+    if (file.database, file.table) != (entry.table_id.database, entry.table_id.table):
+        swapped = (file.database, file.table) == (entry.table_id.table, entry.table_id.database)
+        said = "has the names of database and table swapped" if swapped else f"says it is of {file.table_id}"
+        notices.append(Notice(f"The schema file {said}; its path counts.", entry.table_id, entry.path.key))
+    if file.version != entry.path.version:
+        message = f"The schema file says TableVersion {file.version}; its path counts."
+        notices.append(Notice(message, entry.table_id, entry.path.key))
+    return tuple(notices)
+
+
+class _History:
+    """Runs through the schema files in the order of their versions. ``former`` are the steps of the last time, to save parsing."""
+
+    def __init__(self, former: Mapping[str, _Step]) -> None:
+        self._former = former
+        self.steps: dict[str, _Step] = {}
+        self.tables: dict[TableId, TableSchema] = {}
+        self.changes: list[SchemaChange] = []
+        self.problems: list[Problem] = []
+        self.notices: list[Notice] = []
+        self._versions: dict[str, dict[int, TableVersion]] = {}
+
+    def take(self, version: int, entries: list[SchemaEntry]) -> None:
+        """All schema files of one version."""
+        entries = sorted(entries, key=_rank)
+        renames = {rename: entry for entry in entries if (rename := entry.rename) is not None}
+        plan = RenamePlan(tuple(renames))
+        if len(renames) > 1:
+            shapes = {e.table_id: e.file.schema for e in renames.values() if e.file.schema}
+            plan = plan_renames(tuple(renames), self.tables, shapes)
+            self._explain(plan, version, entries)
+        done = False
+        for entry in entries:
+            if entry.rename is None:
+                self._apply(entry)
+            elif not done:
+                done = True
+                for rename in plan.steps:
+                    if rename in renames:
+                        self._apply(renames[rename])
+                    else:
+                        self._infer(rename, version)
+                if plan.unclear:
+                    for renamed in renames.values():
+                        self._keep_version(renamed, renamed.file.schema, ())
+
+    def table_versions(self) -> dict[str, dict[int, TableVersion]]:
+        """The versions of each path, each with the bound below which its rows are stale."""
+        found: dict[str, dict[int, TableVersion]] = {}
+        for parent, versions in self._versions.items():
+            oldest = min(versions)
+            found[parent] = {
+                number: replace(version, stale_from=min(version.stale_from, oldest))
+                for number, version in sorted(versions.items())
+            }
+        return found
+
+    def _apply(self, entry: SchemaEntry) -> None:
+        step = self._step(entry)
+        self.steps[entry.path.key] = step
+        classified = step.classified
+        self._keep_version(entry, step.schema, classified.events)
+        gone = self._move(classified.events, step.schema, entry.table_id, is_view=entry.statement.kind in _VIEW_KINDS)
+        if not entry.file.statement and not classified.events:
+            return
+        changes = classified.changes
+        if not classified.parsed:
+            # Nobody knows what the text touches, so it has to wait for everything, and everything for it.
+            changes |= frozenset(self.tables) | {entry.table_id}
+        change = SchemaChange(
+            commit_ts=entry.path.version,
+            table_id=entry.table_id,
+            events=classified.events,
+            statement=entry.file.statement,
+            database=entry.table_id.database,
+            changes=changes,
+            reads=classified.reads - changes,
+            schema=None if gone else step.schema,
+            origin=entry.path.key,
+        )
+        self.changes.append(change)
+
+    def _step(self, entry: SchemaEntry) -> _Step:
+        """What the entry does, taken from the last time when nothing before it changed."""
+        statement = entry.statement
+        renamed_from = statement.renames[0][0] if len(statement.renames) == 1 else entry.table_id
+        before = self.tables.get(renamed_from, self.tables.get(entry.table_id))
+        pattern = self.tables.get(statement.like) if statement.like else None
+        former = self._former.get(entry.path.key)
+        if former is not None and (former.entry, former.before, former.pattern) == (entry, before, pattern):
+            return former
+        schema = entry.file.schema
+        if schema is not None and statement.kind not in _VIEW_KINDS:
+            schema = annotate(entry.file.statement, schema, pattern if statement.like else before)
+        classified = classify(
+            entry.file.statement, database=entry.table_id.database, table_id=entry.table_id, before=before, after=schema
+        )
+        return _Step(entry, before, pattern, schema, classified)
+
+    def _keep_version(self, entry: SchemaEntry, schema: TableSchema | None, events: Iterable[SchemaChangeEvent]) -> None:
+        if schema is None:
+            return
+        versions = self._versions.setdefault(entry.path.parent, {})
+        known = versions.get(entry.path.version)
+        if known is not None and known.statement and not entry.file.statement:
+            return
+        # Before it was created, or renamed to this name, nothing can have happened to the table of this path.
+        begins = entry.statement.kind is StatementKind.CREATE_TABLE or any(isinstance(e, RenameTableEvent) for e in events)
+        versions[entry.path.version] = TableVersion(
+            entry.table_id,
+            entry.path.version,
+            schema,
+            0 if begins else entry.path.version,
+            entry.path.key,
+            entry.file.statement,
+        )
+
+    def _move(
+        self, events: Iterable[SchemaChangeEvent], schema: TableSchema | None, table_id: TableId, *, is_view: bool
+    ) -> bool:
+        """Carries the events out on the known tables; whether the table of the file is gone afterwards."""
+        gone = False
+        for event in events:
+            match event:
+                case DropTableEvent(dropped):
+                    self.tables.pop(dropped, None)
+                    gone |= dropped == table_id
+                case DropDatabaseEvent(database):
+                    for table in [t for t in self.tables if t.database == database]:
+                        del self.tables[table]
+                    gone = True
+                case RenameTableEvent(old, new):
+                    moved = self.tables.pop(old, None)
+                    if moved is not None:
+                        self.tables[new] = replace(moved, table_id=new)
+                case _:
+                    pass
+        if schema is not None and not gone and not is_view:
+            self.tables[table_id] = schema
+        return gone
+
+    def _infer(self, rename: Rename, version: int) -> None:
+        old, new = rename
+        schema = replace(self.tables[old], table_id=new)
+        statement = f"RENAME TABLE {_quoted(old)} TO {_quoted(new)}"
+        events = (RenameTableEvent(old, new),)
+        self._move(events, schema, new, is_view=False)
+        databases = frozenset((TableId(old.database), TableId(new.database)))
+        change = SchemaChange(version, new, events, statement, old.database, frozenset(rename), databases, schema)
+        self.changes.append(change)
+
+    def _explain(self, plan: RenamePlan, version: int, entries: Sequence[SchemaEntry]) -> None:
+        for old, new in plan.steps:
+            if (old, new) in plan.inferred:
+                message = f"A rename of {old} to {new} at version {version} was inferred: TiCDC overwrote its schema file."
+                self.notices.append(Notice(message, new))
+        if plan.unclear:
+            names = sorted({name for entry in entries if entry.rename for name in entry.rename} | plan.unclear)
+            for name in names:
+                message = f"The order of the renames at version {version} cannot be told from what TiCDC left of them."
+                hint = "Rename the tables on the target by hand, then let Headrace skip this change."
+                self.problems.append(Problem(name, message, hint=hint))
+
+
+def _rank(entry: SchemaEntry) -> tuple[int, str]:
+    """The order within one version: databases come to be first and go last; statements before shapes."""
+    if not entry.table_id.table:
+        return (_LAST if entry.statement.kind is StatementKind.DROP_DATABASE else _FIRST, entry.path.key)
+    return (_STATEMENT if entry.file.statement else _SHAPE, entry.path.key)
+
+
+def _quoted(table_id: TableId) -> str:
+    return ".".join("`" + name.replace("`", "``") + "`" for name in (table_id.database, table_id.table))

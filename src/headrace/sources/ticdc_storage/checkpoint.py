@@ -1,0 +1,72 @@
+"""The ``metadata`` file: up to which commit ts the files are complete."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+from headrace.errors import SourceNotReadyError
+from headrace.sources.ticdc_storage.paths import METADATA, ForeignPath, parse_path
+from headrace.sources.ticdc_storage.stores import Store
+
+_KEY = "checkpoint-ts"
+_PAUSES = (0.02, 0.1, 0.3)
+"""Seconds between the attempts. TiCDC rewrites the file in place every two seconds, so a read may fall into the gap."""
+
+
+def read_checkpoint(store: Store, sleep: Callable[[float], None] = time.sleep) -> int:
+    """The checkpoint (TSO): all rows with ``commit_ts <=`` it, and all schema changes with a smaller ts, are in the files.
+
+    Raises SourceNotReadyError when there is none that can be read, SourceUnreachableError.
+    """
+    for pause in (*_PAUSES, None):
+        try:
+            checkpoint = _parsed(store.read(METADATA))
+        except FileNotFoundError:
+            # Nothing is half written here: either the first checkpoint is still to come, or this is no changefeed's folder.
+            raise _missing(store) from None
+        if checkpoint is not None:
+            return checkpoint
+        if pause is not None:
+            sleep(pause)
+    raise SourceNotReadyError(
+        f"The file {METADATA} in {store.place} holds no checkpoint.", f'It should read {{"{_KEY}":…}}, as TiCDC writes it.'
+    )
+
+
+def _parsed(raw: bytes) -> int | None:
+    try:
+        document = json.loads(raw)
+    except ValueError:
+        return None
+    value = document.get(_KEY) if isinstance(document, dict) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _missing(store: Store) -> SourceNotReadyError:
+    root = store.entries()
+    if not root.files and not root.folders:
+        if store.is_local and not store.exists():
+            return SourceNotReadyError(f"There is no folder {store.place}.", "Check the path in the source's URI.")
+        return SourceNotReadyError(
+            f"{store.place} is empty.", "Check the path, and that the changefeed runs: TiCDC writes there within seconds."
+        )
+    if _looks_like_changefeed(store, root.folders):
+        return SourceNotReadyError(
+            f"{store.place} has no file {METADATA} yet.",
+            "TiCDC writes it with its first checkpoint: wait, or look at the changefeed.",
+        )
+    return SourceNotReadyError(
+        f"{store.place} does not look like the output of a changefeed: there is no file {METADATA} in it.",
+        "The URI must name the folder that the changefeed's sink URI names.",
+    )
+
+
+def _looks_like_changefeed(store: Store, folders: tuple[str, ...]) -> bool:
+    """Whether a few of the folders hold a file of the format."""
+    for folder in folders[:8]:
+        for file in store.entries(folder, recursive=True).files[:64]:
+            if not isinstance(parse_path(file.path), ForeignPath):
+                return True
+    return False

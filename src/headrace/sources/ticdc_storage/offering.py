@@ -1,0 +1,171 @@
+"""From a listing, a catalogue and a position to the splits that may hold rows which are not applied yet. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from headrace.model.outcome import Notice, Problem
+from headrace.model.table import TableId
+from headrace.sources.ticdc_storage.catalogue import Catalogue, TableVersion
+from headrace.sources.ticdc_storage.options import Protocol, StorageOptions
+from headrace.sources.ticdc_storage.paths import DataPath
+from headrace.sources.ticdc_storage.position import (
+    Intervals,
+    StoragePosition,
+    format_intervals,
+    is_sealed,
+    missing_numbers,
+)
+from headrace.sources.ticdc_storage.reader import Listing
+from headrace.sources.ticdc_storage.splits import FileSplit, split_key
+from headrace.sources.ticdc_storage.stores import StoredFile, StoreLocation
+
+_VANISHED_HINT = "Restore it, or copy the table anew; if TiCDC removed it, its file-expiration-days are too few."
+
+Candidate = tuple[StoredFile, DataPath, TableVersion]
+"""A file to be read, and the table version that it belongs to."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The files to read, and what was noticed while they were chosen. ``unknown`` are files of versions without a schema file."""
+
+    candidates: tuple[Candidate, ...]
+    unknown: tuple[tuple[StoredFile, DataPath], ...]
+    notices: tuple[Notice, ...]
+
+
+def detect_protocol(listing: Listing, options: StorageOptions) -> Protocol:
+    """The changefeed's protocol as it was told, else by what most data files are."""
+    if options.protocol is not None:
+        return options.protocol
+    counts = Counter(path.extension for _, path in listing.data)
+    return Protocol.CANAL_JSON if counts["json"] > counts["csv"] else Protocol.CSV
+
+
+def select_files(
+    listing: Listing, catalogue: Catalogue, position: StoragePosition, watermark: int, protocol: Protocol, exact: bool
+) -> Selection:
+    """The files that may hold rows up to ``watermark`` which are not applied. ``exact``: rows have a commit ts."""
+    candidates = []
+    unknown = []
+    notices = []
+    strangers: Counter[str] = Counter()
+    for stored, path in listing.data:
+        if path.extension != protocol.extension:
+            strangers[path.extension] += 1
+            continue
+        # An empty file is a place that TiCDC took and has not filled; it comes back with rows, or never.
+        if stored.size == 0 or not position.needs_reading(path, stored.size, stored.modified, watermark):
+            continue
+        version = catalogue.versions.get(path.parent, {}).get(path.version)
+        if version is None:
+            unknown.append((stored, path))
+            continue
+        if position.is_consumed(path):
+            message = "The file was written again after it was applied; it is read once more."
+            notices.append(Notice(message, version.table_id, stored.path))
+        # The schema change at the watermark is not certain yet, and the rows behind it are above the watermark.
+        if path.version >= watermark and (not exact or version.stale_from < path.version):
+            continue
+        candidates.append((stored, path, version))
+    for extension, count in strangers.items():
+        notices.append(Notice(f"{count} .{extension} files are left out: the protocol is {protocol}."))
+    return Selection(tuple(candidates), tuple(unknown), tuple(notices))
+
+
+def ranked_splits(
+    candidates: Iterable[Candidate], location: StoreLocation, options: StorageOptions, protocol: Protocol, has_commit_ts: bool
+) -> tuple[FileSplit, ...]:
+    """The splits of the files, each with its rank in the natural order of its table."""
+    tables: dict[TableId, list[Candidate]] = defaultdict(list)
+    for candidate in candidates:
+        tables[candidate[2].table_id].append(candidate)
+    splits = []
+    for table_id in sorted(tables):
+        ordered = sorted(tables[table_id], key=lambda candidate: (candidate[1].order, candidate[1].parent))
+        for rank, (stored, path, version) in enumerate(ordered):
+            splits.append(
+                FileSplit(
+                    key=split_key(stored.path, stored.modified),
+                    table_id=table_id,
+                    version=path.version,
+                    rank=rank,
+                    size=stored.size,
+                    schema=version.schema,
+                    path=stored.path,
+                    modified=stored.modified,
+                    location=location,
+                    protocol=protocol,
+                    csv=options.csv,
+                    canal_json=options.canal_json,
+                    has_commit_ts=has_commit_ts,
+                    stale_from=version.stale_from,
+                    stale_below=path.version,
+                )
+            )
+    return tuple(splits)
+
+
+def unknown_version_problems(
+    unknown: Iterable[tuple[StoredFile, DataPath]], catalogue: Catalogue, broken: Collection[tuple[str, int]]
+) -> tuple[Problem, ...]:
+    """A problem for each table version that has data and no schema file, unless the file is there and ``broken``."""
+    first: dict[tuple[str, int], StoredFile] = {}
+    for stored, path in unknown:
+        first.setdefault((path.parent, path.version), stored)
+    return tuple(
+        Problem(
+            catalogue.table_of(parent, version),
+            f"There is no schema file for version {version} of the table, which has data files.",
+            stored.path,
+            hint=f"Restore {parent}/meta/schema_{version}_….json.",
+        )
+        for (parent, version), stored in first.items()
+        if (parent, version) not in broken
+    )
+
+
+def vanished_problems(
+    listing: Listing, position: StoragePosition, announced: Mapping[str, TableId], tables: Mapping[str, TableId]
+) -> tuple[Problem, ...]:
+    """An alarm for each file that was announced, holds rows that are not applied, and is not there any more.
+
+    ``announced`` are the files offered before in this run, ``tables`` gives the tables of those the position holds open.
+    """
+    present = {stored.path for stored, _ in listing.data}
+    gone = {path: tables[path] for path in position.open if path not in present}
+    gone.update({path: table for path, table in announced.items() if path not in present})
+    message = "The file vanished before all its changes were applied."
+    return tuple(
+        Problem(table_id, message, path, hint=_VANISHED_HINT)
+        for path, table_id in sorted(gone.items())
+        if not is_sealed(path.rpartition("/")[0], position.sealed)
+    )
+
+
+def gaps(listing: Listing, position: StoragePosition, busy: Collection[str]) -> dict[tuple[str, str], Intervals]:
+    """The missing file numbers per directory and dispatcher, in the directories ``busy``, counting what was applied before."""
+    numbers: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for _, path in listing.data:
+        if path.directory in busy:
+            numbers[path.directory, path.dispatcher].add(path.number)
+    found = {}
+    for (directory, dispatcher), present in numbers.items():
+        known = set(present)
+        for stream, intervals in position.consumed.get(directory, {}).items():
+            if stream.rpartition("/")[0] == dispatcher:
+                for low, high in intervals:
+                    known.update(range(low, high + 1))
+        missing = missing_numbers(known)
+        if missing:
+            found[directory, dispatcher] = missing
+    return found
+
+
+def gap_notice(directory: str, dispatcher: str, missing: Intervals, table_id: TableId) -> Notice:
+    """The notice for a gap: nothing is wrong by itself, TiCDC skips numbers and removes old files."""
+    of_dispatcher = f" of dispatcher {dispatcher}" if dispatcher else ""
+    return Notice(f"File numbers {format_intervals(missing)}{of_dispatcher} are missing.", table_id, directory)

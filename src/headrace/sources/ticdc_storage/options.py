@@ -1,0 +1,280 @@
+"""What a user says of a changefeed: the options in the source's URI and in TiCDC's own changefeed file.
+
+Names and defaults are TiCDC's (TiCDC documentation, "Replicate Data to Storage Services" and "Changefeed Configuration
+Parameters"). The URI wins over the file. Options of the changefeed that do not concern a reader are accepted and left alone.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TypeVar
+
+from headrace.errors import DefinitionError
+from headrace.formats.canal_json import CanalJsonOptions
+from headrace.formats.csv import CsvOptions
+from headrace.model.uri import Uri, near_match, reject_unknown
+from headrace.sources.ticdc_storage.paths import DateSeparator
+from headrace.sources.ticdc_storage.selectors import ColumnSelector, ColumnSelectors
+from headrace.sources.ticdc_storage.stores import STORE_PARAMETERS
+
+_CSV_KEYS = frozenset(
+    {
+        "delimiter",
+        "quote",
+        "null",
+        "include-commit-ts",
+        "binary-encoding-method",
+        "output-old-value",
+        "output-handle-key",
+        "output-field-header",
+    }
+)
+_SINK_KEYS = frozenset(
+    {
+        "protocol",
+        "terminator",
+        "date-separator",
+        "enable-partition-separator",
+        "enable-tidb-extension",
+        "content-compatible",
+        "only-output-updated-columns",
+    }
+)
+_STORAGE_KEYS = frozenset({"use-table-id-as-path"})
+_OTHER_URI_PARAMETERS = frozenset(
+    {
+        "delete-only-output-handle-key-columns",
+        "file-cleanup-cron-spec",
+        "file-expiration-days",
+        "file-index-digit",
+        "file-size",
+        "flush-concurrency",
+        "flush-interval",
+        "max-message-bytes",
+        "output-column-id",
+        "output-raw-change-event",
+        "output-row-key",
+        "spool-base-dir",
+        "spool-disk-quota",
+        "transaction-atomicity",
+        "worker-count",
+    }
+)
+_OWN_URI_PARAMETERS = frozenset({"time-zone", "strict"})
+URI_PARAMETERS = STORE_PARAMETERS | _CSV_KEYS | _SINK_KEYS | _STORAGE_KEYS | _OTHER_URI_PARAMETERS | _OWN_URI_PARAMETERS
+"""Every parameter that a storage source's URI may have."""
+
+_CHANGEFEED_KEYS = frozenset(
+    {
+        "bdr-mode",
+        "case-sensitive",
+        "changefeed-error-stuck-duration",
+        "check-gc-safe-point",
+        "consistent",
+        "enable-active-active",
+        "enable-old-value",
+        "enable-sync-point",
+        "enable-table-monitor",
+        "filter",
+        "force-replicate",
+        "ignore-ineligible-table",
+        "integrity",
+        "memory-quota",
+        "mounter",
+        "scheduler",
+        "sink",
+        "sql-mode",
+        "sync-point-interval",
+        "sync-point-retention",
+        "synced-status",
+    }
+)
+_TOML_SINK_KEYS = _SINK_KEYS | frozenset(
+    {
+        "advance-timeout-in-sec",
+        "case-sensitive",
+        "cloud-storage-config",
+        "column-selectors",
+        "csv",
+        "debezium",
+        "debezium-disable-schema",
+        "delete-only-output-handle-key-columns",
+        "dispatchers",
+        "enable-kafka-sink-v2",
+        "encoder-concurrency",
+        "file-index-digit",
+        "kafka-config",
+        "large-message-handle",
+        "mysql-config",
+        "open",
+        "output-old-value",
+        "pulsar-config",
+        "safe-mode",
+        "schema-registry",
+        "send-all-bootstrap-at-start",
+        "send-bootstrap-in-msg-count",
+        "send-bootstrap-interval-in-sec",
+        "send-bootstrap-to-all-partition",
+        "transaction-atomicity",
+    }
+)
+_Choice = TypeVar("_Choice", bound=StrEnum)
+_ESCAPES = {"\\r": "\r", "\\n": "\n", "\\t": "\t"}
+_TRUE = frozenset({"true", "1", "yes", "on"})
+_FALSE = frozenset({"false", "0", "no", "off"})
+
+
+class Protocol(StrEnum):
+    """The formats of data files that Headrace reads; each value is also the changefeed's word for it."""
+
+    CSV = "csv"
+    CANAL_JSON = "canal-json"
+
+    @property
+    def extension(self) -> str:
+        return "csv" if self is Protocol.CSV else "json"
+
+
+@dataclass(frozen=True)
+class StorageOptions:
+    """How to read a changefeed's folder.
+
+    ``protocol`` and ``date_separator`` are ``None`` when nobody said them: then the files' names tell. ``enable_tidb_extension`` is
+    ``None`` likewise. ``strict`` makes a schema file's wrong checksum an error. ``time_zone`` is TiCDC's ``--tz``.
+    """
+
+    protocol: Protocol | None = None
+    csv: CsvOptions = field(default_factory=CsvOptions)
+    canal_json: CanalJsonOptions = field(default_factory=CanalJsonOptions)
+    date_separator: DateSeparator | None = None
+    partition_separator: bool = True
+    use_table_id_as_path: bool | None = None
+    enable_tidb_extension: bool | None = None
+    strict: bool = False
+
+
+def read_options(uri: Uri, changefeed: str | None = None) -> StorageOptions:
+    """The options of a URI and, beneath it, of the changefeed file at the path ``changefeed``. Raises DefinitionError."""
+    reject_unknown(uri.params.keys(), URI_PARAMETERS, "parameter of a storage source")
+    told, selectors = _read_changefeed(changefeed) if changefeed else ({}, ColumnSelectors())
+    told.update({key: _unescaped(key, value) for key, value in uri.params.items()})
+    return _options(told, selectors)
+
+
+def _options(told: Mapping[str, object], selectors: ColumnSelectors) -> StorageOptions:
+    # TiCDC puts CRLF only where the key is absent, and its documentation calls an empty text CRLF too; CSV without any
+    # terminator cannot be read, canal-JSON can.
+    terminator = _text(told, "terminator", "\r\n")
+    time_zone = _text(told, "time-zone", "UTC")
+    try:
+        csv = CsvOptions(
+            delimiter=_text(told, "delimiter", ","),
+            quote=_text(told, "quote", '"'),
+            null=_text(told, "null", "\\N"),
+            terminator=terminator or "\r\n",
+            include_commit_ts=_flag(told, "include-commit-ts"),
+            output_old_value=_flag(told, "output-old-value"),
+            output_handle_key=bool(_flag(told, "output-handle-key")),
+            header=_flag(told, "output-field-header"),
+            binary_encoding=_text(told, "binary-encoding-method", "base64").lower(),
+            time_zone=time_zone,
+            column_selected=selectors if selectors.selectors else None,
+        )
+        only_updated = bool(_flag(told, "only-output-updated-columns")) or bool(_flag(told, "content-compatible"))
+        canal = CanalJsonOptions(terminator=terminator, time_zone=time_zone, only_updated_columns_in_old=only_updated)
+    except ValueError as error:
+        raise DefinitionError(f"The options of the changefeed do not work: {error}.") from None
+    partition_separator = _flag(told, "enable-partition-separator")
+    return StorageOptions(
+        protocol=_choice(told, "protocol", Protocol),
+        csv=csv,
+        canal_json=canal,
+        date_separator=_choice(told, "date-separator", DateSeparator),
+        partition_separator=partition_separator is not False,
+        use_table_id_as_path=_flag(told, "use-table-id-as-path"),
+        enable_tidb_extension=_flag(told, "enable-tidb-extension"),
+        strict=bool(_flag(told, "strict")),
+    )
+
+
+def _read_changefeed(path: str) -> tuple[dict[str, object], ColumnSelectors]:
+    """The options of a changefeed file in one flat dictionary under the URI's names, and its column selectors."""
+    try:
+        with Path(path).open("rb") as stream:
+            document = tomllib.load(stream)
+    except OSError as error:
+        raise DefinitionError(f"The changefeed file {path} cannot be read: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DefinitionError(f"The changefeed file {path} is not valid TOML: {error}.") from None
+    what = f"key of the changefeed file {path}"
+    reject_unknown(document.keys(), _CHANGEFEED_KEYS, what)
+    sink = _section(document, "sink", path)
+    reject_unknown(sink.keys(), _TOML_SINK_KEYS, f"[sink] {what}")
+    csv = _section(sink, "csv", path)
+    reject_unknown(csv.keys(), _CSV_KEYS, f"[sink.csv] {what}")
+    storage = _section(sink, "cloud-storage-config", path)
+    told: dict[str, object] = {key: value for key, value in sink.items() if key in _SINK_KEYS}
+    told.update(csv)
+    told.update({key: value for key, value in storage.items() if key in _STORAGE_KEYS})
+    return told, _selectors(sink, bool(document.get("case-sensitive", False)), path)
+
+
+def _section(document: Mapping[str, object], key: str, path: str) -> dict[str, object]:
+    section = document.get(key, {})
+    if not isinstance(section, dict):
+        raise DefinitionError(f"{key!r} in the changefeed file {path} is not a section.", f"Write [{key}] or [sink.{key}].")
+    return section
+
+
+def _selectors(sink: Mapping[str, object], case_sensitive: bool, path: str) -> ColumnSelectors:
+    entries = sink.get("column-selectors", [])
+    selectors = []
+    for entry in entries if isinstance(entries, list) else [entries]:
+        if not isinstance(entry, dict) or not all(isinstance(entry.get(key), list) for key in ("matcher", "columns")):
+            raise DefinitionError(
+                f"A column selector in the changefeed file {path} lacks its lists.", "Write matcher = […] and columns = […]."
+            )
+        selectors.append(ColumnSelector(tuple(map(str, entry["matcher"])), tuple(map(str, entry["columns"]))))
+    return ColumnSelectors(tuple(selectors), case_sensitive)
+
+
+def _unescaped(key: str, value: str) -> str:
+    """Control characters of delimiter and terminator may be written as ``\\t`` in a URI, where TOML has its own escapes."""
+    if key in ("delimiter", "terminator"):
+        for written, meant in _ESCAPES.items():
+            value = value.replace(written, meant)
+    return value
+
+
+def _text(told: Mapping[str, object], key: str, default: str) -> str:
+    value = told.get(key, default)
+    if not isinstance(value, str):
+        raise DefinitionError(f"{key} must be a text, not {value!r}.")
+    return value
+
+
+def _flag(told: Mapping[str, object], key: str) -> bool | None:
+    value = told.get(key)
+    if value is None or isinstance(value, bool):
+        return value
+    folded = str(value).lower()
+    if folded in _TRUE:
+        return True
+    if folded in _FALSE:
+        return False
+    raise DefinitionError(f"{key} must be true or false, not {value!r}.")
+
+
+def _choice(told: Mapping[str, object], key: str, choices: type[_Choice]) -> _Choice | None:
+    value = told.get(key)
+    if value is None or value == "":
+        return None
+    try:
+        return choices(str(value).lower())
+    except ValueError:
+        hint = near_match(str(value), [str(choice) for choice in choices])
+        raise DefinitionError(f"{key} {value!r} is not one that Headrace reads.", hint) from None

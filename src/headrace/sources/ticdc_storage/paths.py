@@ -1,0 +1,240 @@
+"""The paths of TiCDC's storage sink as values: what a file is, read off its path, and the path of such a value.
+
+Grammar: TiCDC documentation, "Replicate Data to Storage Services", sections "Storage path structure" and "Index files";
+the variants of older releases, of table-id mode and of tables spread over several nodes are included. All paths are relative
+to the root of the changefeed's folder, with ``/`` between segments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+
+METADATA = "metadata"
+_SCHEMA_NAME = re.compile(r"schema_(\d+)_(\d{10})\.json")
+_LEGACY_SCHEMA_NAME = "schema.json"
+_INDEX_NAME = re.compile(r"CDC(?:_(\d{1,40}))?\.index")
+_DATA_NAME = re.compile(r"CDC(?:_(\d{1,40})_)?(\d{6,})\.(csv|json)")
+_DIGITS = re.compile(r"0|[1-9][0-9]*")
+_DASHED_DATE = re.compile(r"\d{4}-\d{2}(?:-\d{2})?")
+_YEAR = re.compile(r"\d{4}")
+_META = "meta"
+
+
+class DateSeparator(StrEnum):
+    """The changefeed's ``date-separator``: how finely data files are spread over directories by flush time."""
+
+    NONE = "none"
+    YEAR = "year"
+    MONTH = "month"
+    DAY = "day"
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaPath:
+    """A schema file. ``table`` is empty for a database-level file and in table-id mode.
+
+    Whether a three-segment path is database-level or of table-id mode only its content tells. ``legacy`` is the layout
+    ``{database}/{table}/{version}/schema.json``, which has no checksum.
+    """
+
+    database: str
+    table: str
+    version: int
+    checksum: str = ""
+    legacy: bool = False
+
+    @property
+    def parent(self) -> str:
+        """What the file describes: ``database/table``, ``database``, or the table id."""
+        return f"{self.database}/{self.table}" if self.table else self.database
+
+    @property
+    def key(self) -> str:
+        if self.legacy:
+            return f"{self.parent}/{self.version}/{_LEGACY_SCHEMA_NAME}"
+        return f"{self.parent}/{_META}/schema_{self.version}_{self.checksum}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class DataPath:
+    """A data file.
+
+    ``parent`` is ``database/table``, or the table id in table-id mode; ``partition`` the physical partition id or ``""``;
+    ``date`` the date directory or ``""``; ``dispatcher`` the opaque id that tables spread over nodes have, or ``""``.
+    ``digits`` is the file number as it is written, ``extension`` ``csv`` or ``json``.
+    """
+
+    parent: str
+    version: int
+    partition: str
+    date: str
+    dispatcher: str
+    digits: str
+    extension: str
+
+    @property
+    def number(self) -> int:
+        return int(self.digits)
+
+    @property
+    def directory(self) -> str:
+        return "/".join(part for part in (self.parent, str(self.version), self.partition, self.date) if part)
+
+    @property
+    def stream(self) -> str:
+        return stream_of(self.dispatcher, self.digits)
+
+    @property
+    def key(self) -> str:
+        dispatcher = f"_{self.dispatcher}_" if self.dispatcher else ""
+        return f"{self.directory}/CDC{dispatcher}{self.digits}.{self.extension}"
+
+    @property
+    def order(self) -> tuple[int, int, str, str, int, str]:
+        """The natural order within a table: version, partition, date, dispatcher, number."""
+        return (self.version, int(self.partition or 0), self.date, self.dispatcher, self.number, self.digits)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPath:
+    """An index file. Its content is a hint that Headrace never needs: it may name absent files, and lag behind."""
+
+    directory: str
+    dispatcher: str
+    legacy: bool = False
+
+    @property
+    def key(self) -> str:
+        folder = self.directory if self.legacy else f"{self.directory}/{_META}"
+        return f"{folder}/CDC_{self.dispatcher}.index" if self.dispatcher else f"{folder}/CDC.index"
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataPath:
+    """The checkpoint file."""
+
+    @property
+    def key(self) -> str:
+        return METADATA
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignPath:
+    """A file that is not part of the format: counted, never an error."""
+
+    key: str
+
+
+StoragePath = SchemaPath | DataPath | IndexPath | MetadataPath | ForeignPath
+
+
+def parse_path(key: str, date_separator: DateSeparator | None = None, table_ids: Collection[str] = ()) -> StoragePath:
+    """What the file at ``key`` is.
+
+    ``date_separator`` is the changefeed's, ``None`` when unknown; ``table_ids`` are the first segments that are known to be
+    table ids. Both only matter for the two ambiguous forms, a four-digit directory that may be a year or a partition or
+    a version.
+    """
+    if key == METADATA:
+        return MetadataPath()
+    segments = key.split("/")
+    if any(not segment for segment in segments):
+        return ForeignPath(key)
+    name = segments[-1]
+    parsed = (
+        _parse_schema(segments, name) or _parse_index(segments, name) or _parse_data(segments, name, date_separator, table_ids)
+    )
+    return parsed or ForeignPath(key)
+
+
+def parse_data_name(name: str) -> tuple[str, str, str] | None:
+    """``(dispatcher, digits, extension)`` of a data file's name, ``None`` for any other name."""
+    match = _DATA_NAME.fullmatch(name)
+    return (match.group(1) or "", match.group(2), match.group(3)) if match else None
+
+
+def stream_of(dispatcher: str, digits: str) -> str:
+    """The name of a sequence of file numbers inside a directory.
+
+    Two names of one number that differ in the zeros before it (the file index width was changed) are two files, hence
+    two streams.
+    """
+    width = len(digits) if digits.startswith("0") else 0
+    return f"{dispatcher}/{width}"
+
+
+def is_version(segment: str) -> bool:
+    """Whether a directory name can be a table version."""
+    return _DIGITS.fullmatch(segment) is not None
+
+
+def _parse_schema(segments: list[str], name: str) -> SchemaPath | None:
+    match = _SCHEMA_NAME.fullmatch(name)
+    if match and len(segments) in (3, 4) and segments[-2] == _META:
+        table = segments[1] if len(segments) == 4 else ""
+        version = match.group(1)
+        # Writers never pad the version; a padded one would not round-trip, and no writer made it.
+        return SchemaPath(segments[0], table, int(version), match.group(2)) if str(int(version)) == version else None
+    if name == _LEGACY_SCHEMA_NAME and len(segments) == 4 and is_version(segments[2]):
+        return SchemaPath(segments[0], segments[1], int(segments[2]), legacy=True)
+    return None
+
+
+def _parse_index(segments: list[str], name: str) -> IndexPath | None:
+    match = _INDEX_NAME.fullmatch(name)
+    if not match or len(segments) < 3:
+        return None
+    dispatcher = match.group(1) or ""
+    if segments[-2] == _META:
+        return IndexPath("/".join(segments[:-2]), dispatcher)
+    return IndexPath("/".join(segments[:-1]), dispatcher, legacy=True)
+
+
+def _parse_data(
+    segments: list[str], name: str, date_separator: DateSeparator | None, table_ids: Collection[str]
+) -> DataPath | None:
+    parsed = parse_data_name(name)
+    if parsed is None:
+        return None
+    place = _parse_directory(segments[:-1], date_separator, table_ids)
+    if place is None:
+        return None
+    parent, version, partition, date = place
+    return DataPath(parent, int(version), partition, date, *parsed)
+
+
+def _parse_directory(
+    parts: list[str], date_separator: DateSeparator | None, table_ids: Collection[str]
+) -> tuple[str, str, str, str] | None:
+    """``(parent, version, partition, date)`` of a data directory, ``None`` when it has no such form."""
+    rest = parts
+    date = ""
+    if rest and _is_date(rest, date_separator, table_ids):
+        date = rest[-1]
+        rest = rest[:-1]
+    if len(rest) == 2 and is_version(rest[0]) and is_version(rest[1]):
+        return (rest[0], rest[1], "", date)
+    if len(rest) == 3 and is_version(rest[2]):
+        return (f"{rest[0]}/{rest[1]}", rest[2], "", date)
+    if len(rest) == 4 and is_version(rest[2]) and is_version(rest[3]):
+        return (f"{rest[0]}/{rest[1]}", rest[2], rest[3], date)
+    return None
+
+
+def _is_date(parts: list[str], date_separator: DateSeparator | None, table_ids: Collection[str]) -> bool:
+    """Whether the last directory is a date. Dates with dashes are certain; a year is not, and then the configuration decides."""
+    last = parts[-1]
+    if _DASHED_DATE.fullmatch(last):
+        return True
+    if not _YEAR.fullmatch(last):
+        return False
+    if date_separator is not None:
+        # A bucket that changed its separator holds both forms; five segments can only end in a date.
+        return date_separator is DateSeparator.YEAR or len(parts) == 5
+    if len(parts) == 3:
+        return parts[0] in table_ids
+    # Unknown separator: a partition's physical id has four digits only in a young cluster, so a plausible year is one.
+    return len(parts) == 5 or (len(parts) == 4 and 2020 <= int(last) <= 2099)

@@ -1,0 +1,139 @@
+"""What is in a changefeed's folder now: the StorageReader of TiCDC's guide for storage consumers.
+
+Folders are listed level by level, so that the directories of sealed versions, which only grow in number, cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.sources.ticdc_storage.checkpoint import read_checkpoint
+from headrace.sources.ticdc_storage.paths import (
+    DataPath,
+    DateSeparator,
+    ForeignPath,
+    IndexPath,
+    SchemaPath,
+    StoragePath,
+    is_version,
+    parse_path,
+)
+from headrace.sources.ticdc_storage.stores import Store, StoredFile
+
+_LEGACY_SCHEMA = "schema.json"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files of one scan, by what they are. Data files of sealed versions are not among them."""
+
+    schemas: tuple[tuple[StoredFile, SchemaPath], ...] = ()
+    data: tuple[tuple[StoredFile, DataPath], ...] = ()
+    indexes: tuple[tuple[StoredFile, IndexPath], ...] = ()
+    foreign: tuple[StoredFile, ...] = ()
+
+
+class StorageReader:
+    """Reads a changefeed's folder: the checkpoint, and which files there are.
+
+    ``date_separator`` is the changefeed's, ``None`` when unknown.
+    """
+
+    def __init__(self, store: Store, date_separator: DateSeparator | None = None) -> None:
+        self._store = store
+        self._date_separator = date_separator
+        self._exposed: set[str] = set()
+        self._legacy: dict[str, StoredFile | None] = {}
+        self._checkpoint: int | None = None
+        self._files: tuple[StoredFile, ...] = ()
+        self._parsed: dict[str, StoragePath] = {}
+        self._table_ids: frozenset[str] = frozenset()
+
+    def checkpoint(self) -> int:
+        """The checkpoint (TSO) as ``metadata`` has it now. Raises SourceNotReadyError, SourceUnreachableError."""
+        return read_checkpoint(self._store)
+
+    def read_files(self, sealed: Mapping[str, int] | None = None) -> tuple[StoredFile, ...]:
+        """Scans the folder: takes in new files and forgets vanished ones. Returns all files, sorted by path.
+
+        ``sealed`` maps a table's path to the version below which its directories are left out.
+        """
+        self._checkpoint = read_checkpoint(self._store)
+        return self.list_files(sealed)
+
+    def list_files(self, sealed: Mapping[str, int] | None = None) -> tuple[StoredFile, ...]:
+        """:meth:`read_files` for a caller that has read the checkpoint already."""
+        sealed = sealed or {}
+        root = self._store.entries()
+        found = list(root.files)
+        folders = list(root.folders)
+        for _ in range(2):
+            folders = self._descend(folders, sealed, found)
+        for listed in self._store.entries_of_many([(folder, True) for folder in self._unsealed(folders, sealed, found)]):
+            found.extend(listed.files)
+        self._files = tuple(sorted(found, key=lambda file: file.path))
+        self._exposed &= {file.path for file in self._files}
+        return self._files
+
+    def expose_new_files(self) -> tuple[int, list[str]]:
+        """The checkpoint read before the last scan, and the files that no earlier call returned.
+
+        A file that vanished and came back counts as new. Scans when :meth:`read_files` was not called yet.
+        """
+        if self._checkpoint is None:
+            self.read_files()
+        assert self._checkpoint is not None
+        fresh = [file.path for file in self._files if file.path not in self._exposed]
+        self._exposed.update(fresh)
+        return self._checkpoint, fresh
+
+    def classify(
+        self, files: tuple[StoredFile, ...], table_ids: Callable[[Sequence[tuple[StoredFile, SchemaPath]]], frozenset[str]]
+    ) -> Listing:
+        """The files by what they are. ``table_ids`` gives, from the schema files, the first segments that are table ids."""
+        known = self._parsed
+        self._parsed = {f.path: known.get(f.path) or parse_path(f.path, self._date_separator, self._table_ids) for f in files}
+        schemas = tuple((file, path) for file in files if isinstance(path := self._parsed[file.path], SchemaPath))
+        found = table_ids(schemas)
+        if found != self._table_ids and self._date_separator is None:
+            self._parsed = {file.path: parse_path(file.path, None, found) for file in files}
+        self._table_ids = found
+        parsed = [(file, self._parsed[file.path]) for file in files]
+        return Listing(
+            schemas,
+            tuple((file, path) for file, path in parsed if isinstance(path, DataPath)),
+            tuple((file, path) for file, path in parsed if isinstance(path, IndexPath)),
+            tuple(file for file, path in parsed if isinstance(path, ForeignPath) and not _is_marker(file, path)),
+        )
+
+    def _descend(self, folders: list[str], sealed: Mapping[str, int], found: list[StoredFile]) -> list[str]:
+        """Lists the folders, keeps their files, and returns the folders in them."""
+        deeper: list[str] = []
+        for listed in self._store.entries_of_many([(folder, False) for folder in self._unsealed(folders, sealed, found)]):
+            found.extend(listed.files)
+            deeper.extend(listed.folders)
+        return deeper
+
+    def _unsealed(self, folders: list[str], sealed: Mapping[str, int], found: list[StoredFile]) -> list[str]:
+        """The folders without those of sealed versions, whose schema files of the old layout are looked up once."""
+        kept = []
+        with_meta = {folder.rpartition("/")[0] for folder in folders if folder.endswith("/meta")}
+        for folder in folders:
+            parent, _, name = folder.rpartition("/")
+            if not (parent in sealed and is_version(name) and int(name) < sealed[parent]):
+                kept.append(folder)
+                continue
+            if parent in with_meta:
+                continue
+            if folder not in self._legacy:
+                self._legacy[folder] = self._store.stat(f"{folder}/{_LEGACY_SCHEMA}")
+            legacy = self._legacy[folder]
+            if legacy is not None:
+                found.append(legacy)
+        return kept
+
+
+def _is_marker(file: StoredFile, path: StoragePath) -> bool:
+    """Object stores keep empty objects in the place of folders."""
+    return isinstance(path, ForeignPath) and file.size == 0 and file.path.endswith("/")

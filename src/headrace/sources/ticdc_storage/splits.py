@@ -1,0 +1,196 @@
+"""One data file as a split, and reading it: bytes, rows, the window, and the report. Runs in tasks; never raises for data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import SourceUnreachableError
+from headrace.formats.base import DecodeError, TruncatedRecordError
+from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json
+from headrace.formats.csv import CsvOptions, decode_csv
+from headrace.model.block import COMMIT_TS, META_FIELDS, SEQ, SEQ_RANK_SHIFT, ChangeBlock
+from headrace.model.cut import Split, Window
+from headrace.model.outcome import Problem, SplitReport
+from headrace.sources.ticdc_storage.options import Protocol
+from headrace.sources.ticdc_storage.stores import StoreLocation
+
+_COMMIT_TS_INDEX = [column.name for column in META_FIELDS].index(COMMIT_TS)
+_SEQ_INDEX = [column.name for column in META_FIELDS].index(SEQ)
+_BLOCK_BYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class FileSplit(Split):
+    """A data file. ``modified`` is ns since 1970; ``key`` is path and ``modified``, so that it names one state of the file.
+
+    Rows with ``stale_from <= commit_ts < stale_below`` are replays of rows that an older directory of the table holds.
+    """
+
+    path: str
+    modified: int
+    location: StoreLocation
+    protocol: Protocol
+    csv: CsvOptions
+    canal_json: CanalJsonOptions
+    has_commit_ts: bool = True
+    stale_from: int = 0
+    stale_below: int = 0
+
+
+def split_key(path: str, modified: int) -> str:
+    """The key of the split of a file in one state."""
+    return f"{path}@{modified}"
+
+
+def parse_split_key(key: str) -> tuple[str, int]:
+    """Path and modification time of :func:`split_key`."""
+    path, _, modified = key.rpartition("@")
+    return path, int(modified)
+
+
+def read_split(split: FileSplit, window: Window) -> Iterator[ChangeBlock | SplitReport]:
+    """The rows of the file inside the window, then the report. The contract is ``EventSource.read``."""
+    tally = _Tally(split, window)
+    problem: Problem | None = None
+    truncated: TruncatedRecordError | None = None
+    try:
+        data, problem = _content(split)
+        if data is not None:
+            for batch in _decode(split, data):
+                for rows in tally.take(batch):
+                    yield ChangeBlock(split.table_id, split.version, split.schema, rows)
+                if tally.problem is not None:
+                    problem = tally.problem
+                    break
+    except TruncatedRecordError as error:
+        truncated = error
+    except DecodeError as error:
+        problem = Problem(split.table_id, error.message, split.path, error.line, error.column, error.value, error.hint)
+    except SourceUnreachableError as error:
+        problem = Problem(split.table_id, error.message, split.path, hint=error.hint, transient=True)
+    yield tally.report(problem, truncated)
+
+
+def _content(split: FileSplit) -> tuple[pa.Buffer | None, Problem | None]:
+    """The bytes of the file as it was listed."""
+    store = split.location.open()
+    try:
+        found = store.stat(split.path)
+        data = store.read_buffer(split.path) if found is not None else None
+    except FileNotFoundError:
+        data = None
+    if data is None or found is None:
+        return None, Problem(
+            split.table_id,
+            "The file vanished before its changes were applied.",
+            split.path,
+            hint="Restore it, or copy the table anew.",
+            transient=True,
+        )
+    if found.size != split.size or found.modified != split.modified or data.size != split.size:
+        message = "The file changed between the listing and the reading."
+        return None, Problem(split.table_id, message, split.path, hint="It is listed again at the next poll.", transient=True)
+    return data, None
+
+
+def _decode(split: FileSplit, data: pa.Buffer) -> Iterator[pa.RecordBatch]:
+    if split.protocol is Protocol.CSV:
+        return decode_csv(data, split.schema, split.csv)
+    return decode_canal_json(data, split.schema, split.canal_json)
+
+
+@dataclass
+class _Tally:
+    """Cuts the window out of the batches of one file, and counts."""
+
+    split: FileSplit
+    window: Window
+    rows: int = 0
+    kept: int = 0
+    min_ts: int = 0
+    max_ts: int = 0
+    pending_ts: int | None = None
+    problem: Problem | None = field(default=None)
+
+    def take(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The rows of the batch that are inside the window, in pieces that are not too large."""
+        if batch.num_rows == 0:
+            return
+        if self.split.has_commit_ts:
+            found = pc.min_max(batch.column(_COMMIT_TS_INDEX)).as_py()
+            low, high = int(found["min"]), int(found["max"])
+            if low == 0:
+                self.problem = _without_commit_ts(self.split, self.rows + 1)
+                return
+            self.min_ts = min(self.min_ts, low) if self.rows else low
+            self.max_ts = max(self.max_ts, high)
+            self.rows += batch.num_rows
+            batch = self._inside(batch, low, high)
+        else:
+            self.rows += batch.num_rows
+        self.kept += batch.num_rows
+        if batch.num_rows:
+            yield from _pieces(_numbered(batch, self.split.rank))
+
+    def _inside(self, batch: pa.RecordBatch, low: int, high: int) -> pa.RecordBatch:
+        commit_ts = batch.column(_COMMIT_TS_INDEX)
+        if self.split.stale_from <= high and low < self.split.stale_below and self.split.stale_from < self.split.stale_below:
+            batch = batch.filter(
+                pc.or_(pc.less(commit_ts, self.split.stale_from), pc.greater_equal(commit_ts, self.split.stale_below))
+            )
+            commit_ts = batch.column(_COMMIT_TS_INDEX)
+        if high > self.window.hi:
+            later = pc.min(commit_ts.filter(pc.greater(commit_ts, self.window.hi))).as_py()
+            if later is not None:
+                self.pending_ts = int(later) if self.pending_ts is None else min(self.pending_ts, int(later))
+        if low > self.window.lo and high <= self.window.hi:
+            return batch
+        return batch.filter(pc.and_(pc.greater(commit_ts, self.window.lo), pc.less_equal(commit_ts, self.window.hi)))
+
+    def report(self, problem: Problem | None, truncated: TruncatedRecordError | None) -> SplitReport:
+        """What was found. A record that is cut off above the window is simply still to come."""
+        pending = self.pending_ts
+        cut_ts = truncated.commit_ts if truncated is not None else None
+        if cut_ts is not None and cut_ts > self.window.hi:
+            pending = cut_ts if pending is None else min(pending, cut_ts)
+        return SplitReport(
+            split_key=self.split.key,
+            table_id=self.split.table_id,
+            rows=self.rows,
+            kept=self.kept,
+            size=self.split.size,
+            min_ts=self.min_ts,
+            max_ts=self.max_ts,
+            pending_ts=pending,
+            truncated=truncated is not None,
+            truncated_ts=cut_ts,
+            truncated_line=truncated.line if truncated is not None else None,
+            problem=problem,
+        )
+
+
+def _without_commit_ts(split: FileSplit, row: int) -> Problem:
+    setting = "include-commit-ts" if split.protocol is Protocol.CSV else "enable-tidb-extension"
+    return Problem(
+        split.table_id,
+        f"Row {row} has no commit ts, though other files of the changefeed have one.",
+        split.path,
+        hint=f"{setting} was changed while the changefeed ran; files without a commit ts must be consumed before those with one.",
+    )
+
+
+def _numbered(batch: pa.RecordBatch, rank: int) -> pa.RecordBatch:
+    """The batch with its row numbers made into places among all splits of the table."""
+    place = pc.add(batch.column(_SEQ_INDEX), pa.scalar(rank << SEQ_RANK_SHIFT, pa.int64()))
+    return batch.set_column(_SEQ_INDEX, META_FIELDS[_SEQ_INDEX], place)
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    count = min(batch.num_rows, -(-batch.nbytes // _BLOCK_BYTES)) or 1
+    rows = -(-batch.num_rows // count)
+    for offset in range(0, batch.num_rows, rows):
+        yield batch.slice(offset, rows)

@@ -1,0 +1,354 @@
+"""Where the files are: local disks, S3, GCS, Azure Blob Storage and HDFS, all through ``pyarrow.fs``.
+
+A :class:`StoreLocation` is a value that travels to tasks; :meth:`StoreLocation.open` gives the :class:`Store` of this process.
+The parameters are those of TiDB's external storage URIs (TiDB documentation, "URI Formats of External Storage Services").
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from headrace.errors import DefinitionError, SourceUnreachableError
+from headrace.model.uri import Uri
+
+FILE_SCHEMES = frozenset({"file"})
+S3_SCHEMES = frozenset({"s3"})
+GCS_SCHEMES = frozenset({"gcs", "gs"})
+AZURE_SCHEMES = frozenset({"azure", "azblob"})
+HDFS_SCHEMES = frozenset({"hdfs"})
+SCHEMES = FILE_SCHEMES | S3_SCHEMES | GCS_SCHEMES | AZURE_SCHEMES | HDFS_SCHEMES
+
+STORE_PARAMETERS = frozenset(
+    {
+        "access-key",
+        "access-tier",
+        "account-key",
+        "account-name",
+        "acl",
+        "credentials-file",
+        "encryption-key",
+        "encryption-scope",
+        "endpoint",
+        "external-id",
+        "force-path-style",
+        "predefined-acl",
+        "provider",
+        "region",
+        "role-arn",
+        "role-session-name",
+        "s3.endpoint",
+        "sas-token",
+        "secret-access-key",
+        "session-token",
+        "sse",
+        "sse-kms-key-id",
+        "storage-class",
+        "use-accelerate-endpoint",
+    }
+)
+"""What a URI may say of its store. Those that only concern writing (storage class, ACL, encryption) change nothing here."""
+
+_REMOTE_THREADS = 32
+_MESSAGE_LIMIT = 200
+# What the AWS SDK, the Azure SDK and the operating system write, and what it means to a person; the first match counts.
+_CAUSES = (
+    (r"NO_SUCH_BUCKET|NoSuchBucket|ContainerNotFound|bucket does not exist", "there is no such bucket", "Check its name."),
+    (
+        r"INVALID_ACCESS_KEY_ID|InvalidAccessKeyId|SIGNATURE_DOES_NOT_MATCH|SignatureDoesNotMatch|AuthenticationFailed",
+        "the store does not accept the credentials",
+        "Check access-key and secret-access-key, or the environment they are taken from.",
+    ),
+    (
+        r"ACCESS_DENIED|AccessDenied|Forbidden|HTTP status 403|HTTP response code 403|AuthorizationFailure|Permission denied",
+        "access is denied",
+        "Reading needs the permissions to list the folder and to get its objects.",
+    ),
+    (
+        r"NETWORK_CONNECTION|curlCode|Couldn't connect|Could not connect|Connection refused|resolve host|timed? ?out",
+        "the store does not answer",
+        "Check the endpoint and the network.",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file as a listing shows it: path relative to the root, bytes, and modification time in ns since 1970 (0 if unknown)."""
+
+    path: str
+    size: int
+    modified: int
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class Entries:
+    """What one folder holds: its files, and the names of its folders."""
+
+    files: tuple[StoredFile, ...]
+    folders: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StoreLocation:
+    """Where a changefeed's folder is. Pickles, with the credentials that its URI carried; never shows them.
+
+    ``root`` is the path inside the file system, with the bucket; ``place`` is what messages call it.
+    """
+
+    scheme: str
+    root: str
+    place: str
+    host: str = ""
+    port: int = 0
+    user: str = ""
+    parameters: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @property
+    def is_local(self) -> bool:
+        return self.scheme in FILE_SCHEMES
+
+    def open(self) -> Store:
+        """The store, connected at most once in a process. Raises SourceUnreachableError, DefinitionError."""
+        return _open(self)
+
+
+def store_location(uri: Uri) -> StoreLocation:
+    """The location that a storage URI names. Raises DefinitionError for a scheme or a form that is not one."""
+    if uri.scheme not in SCHEMES:
+        raise DefinitionError(f"{uri.scheme}:// is not a storage service.", f"Known are: {', '.join(sorted(SCHEMES))}.")
+    parameters = tuple(sorted((k, v) for k, v in uri.params.items() if k in STORE_PARAMETERS and v))
+    path = uri.path.rstrip("/")
+    if uri.scheme in FILE_SCHEMES:
+        if uri.host not in ("", "localhost"):
+            raise DefinitionError(
+                f"{uri.redacted()} names the host {uri.host!r}, not a folder.", f"Write file:///{uri.host}{uri.path}."
+            )
+        if not path:
+            raise DefinitionError("The URI names no folder.", "Write file:///path/of/the/folder.")
+        return StoreLocation(uri.scheme, path, path)
+    if uri.scheme in HDFS_SCHEMES:
+        return StoreLocation(uri.scheme, path or "/", uri.redacted(), uri.host, uri.port or 0, uri.username, parameters)
+    if not uri.host:
+        raise DefinitionError(f"{uri.redacted()} names no bucket.", f"Write {uri.scheme}://bucket/prefix.")
+    place = f"{uri.scheme}://{uri.host}{path}"
+    endpoint = _endpoint(dict(parameters))
+    return StoreLocation(
+        uri.scheme, f"{uri.host}{path}", f"{place} at {_host_of(endpoint)}" if endpoint else place, parameters=parameters
+    )
+
+
+class Store:
+    """The files under one root. Every error of the store becomes a SourceUnreachableError of one sentence."""
+
+    def __init__(self, location: StoreLocation, filesystem: pafs.FileSystem) -> None:
+        self._location = location
+        self._filesystem = filesystem
+
+    @property
+    def place(self) -> str:
+        """What messages call the root."""
+        return self._location.place
+
+    @property
+    def is_local(self) -> bool:
+        return self._location.is_local
+
+    def exists(self) -> bool:
+        """Whether the root is there. An object store has a folder only while something is in it."""
+        with self._explained():
+            return bool(self._filesystem.get_file_info(self._location.root).type == pafs.FileType.Directory)
+
+    def stat(self, path: str) -> StoredFile | None:
+        """The file at ``path``, ``None`` when there is none."""
+        with self._explained():
+            info = self._filesystem.get_file_info(self._absolute(path))
+        return _stored(path, info) if info.type == pafs.FileType.File else None
+
+    def read(self, path: str) -> bytes:
+        """The bytes of a file. Raises ``FileNotFoundError`` when there is none."""
+        with self._explained(), self._filesystem.open_input_file(self._absolute(path)) as stream:
+            return bytes(stream.read())
+
+    def read_buffer(self, path: str) -> pa.Buffer:
+        """The bytes of a file, not copied into a Python object. Raises ``FileNotFoundError``."""
+        with self._explained(), self._filesystem.open_input_file(self._absolute(path)) as stream:
+            return stream.read_buffer()
+
+    def read_start(self, path: str, length: int) -> bytes:
+        """At most the first ``length`` bytes of a file. Raises ``FileNotFoundError``."""
+        with self._explained(), self._filesystem.open_input_file(self._absolute(path)) as stream:
+            return bytes(stream.read(length))
+
+    def entries(self, path: str = "", recursive: bool = False) -> Entries:
+        """What is in a folder, with ``recursive`` in its folders too; nothing when there is no such folder."""
+        selector = pafs.FileSelector(self._absolute(path), allow_not_found=True, recursive=recursive)
+        with self._explained():
+            infos = self._filesystem.get_file_info(selector)
+        start = len(self._location.root.rstrip("/")) + 1
+        files = []
+        folders = []
+        for info in infos:
+            if info.type == pafs.FileType.File:
+                files.append(_stored(info.path[start:], info))
+            elif info.type == pafs.FileType.Directory:
+                folders.append(info.path[start:].rstrip("/"))
+        return Entries(tuple(files), tuple(folders))
+
+    def entries_of_many(self, requests: list[tuple[str, bool]]) -> list[Entries]:
+        """:meth:`entries` for each ``(path, recursive)``, in their order; at once where a request takes a round trip."""
+        if self.is_local or len(requests) < 2:
+            return [self.entries(path, recursive) for path, recursive in requests]
+        with ThreadPoolExecutor(min(_REMOTE_THREADS, len(requests))) as pool:
+            return list(pool.map(lambda request: self.entries(*request), requests))
+
+    def read_many(self, paths: list[str]) -> list[bytes | None]:
+        """:meth:`read` for each path, ``None`` for a file that is gone."""
+
+        def read(path: str) -> bytes | None:
+            try:
+                return self.read(path)
+            except FileNotFoundError:
+                return None
+
+        if self.is_local or len(paths) < 2:
+            return [read(path) for path in paths]
+        with ThreadPoolExecutor(min(_REMOTE_THREADS, len(paths))) as pool:
+            return list(pool.map(read, paths))
+
+    def _absolute(self, path: str) -> str:
+        return f"{self._location.root.rstrip('/')}/{path}" if path else self._location.root
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            if re.search(_CAUSES[0][0], str(error)):
+                raise unreachable(self._location, error) from error
+            raise
+        except (OSError, pa.ArrowException) as error:
+            raise unreachable(self._location, error) from error
+
+
+def unreachable(location: StoreLocation, error: Exception) -> SourceUnreachableError:
+    """One sentence for what a store's client said, without any secret."""
+    text = str(error)
+    for pattern, cause, hint in _CAUSES:
+        if re.search(pattern, text, re.IGNORECASE):
+            return SourceUnreachableError(f"Cannot read {location.place}: {cause}.", hint)
+    for _, value in location.parameters:
+        if len(value) > 3:
+            text = text.replace(value, "…")
+    text = " ".join(text.split())
+    return SourceUnreachableError(f"Cannot read {location.place}: {text[:_MESSAGE_LIMIT].rstrip('.')}.")
+
+
+@lru_cache(maxsize=32)
+def _open(location: StoreLocation) -> Store:
+    try:
+        return Store(location, _filesystem(location))
+    except (OSError, pa.ArrowException) as error:
+        raise unreachable(location, error) from error
+    except (ValueError, TypeError) as error:
+        raise DefinitionError(f"The parameters of {location.place} do not fit together: {error}.") from error
+
+
+def _filesystem(location: StoreLocation) -> pafs.FileSystem:
+    parameters = dict(location.parameters)
+    if location.scheme in S3_SCHEMES:
+        return _s3(location, parameters)
+    if location.scheme in GCS_SCHEMES:
+        return _gcs(parameters)
+    if location.scheme in AZURE_SCHEMES:
+        return _azure(parameters)
+    if location.scheme in HDFS_SCHEMES:
+        return pafs.HadoopFileSystem(location.host or "default", location.port, user=location.user or None)
+    return pafs.LocalFileSystem()
+
+
+def _s3(location: StoreLocation, parameters: dict[str, str]) -> pafs.S3FileSystem:
+    endpoint = _endpoint(parameters)
+    options: dict[str, object] = {}
+    if endpoint:
+        options["endpoint_override"] = _host_of(endpoint)
+        options["scheme"] = urlsplit(endpoint).scheme if "://" in endpoint else "https"
+    for name, option in (
+        ("access-key", "access_key"),
+        ("secret-access-key", "secret_key"),
+        ("session-token", "session_token"),
+        ("role-arn", "role_arn"),
+        ("role-session-name", "session_name"),
+        ("external-id", "external_id"),
+    ):
+        if name in parameters:
+            options[option] = parameters[name]
+    # TiDB's default is path style; Alibaba and some others only answer on bucket.host.
+    named_by_host = parameters.get("provider") in ("alibaba", "oss")
+    options["force_virtual_addressing"] = named_by_host or parameters.get("force-path-style", "true").lower() in ("false", "0")
+    region = parameters.get("region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if region is None and not endpoint:
+        region = pafs.resolve_s3_region(location.root.split("/", 1)[0])
+    return pafs.S3FileSystem(
+        region=region or "us-east-1", connect_timeout=5, request_timeout=60, **options
+    )
+
+
+def _gcs(parameters: dict[str, str]) -> pafs.GcsFileSystem:
+    options: dict[str, object] = {}
+    if "credentials-file" in parameters:
+        # The client library takes a file of credentials only from here.
+        os.environ["GOOGLE_APPLICATION_CREDENTIALS"] = parameters["credentials-file"]
+    if "endpoint" in parameters:
+        endpoint = parameters["endpoint"]
+        options["endpoint_override"] = _host_of(endpoint)
+        options["scheme"] = urlsplit(endpoint).scheme if "://" in endpoint else "https"
+        options["anonymous"] = "credentials-file" not in parameters
+    return pafs.GcsFileSystem(**options)
+
+
+def _azure(parameters: dict[str, str]) -> pafs.AzureFileSystem:
+    account = parameters.get("account-name") or os.environ.get("AZURE_STORAGE_ACCOUNT")
+    if not account:
+        raise DefinitionError(
+            "Azure Blob Storage needs an account.", "Add account-name=… to the URI, or set AZURE_STORAGE_ACCOUNT."
+        )
+    options: dict[str, object] = {}
+    key = parameters.get("account-key") or os.environ.get("AZURE_STORAGE_KEY")
+    if "sas-token" in parameters:
+        options["sas_token"] = parameters["sas-token"]
+    elif key:
+        options["account_key"] = key
+    if "endpoint" in parameters:
+        endpoint = parameters["endpoint"]
+        options["blob_storage_authority"] = options["dfs_storage_authority"] = _host_of(endpoint)
+        scheme = urlsplit(endpoint).scheme if "://" in endpoint else "https"
+        options["blob_storage_scheme"] = options["dfs_storage_scheme"] = scheme
+    return pafs.AzureFileSystem(account, **options)
+
+
+def _endpoint(parameters: dict[str, str]) -> str:
+    return parameters.get("endpoint") or parameters.get("s3.endpoint") or ""
+
+
+def _host_of(endpoint: str) -> str:
+    """``host:port`` of an endpoint written with or without its scheme; user and password, if any, are left out."""
+    text = endpoint if "://" in endpoint else f"https://{endpoint}"
+    return urlsplit(text).netloc.rpartition("@")[2]
+
+
+def _stored(path: str, info: pafs.FileInfo) -> StoredFile:
+    return StoredFile(path, int(info.size or 0), int(info.mtime_ns or 0))
