@@ -1,0 +1,107 @@
+"""The blackhole sink: reads, decodes, nets and counts like any other target, and keeps nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from headrace.errors import DefinitionError
+from headrace.model.block import KIND
+from headrace.model.events import RowKind, SchemaChange
+from headrace.model.outcome import Notice, WriteOutcome
+from headrace.model.table import TableId
+from headrace.model.uri import Uri
+from headrace.sinks.base import (
+    ChangeDemand,
+    Check,
+    CheckState,
+    CutCommit,
+    Round,
+    SinkCapabilities,
+    TableChange,
+    TableDescription,
+    WriterContext,
+    WriteReport,
+)
+
+
+def open_sink(uri: Uri, *, adopt: bool = False) -> BlackholeSink:
+    """The sink of ``blackhole://``. There is nothing to adopt. Raises DefinitionError for a URI with anything behind that."""
+    if uri.host or uri.path.strip("/") or uri.params:
+        raise DefinitionError("blackhole:// takes no host, path or parameters.", "Write it as blackhole://.")
+    return BlackholeSink()
+
+
+class BlackholeSink:
+    """A :class:`headrace.sinks.base.DataSink` that keeps nothing; its progress is kept all the same, in a file ledger."""
+
+    identity = "blackhole://"
+    capabilities = SinkCapabilities(demand=ChangeDemand.NET)
+    ledger = None
+
+    def __init__(self) -> None:
+        self.event_sink = BlackholeEventSink()
+        self.metadata_applier = BlackholeMetadataApplier()
+
+    def spark_conf(self) -> Mapping[str, str]:
+        return {}
+
+    def check(self) -> list[Check]:
+        return [Check("blackhole", CheckState.OK, "changes are counted and dropped")]
+
+    def begin_cut(self) -> None:
+        """Nothing to open."""
+
+    def abandon_cut(self) -> None:
+        """Nothing to take back."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        return None
+
+
+class BlackholeEventSink:
+    """Lets the tasks do everything but the writing."""
+
+    def write(self, round: Round) -> WriteReport:
+        """Runs the round's job; the report tells how much would have been written."""
+        return round.write_in_tasks(CountingWriter())
+
+
+class BlackholeMetadataApplier:
+    """Accepts every schema change and does nothing."""
+
+    def apply_schema_change(self, change: SchemaChange) -> tuple[Notice, ...]:
+        """Done."""
+        return ()
+
+    def describe(self, table_id: TableId) -> TableDescription | None:
+        """There are no tables."""
+        return None
+
+
+class CountingWriter:
+    """A :class:`headrace.sinks.base.UnitWriter` that only counts."""
+
+    def open(self, context: WriterContext) -> None:
+        """Nothing to connect to."""
+
+    def write(self, changes: Sequence[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
+        """Counts the changes. There is no ledger to commit."""
+        return [_outcome(change) for change in changes]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _outcome(change: TableChange) -> WriteOutcome:
+    kinds = change.ordered.column(KIND).to_pylist()
+    ordered_upserts = sum(RowKind(kind).is_upsert for kind in kinds)
+    return WriteOutcome(
+        change.table_id,
+        upserts=change.upserts.num_rows + ordered_upserts,
+        deletes=change.deletes.num_rows + len(kinds) - ordered_upserts,
+    )
