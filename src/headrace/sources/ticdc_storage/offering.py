@@ -46,7 +46,7 @@ def detect_protocol(listing: Listing, options: StorageOptions) -> Protocol:
 
 
 def select_files(
-    listing: Listing, catalogue: Catalogue, position: StoragePosition, watermark: int, protocol: Protocol, exact: bool
+    listing: Listing, catalogue: Catalogue, position: StoragePosition, watermark: int, *, protocol: Protocol, exact: bool
 ) -> Selection:
     """The files that may hold rows up to ``watermark`` which are not applied. ``exact``: rows have a commit ts."""
     candidates = []

@@ -149,8 +149,13 @@ class StoragePosition:
 
     def is_consumed(self, path: DataPath) -> bool:
         """Whether every row of the file is applied, going by its name."""
-        streams = self.consumed.get(path.directory)
-        return streams is not None and contains(streams.get(path.stream, ()), path.number) and path.key not in self.open
+        return self.is_consumed_at(path.directory, path.dispatcher, path.digits, path.key)
+
+    def is_consumed_at(self, directory: str, dispatcher: str, digits: str, key: str) -> bool:
+        """:meth:`is_consumed` for the parts of a path whose layout is not known."""
+        streams = self.consumed.get(directory)
+        known = streams is not None and contains(streams.get(stream_of(dispatcher, digits), ()), int(digits))
+        return known and key not in self.open
 
     def is_changed(self, path: DataPath, size: int, modified: int) -> bool:
         """Whether a consumed file is known to have been another one."""

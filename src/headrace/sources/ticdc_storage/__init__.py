@@ -1,0 +1,5 @@
+"""Reads what TiCDC's storage sink writes: CSV or canal-JSON files on disks, S3, GCS, Azure Blob Storage or HDFS."""
+
+from headrace.sources.ticdc_storage.source import TicdcStorageSource, open_source
+
+__all__ = ["TicdcStorageSource", "open_source"]

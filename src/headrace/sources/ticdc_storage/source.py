@@ -1,0 +1,365 @@
+"""TiCDC's storage sink output as a source: poll, read, advance."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.errors import DefinitionError
+from headrace.formats import canal_json, csv
+from headrace.formats.base import DecodeError
+from headrace.model.block import ChangeBlock
+from headrace.model.cut import Offer, Progress, Split, Window
+from headrace.model.outcome import Notice, Problem, SplitReport
+from headrace.model.table import TableId, TableSchema
+from headrace.model.tso import format_tso
+from headrace.model.uri import parse_uri
+from headrace.sources.ticdc_storage.catalogue import Catalogue, CatalogueReader
+from headrace.sources.ticdc_storage.offering import (
+    Candidate,
+    detect_protocol,
+    gap_notice,
+    gaps,
+    ranked_splits,
+    select_files,
+    unknown_version_problems,
+    vanished_problems,
+)
+from headrace.sources.ticdc_storage.options import Protocol, StorageOptions, read_options
+from headrace.sources.ticdc_storage.paths import DataPath, SchemaPath, parse_data_name, parse_path
+from headrace.sources.ticdc_storage.position import (
+    FileState,
+    StoragePosition,
+    advanced,
+    is_sealed,
+    newest_sealable,
+    sealed_below,
+)
+from headrace.sources.ticdc_storage.reader import Listing, StorageReader
+from headrace.sources.ticdc_storage.splits import FileSplit, parse_split_key, read_split
+from headrace.sources.ticdc_storage.stores import Store, StoredFile, StoreLocation, store_location
+
+_PEEK_BYTES = 1 << 20
+_PEEK_FILES = 8
+_NO_COMMIT_TS = {
+    Protocol.CSV: (
+        "The files carry no commit ts: changes are applied file by file, at least once, and tables are not consistent with "
+        "each other in between. Set include-commit-ts = true under [sink.csv] of the changefeed for more."
+    ),
+    Protocol.CANAL_JSON: (
+        "The files carry no commit ts but the millisecond of it: within one the order of the files decides, and a transaction "
+        "may be seen in parts. Set enable-tidb-extension=true in the changefeed's sink URI for more."
+    ),
+}
+
+
+def open_source(uri: str, changefeed: str | None = None) -> TicdcStorageSource:
+    """The source that a storage URI names, with the options of the changefeed file at the path ``changefeed``.
+
+    Touches neither network nor disk, but for the changefeed file. Raises DefinitionError.
+    """
+    parsed = parse_uri(uri)
+    return TicdcStorageSource(parsed.redacted().rstrip("/"), store_location(parsed), read_options(parsed, changefeed))
+
+
+@dataclass(frozen=True)
+class TicdcStorageSource:
+    """A changefeed's folder as a :class:`headrace.sources.base.DataSource`."""
+
+    identity: str
+    location: StoreLocation
+    options: StorageOptions
+
+    @property
+    def event_source(self) -> StorageEventSource:
+        """A new stream of changes, with nothing remembered but what the position says."""
+        return StorageEventSource(self.location, self.options)
+
+    @property
+    def metadata_accessor(self) -> StorageMetadataAccessor:
+        """What exists in the folder, by its schema files."""
+        return StorageMetadataAccessor(self.location, self.options)
+
+
+class StorageEventSource:
+    """The stream of changes in a changefeed's folder. The contract is :class:`headrace.sources.base.EventSource`.
+
+    What it remembers between polls only saves work and words; it pickles without it.
+    """
+
+    def __init__(self, location: StoreLocation, options: StorageOptions) -> None:
+        self._location = location
+        self._options = options
+        self._folder: _Folder | None = None
+        self._watermark = 0
+        self._announced: dict[str, TableId] = {}
+        self._told: set[str] = set()
+        self._exact: bool | None = None
+
+    def __reduce__(self) -> tuple[type[StorageEventSource], tuple[StoreLocation, StorageOptions]]:
+        return (StorageEventSource, (self._location, self._options))
+
+    def poll(self, position: str, checkpoint: int) -> Offer:
+        """What there is that may not be applied yet: the watermark first, then a listing, unless the watermark stands still.
+
+        Files of tables with a problem are not offered. Each notice is given once.
+        """
+        folder = self._opened()
+        place = _position(position)
+        notices = self._see_watermark(folder.reader.checkpoint(), place)
+        if self._watermark <= checkpoint:
+            return Offer(self._watermark, self._watermark, notices=self._fresh(notices))
+        listing, catalogue = folder.scan(place)
+        protocol = detect_protocol(listing, self._options)
+        exact = self._is_exact(protocol, None, folder)
+        selected = select_files(listing, catalogue, place, self._watermark, protocol=protocol, exact=exact)
+        exact = self._is_exact(protocol, selected.candidates, folder)
+        has_commit_ts = exact or protocol is not Protocol.CSV
+        if not exact:
+            notices.append(Notice(_NO_COMMIT_TS[protocol]))
+        broken, problems = _schema_problems(catalogue, place)
+        problems += unknown_version_problems(selected.unknown, catalogue, broken)
+        held = {path: self._table_of(path, catalogue) for path in place.open}
+        problems += vanished_problems(listing, place, self._unapplied(place, catalogue), held)
+        stopped = {problem.table_id for problem in problems}
+        candidates = [c for c in selected.candidates if c[2].table_id not in stopped]
+        self._announced.update({stored.path: version.table_id for stored, _, version in selected.candidates})
+        notices += [*catalogue.notices, *selected.notices, *_gap_notices(listing, place, catalogue, selected.candidates)]
+        return Offer(
+            watermark=self._watermark,
+            schema_bound=self._watermark,
+            schema_changes=catalogue.changes,
+            splits=ranked_splits(candidates, self._location, self._options, protocol, has_commit_ts),
+            problems=problems,
+            notices=self._fresh(notices),
+            has_commit_ts=has_commit_ts,
+            deletes_first=exact,
+        )
+
+    def read(self, split: Split, window: Window) -> Iterator[ChangeBlock | SplitReport]:
+        """The rows of a file inside the window, then its report."""
+        if not isinstance(split, FileSplit):
+            raise TypeError(f"{split.key} is no split of this source")
+        return read_split(split, window)
+
+    def advance(self, position: str, reports: Sequence[SplitReport], progress: Progress, checkpoints: Mapping[TableId, int]) -> str:
+        """The position after a cut. See the rules at :func:`file_states`; versions behind a table's checkpoint are sealed."""
+        place = advanced(_position(position), max(progress.hi, self._watermark), file_states(reports, progress))
+        for path in [path for path in self._announced if _is_done(path, place)]:
+            del self._announced[path]
+        if self._folder is not None:
+            place = sealed_below(place, self._sealable(place, self._folder.catalogue, progress, checkpoints))
+        return place.to_text()
+
+    def _opened(self) -> _Folder:
+        if self._folder is None:
+            self._folder = _Folder(self._location.open(), self._options)
+        return self._folder
+
+    def _see_watermark(self, read: int, place: StoragePosition) -> list[Notice]:
+        """Keeps the largest watermark ever seen: what was complete once stays so, whatever is written again."""
+        seen = max(self._watermark, place.watermark)
+        self._watermark = max(seen, read)
+        if read >= seen:
+            return []
+        return [
+            Notice(
+                f"The checkpoint in metadata went back from {seen} ({format_tso(seen)}) to {read} ({format_tso(read)}): the "
+                "changefeed was resumed or created anew at an earlier time. Nothing is applied until it passes where it was."
+            )
+        ]
+
+    def _fresh(self, notices: Sequence[Notice]) -> tuple[Notice, ...]:
+        fresh = []
+        for notice in notices:
+            if (sentence := notice.sentence()) not in self._told:
+                self._told.add(sentence)
+                fresh.append(notice)
+        return tuple(fresh)
+
+    def _is_exact(self, protocol: Protocol, candidates: Sequence[Candidate] | None, folder: _Folder) -> bool:
+        """Whether rows have their exact commit ts: as configured, else by looking into a data file, once it is needed."""
+        told = self._options.csv.include_commit_ts if protocol is Protocol.CSV else self._options.enable_tidb_extension
+        if told is not None:
+            return told
+        if self._exact is None and candidates:
+            self._exact = folder.peek(protocol, self._options, candidates)
+        return self._exact is not False
+
+    def _table_of(self, path: str, catalogue: Catalogue) -> TableId:
+        parsed = parse_path(path, self._options.date_separator, catalogue.table_ids)
+        return catalogue.table_of(parsed.parent, parsed.version) if isinstance(parsed, DataPath) else TableId(path)
+
+    def _unapplied(self, place: StoragePosition, catalogue: Catalogue) -> dict[str, TableId]:
+        return {path: table for path, table in self._announced.items() if not _is_done(path, place)}
+
+    def _sealable(
+        self, place: StoragePosition, catalogue: Catalogue, progress: Progress, checkpoints: Mapping[TableId, int]
+    ) -> dict[str, int]:
+        """Per table path the version below which everything is applied and nothing is open."""
+        busy: dict[str, set[int]] = {}
+        for path in {*place.open, *self._announced}:
+            parsed = parse_path(path, self._options.date_separator, catalogue.table_ids)
+            if isinstance(parsed, DataPath):
+                busy.setdefault(parsed.parent, set()).add(parsed.version)
+        limits = {}
+        for parent, versions in catalogue.versions.items():
+            table_id = catalogue.table_of(parent)
+            checkpoint = checkpoints.get(table_id, 0)
+            if checkpoint and table_id not in progress.stopped:
+                limits[parent] = newest_sealable(versions, checkpoint, busy.get(parent, ()))
+        return {parent: limit for parent, limit in limits.items() if limit}
+
+
+class StorageMetadataAccessor:
+    """Databases, tables and shapes as the schema files tell them. The contract is ``MetadataAccessor``."""
+
+    def __init__(self, location: StoreLocation, options: StorageOptions) -> None:
+        self._location = location
+        self._options = options
+
+    def list_databases(self) -> list[str]:
+        """The databases that a schema file names, sorted. Those without tables are missing in table-id mode."""
+        return sorted(self._catalogue().databases)
+
+    def list_tables(self, database: str) -> list[TableId]:
+        """The tables that exist after all schema changes, sorted."""
+        return sorted(table for table in self._catalogue().tables if table.database == database)
+
+    def get_table_schema(self, table_id: TableId) -> TableSchema:
+        """The newest shape. Raises ``KeyError`` for an unknown table."""
+        return self._catalogue().tables[table_id]
+
+    def _catalogue(self) -> Catalogue:
+        return _Folder(self._location.open(), self._options).scan(StoragePosition())[1]
+
+
+class _Folder:
+    """A changefeed's folder with all that was read of it."""
+
+    def __init__(self, store: Store, options: StorageOptions) -> None:
+        self._store = store
+        self.reader = StorageReader(store, options.date_separator)
+        self._schemas = CatalogueReader(store, strict=options.strict, table_id_paths=options.use_table_id_as_path)
+
+    @property
+    def catalogue(self) -> Catalogue:
+        return self._schemas.catalogue
+
+    def scan(self, place: StoragePosition) -> tuple[Listing, Catalogue]:
+        """What is in the folder now, without the data files of sealed versions."""
+        listing = self._classified(self.reader.list_files(place.sealed))
+        catalogue = self._schemas.catalogue
+        missing = {
+            path.parent for _, path in listing.data if path.version not in catalogue.versions.get(path.parent, {})
+        }
+        if missing:
+            # Written after its folder was listed and before the data's was: look again before it is called missing.
+            known = {stored.path for stored, _ in listing.schemas}
+            again = [stored for parent in sorted(missing) for stored in self._store.entries(f"{parent}/meta").files]
+            found = [stored for stored in again if stored.path not in known]
+            if found:
+                files = [stored for stored, _ in (*listing.schemas, *listing.data, *listing.indexes)]
+                listing = self._classified((*files, *listing.foreign, *found))
+        return listing, self._schemas.catalogue
+
+    def peek(self, protocol: Protocol, options: StorageOptions, candidates: Sequence[Candidate]) -> bool | None:
+        """Whether the first rows that can be found have an exact commit ts; ``None`` when none can be."""
+        for stored, _, version in candidates[:_PEEK_FILES]:
+            try:
+                start = self._store.read_start(stored.path, _PEEK_BYTES)
+                if protocol is Protocol.CSV:
+                    return csv.has_commit_ts(start, version.schema, options.csv)
+                return canal_json.has_commit_ts(start)
+            except (DecodeError, FileNotFoundError):
+                # The file itself will be reported when it is read.
+                continue
+        return None
+
+    def _classified(self, files: tuple[StoredFile, ...]) -> Listing:
+        def table_ids(schemas: Sequence[tuple[StoredFile, SchemaPath]]) -> frozenset[str]:
+            return self._schemas.update(schemas).table_ids
+
+        return self.reader.classify(files, table_ids)
+
+
+def file_states(reports: Sequence[SplitReport], progress: Progress) -> list[FileState]:
+    """What a cut made of each file that was read in it.
+
+    A file is consumed when its table is not stopped, it has no problem and nothing above the window, and its last record is
+    whole; or when its last record is cut off and a later file of the directory repeats it (what TiCDC does after a crash).
+    """
+    states = []
+    for report in reports:
+        path, modified = parse_split_key(report.split_key)
+        good = report.table_id not in progress.stopped and report.problem is None
+        whole = not report.truncated or is_repeated(report, reports)
+        consumed = good and whole and report.pending_ts is None
+        pending = report.pending_ts if good and whole else None
+        states.append(FileState(path, report.size, modified, consumed, pending))
+    return states
+
+
+def is_repeated(report: SplitReport, reports: Sequence[SplitReport]) -> bool:
+    """Whether a later file of the same directory holds again what is cut off at the end of this one.
+
+    After a crash TiCDC writes everything again from a commit ts at or below the one of the record it did not finish.
+    """
+    directory, dispatcher, number = _sequence(report)
+    end = report.truncated_ts if report.truncated_ts is not None else report.max_ts
+    for other in reports:
+        if other.split_key == report.split_key or not other.rows or other.problem is not None:
+            continue
+        other_directory, other_dispatcher, other_number = _sequence(other)
+        later = (other_directory, other_dispatcher) == (directory, dispatcher) and other_number > number
+        if later and other.min_ts <= end <= other.max_ts:
+            return True
+    return False
+
+
+def _sequence(report: SplitReport) -> tuple[str, str, int]:
+    directory, _, name = parse_split_key(report.split_key)[0].rpartition("/")
+    parsed = parse_data_name(name)
+    return (directory, parsed[0], int(parsed[1])) if parsed else (directory, "", 0)
+
+
+def _position(text: str) -> StoragePosition:
+    try:
+        return StoragePosition.parse(text)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise DefinitionError(
+            "The ledger's position is not one of this source.", "Was the pipeline's source of another kind before?"
+        ) from None
+
+
+def _is_done(path: str, place: StoragePosition) -> bool:
+    """Whether nothing of the file needs reading any more; the layout does not matter for that."""
+    directory, _, name = path.rpartition("/")
+    parsed = parse_data_name(name)
+    if parsed is None or is_sealed(directory, place.sealed):
+        return True
+    return place.is_consumed_at(directory, *parsed[:2], path)
+
+
+def _schema_problems(catalogue: Catalogue, place: StoragePosition) -> tuple[set[tuple[str, int]], tuple[Problem, ...]]:
+    """The catalogue's problems that still matter, and the path and version of each schema file that cannot be used."""
+    broken = set()
+    problems = []
+    for problem in catalogue.problems:
+        path = parse_path(problem.file) if problem.file else None
+        if isinstance(path, SchemaPath):
+            if path.version < place.sealed.get(path.parent, 0):
+                continue
+            broken.add((path.parent, path.version))
+        problems.append(problem)
+    return broken, tuple(problems)
+
+
+def _gap_notices(
+    listing: Listing, place: StoragePosition, catalogue: Catalogue, candidates: Sequence[Candidate]
+) -> Collection[Notice]:
+    tables = {path.directory: version.table_id for _, path, version in candidates}
+    return [
+        gap_notice(directory, dispatcher, missing, tables[directory])
+        for (directory, dispatcher), missing in gaps(listing, place, tables.keys()).items()
+    ]
