@@ -11,7 +11,7 @@ from headrace.engine.net import buckets, fold_text, last_states, net_change
 from headrace.model.block import COMMIT_TS, KIND, SEQ
 from headrace.model.events import RowKind
 
-I, BEFORE, AFTER, D = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE
+INS, BEFORE, AFTER, DEL = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE
 
 
 def block(rows: list[tuple[RowKind, int, object, str]]) -> pa.RecordBatch:
@@ -36,14 +36,14 @@ def net(rows: list[tuple[RowKind, int, object, str]], *, deletes_first: bool = T
 @pytest.mark.parametrize(
     ("rows", "deletes", "upserts"),
     [
-        ([(I, 1, 7, "a"), (AFTER, 2, 7, "b")], [], {7: "b"}),
-        ([(I, 1, 7, "a"), (D, 2, 7, "a")], [7], {}),
-        ([(D, 1, 7, "a"), (I, 1, 7, "b")], [], {7: "b"}),
-        ([(I, 1, 7, "b"), (D, 1, 7, "a")], [], {7: "b"}),
-        ([(D, 3, 7, "x"), (I, 1, 7, "a"), (AFTER, 2, 7, "b")], [7], {}),
+        ([(INS, 1, 7, "a"), (AFTER, 2, 7, "b")], [], {7: "b"}),
+        ([(INS, 1, 7, "a"), (DEL, 2, 7, "a")], [7], {}),
+        ([(DEL, 1, 7, "a"), (INS, 1, 7, "b")], [], {7: "b"}),
+        ([(INS, 1, 7, "b"), (DEL, 1, 7, "a")], [], {7: "b"}),
+        ([(DEL, 3, 7, "x"), (INS, 1, 7, "a"), (AFTER, 2, 7, "b")], [7], {}),
         ([(BEFORE, 5, 1, "a"), (AFTER, 5, 2, "a")], [1], {2: "a"}),
         ([(BEFORE, 5, 1, "a"), (AFTER, 5, 1, "b")], [], {1: "b"}),
-        ([(D, 9, 1, "a"), (I, 9, 2, "a"), (D, 9, 2, "b"), (I, 9, 1, "b")], [], {2: "a", 1: "b"}),
+        ([(DEL, 9, 1, "a"), (INS, 9, 2, "a"), (DEL, 9, 2, "b"), (INS, 9, 1, "b")], [], {2: "a", 1: "b"}),
     ],
 )
 def test_the_last_state_of_a_key_wins_and_deletes_come_first_within_a_commit(rows, deletes, upserts) -> None:
@@ -51,17 +51,17 @@ def test_the_last_state_of_a_key_wins_and_deletes_come_first_within_a_commit(row
 
 
 def test_without_exact_commit_ts_the_source_order_decides() -> None:
-    assert net([(I, 0, 7, "a"), (D, 0, 7, "a")], deletes_first=False) == ([7], {})
+    assert net([(INS, 0, 7, "a"), (DEL, 0, 7, "a")], deletes_first=False) == ([7], {})
 
 
-rows = st.lists(
-    st.tuples(st.sampled_from([I, AFTER, D]), st.integers(1, 5), st.integers(0, 3), st.text("xyz", max_size=1)),
+change_rows = st.lists(
+    st.tuples(st.sampled_from([INS, AFTER, DEL]), st.integers(1, 5), st.integers(0, 3), st.text("xyz", max_size=1)),
     min_size=1,
     max_size=30,
 )
 
 
-@given(rows, st.integers(0, 30))
+@given(change_rows, st.integers(0, 30))
 def test_netting_parts_and_then_the_whole_equals_netting_at_once(given_rows, cut) -> None:
     whole = block(given_rows)
     parts = [last_states(p, ("k",), deletes_first=True) for p in (whole.slice(0, cut), whole.slice(cut)) if p.num_rows]
@@ -73,9 +73,9 @@ def test_netting_parts_and_then_the_whole_equals_netting_at_once(given_rows, cut
 
 def test_a_key_that_changed_its_case_and_was_deleted_keeps_its_order() -> None:
     change = net_change(
-        block([(I, 1, "A", "x"), (AFTER, 2, "a", "x"), (D, 3, "a", "x"), (I, 4, "b", "y")]), ("k",), deletes_first=True
+        block([(INS, 1, "A", "x"), (AFTER, 2, "a", "x"), (DEL, 3, "a", "x"), (INS, 4, "b", "y")]), ("k",), deletes_first=True
     )
-    assert [(r[KIND], r["k"]) for r in change.ordered.to_pylist()] == [(I, "A"), (D, "a")]
+    assert [(r[KIND], r["k"]) for r in change.ordered.to_pylist()] == [(INS, "A"), (DEL, "a")]
     assert change.upserts["k"].to_pylist() == ["b"]
 
 
@@ -95,13 +95,13 @@ def test_a_key_that_changed_its_case_and_was_deleted_keeps_its_order() -> None:
 )
 def test_keys_that_some_collation_holds_for_equal_share_a_bucket(one: str, other: str) -> None:
     assert fold_text(one) == fold_text(other)
-    numbers = buckets(block([(I, 1, one, ""), (I, 1, other, ""), (I, 1, "zzz", "")]), ("k",), 64)
+    numbers = buckets(block([(INS, 1, one, ""), (INS, 1, other, ""), (INS, 1, "zzz", "")]), ("k",), 64)
     assert numbers[0] == numbers[1]
 
 
 @given(st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1)), min_size=1, max_size=50), st.integers(1, 9))
 def test_a_bucket_depends_on_the_key_alone(keys: list[int], count: int) -> None:
-    together = buckets(block([(I, 1, k, "") for k in keys]), ("k",), count)
-    alone = [int(buckets(block([(D, 2, k, "q")]), ("k",), count)[0]) for k in keys]
+    together = buckets(block([(INS, 1, k, "") for k in keys]), ("k",), count)
+    alone = [int(buckets(block([(DEL, 2, k, "q")]), ("k",), count)[0]) for k in keys]
     assert list(together) == alone
     assert all(0 <= n < count for n in alone)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.engine.java import find_java
+from headrace.engine.launch_noise import without_launch_noise
 from headrace.engine.plan import Cut, CutRound
 from headrace.engine.tasks import (
     Gathered,
@@ -57,6 +58,7 @@ def session_settings(user: Mapping[str, str], sink: Mapping[str, str]) -> dict[s
         "spark.master": "local[*,4]",
         "spark.app.name": "headrace",
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={files('headrace.engine') / 'log4j2.properties'}",
         "spark.sql.adaptive.enabled": "false",
@@ -107,8 +109,8 @@ class SparkEngine:
                 builder = SparkSession.builder
                 for key, value in self._settings.items():
                     builder = builder.config(key, value)
-                self._session = builder.getOrCreate()
-                self._session.sparkContext.setLogLevel("ERROR")
+                with without_launch_noise():
+                    self._session = builder.getOrCreate()
             return self._session
 
     def warm_up(self) -> None:

@@ -1,0 +1,88 @@
+"""``headrace status``: what the ledger in a target says. Starts no JVM, writes nothing."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+
+from headrace.cli.output import Output
+from headrace.errors import DefinitionError
+from headrace.model.progress import LedgerState, TableStatus
+from headrace.model.tso import format_tso, tso_to_ms
+from headrace.pipeline.registry import open_sink
+from headrace.sinks.file_ledger import open_file_ledger
+
+_CUTS_SHOWN = 5
+
+
+def show_status(sink_uri: str, name: str, ledger_at: str, output: Output) -> int:
+    """Prints each pipeline of the target's ledger, or the named one. Raises DefinitionError when there is none."""
+    with open_sink(sink_uri) as sink:
+        ledger = sink.ledger or open_file_ledger(ledger_at)
+        names = [name] if name else ledger.pipelines()
+        states = [state for state in (ledger.peek(each) for each in names) if state is not None]
+        if not states:
+            what = f"no pipeline named {name}" if name else "no pipeline's ledger"
+            raise DefinitionError(f"{sink.identity} holds {what}.", "It comes to be with the first headrace run.")
+        for state in states:
+            if output.is_json:
+                output.event("status", **status_fields(state))
+            else:
+                _print(state, sink.identity, output)
+        ledger.close()
+    return 0
+
+
+def status_fields(state: LedgerState) -> dict[str, object]:
+    """A ledger's state as plain values, for machines."""
+    return {
+        "pipeline": state.pipeline,
+        "source": state.source_identity,
+        "epoch": state.epoch,
+        "checkpoint": state.checkpoint,
+        "checkpoint_time": format_tso(state.checkpoint),
+        "lag_seconds": lag_seconds(state.checkpoint),
+        "attempted": state.attempted,
+        "tables": [
+            {
+                "table": str(p.table_id),
+                "status": str(p.status),
+                "checkpoint": state.table_checkpoint(t),
+                "reason": p.reason,
+            }
+            for t, p in sorted(state.tables.items())
+        ],
+        "pending_schema_changes": [e.statement for e in state.journal.values() if e.state == "pending"],
+        "cuts": [asdict(cut) for cut in state.cuts[-_CUTS_SHOWN:]],
+    }
+
+
+def lag_seconds(checkpoint: int) -> float:
+    """How far the checkpoint lies behind this machine's clock, in seconds."""
+    return round(max(0.0, time.time() - tso_to_ms(checkpoint) / 1000), 1)
+
+
+def _print(state: LedgerState, target: str, output: Output) -> None:
+    output.line(f"pipeline {state.pipeline}: {state.source_identity} -> {target}")
+    output.line(f"checkpoint {format_tso(state.checkpoint)} ({state.checkpoint}), lag {lag_text(lag_seconds(state.checkpoint))}")
+    if state.attempted > state.checkpoint:
+        output.line(f"a cut up to {format_tso(state.attempted)} is unfinished: the target may be ahead of the checkpoint")
+    rows = [
+        (str(t), str(p.status), format_tso(state.table_checkpoint(t)), p.reason)
+        for t, p in sorted(state.tables.items())
+        if p.status is not TableStatus.GONE and not t.is_database
+    ]
+    output.table("tables", ("table", "status", "checkpoint", "reason"), rows)
+    cuts = [
+        (c.finished_at[:19].replace("T", " "), format_tso(c.hi), str(c.files), f"{c.read_rows:,}", f"{c.seconds:.2f}")
+        for c in state.cuts[-_CUTS_SHOWN:]
+    ]
+    output.table("last cuts", ("finished", "up to", "files", "rows", "seconds"), cuts)
+
+
+def lag_text(seconds: float) -> str:
+    """``4.2 s``, ``3 min``, ``5 h``, ``12 d``: one unit, for people."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.1f} s"

@@ -1,0 +1,125 @@
+"""``headrace validate``: every check with ok or what to do. Only the Spark check starts a JVM; nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from headrace.cli.output import Output
+from headrace.errors import EXIT_OK, EXIT_USAGE, HeadraceError
+from headrace.model.cut import Offer
+from headrace.model.table import TableId, TableSchema
+from headrace.model.tso import format_tso
+from headrace.pipeline.registry import open_sink, open_source
+from headrace.sinks.base import ChangeDemand, Check, CheckState, DataSink
+from headrace.transform.filters import TableFilter
+
+
+def show_checks(
+    source: str, sink: str, changefeed: str | None, tables: str, spark: Mapping[str, str] | None, output: Output
+) -> int:
+    """Runs the checks one after another, printing each as it comes. ``spark`` is ``None`` to leave the session out.
+
+    Returns 0 when none failed, else 2.
+    """
+    failed = False
+    for check in _checks(source, sink, changefeed, TableFilter.parse(tables), spark):
+        failed |= check.state is CheckState.FAILED
+        if output.is_json:
+            output.event("check", name=check.name, state=str(check.state), detail=check.detail, advice=check.advice)
+        else:
+            tail = " ".join(part for part in (check.detail, check.advice) if part)
+            output.line(f"{check.state:<8}{check.name}" + (f": {tail}" if tail else ""))
+    return EXIT_USAGE if failed else EXIT_OK
+
+
+def _checks(
+    source: str, sink: str, changefeed: str | None, tables: TableFilter, spark: Mapping[str, str] | None
+) -> Iterator[Check]:
+    yield _java()
+    net = True
+    spark_conf: Mapping[str, str] = {}
+    try:
+        with open_sink(sink) as opened:
+            net = opened.capabilities.demand is ChangeDemand.NET
+            spark_conf = opened.spark_conf()
+            yield from _sink_checks(opened)
+    except HeadraceError as error:
+        yield Check("target", CheckState.FAILED, error.message, error.hint)
+    yield from _source_checks(source, changefeed, tables, net=net)
+    if spark is not None:
+        yield _spark(spark, spark_conf)
+
+
+def _java() -> Check:
+    from headrace.engine.java import find_java
+
+    try:
+        found = find_java()
+    except HeadraceError as error:
+        return Check("Java", CheckState.FAILED, error.message, error.hint)
+    return Check("Java", CheckState.OK, f"{found.version} from {found.origin} ({found.home})")
+
+
+def _sink_checks(sink: DataSink) -> Iterator[Check]:
+    yield from sink.check()
+
+
+def _source_checks(uri: str, changefeed: str | None, tables: TableFilter, *, net: bool) -> Iterator[Check]:
+    try:
+        source = open_source(uri, changefeed)
+        offer = source.event_source.poll("", -1)
+    except HeadraceError as error:
+        yield Check("source", CheckState.FAILED, error.message, error.hint)
+        return
+    yield Check("source", CheckState.OK, f"{source.identity} is complete up to {format_tso(offer.watermark)}")
+    for problem in offer.problems:
+        if tables.includes(problem.table_id):
+            yield Check("source files", CheckState.FAILED, problem.sentence())
+    for notice in offer.notices:
+        yield Check("source files", CheckState.WARNING, notice.sentence())
+    if net:
+        yield from _converge_checks(offer, tables)
+
+
+def _converge_checks(offer: Offer, tables: TableFilter) -> Iterator[Check]:
+    """Conditions under which the order of writes does not matter (docs/guarantees.md)."""
+    shapes = newest_shapes(offer)
+    keyless = sorted(str(t) for t, s in shapes.items() if tables.includes(t) and not s.handle_key)
+    if keyless:
+        advice = "Give them a primary key upstream or leave them out with --tables."
+        yield Check("keys", CheckState.FAILED, f"no usable key: {', '.join(keyless)}.", advice)
+    else:
+        yield Check("keys", CheckState.OK, f"every one of {len(shapes)} tables has a key")
+    if offer.has_commit_ts and offer.deletes_first:
+        yield Check("commit ts", CheckState.OK, "rows carry it: cuts are complete and repeatable")
+    else:
+        yield Check(
+            "commit ts",
+            CheckState.WARNING,
+            "rows carry no exact commit ts: cuts are sets of files and the target is consistent only eventually.",
+            "Set include-commit-ts=true (CSV) or enable-tidb-extension=true (canal-JSON) in the changefeed.",
+        )
+
+
+def newest_shapes(offer: Offer) -> dict[TableId, TableSchema]:
+    """The last known shape of each table that has one."""
+    shapes: dict[TableId, TableSchema] = {}
+    for change in sorted(offer.schema_changes, key=lambda c: c.commit_ts):
+        if change.schema is None:
+            shapes.pop(change.table_id, None)
+        else:
+            shapes[change.table_id] = change.schema
+    return shapes
+
+
+def _spark(user: Mapping[str, str], sink: Mapping[str, str]) -> Check:
+    from headrace.engine.spark import SparkEngine, session_settings
+
+    try:
+        engine = SparkEngine(session_settings(user, sink))
+        engine.warm_up()
+        parallelism = engine.parallelism()
+        engine.stop()
+    except HeadraceError as error:
+        return Check("Spark", CheckState.FAILED, error.message, error.hint)
+    return Check("Spark", CheckState.OK, f"runs {parallelism} tasks at once")
