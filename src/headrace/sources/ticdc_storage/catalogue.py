@@ -27,6 +27,7 @@ from headrace.sources.ticdc_storage.renames import Rename, RenamePlan, plan_rena
 from headrace.sources.ticdc_storage.stores import Store, StoredFile
 
 _VIEW_KINDS = frozenset({StatementKind.CREATE_VIEW, StatementKind.DROP_VIEW})
+_BEGINNINGS = frozenset({StatementKind.CREATE_TABLE, StatementKind.TRUNCATE_TABLE})
 _FIRST, _STATEMENT, _SHAPE, _LAST = range(4)
 
 
@@ -250,8 +251,7 @@ class _History:
         for parent, versions in self._versions.items():
             oldest = min(versions)
             found[parent] = {
-                number: replace(version, stale_from=min(version.stale_from, oldest))
-                for number, version in sorted(versions.items())
+                number: replace(version, stale_from=min(version.stale_from, oldest)) for number, version in sorted(versions.items())
             }
         return found
 
@@ -304,8 +304,8 @@ class _History:
         known = versions.get(entry.path.version)
         if known is not None and known.statement and not entry.file.statement:
             return
-        # Before it was created, or renamed to this name, nothing can have happened to the table of this path.
-        begins = entry.statement.kind is StatementKind.CREATE_TABLE or any(isinstance(e, RenameTableEvent) for e in events)
+        # Before it was created, emptied, or renamed to this name, no row of this path can count.
+        begins = entry.statement.kind in _BEGINNINGS or any(isinstance(event, RenameTableEvent) for event in events)
         versions[entry.path.version] = TableVersion(
             entry.table_id,
             entry.path.version,
@@ -315,9 +315,7 @@ class _History:
             entry.file.statement,
         )
 
-    def _move(
-        self, events: Iterable[SchemaChangeEvent], schema: TableSchema | None, table_id: TableId, *, is_view: bool
-    ) -> bool:
+    def _move(self, events: Iterable[SchemaChangeEvent], schema: TableSchema | None, table_id: TableId, *, is_view: bool) -> bool:
         """Carries the events out on the known tables; whether the table of the file is gone afterwards."""
         gone = False
         for event in events:

@@ -19,7 +19,7 @@ from headrace.sources.ticdc_storage.position import (
     missing_numbers,
 )
 from headrace.sources.ticdc_storage.reader import Listing
-from headrace.sources.ticdc_storage.splits import FileSplit, split_key
+from headrace.sources.ticdc_storage.splits import FileSplit
 from headrace.sources.ticdc_storage.stores import StoredFile, StoreLocation
 
 _VANISHED_HINT = "Restore it, or copy the table anew; if TiCDC removed it, its file-expiration-days are too few."
@@ -89,13 +89,12 @@ def ranked_splits(
         for rank, (stored, path, version) in enumerate(ordered):
             splits.append(
                 FileSplit(
-                    key=split_key(stored.path, stored.modified),
+                    key=stored.path,
                     table_id=table_id,
                     version=path.version,
                     rank=rank,
                     size=stored.size,
                     schema=version.schema,
-                    path=stored.path,
                     modified=stored.modified,
                     location=location,
                     protocol=protocol,

@@ -144,9 +144,7 @@ def parse_path(key: str, date_separator: DateSeparator | None = None, table_ids:
     if any(not segment for segment in segments):
         return ForeignPath(key)
     name = segments[-1]
-    parsed = (
-        _parse_schema(segments, name) or _parse_index(segments, name) or _parse_data(segments, name, date_separator, table_ids)
-    )
+    parsed = _parse_schema(segments, name) or _parse_index(segments, name) or _parse_data(segments, name, date_separator, table_ids)
     return parsed or ForeignPath(key)
 
 

@@ -79,7 +79,7 @@ class OpenFile:
     """A file that was announced and is not consumed.
 
     ``pending_ts`` (TSO) is the smallest commit ts that is not applied, ``None`` when the file has to be read again whatever
-    the watermark is (its table stopped, or its last record was cut off).
+    the watermark is (its table stopped, or its last record was cut off). ``modified`` 0 is unknown.
     """
 
     size: int
@@ -89,7 +89,7 @@ class OpenFile:
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """What a cut made of one file. ``consumed`` means that every row of it is applied."""
+    """What a cut made of one file. ``consumed`` means that every row of it is applied; ``modified`` 0 is unknown."""
 
     path: str
     size: int
@@ -167,7 +167,7 @@ class StoragePosition:
         """Whether the file may hold rows up to ``watermark`` that are not applied."""
         entry = self.open.get(path.key) if self.open else None
         if entry is not None:
-            unchanged = (entry.size, entry.modified) == (size, modified)
+            unchanged = entry.size == size and entry.modified in (0, modified)
             return not unchanged or entry.pending_ts is None or entry.pending_ts <= watermark
         return not self.is_consumed(path) or self.is_changed(path, size, modified)
 
@@ -192,7 +192,9 @@ def advanced(position: StoragePosition, watermark: int, states: Sequence[FileSta
         streams[stream] = add_number(streams.get(stream, ()), number)
         name = state.path.rpartition("/")[2]
         entries = {known: mark for known, mark in identities.get(directory, {}).items() if known != name}
-        identities[directory] = {**entries, name: fingerprint(state.size, state.modified)}
+        if state.modified:
+            entries[name] = fingerprint(state.size, state.modified)
+        identities[directory] = entries
     limit = _identity_limit(len(identities))
     return replace(
         position,

@@ -6,15 +6,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.errors import DefinitionError
-from headrace.formats import canal_json, csv
-from headrace.formats.base import DecodeError
 from headrace.model.block import ChangeBlock
 from headrace.model.cut import Offer, Progress, Split, Window
 from headrace.model.outcome import Notice, Problem, SplitReport
 from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import format_tso
 from headrace.model.uri import parse_uri
-from headrace.sources.ticdc_storage.catalogue import Catalogue, CatalogueReader
+from headrace.sources.ticdc_storage.catalogue import Catalogue
+from headrace.sources.ticdc_storage.folder import Folder
 from headrace.sources.ticdc_storage.offering import (
     Candidate,
     detect_protocol,
@@ -35,12 +34,10 @@ from headrace.sources.ticdc_storage.position import (
     newest_sealable,
     sealed_below,
 )
-from headrace.sources.ticdc_storage.reader import Listing, StorageReader
-from headrace.sources.ticdc_storage.splits import FileSplit, parse_split_key, read_split
-from headrace.sources.ticdc_storage.stores import Store, StoredFile, StoreLocation, store_location
+from headrace.sources.ticdc_storage.reader import Listing
+from headrace.sources.ticdc_storage.splits import FileSplit, read_split
+from headrace.sources.ticdc_storage.stores import StoreLocation, store_location
 
-_PEEK_BYTES = 1 << 20
-_PEEK_FILES = 8
 _NO_COMMIT_TS = {
     Protocol.CSV: (
         "The files carry no commit ts: changes are applied file by file, at least once, and tables are not consistent with "
@@ -90,9 +87,9 @@ class StorageEventSource:
     def __init__(self, location: StoreLocation, options: StorageOptions) -> None:
         self._location = location
         self._options = options
-        self._folder: _Folder | None = None
+        self._folder: Folder | None = None
         self._watermark = 0
-        self._announced: dict[str, TableId] = {}
+        self._announced: dict[str, tuple[TableId, int]] = {}
         self._told: set[str] = set()
         self._exact: bool | None = None
 
@@ -120,10 +117,10 @@ class StorageEventSource:
         broken, problems = _schema_problems(catalogue, place)
         problems += unknown_version_problems(selected.unknown, catalogue, broken)
         held = {path: self._table_of(path, catalogue) for path in place.open}
-        problems += vanished_problems(listing, place, self._unapplied(place, catalogue), held)
+        problems += vanished_problems(listing, place, self._unapplied(place), held)
         stopped = {problem.table_id for problem in problems}
         candidates = [c for c in selected.candidates if c[2].table_id not in stopped]
-        self._announced.update({stored.path: version.table_id for stored, _, version in selected.candidates})
+        self._announced.update({stored.path: (version.table_id, stored.modified) for stored, _, version in selected.candidates})
         notices += [*catalogue.notices, *selected.notices, *_gap_notices(listing, place, catalogue, selected.candidates)]
         return Offer(
             watermark=self._watermark,
@@ -144,16 +141,18 @@ class StorageEventSource:
 
     def advance(self, position: str, reports: Sequence[SplitReport], progress: Progress, checkpoints: Mapping[TableId, int]) -> str:
         """The position after a cut. See the rules at :func:`file_states`; versions behind a table's checkpoint are sealed."""
-        place = advanced(_position(position), max(progress.hi, self._watermark), file_states(reports, progress))
+        modified = {path: when for path, (_, when) in self._announced.items()}
+        states = file_states(reports, progress, modified)
+        place = advanced(_position(position), max(progress.hi, self._watermark), states)
         for path in [path for path in self._announced if _is_done(path, place)]:
             del self._announced[path]
         if self._folder is not None:
             place = sealed_below(place, self._sealable(place, self._folder.catalogue, progress, checkpoints))
         return place.to_text()
 
-    def _opened(self) -> _Folder:
+    def _opened(self) -> Folder:
         if self._folder is None:
-            self._folder = _Folder(self._location.open(), self._options)
+            self._folder = Folder(self._location.open(), self._options)
         return self._folder
 
     def _see_watermark(self, read: int, place: StoragePosition) -> list[Notice]:
@@ -177,7 +176,7 @@ class StorageEventSource:
                 fresh.append(notice)
         return tuple(fresh)
 
-    def _is_exact(self, protocol: Protocol, candidates: Sequence[Candidate] | None, folder: _Folder) -> bool:
+    def _is_exact(self, protocol: Protocol, candidates: Sequence[Candidate] | None, folder: Folder) -> bool:
         """Whether rows have their exact commit ts: as configured, else by looking into a data file, once it is needed."""
         told = self._options.csv.include_commit_ts if protocol is Protocol.CSV else self._options.enable_tidb_extension
         if told is not None:
@@ -190,8 +189,8 @@ class StorageEventSource:
         parsed = parse_path(path, self._options.date_separator, catalogue.table_ids)
         return catalogue.table_of(parsed.parent, parsed.version) if isinstance(parsed, DataPath) else TableId(path)
 
-    def _unapplied(self, place: StoragePosition, catalogue: Catalogue) -> dict[str, TableId]:
-        return {path: table for path, table in self._announced.items() if not _is_done(path, place)}
+    def _unapplied(self, place: StoragePosition) -> dict[str, TableId]:
+        return {path: table_id for path, (table_id, _) in self._announced.items() if not _is_done(path, place)}
 
     def _sealable(
         self, place: StoragePosition, catalogue: Catalogue, progress: Progress, checkpoints: Mapping[TableId, int]
@@ -231,96 +230,32 @@ class StorageMetadataAccessor:
         return self._catalogue().tables[table_id]
 
     def _catalogue(self) -> Catalogue:
-        return _Folder(self._location.open(), self._options).scan(StoragePosition())[1]
+        return Folder(self._location.open(), self._options).scan(StoragePosition())[1]
 
 
-class _Folder:
-    """A changefeed's folder with all that was read of it."""
-
-    def __init__(self, store: Store, options: StorageOptions) -> None:
-        self._store = store
-        self.reader = StorageReader(store, options.date_separator)
-        self._schemas = CatalogueReader(store, strict=options.strict, table_id_paths=options.use_table_id_as_path)
-
-    @property
-    def catalogue(self) -> Catalogue:
-        return self._schemas.catalogue
-
-    def scan(self, place: StoragePosition) -> tuple[Listing, Catalogue]:
-        """What is in the folder now, without the data files of sealed versions."""
-        listing = self._classified(self.reader.list_files(place.sealed))
-        catalogue = self._schemas.catalogue
-        missing = {
-            path.parent for _, path in listing.data if path.version not in catalogue.versions.get(path.parent, {})
-        }
-        if missing:
-            # Written after its folder was listed and before the data's was: look again before it is called missing.
-            known = {stored.path for stored, _ in listing.schemas}
-            again = [stored for parent in sorted(missing) for stored in self._store.entries(f"{parent}/meta").files]
-            found = [stored for stored in again if stored.path not in known]
-            if found:
-                files = [stored for stored, _ in (*listing.schemas, *listing.data, *listing.indexes)]
-                listing = self._classified((*files, *listing.foreign, *found))
-        return listing, self._schemas.catalogue
-
-    def peek(self, protocol: Protocol, options: StorageOptions, candidates: Sequence[Candidate]) -> bool | None:
-        """Whether the first rows that can be found have an exact commit ts; ``None`` when none can be."""
-        for stored, _, version in candidates[:_PEEK_FILES]:
-            try:
-                start = self._store.read_start(stored.path, _PEEK_BYTES)
-                if protocol is Protocol.CSV:
-                    return csv.has_commit_ts(start, version.schema, options.csv)
-                return canal_json.has_commit_ts(start)
-            except (DecodeError, FileNotFoundError):
-                # The file itself will be reported when it is read.
-                continue
-        return None
-
-    def _classified(self, files: tuple[StoredFile, ...]) -> Listing:
-        def table_ids(schemas: Sequence[tuple[StoredFile, SchemaPath]]) -> frozenset[str]:
-            return self._schemas.update(schemas).table_ids
-
-        return self.reader.classify(files, table_ids)
-
-
-def file_states(reports: Sequence[SplitReport], progress: Progress) -> list[FileState]:
-    """What a cut made of each file that was read in it.
+def file_states(reports: Sequence[SplitReport], progress: Progress, modified: Mapping[str, int]) -> list[FileState]:
+    """What a cut made of each file that was read in it; ``modified`` are the files' modification times.
 
     A file is consumed when its table is not stopped, it has no problem and nothing above the window, and its last record is
-    whole; or when its last record is cut off and a later file of the directory repeats it (what TiCDC does after a crash).
+    whole; or when its last record is cut off and a later file of the table repeats it (what TiCDC does after a crash).
     """
     states = []
     for report in reports:
-        path, modified = parse_split_key(report.split_key)
         good = report.table_id not in progress.stopped and report.problem is None
-        whole = not report.truncated or is_repeated(report, reports)
-        consumed = good and whole and report.pending_ts is None
-        pending = report.pending_ts if good and whole else None
-        states.append(FileState(path, report.size, modified, consumed, pending))
+        pending = report.pending_ts if good else None
+        consumed = good and pending is None and (not report.truncated or is_repeated(report, reports))
+        states.append(FileState(report.split_key, report.size, modified.get(report.split_key, 0), consumed, pending))
     return states
 
 
 def is_repeated(report: SplitReport, reports: Sequence[SplitReport]) -> bool:
-    """Whether a later file of the same directory holds again what is cut off at the end of this one.
+    """Whether a later file of the table holds again what is cut off at the end of this one.
 
     After a crash TiCDC writes everything again from a commit ts at or below the one of the record it did not finish.
     """
-    directory, dispatcher, number = _sequence(report)
     end = report.truncated_ts if report.truncated_ts is not None else report.max_ts
-    for other in reports:
-        if other.split_key == report.split_key or not other.rows or other.problem is not None:
-            continue
-        other_directory, other_dispatcher, other_number = _sequence(other)
-        later = (other_directory, other_dispatcher) == (directory, dispatcher) and other_number > number
-        if later and other.min_ts <= end <= other.max_ts:
-            return True
-    return False
-
-
-def _sequence(report: SplitReport) -> tuple[str, str, int]:
-    directory, _, name = parse_split_key(report.split_key)[0].rpartition("/")
-    parsed = parse_data_name(name)
-    return (directory, parsed[0], int(parsed[1])) if parsed else (directory, "", 0)
+    later = (other for other in reports if other.table_id == report.table_id and other.split_key > report.split_key)
+    return any(other.rows and other.min_ts <= end <= other.max_ts for other in later)
 
 
 def _position(text: str) -> StoragePosition:

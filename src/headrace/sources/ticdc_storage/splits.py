@@ -25,12 +25,11 @@ _BLOCK_BYTES = 8 << 20
 
 @dataclass(frozen=True)
 class FileSplit(Split):
-    """A data file. ``modified`` is ns since 1970; ``key`` is path and ``modified``, so that it names one state of the file.
+    """A data file; its key is its path. ``modified`` is ns since 1970.
 
     Rows with ``stale_from <= commit_ts < stale_below`` are replays of rows that an older directory of the table holds.
     """
 
-    path: str
     modified: int
     location: StoreLocation
     protocol: Protocol
@@ -39,17 +38,6 @@ class FileSplit(Split):
     has_commit_ts: bool = True
     stale_from: int = 0
     stale_below: int = 0
-
-
-def split_key(path: str, modified: int) -> str:
-    """The key of the split of a file in one state."""
-    return f"{path}@{modified}"
-
-
-def parse_split_key(key: str) -> tuple[str, int]:
-    """Path and modification time of :func:`split_key`."""
-    path, _, modified = key.rpartition("@")
-    return path, int(modified)
 
 
 def read_split(split: FileSplit, window: Window) -> Iterator[ChangeBlock | SplitReport]:
@@ -69,9 +57,9 @@ def read_split(split: FileSplit, window: Window) -> Iterator[ChangeBlock | Split
     except TruncatedRecordError as error:
         truncated = error
     except DecodeError as error:
-        problem = Problem(split.table_id, error.message, split.path, error.line, error.column, error.value, error.hint)
+        problem = Problem(split.table_id, error.message, split.key, error.line, error.column, error.value, error.hint)
     except SourceUnreachableError as error:
-        problem = Problem(split.table_id, error.message, split.path, hint=error.hint, transient=True)
+        problem = Problem(split.table_id, error.message, split.key, hint=error.hint, transient=True)
     yield tally.report(problem, truncated)
 
 
@@ -79,21 +67,21 @@ def _content(split: FileSplit) -> tuple[pa.Buffer | None, Problem | None]:
     """The bytes of the file as it was listed."""
     store = split.location.open()
     try:
-        found = store.stat(split.path)
-        data = store.read_buffer(split.path) if found is not None else None
+        found = store.stat(split.key)
+        data = store.read_buffer(split.key) if found is not None else None
     except FileNotFoundError:
         data = None
     if data is None or found is None:
         return None, Problem(
             split.table_id,
             "The file vanished before its changes were applied.",
-            split.path,
+            split.key,
             hint="Restore it, or copy the table anew.",
             transient=True,
         )
     if found.size != split.size or found.modified != split.modified or data.size != split.size:
         message = "The file changed between the listing and the reading."
-        return None, Problem(split.table_id, message, split.path, hint="It is listed again at the next poll.", transient=True)
+        return None, Problem(split.table_id, message, split.key, hint="It is listed again at the next poll.", transient=True)
     return data, None
 
 
@@ -155,6 +143,9 @@ class _Tally:
         """What was found. A record that is cut off above the window is simply still to come."""
         pending = self.pending_ts
         cut_ts = truncated.commit_ts if truncated is not None else None
+        if cut_ts is not None and cut_ts <= self.window.lo:
+            # That commit ts was applied by an earlier cut, which found the record repeated elsewhere.
+            truncated = cut_ts = None
         if cut_ts is not None and cut_ts > self.window.hi:
             pending = cut_ts if pending is None else min(pending, cut_ts)
         return SplitReport(
@@ -178,7 +169,7 @@ def _without_commit_ts(split: FileSplit, row: int) -> Problem:
     return Problem(
         split.table_id,
         f"Row {row} has no commit ts, though other files of the changefeed have one.",
-        split.path,
+        split.key,
         hint=f"{setting} was changed while the changefeed ran; files without a commit ts must be consumed before those with one.",
     )
 

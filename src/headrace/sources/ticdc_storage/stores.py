@@ -302,9 +302,7 @@ def _s3(location: StoreLocation, parameters: dict[str, str]) -> pafs.S3FileSyste
     region = parameters.get("region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if region is None and not endpoint:
         region = pafs.resolve_s3_region(location.root.split("/", 1)[0])
-    return pafs.S3FileSystem(
-        region=region or "us-east-1", connect_timeout=5, request_timeout=60, **options
-    )
+    return pafs.S3FileSystem(region=region or "us-east-1", connect_timeout=5, request_timeout=60, **options)
 
 
 def _gcs(parameters: dict[str, str]) -> pafs.GcsFileSystem:

@@ -1,0 +1,65 @@
+"""A changefeed's folder with all that was read of it: the listing and the catalogue that belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.formats import canal_json, csv
+from headrace.formats.base import DecodeError
+from headrace.sources.ticdc_storage.catalogue import Catalogue, CatalogueReader
+from headrace.sources.ticdc_storage.offering import Candidate
+from headrace.sources.ticdc_storage.options import Protocol, StorageOptions
+from headrace.sources.ticdc_storage.paths import SchemaPath
+from headrace.sources.ticdc_storage.position import StoragePosition
+from headrace.sources.ticdc_storage.reader import Listing, StorageReader
+from headrace.sources.ticdc_storage.stores import Store, StoredFile
+
+_PEEK_BYTES = 1 << 20
+_PEEK_FILES = 8
+
+
+class Folder:
+    """A changefeed's folder with all that was read of it."""
+
+    def __init__(self, store: Store, options: StorageOptions) -> None:
+        self._store = store
+        self.reader = StorageReader(store, options.date_separator)
+        self._schemas = CatalogueReader(store, strict=options.strict, table_id_paths=options.use_table_id_as_path)
+
+    @property
+    def catalogue(self) -> Catalogue:
+        return self._schemas.catalogue
+
+    def scan(self, place: StoragePosition) -> tuple[Listing, Catalogue]:
+        """What is in the folder now, without the data files of sealed versions."""
+        listing = self._classified(self.reader.list_files(place.sealed))
+        catalogue = self._schemas.catalogue
+        missing = {path.parent for _, path in listing.data if path.version not in catalogue.versions.get(path.parent, {})}
+        if missing:
+            # Written after its folder was listed and before the data's was: look again before it is called missing.
+            known = {stored.path for stored, _ in listing.schemas}
+            again = [stored for parent in sorted(missing) for stored in self._store.entries(f"{parent}/meta").files]
+            found = [stored for stored in again if stored.path not in known]
+            if found:
+                files = [stored for stored, _ in (*listing.schemas, *listing.data, *listing.indexes)]
+                listing = self._classified((*files, *listing.foreign, *found))
+        return listing, self._schemas.catalogue
+
+    def peek(self, protocol: Protocol, options: StorageOptions, candidates: Sequence[Candidate]) -> bool | None:
+        """Whether the first rows that can be found have an exact commit ts; ``None`` when none can be."""
+        for stored, _, version in candidates[:_PEEK_FILES]:
+            try:
+                start = self._store.read_start(stored.path, _PEEK_BYTES)
+                if protocol is Protocol.CSV:
+                    return csv.has_commit_ts(start, version.schema, options.csv)
+                return canal_json.has_commit_ts(start)
+            except (DecodeError, FileNotFoundError):
+                # The file itself will be reported when it is read.
+                continue
+        return None
+
+    def _classified(self, files: tuple[StoredFile, ...]) -> Listing:
+        def table_ids(schemas: Sequence[tuple[StoredFile, SchemaPath]]) -> frozenset[str]:
+            return self._schemas.update(schemas).table_ids
+
+        return self.reader.classify(files, table_ids)
