@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 import pymysql
 
-from headrace.errors import SinkUnreachableError, TransientError
+from headrace.errors import DefinitionError, SinkUnreachableError, TransientError
 from headrace.sinks.mysql.local_infile import LoadingConnection
 from headrace.sinks.mysql.settings import MySqlSettings
 
@@ -19,7 +19,7 @@ from headrace.sinks.mysql.settings import MySqlSettings
 SQL_MODE = "STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION"
 RETRY_DELAYS = (0.1, 0.4, 1.5, 4.0, 7.0, 7.0)
 _LOCK_WAIT_SECONDS = 20
-_DDL_LOCK_WAIT_SECONDS = 60
+_DDL_LOCK_WAIT_SECONDS = 10
 _IN_RANGE = range(1000, 5000)
 _TIDB_SETTINGS = ("allow_auto_random_explicit_insert = 1", "tidb_placement_mode = 'IGNORE'", "tidb_enable_external_ts_read = 0")
 
@@ -27,6 +27,8 @@ _LOGIN_REFUSED = frozenset({1044, 1045, 1130, 1251, 1698, 2059, 2061, 3118})
 _LOCK_CONFLICT = frozenset({1205, 1213, 1614, 3058, 3572, 8002, 8022, 8028, 9007})
 _CONNECTION_LOST = frozenset({1053, 1152, 1158, 1159, 1160, 1161, 1317, 1927, 2002, 2003, 2006, 2013, 2055, 4031})
 _SERVER_BUSY = frozenset({1021, 1037, 1038, 1040, 1041, 1203, 1206, 1290, 1792, 1836, 9001, 9002, 9003, 9005})
+
+_UNKNOWN_TIME_ZONE = 1298
 
 _T = TypeVar("_T")
 
@@ -70,7 +72,7 @@ class MySqlSession:
     """One connection with Headrace's session settings; it is a ``SqlSession``, so the ledger's statements run on it.
 
     Not in autocommit: the caller opens transactions by its first statement, and commits. ``ddl`` gives the session the
-    source's time zone, and lets a statement wait for readers for a minute instead of the server's day.
+    source's time zone, and lets a statement wait for readers for seconds instead of the server's day.
     """
 
     def __init__(self, settings: MySqlSettings, *, ddl: bool = False) -> None:
@@ -87,7 +89,8 @@ class MySqlSession:
         self.is_tidb = "TiDB" in self.version
         zone = settings.time_zone if ddl else "+00:00"
         wait = _DDL_LOCK_WAIT_SECONDS if ddl else _LOCK_WAIT_SECONDS
-        self.execute("SET SESSION sql_mode = ?, foreign_key_checks = 0, time_zone = ?", (SQL_MODE, zone))
+        self.execute("SET SESSION sql_mode = ?, foreign_key_checks = 0", (SQL_MODE,))
+        self._set_time_zone(zone)
         self.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
         for setting in (f"innodb_lock_wait_timeout = {_LOCK_WAIT_SECONDS}", f"lock_wait_timeout = {wait}"):
             self._try_setting(setting)
@@ -98,6 +101,17 @@ class MySqlSession:
         self.max_allowed_packet = packet
         self._connection.chunk = max(1024, min(self._connection.chunk, packet - 1024))
         self.local_infile = settings.local_infile and str(self.scalar("SELECT @@local_infile")) in ("1", "ON")
+
+    def _set_time_zone(self, zone: str) -> None:
+        try:
+            self.execute("SET SESSION time_zone = ?", (zone,))
+        except pymysql.err.MySQLError as error:
+            if error_code(error) != _UNKNOWN_TIME_ZONE:
+                raise
+            raise DefinitionError(
+                f"The target does not know the time zone {zone!r} of time-zone in the sink's URI.",
+                "Load the server's time zone tables (mysql_tzinfo_to_sql), or write an offset such as %2B08:00.",
+            ) from None
 
     def _try_setting(self, setting: str) -> None:
         try:

@@ -1,0 +1,356 @@
+"""Schema changes on the target: the source's own statement, run on the connection that holds the pipeline's named lock.
+
+What was done already is read from the target's catalogue, never from an error number. A lost connection leaves it open
+whether the statement ran: its named lock tells when it has ended, and the catalogue how.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pymysql
+
+from headrace.ddl.lexer import Word
+from headrace.ddl.statement import StatementKind, read_statement
+from headrace.errors import TerminalError, TransientError
+from headrace.model.events import (
+    AddColumnEvent,
+    CreateDatabaseEvent,
+    CreateTableEvent,
+    DropColumnEvent,
+    DropDatabaseEvent,
+    DropTableEvent,
+    RenameColumnEvent,
+    RenameTableEvent,
+    SchemaChange,
+    SchemaChangeEvent,
+    TruncateTableEvent,
+)
+from headrace.model.outcome import Notice, Problem
+from headrace.model.table import TableId, TableSchema
+from headrace.model.tso import tso_to_ms
+from headrace.sinks.base import SchemaChangeRefused, TableDescription
+from headrace.sinks.mysql import catalogue, collation
+from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify, error_code, error_text, repeat
+from headrace.sinks.mysql.fence import pipeline_lock
+from headrace.sinks.mysql.ledger import MySqlLedger
+from headrace.sinks.mysql.settings import MySqlSettings
+from headrace.sinks.mysql.types import TIDB_DEFAULTS, alter_table, create_table, qualified
+
+_LOCK_TRIES = 3
+_LOCK_SECONDS = 10
+_STATEMENT_LIMIT = 300
+_SYNTAX = frozenset({1064, 1149, 1235, 4161})
+_COLUMN_ACTIONS = frozenset({"ADD", "CHANGE", "DROP", "RENAME"})
+_NOT_COLUMNS = frozenset(
+    {"CHECK", "CONSTRAINT", "FOREIGN", "FULLTEXT", "INDEX", "KEY", "PARTITION", "PRIMARY", "SPATIAL", "UNIQUE", "AS", "TO"}
+)
+_EXCHANGE = re.compile(r"\bEXCHANGE\s+PARTITION\b", re.IGNORECASE)
+_BY_HAND = "Bring the target to the same state by hand; at the next start the change then counts as done."
+
+
+class MySqlMetadataApplier:
+    """``MetadataApplier`` for MySQL, MariaDB and TiDB."""
+
+    def __init__(self, settings: MySqlSettings, ledger: MySqlLedger, *, adopt: bool) -> None:
+        self._settings = settings
+        self._ledger = ledger
+        self._adopt = adopt
+        self._session: MySqlSession | None = None
+        self._lost_connection = 0
+
+    def apply_schema_change(self, change: SchemaChange) -> tuple[Notice, ...]:
+        """See ``MetadataApplier.apply_schema_change``."""
+        before: dict[TableId, str] = {}
+        asked: set[int] = set()
+
+        def attempt() -> tuple[Notice, ...]:
+            session = self._connected()
+            if not before:
+                before.update(_fingerprints(session, change))
+            elif session.connection_id not in asked:  # the connection was lost, maybe while the statement ran
+                if _fingerprints(session, change) != before:
+                    _verify(session, change)
+                    return ()
+                if _EXCHANGE.search(change.statement):
+                    raise _refused(change, "the connection was lost during EXCHANGE PARTITION; nothing tells whether it ran.")
+            asked.add(session.connection_id)
+            return self._apply(session, change)
+
+        try:
+            return repeat(attempt, f"The schema change of {change.table_id}", self._recover)
+        except pymysql.err.MySQLError as error:
+            raise self._server_refused(change, error) from None
+
+    def describe(self, table_id: TableId) -> TableDescription | None:
+        """See ``MetadataApplier.describe``."""
+        try:
+            return repeat(
+                lambda: catalogue.describe(self._connected(), table_id), f"Reading the definition of {table_id}", self._recover
+            )
+        except pymysql.err.MySQLError as error:
+            raise TerminalError(f"The definition of {table_id} cannot be read: {error_text(error)}.") from None
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def _apply(self, session: MySqlSession, change: SchemaChange) -> tuple[Notice, ...]:
+        created = next((event for event in change.events if isinstance(event, CreateTableEvent)), None)
+        notices: list[Notice] = []
+        if created is not None:
+            present = catalogue.describe(session, created.table_id)
+            if present is None:
+                notices.extend(_ensure_database(session, created.table_id.database))
+            else:
+                notices.extend(self._taken_over(change, present))
+                if _is_shaped(change, present, created.schema):
+                    return tuple(notices)
+        elif _is_done(session, change.events):
+            return ()
+        for statement in self._statements(session, change):
+            _execute(session, change, statement)
+        _verify(session, change)
+        return tuple(notices)
+
+    def _taken_over(self, change: SchemaChange, present: TableDescription) -> tuple[Notice, ...]:
+        if not present.has_rows:
+            return ()
+        if not self._adopt:
+            raise _refused(
+                change,
+                "the target already has this table, with rows that Headrace did not write.",
+                "Start with --adopt if these rows are the source's own as of the start, else empty or drop the table.",
+            )
+        return (Notice("the table and the rows it has were adopted.", change.table_id),)
+
+    def _statements(self, session: MySqlSession, change: SchemaChange) -> list[str]:
+        """What to run: the source's own text, completed, or text made of the typed events."""
+        created = next((event for event in change.events if isinstance(event, CreateTableEvent)), None)
+        kind = read_statement(change.statement, change.database).kind
+        if kind is StatementKind.CREATE_DATABASE:
+            return [collation.create_database(change.statement)]
+        if kind is StatementKind.CREATE_TABLE:
+            database = created.table_id.database if created else change.database
+            return [collation.create_table(change.statement, inherit=_inherits(session, database))]
+        if created is not None and not catalogue.exists(session, created.table_id):
+            return [create_table(created.table_id, created.schema)]  # first seen by an ALTER, or by its shape alone
+        if change.statement:
+            return [change.statement]
+        return _rendered(change)
+
+    def _connected(self) -> MySqlSession:
+        """The session, holding the pipeline's lock while the ledger says that this run is the newest."""
+        if self._session is None:
+            session = MySqlSession(self._settings, ddl=True)
+            try:
+                self._take_lock(session)
+            except BaseException:
+                session.close()
+                raise
+            self._session = session
+        return self._session
+
+    def _take_lock(self, session: MySqlSession) -> None:
+        pipeline, epoch = self._ledger.run
+        if not pipeline:
+            return
+        for _ in range(_LOCK_TRIES):
+            taken = session.scalar("SELECT GET_LOCK(?, ?)", (pipeline_lock(pipeline), _LOCK_SECONDS))
+            self._ledger.tables.verify(session, pipeline, epoch)
+            session.rollback()
+            if taken == 1:
+                return
+            # Our own lost connection is left to finish its statement; a former run's is not.
+            holder = session.scalar("SELECT IS_USED_LOCK(?)", (pipeline_lock(pipeline),))
+            if isinstance(holder, int) and holder != self._lost_connection:
+                _end(session, holder)
+        raise TransientError(f"Another connection still runs a schema change of pipeline {pipeline!r}.")
+
+    def _recover(self, error: BaseException) -> None:
+        if (
+            self._session is not None
+            and isinstance(error, (pymysql.err.MySQLError, OSError))
+            and classify(error) is ErrorClass.LOST
+        ):
+            self._lost_connection = self._session.connection_id
+            self.close()
+
+    def _server_refused(self, change: SchemaChange, error: pymysql.err.MySQLError) -> SchemaChangeRefused:
+        statement = " ".join((change.statement or "the change of shape").split())
+        shown = statement if len(statement) <= _STATEMENT_LIMIT else statement[:_STATEMENT_LIMIT] + "…"
+        reason = "does not know this syntax, which TiDB does" if error_code(error) in _SYNTAX else "refused the statement"
+        return _refused(change, f"the target {reason}: {error_text(error)}; the statement is {shown}.", _BY_HAND)
+
+
+def _fingerprints(session: MySqlSession, change: SchemaChange) -> dict[TableId, str]:
+    # A missing database is made before its table, so only a change of databases is judged by databases.
+    names = change.changes | {change.table_id}
+    tables = {name for name in names if not name.is_database} or names
+    found = {table_id: catalogue.describe(session, table_id) for table_id in tables}
+    return {table_id: description.fingerprint if description else "" for table_id, description in found.items()}
+
+
+def _execute(session: MySqlSession, change: SchemaChange, statement: str) -> None:
+    if change.database and catalogue.exists(session, TableId(change.database)):
+        session.run(f"USE {qualified(TableId(change.database))}")
+    # Rows that are there get the defaults of the source's time: CURRENT_TIMESTAMP is when the source ran the statement.
+    session.run(f"SET SESSION timestamp = {tso_to_ms(change.commit_ts) / 1000:.3f}")
+    try:
+        session.run(statement)
+    finally:
+        session.run("SET SESSION timestamp = DEFAULT")
+
+
+def _is_shaped(change: SchemaChange, present: TableDescription, wanted: TableSchema) -> bool:
+    """Whether a table that is there needs no more of a change that lets it come to be: a CREATE, a shape, or an ALTER of a table
+    that the source never showed before. Raises SchemaChangeRefused when the table is another one."""
+    read = read_statement(change.statement, change.database)
+    same = _same_columns(present, wanted)
+    if read.kind not in (StatementKind.CREATE_TABLE, StatementKind.EMPTY):
+        return same and any(_moves_columns(action) for action in read.actions)
+    if not same:
+        raise _refused(
+            change,
+            f"the target already has this table, with other columns ({', '.join(present.columns)}).",
+            "Drop it or rename it in the target; Headrace then creates it as the source has it.",
+        )
+    return True
+
+
+def _moves_columns(action: tuple[Word, ...]) -> bool:
+    """Whether a clause of ALTER TABLE adds, drops or renames a column, so that the columns' names tell whether it ran."""
+    first, second = (word.text.upper() for word in (*action, Word(""), Word(""))[:2])
+    return first in _COLUMN_ACTIONS and (action[1].is_name or second not in _NOT_COLUMNS)
+
+
+def _ensure_database(session: MySqlSession, database: str) -> list[Notice]:
+    if catalogue.exists(session, TableId(database)):
+        return []
+    session.run(f"CREATE DATABASE IF NOT EXISTS {qualified(TableId(database))} {TIDB_DEFAULTS}")
+    return [Notice("the database was not there and was created, with TiDB's default collation.", TableId(database))]
+
+
+def _inherits(session: MySqlSession, database: str) -> bool:
+    """Whether the database's default collation is somebody's choice, not the server's own default that nobody thought of."""
+    chosen = catalogue.default_collation(session, database)
+    return chosen in (collation.TIDB_COLLATION, "None") or chosen != str(session.scalar("SELECT @@collation_server"))
+
+
+def _rendered(change: SchemaChange) -> list[str]:
+    statements: list[str] = []
+    for event in change.events:
+        match event:
+            case CreateDatabaseEvent(database=database):
+                statements.append(f"CREATE DATABASE {qualified(TableId(database))} {TIDB_DEFAULTS}")
+            case DropDatabaseEvent(database=database):
+                statements.append(f"DROP DATABASE {qualified(TableId(database))}")
+            case DropTableEvent(table_id=table_id):
+                statements.append(f"DROP TABLE {qualified(table_id)}")
+            case TruncateTableEvent(table_id=table_id):
+                statements.append(f"TRUNCATE TABLE {qualified(table_id)}")
+            case RenameTableEvent(table_id=old, new_table_id=new):
+                statements.append(f"RENAME TABLE {qualified(old)} TO {qualified(new)}")
+            case _:
+                pass
+    altered = alter_table(change.table_id, change.events)
+    return [*statements, altered] if altered else statements
+
+
+def _is_done(session: MySqlSession, events: tuple[SchemaChangeEvent, ...]) -> bool:
+    """Whether the catalogue shows all of the change already. One statement is done whole or not at all, so what names do not
+    show (a type, an index) is as far as the columns and tables are that come or go with it."""
+    renames = [event for event in events if isinstance(event, RenameTableEvent)]
+    if renames:
+        return _are_renamed(session, renames)
+    if any(isinstance(event, TruncateTableEvent) for event in events):
+        return False
+    shown = [_shows(session, event) for event in events]
+    return any(seen is not None for seen in shown) and all(seen is not False for seen in shown)
+
+
+def _are_renamed(session: MySqlSession, renames: list[RenameTableEvent]) -> bool:
+    start: set[TableId] = set()
+    present: set[TableId] = set()
+    for rename in renames:
+        if rename.table_id not in present:
+            start.add(rename.table_id)
+        present.discard(rename.table_id)
+        present.add(rename.new_table_id)
+    if start == present:
+        return False  # a swap looks the same before and after
+    return all(catalogue.exists(session, name) for name in present) and not any(
+        catalogue.exists(session, name) for name in start - present
+    )
+
+
+def _shows(session: MySqlSession, event: SchemaChangeEvent) -> bool | None:
+    """Whether the catalogue shows that the event took place; ``None`` when names cannot tell."""
+    match event:
+        case CreateDatabaseEvent(database=database):
+            return catalogue.exists(session, TableId(database))
+        case DropDatabaseEvent(database=database):
+            return not catalogue.exists(session, TableId(database))
+        case DropTableEvent(table_id=table_id):
+            return not catalogue.exists(session, table_id)
+        case AddColumnEvent(table_id=table_id) | DropColumnEvent(table_id=table_id) | RenameColumnEvent(table_id=table_id):
+            return _column_shows(_columns(session, table_id), event)
+        case _:
+            return None
+
+
+def _column_shows(columns: frozenset[str], event: AddColumnEvent | DropColumnEvent | RenameColumnEvent) -> bool:
+    match event:
+        case AddColumnEvent(column=column):
+            return column.name.casefold() in columns
+        case DropColumnEvent(column_name=name):
+            return bool(columns) and name.casefold() not in columns
+        case RenameColumnEvent(old_name=old, new_name=new):
+            return new.casefold() in columns and (old.casefold() not in columns or old.casefold() == new.casefold())
+
+
+def _columns(session: MySqlSession, table_id: TableId) -> frozenset[str]:
+    description = catalogue.describe(session, table_id)
+    return frozenset(name.casefold() for name in description.columns) if description else frozenset()
+
+
+def _verify(session: MySqlSession, change: SchemaChange) -> None:
+    """The server took the statement: now the catalogue has to show it."""
+    renames = [event for event in change.events if isinstance(event, RenameTableEvent)]
+    for event in change.events:
+        if isinstance(event, CreateTableEvent):
+            present = catalogue.describe(session, event.table_id)
+            done = present is not None and _same_columns(present, event.schema)
+        else:
+            done = bool(renames) or _shows(session, event) is not False
+        if not done:
+            raise _refused(change, f"the target took the statement, but {type(event).__name__} does not show in it.", _BY_HAND)
+    if renames and not all(catalogue.exists(session, name) for name in _final_names(renames)):
+        raise _refused(change, "the target took the statement, but the new names are not there.", _BY_HAND)
+
+
+def _final_names(renames: list[RenameTableEvent]) -> set[TableId]:
+    names: set[TableId] = set()
+    for rename in renames:
+        names.discard(rename.table_id)
+        names.add(rename.new_table_id)
+    return names
+
+
+def _same_columns(present: TableDescription, schema: TableSchema) -> bool:
+    wanted = [column.name.casefold() for column in schema.columns if not column.hidden]
+    return [name.casefold() for name in present.columns] == wanted
+
+
+def _end(session: MySqlSession, connection_id: int) -> None:
+    try:
+        session.execute(f"KILL {connection_id}")
+    except pymysql.err.MySQLError as error:
+        if classify(error) is not ErrorClass.REFUSED:
+            raise
+        # It ended by itself, or is another user's: then the lock stays taken, and that is told.
+
+
+def _refused(change: SchemaChange, message: str, hint: str = _BY_HAND) -> SchemaChangeRefused:
+    return SchemaChangeRefused(Problem(change.table_id, message, file=change.origin, hint=hint))

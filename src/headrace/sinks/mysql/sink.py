@@ -1,0 +1,86 @@
+"""The sink for MySQL, MariaDB and TiDB as a pipeline holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from headrace.sinks.base import ChangeDemand, Check, EventSink, Round, SinkCapabilities, WriteReport
+from headrace.sinks.mysql.checks import check_target
+from headrace.sinks.mysql.ledger import MySqlLedger
+from headrace.sinks.mysql.metadata import MySqlMetadataApplier
+from headrace.sinks.mysql.settings import MySqlSettings, read_settings
+from headrace.sinks.mysql.writer import MySqlWriter
+
+# What one transaction of one task holds without straining the server's undo log; larger cuts go in many.
+ATOMIC_BYTES = 8 * 1024 * 1024
+
+
+class MySqlEventSink:
+    """``EventSink``: every task of a round writes through a connection of its own."""
+
+    def __init__(self, settings: MySqlSettings) -> None:
+        self._settings = settings
+
+    def write(self, round: Round) -> WriteReport:
+        """See ``EventSink.write``."""
+        return round.write_in_tasks(MySqlWriter(self._settings))
+
+
+class MySqlSink:
+    """``DataSink``; nothing connects before it is used."""
+
+    def __init__(self, settings: MySqlSettings, *, adopt: bool) -> None:
+        self._settings = settings
+        self._ledger = MySqlLedger(settings)
+        self._metadata_applier = MySqlMetadataApplier(settings, self._ledger, adopt=adopt)
+        self._event_sink = MySqlEventSink(settings)
+
+    @property
+    def identity(self) -> str:
+        return self._settings.identity
+
+    @property
+    def capabilities(self) -> SinkCapabilities:
+        return SinkCapabilities(ChangeDemand.NET, atomic_bytes=ATOMIC_BYTES, writers=self._settings.writers)
+
+    @property
+    def event_sink(self) -> EventSink:
+        return self._event_sink
+
+    @property
+    def metadata_applier(self) -> MySqlMetadataApplier:
+        return self._metadata_applier
+
+    @property
+    def ledger(self) -> MySqlLedger:
+        return self._ledger
+
+    def spark_conf(self) -> Mapping[str, str]:
+        return {}
+
+    def check(self) -> list[Check]:
+        """See ``DataSink.check``."""
+        return check_target(self._settings)
+
+    def begin_cut(self) -> None:
+        """Nothing to do: rounds are transactions of their own."""
+
+    def abandon_cut(self) -> None:
+        """Nothing to do: no cut is open."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._metadata_applier.close()
+        self._ledger.close()
+
+
+def open_sink(uri: str, *, adopt: bool = False) -> MySqlSink:
+    """The sink that a ``mysql://`` or ``tidb://`` URI names.
+
+    ``adopt``: tables that hold rows already are taken over as they are, if their columns match. Raises DefinitionError.
+    """
+    return MySqlSink(read_settings(uri), adopt=adopt)

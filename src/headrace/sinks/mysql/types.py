@@ -1,0 +1,118 @@
+"""TiDB's column types as MySQL's DDL, for schema changes that come as a shape without a statement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.model.events import (
+    AddColumnEvent,
+    AlterColumnTypeEvent,
+    ColumnPosition,
+    DropColumnEvent,
+    Position,
+    RenameColumnEvent,
+    SchemaChangeEvent,
+)
+from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.types import BINARY_KINDS, INTEGER_KINDS, ColumnType, TypeKind
+from headrace.sinks.mysql.text import quote_name
+
+TIDB_DEFAULTS = "DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+_LENGTHS = frozenset({TypeKind.CHAR, TypeKind.VARCHAR, TypeKind.BINARY, TypeKind.VARBINARY, TypeKind.BIT})
+_FRACTIONS = frozenset({TypeKind.TIME, TypeKind.DATETIME, TypeKind.TIMESTAMP})
+_DECIMALS = frozenset({TypeKind.DECIMAL, TypeKind.FLOAT, TypeKind.DOUBLE})
+_NO_DEFAULT = (
+    BINARY_KINDS
+    | {TypeKind.BIT, TypeKind.JSON, TypeKind.VECTOR}
+    | {TypeKind.TINYTEXT, TypeKind.TEXT, TypeKind.MEDIUMTEXT, TypeKind.LONGTEXT}
+)
+_MEMBERS = frozenset({TypeKind.ENUM, TypeKind.SET})
+
+
+def qualified(table_id: TableId) -> str:
+    """The quoted name of a table with its database, or of a database."""
+    if table_id.is_database:
+        return quote_name(table_id.database)
+    return f"{quote_name(table_id.database)}.{quote_name(table_id.table)}"
+
+
+def type_text(column_type: ColumnType) -> str:
+    """The type of a column definition. VECTOR, which MySQL lacks, is kept as its text; so are ENUM and SET without members."""
+    kind, length = column_type.kind, column_type.length
+    unsigned = " UNSIGNED" if column_type.unsigned and kind in INTEGER_KINDS | _DECIMALS else ""
+    if kind is TypeKind.VECTOR:
+        return "LONGTEXT"
+    if kind in _MEMBERS:
+        members = ", ".join(_quoted(member) for member in column_type.elements)
+        return f"{kind}({members})" if members else "TEXT"
+    if kind is TypeKind.VAR_STRING:
+        return f"VARCHAR({length or 255})"
+    return f"{kind}{_size(column_type)}{unsigned}"
+
+
+def _size(column_type: ColumnType) -> str:
+    """The parenthesis after the type's name; display widths are left out, as their only meaning is TINYINT(1)."""
+    kind, length, scale = column_type.kind, column_type.length, column_type.scale
+    if (kind in _LENGTHS and length) or (kind is TypeKind.TINYINT and length == 1):
+        return f"({length})"
+    if kind in _FRACTIONS and scale:
+        return f"({scale})"
+    if kind is TypeKind.DECIMAL and length:
+        return f"({length}, {max(scale or 0, 0)})"
+    if kind in _DECIMALS and length and scale is not None and 0 < scale <= 30:
+        return f"({length}, {scale})"
+    return ""
+
+
+def column_definition(column: Column) -> str:
+    """Name, type, nullability and default."""
+    parts = [quote_name(column.name), type_text(column.type), "NULL" if column.nullable else "NOT NULL"]
+    if column.default is not None and column.type.kind not in _NO_DEFAULT:
+        parts.append(f"DEFAULT {_default(column)}")
+    return " ".join(parts)
+
+
+def create_table(table_id: TableId, schema: TableSchema) -> str:
+    """CREATE TABLE of a shape; a table without any explicit charset gets TiDB's default one."""
+    parts = [column_definition(column) for column in schema.row_columns]
+    if schema.handle_key:
+        names = ", ".join(quote_name(name) for name in schema.handle_key)
+        primary = all(schema.column(name).primary_key for name in schema.handle_key)
+        parts.append(f"PRIMARY KEY ({names})" if primary else f"UNIQUE KEY ({names})")
+    return f"CREATE TABLE {qualified(table_id)} ({', '.join(parts)}) {TIDB_DEFAULTS}"
+
+
+def alter_table(table_id: TableId, events: Sequence[SchemaChangeEvent]) -> str:
+    """One ALTER TABLE for the column changes among the events, empty when there is none."""
+    actions: list[str] = []
+    for event in events:
+        match event:
+            case AddColumnEvent(column=column, position=position):
+                actions.append(f"ADD COLUMN {column_definition(column)}{_place(position)}")
+            case DropColumnEvent(column_name=name):
+                actions.append(f"DROP COLUMN {quote_name(name)}")
+            case RenameColumnEvent(old_name=old, new_name=new):
+                actions.append(f"RENAME COLUMN {quote_name(old)} TO {quote_name(new)}")
+            case AlterColumnTypeEvent(column=column, position=position):
+                actions.append(f"MODIFY COLUMN {column_definition(column)}{_place(position)}")
+            case _:
+                pass
+    return f"ALTER TABLE {qualified(table_id)} {', '.join(actions)}" if actions else ""
+
+
+def _place(position: ColumnPosition) -> str:
+    if position.position is Position.FIRST:
+        return " FIRST"
+    return f" AFTER {quote_name(position.after)}" if position.position is Position.AFTER else ""
+
+
+def _default(column: Column) -> str:
+    text = str(column.default)
+    if column.type.kind in _FRACTIONS and text.upper().startswith("CURRENT_TIMESTAMP"):
+        return f"CURRENT_TIMESTAMP({column.type.scale})" if column.type.scale else "CURRENT_TIMESTAMP"
+    return _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "''")
+    return f"'{escaped}'"
