@@ -1,0 +1,221 @@
+"""What a target holds, in the form in which the conformance cases write what the upstream held.
+
+Values are texts: binary types as lower-case hex, BIT as an unsigned number, FLOAT and DOUBLE as the shortest text that
+gives the value back, TIMESTAMP in UTC, JSON and VECTOR in one normal form; ``None`` is NULL.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+import duckdb
+import numpy as np
+import pymysql
+
+from servers import SYSTEM_DATABASES, MariaDb
+
+Row = tuple[str | None, ...]
+
+LEDGER_DATABASE = "headrace"
+_INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "bit", "year"})
+_FLOATS = frozenset({"float", "double"})
+_BINARY = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
+_EPOCH = datetime(1970, 1, 1)
+
+
+class Target(Protocol):
+    """A database that a pipeline wrote to; the ledger's own tables are not part of the answers."""
+
+    def databases(self) -> set[str]: ...
+
+    def tables(self) -> set[tuple[str, str]]: ...
+
+    def columns(self, database: str, table: str) -> set[str]: ...
+
+    def rows(self, database: str, table: str, types: Mapping[str, str]) -> list[Row]:
+        """The columns named by ``types``, in that order; ``types`` are the upstream's MySQL types."""
+        ...
+
+
+def base_type(type_text: str) -> str:
+    """``varchar`` of ``varchar(10)``, ``bigint`` of ``bigint(20) unsigned``."""
+    return re.split(r"[( ]", type_text, maxsplit=1)[0].lower()
+
+
+def fraction_digits(type_text: str) -> int:
+    match = re.search(r"\((\d+)\)", type_text)
+    return int(match[1]) if match else 0
+
+
+def normal_value(type_text: str, text: str | None) -> str | None:
+    """One text for all that are equal: ``042`` and ``42``, ``1e3`` and ``1000``, the same JSON with other spaces."""
+    base = base_type(type_text)
+    if text is None:
+        return None
+    if base in _INTEGERS:
+        return str(int(text))
+    if base in _FLOATS:
+        number = np.float32(text) if base == "float" else np.float64(text)
+        return np.format_float_positional(number, unique=True, trim="-")
+    if base == "json":
+        return json.dumps(json.loads(text), ensure_ascii=False, sort_keys=True)
+    if base == "vector":
+        return json.dumps([float(np.float32(element)) for element in json.loads(text)])
+    return text
+
+
+def sort_rows(rows: Iterable[Row]) -> list[Row]:
+    """Rows in an order of their own: targets and upstream sort texts differently."""
+    return sorted(rows, key=lambda row: [(value is not None, value or "") for value in row])
+
+
+def canonical_rows_from_mariadb(
+    connection: pymysql.connections.Connection, database: str, table: str, types: Mapping[str, str]
+) -> list[Row]:
+    """The rows of a MariaDB table. The connection's time zone is set to UTC."""
+    fields = ", ".join(_mariadb_field(name, base_type(type_text)) for name, type_text in types.items())
+    with connection.cursor() as cursor:
+        cursor.execute("SET SESSION time_zone = '+00:00'")
+        cursor.execute(f"SELECT {fields} FROM {_backquoted(database)}.{_backquoted(table)}")
+        found = cursor.fetchall()
+    return [tuple(normal_value(t, value) for t, value in zip(types.values(), row, strict=True)) for row in found]
+
+
+def _mariadb_field(name: str, base: str) -> str:
+    field = _backquoted(name)
+    if base in _BINARY:
+        return f"LOWER(HEX({field}))"
+    if base == "bit":
+        field = f"CAST({field} AS UNSIGNED)"
+    if base == "float":
+        field = f"CAST({field} AS DOUBLE)"  # a FLOAT's own text has six digits only
+    return f"CAST({field} AS CHAR CHARACTER SET utf8mb4)"
+
+
+def _backquoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+class MariaDbTarget:
+    """A MariaDB as target."""
+
+    def __init__(self, server: MariaDb) -> None:
+        self._server = server
+
+    def __str__(self) -> str:
+        return "MariaDB"
+
+    def databases(self) -> set[str]:
+        return {name for (name,) in self._query("SELECT SCHEMA_NAME FROM information_schema.SCHEMATA") if _is_users(name)}
+
+    def tables(self) -> set[tuple[str, str]]:
+        found = self._query("SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES")
+        return {(database, table) for database, table in found if _is_users(database)}
+
+    def columns(self, database: str, table: str) -> set[str]:
+        query = "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+        return {name for (name,) in self._query(query, database, table)}
+
+    def rows(self, database: str, table: str, types: Mapping[str, str]) -> list[Row]:
+        with self._server.connect() as connection:
+            return canonical_rows_from_mariadb(connection, database, table, types)
+
+    def _query(self, query: str, *parameters: str) -> list[tuple[Any, ...]]:
+        with self._server.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(query, parameters)
+            return list(cursor.fetchall())
+
+
+def _is_users(database: str) -> bool:
+    return database not in SYSTEM_DATABASES and database != LEDGER_DATABASE
+
+
+def canonical_rows_from_duckdb(path: Path, database: str, table: str, types: Mapping[str, str]) -> list[Row]:
+    """The rows of a table in a DuckDB file, whatever DuckDB types the upstream's became there."""
+    with duckdb.connect(str(path)) as connection:
+        query = "SELECT lower(column_name), data_type FROM duckdb_columns() WHERE schema_name = ? AND table_name = ?"
+        kinds = dict(connection.execute(query, [database, table]).fetchall())
+        fields = ", ".join(_duckdb_field(name, kinds[name.lower()]) for name in types)
+        found = connection.execute(f"SELECT {fields} FROM {_quoted(database)}.{_quoted(table)}").fetchall()
+    shapes = [(type_text, kinds[name.lower()]) for name, type_text in types.items()]
+    return [tuple(_duckdb_value(t, kind, value) for (t, kind), value in zip(shapes, row, strict=True)) for row in found]
+
+
+def _duckdb_field(name: str, kind: str) -> str:
+    field = _quoted(name)
+    if kind == "BLOB":
+        return f"lower(hex({field}))"
+    if kind.startswith("TIMESTAMP") or kind == "INTERVAL":
+        return f"epoch_us({field})"
+    return f"CAST({field} AS VARCHAR)"
+
+
+def _duckdb_value(type_text: str, kind: str, value: Any) -> str | None:
+    if value is None:
+        return None
+    digits = fraction_digits(type_text)
+    if kind.startswith("TIMESTAMP"):
+        return _with_digits(f"{_EPOCH + timedelta(microseconds=value):%Y-%m-%d %H:%M:%S.%f}", digits).zfill(19)
+    if kind == "INTERVAL":
+        return _time_text(value, digits)
+    if kind == "TIME":
+        return _with_digits(value, digits)
+    if kind == "BIT":
+        return str(int(value, 2))
+    return normal_value(type_text, value)
+
+
+def _time_text(microseconds: int, digits: int) -> str:
+    seconds, fraction = divmod(abs(microseconds), 1_000_000)
+    text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{fraction:06d}"
+    return ("-" if microseconds < 0 else "") + _with_digits(text, digits)
+
+
+def _with_digits(text: str, digits: int) -> str:
+    whole, _, fraction = text.partition(".")
+    return f"{whole}.{fraction[:digits].ljust(digits, '0')}" if digits else whole
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+class DuckDbTarget:
+    """A DuckDB file as target; an upstream database is a DuckDB schema."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __str__(self) -> str:
+        return "DuckDB"
+
+    @property
+    def uri(self) -> str:
+        return f"duckdb://{self._path}"
+
+    def databases(self) -> set[str]:
+        found = self._query("SELECT schema_name FROM duckdb_schemas() WHERE NOT internal AND database_name = current_database()")
+        return {name for (name,) in found if name not in (LEDGER_DATABASE, "main")}
+
+    def tables(self) -> set[tuple[str, str]]:
+        found = self._query(
+            "SELECT schema_name, table_name FROM duckdb_tables() WHERE NOT internal UNION ALL "
+            "SELECT schema_name, view_name FROM duckdb_views() WHERE NOT internal"
+        )
+        return {(database, table) for database, table in found if database != LEDGER_DATABASE}
+
+    def columns(self, database: str, table: str) -> set[str]:
+        query = "SELECT column_name FROM duckdb_columns() WHERE schema_name = ? AND table_name = ?"
+        return {name for (name,) in self._query(query, database, table)}
+
+    def rows(self, database: str, table: str, types: Mapping[str, str]) -> list[Row]:
+        return canonical_rows_from_duckdb(self._path, database, table, types)
+
+    def _query(self, query: str, *parameters: str) -> list[tuple[Any, ...]]:
+        with duckdb.connect(str(self._path)) as connection:
+            return list(connection.execute(query, list(parameters)).fetchall())
