@@ -1,0 +1,215 @@
+"""What commands print: for people on a terminal, as plain lines where there is none, or as JSON lines for machines.
+
+Commands know only :class:`Output`. What a run shows while it works goes through :class:`Progress`. Warnings and errors go to
+the standard error. Values given to :func:`hide_secrets` are blotted out of everything.
+"""
+
+from __future__ import annotations
+
+import json as json_format
+import re
+import sys
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import IO, Protocol
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from headrace.cli.progress import (
+    Figures,
+    HeartbeatProgress,
+    LiveProgress,
+    Progress,
+    cut_fields,
+    cut_text,
+    figures_fields,
+    figures_text,
+)
+from headrace.model.progress import CutRecord
+
+_HIDDEN: set[str] = set()
+_SHORT_SECRET = 4
+
+
+class Output(Protocol):
+    """Where a command's words go."""
+
+    @property
+    def is_json(self) -> bool:
+        """Whether machines read this: give them :meth:`event`, and leave out what is only for people."""
+        ...
+
+    def line(self, text: str) -> None:
+        """One line for people; machines get it as a ``message`` event."""
+        ...
+
+    def event(self, kind: str, /, **fields: object) -> None:
+        """A fact for machines, as one JSON object with ``event: kind``; people are shown nothing."""
+        ...
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """A small table; machines get it as one ``table`` event with a list of objects. Nothing for no rows."""
+        ...
+
+    def warning(self, sentence: str) -> None: ...
+
+    def error(self, sentence: str) -> None: ...
+
+    def progress(self) -> AbstractContextManager[Progress]:
+        """What is going on, until the context ends. One at a time."""
+        ...
+
+
+def make_output(*, json: bool) -> Output:
+    """The output for this process: JSON when asked for, else by whether the standard output is a terminal."""
+    if json:
+        return JsonOutput(sys.stdout, sys.stderr)
+    console = Console(highlight=False, markup=False, emoji=False)
+    if console.is_terminal and not console.is_dumb_terminal:
+        return TerminalOutput(console, sys.stderr)
+    return PlainOutput(sys.stdout, sys.stderr)
+
+
+def hide_secrets(values: Iterable[str]) -> None:
+    """From now on these values are printed as ``***``, in this process, by every output."""
+    _HIDDEN.update(value for value in values if value)
+
+
+def redact(text: str) -> str:
+    """The text without hidden values. A very short one is replaced only where it stands alone, or no text would be left."""
+    for secret in sorted(_HIDDEN, key=len, reverse=True):
+        if len(secret) >= _SHORT_SECRET:
+            text = text.replace(secret, "***")
+        else:
+            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", text)
+    return text
+
+
+class PlainOutput:
+    """Lines of text, for files, pipes and logs."""
+
+    is_json = False
+
+    def __init__(self, out: IO[str], errors: IO[str]) -> None:
+        self._out, self._errors = out, errors
+        self._lock = threading.Lock()
+
+    def line(self, text: str) -> None:
+        self._write(self._out, text)
+
+    def event(self, kind: str, /, **fields: object) -> None:
+        """Nothing: events are for machines."""
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        if not rows:
+            return
+        cells = [[str(cell) for cell in row] for row in (columns, *rows)]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+        self._write(self._out, "\n".join([f"{title}:", *(f"  {line}" for line in lines)]))
+
+    def warning(self, sentence: str) -> None:
+        self._write(self._errors, f"warning: {sentence}")
+
+    def error(self, sentence: str) -> None:
+        self._write(self._errors, f"error: {sentence}")
+
+    def progress(self) -> AbstractContextManager[Progress]:
+        return HeartbeatProgress(phase=self.line, beat=self._beat, cut=self._cut)
+
+    def _beat(self, figures: Figures) -> None:
+        self.line(f"still {figures_text(figures)}")
+
+    def _cut(self, record: CutRecord) -> None:
+        self.line(cut_text(record))
+
+    def _write(self, stream: IO[str], text: str) -> None:
+        with self._lock:
+            stream.write(redact(text) + "\n")
+            stream.flush()
+
+
+class TerminalOutput(PlainOutput):
+    """For a person at a terminal: tables with lines, and one line that moves while something is going on."""
+
+    def __init__(self, console: Console, errors: IO[str]) -> None:
+        super().__init__(console.file, errors)
+        self._console = console
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        if not rows:
+            return
+        shown = Table(title=redact(title), title_justify="left", title_style="bold")
+        for i, column in enumerate(columns):
+            numbers = all(isinstance(row[i], int | float) for row in rows)
+            shown.add_column(column, justify="right" if numbers else "left", overflow="fold")
+        for row in rows:
+            shown.add_row(*(Text(redact(str(cell))) for cell in row))
+        self._console.print(shown)
+
+    def progress(self) -> AbstractContextManager[Progress]:
+        return LiveProgress(self._console, redact)
+
+    def _write(self, stream: IO[str], text: str) -> None:
+        """Through the console, which keeps the moving line below; but what was redirected to a file goes there."""
+        if stream is self._errors and not stream.isatty():
+            super()._write(stream, text)
+        else:
+            style = "red" if text.startswith("error: ") else "yellow" if text.startswith("warning: ") else ""
+            self._console.print(Text(redact(text), style=style), soft_wrap=True)
+
+
+class JsonOutput:
+    """One JSON object a line, each with ``event``. TSOs are numbers, above 2**53: read them as integers."""
+
+    is_json = True
+
+    def __init__(self, out: IO[str], errors: IO[str]) -> None:
+        self._out, self._errors = out, errors
+        self._lock = threading.Lock()
+
+    def line(self, text: str) -> None:
+        self.event("message", text=text)
+
+    def event(self, kind: str, /, **fields: object) -> None:
+        self._write(self._out, kind, fields)
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        if rows:
+            self.event("table", title=title, rows=[dict(zip(columns, row, strict=True)) for row in rows])
+
+    def warning(self, sentence: str) -> None:
+        self._write(self._errors, "warning", {"message": sentence})
+
+    def error(self, sentence: str) -> None:
+        self._write(self._errors, "error", {"message": sentence})
+
+    def progress(self) -> AbstractContextManager[Progress]:
+        return HeartbeatProgress(phase=lambda text: self.event("phase", text=text), beat=self._beat, cut=self._cut)
+
+    def _beat(self, figures: Figures) -> None:
+        self.event("progress", **figures_fields(figures))
+
+    def _cut(self, record: CutRecord) -> None:
+        self.event("cut", **cut_fields(record))
+
+    def _write(self, stream: IO[str], kind: str, fields: Mapping[str, object]) -> None:
+        text = json_format.dumps(
+            {"event": kind} | {name: _redacted(value) for name, value in fields.items()}, ensure_ascii=False, default=str
+        )
+        with self._lock:
+            stream.write(text + "\n")
+            stream.flush()
+
+
+def _redacted(value: object) -> object:
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, Mapping):
+        return {str(key): _redacted(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_redacted(part) for part in value]
+    return value

@@ -1,0 +1,263 @@
+"""What a run shows while it works: one moving line on a terminal, elsewhere a line for each cut and a sign of life.
+
+The figures are plain values and their texts pure functions; the two classes only decide when something is shown.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from headrace.model.progress import CutRecord
+from headrace.model.tso import format_tso, tso_to_ms
+
+HEARTBEAT_SECONDS = 5.0
+_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_REFRESH_PER_SECOND = 4
+
+
+@dataclass(frozen=True)
+class Figures:
+    """How far things are. ``since`` is when the phase began and ``cut_since`` when the cut did (Unix seconds).
+
+    ``checkpoint`` (TSO) is up to where everything is applied, 0 while that is unknown; ``cut_ts`` the end of the cut being
+    applied, 0 between cuts.
+    """
+
+    phase: str = ""
+    since: float = 0.0
+    waiting: bool = False
+    files_done: int = 0
+    files_total: int = 0
+    rows: int = 0
+    cut_ts: int = 0
+    cut_since: float = 0.0
+    checkpoint: int = 0
+
+
+class Progress(Protocol):
+    """What a command tells while it works. May be called from any thread."""
+
+    def phase(self, text: str) -> None:
+        """What is being done now: ``starting Spark``. Shown at once."""
+        ...
+
+    def idle(self, text: str, checkpoint: int) -> None:
+        """There is nothing to do but wait for the source. A terminal shows it with the lag; elsewhere it is silent."""
+        ...
+
+    def cut_started(self, files_total: int, cut_ts: int) -> None:
+        """A cut up to ``cut_ts`` (TSO) with so many files begins."""
+        ...
+
+    def advance(self, files_done: int, rows: int) -> None:
+        """How many files and rows of the cut are done, counted from its begin."""
+        ...
+
+    def cut_finished(self, record: CutRecord) -> None:
+        """The cut is durable; its ``hi`` is the checkpoint now."""
+        ...
+
+
+class FiguresProgress:
+    """Keeps the figures; what is shown of them is the subclasses' part."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.figures = Figures()
+
+    def phase(self, text: str) -> None:
+        """See :class:`Progress`."""
+        self._put(phase=text, since=time.time(), waiting=False)
+
+    def idle(self, text: str, checkpoint: int) -> None:
+        """See :class:`Progress`."""
+        if not self.figures.waiting or self.figures.checkpoint != checkpoint:
+            self._put(phase=text, since=time.time(), waiting=True, checkpoint=checkpoint, cut_ts=0)
+
+    def cut_started(self, files_total: int, cut_ts: int) -> None:
+        """See :class:`Progress`."""
+        now = time.time()
+        self._put(
+            phase="applying", since=now, waiting=False, cut_since=now, files_done=0, files_total=files_total, rows=0, cut_ts=cut_ts
+        )
+
+    def advance(self, files_done: int, rows: int) -> None:
+        """See :class:`Progress`."""
+        self._put(files_done=files_done, rows=rows)
+
+    def cut_finished(self, record: CutRecord) -> None:
+        """See :class:`Progress`."""
+        self._put(phase="looking for more", since=time.time(), waiting=True, cut_ts=0, checkpoint=record.hi)
+
+    def _put(self, **changes: object) -> None:
+        with self._lock:
+            self.figures = replace(self.figures, **changes)  # type: ignore[arg-type]
+
+
+class HeartbeatProgress(FiguresProgress):
+    """A line for each phase and cut, and one every few seconds while something takes long."""
+
+    def __init__(
+        self,
+        *,
+        phase: Callable[[str], None],
+        beat: Callable[[Figures], None],
+        cut: Callable[[CutRecord], None],
+        every: float = HEARTBEAT_SECONDS,
+    ) -> None:
+        super().__init__()
+        self._show_phase, self._show_beat, self._show_cut, self._every = phase, beat, cut, every
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="headrace-progress", daemon=True)
+
+    def phase(self, text: str) -> None:
+        super().phase(text)
+        self._show_phase(text)
+
+    def cut_finished(self, record: CutRecord) -> None:
+        super().cut_finished(record)
+        self._show_cut(record)
+
+    def _beat(self) -> None:
+        told = time.time()
+        while not self._ended.wait(self._every / 5):
+            figures, now = self.figures, time.time()
+            if figures.phase and not figures.waiting and now - max(figures.since, told) >= self._every:
+                self._show_beat(figures)
+                told = now
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._ended.set()
+        self._thread.join()
+
+
+class LiveProgress(FiguresProgress):
+    """One line at the bottom of a terminal with a spinner and the elapsed time, drawn by a thread of its own."""
+
+    def __init__(self, console: Console, redact: Callable[[str], str]) -> None:
+        super().__init__()
+        self._redact = redact
+        self._live = Live(
+            console=console, get_renderable=self._render, transient=True, refresh_per_second=_REFRESH_PER_SECOND, auto_refresh=True
+        )
+
+    def _render(self) -> Text:
+        figures = self.figures
+        if not figures.phase:
+            return Text("")
+        frame = _FRAMES[int(time.time() * _REFRESH_PER_SECOND) % len(_FRAMES)]
+        return Text(f"{frame} {self._redact(figures_text(figures))}", no_wrap=True, overflow="ellipsis")
+
+    def _put(self, **changes: object) -> None:
+        super()._put(**changes)
+        if "phase" in changes and self._live.is_started:
+            self._live.refresh()
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._live.stop()
+
+
+def figures_text(figures: Figures, now: float | None = None) -> str:
+    """``applying: 3 of 12 files, 90,000 rows, 45,000 rows/s, up to 2024-06-05 09:30:23.694 UTC, 2 s``."""
+    now = time.time() if now is None else now
+    parts: list[str] = []
+    if figures.cut_ts:
+        if figures.files_total:
+            parts.append(f"{figures.files_done:,} of {figures.files_total:,} files")
+        if figures.rows:
+            parts.append(f"{figures.rows:,} rows")
+            parts.append(f"{rows_per_second(figures, now):,} rows/s")
+        parts.append(f"up to {format_tso(figures.cut_ts)}")
+    elif figures.checkpoint:
+        parts.append(f"applied up to {format_tso(figures.checkpoint)}")
+    if figures.checkpoint and figures.waiting:
+        parts.append(f"lag {seconds_text(lag_seconds(figures.checkpoint, now))}")
+    else:
+        parts.append(seconds_text(max(0.0, now - figures.since)))
+    return f"{figures.phase}: {', '.join(parts)}"
+
+
+def figures_fields(figures: Figures, now: float | None = None) -> dict[str, object]:
+    """The same for machines; TSOs as integers, times in seconds."""
+    now = time.time() if now is None else now
+    return {
+        "phase": figures.phase,
+        "elapsed_seconds": round(max(0.0, now - figures.since), 1),
+        "files_done": figures.files_done,
+        "files_total": figures.files_total,
+        "rows": figures.rows,
+        "rows_per_second": rows_per_second(figures, now),
+        "cut_ts": figures.cut_ts,
+        "checkpoint": figures.checkpoint,
+    }
+
+
+def cut_text(record: CutRecord, now: float | None = None) -> str:
+    """One line about a finished cut: up to when, how much, how long, and how far behind the clock it is."""
+    plural = "s" if record.schema_changes > 1 else ""
+    changes = f", {record.schema_changes:,} schema change{plural}" if record.schema_changes else ""
+    rate = f" ({round(record.read_rows / record.seconds):,} rows/s)" if record.seconds > 0 and record.read_rows else ""
+    return (
+        f"applied up to {format_tso(record.hi)}: {record.files:,} files, {record.read_rows:,} rows read, "
+        f"{record.upserts:,} upserts, {record.deletes:,} deletes{changes} in {seconds_text(record.seconds)}{rate}, "
+        f"lag {seconds_text(lag_seconds(record.hi, now))}"
+    )
+
+
+def cut_fields(record: CutRecord, now: float | None = None) -> dict[str, object]:
+    """The same for machines."""
+    return {
+        "checkpoint": record.hi,
+        "checkpoint_time": format_tso(record.hi),
+        "lag_seconds": round(lag_seconds(record.hi, now), 1),
+        "finished_at": record.finished_at,
+        "seconds": record.seconds,
+        "files": record.files,
+        "read_rows": record.read_rows,
+        "read_bytes": record.read_bytes,
+        "upserts": record.upserts,
+        "deletes": record.deletes,
+        "schema_changes": record.schema_changes,
+    }
+
+
+def rows_per_second(figures: Figures, now: float) -> int:
+    """The rate since the cut began."""
+    elapsed = now - figures.cut_since
+    return round(figures.rows / elapsed) if elapsed > 0 and figures.rows else 0
+
+
+def lag_seconds(checkpoint: int, now: float | None = None) -> float:
+    """How far a checkpoint (TSO) lies behind the clock; 0 where the clocks disagree."""
+    return max(0.0, (time.time() if now is None else now) - tso_to_ms(checkpoint) / 1000)
+
+
+def seconds_text(seconds: float) -> str:
+    """``0.4 s``, ``42 s``, ``3 min 20 s``, ``5 h 3 min``, ``12 d 4 h``: two units at most."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    whole = int(seconds)
+    if whole < 2 * 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 2 * 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
