@@ -31,7 +31,12 @@ def column(name: str, kind: str, **more: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("database", "table", "columns", "checksum"),
     [
-        ("test", "table1", [column("col1", "INT", ColumnPrecision="11"), column("col2", "VARCHAR", ColumnPrecision="5")], 4192708364),
+        (
+            "test",
+            "table1",
+            [column("col1", "INT", ColumnPrecision="11"), column("col2", "VARCHAR", ColumnPrecision="5")],
+            4192708364,
+        ),
         ("test", "t", [ID, V], 3633961634),
         ("test", "t", [V, ID], 3633961634),
         ("test", "t", [ID, V, C], 563607735),
@@ -49,7 +54,9 @@ def column(name: str, kind: str, **more: object) -> dict[str, object]:
         ("schema1", "", [], 3233644819),
     ],
 )
-def test_the_checksum_is_the_one_in_the_file_name(database: str, table: str, columns: list[dict[str, object]], checksum: int) -> None:
+def test_the_checksum_is_the_one_in_the_file_name(
+    database: str, table: str, columns: list[dict[str, object]], checksum: int
+) -> None:
     assert schema_checksum(schema_text(database, table, *columns)) == checksum
 
 
@@ -60,7 +67,9 @@ def test_a_checksum_with_leading_zeros_prints_with_ten_digits() -> None:
 def test_members_and_escaped_defaults_take_part_in_the_checksum() -> None:
     raw = (GOLDEN / "orders.json").read_bytes()
     assert schema_checksum(raw) == 4039745375
-    without_members = raw.replace(b',\n            "ColumnElems": [\n                "new",\n                "paid"\n            ]', b"")
+    without_members = raw.replace(
+        b',\n            "ColumnElems": [\n                "new",\n                "paid"\n            ]', b""
+    )
     assert schema_checksum(without_members) == 3608961103
 
 

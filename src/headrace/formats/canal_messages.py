@@ -18,13 +18,18 @@ from headrace.model.types import TypeKind
 BATCH_ROWS = 65_536
 _BATCH_CHARACTERS = 4 << 20
 _FULL_ROW = re.compile(rb'"type"\s*:\s*"(?:INSERT|UPDATE)"')
-_UPDATE = re.compile(rb'"type"\s*:\s*"UPDATE"')
+_UPDATE = re.compile(rb'"UPDATE"')
+# A NULL that is written in an old row: up to it only strings, and text that is not null.
+_OLD_NULL = re.compile(rb'"old"\s*:\s*\[\s*\{(?:[^"n}]++|"(?:[^"\\]++|\\.)*+"|n(?!ull))*+null', re.DOTALL)
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")
+_BLANK_LINE = re.compile(rb"(?:\A|\n|\r)\s*[\r\n]")
 # Numbers stand unquoted only outside of rows, so no column of that name can be meant.
 _COMMIT_TS = re.compile(rb'"commitTs"\s*:\s*(\d+)\s*[,}]')
 _MYSQL_MEMBER = re.compile(r"'((?:[^'\\]|''|\\.)*)'", re.DOTALL)
 # Numbers are kept as the text they are: a value is text for all that follows.
 _decoder = json.JSONDecoder(parse_float=str)
 _SEARCH_BYTES = 1 << 20
+_LONGEST_LITERAL = len("false")
 
 Message = dict[str, object]
 
@@ -79,11 +84,35 @@ def carried_columns(data: memoryview, schema: TableSchema, terminator: str) -> t
     )
 
 
-def has_partial_old(block: bytes) -> bool:
+def written_old_nulls(block: memoryview, reader: CanalReader) -> dict[str, list[int]] | None:
+    """Where old rows of a block of lines say NULL, rather than nothing: the numbers of the messages, by the key of the column.
+
+    ``None`` when the numbers of messages do not follow from the lines. Costs a parse for messages with such a NULL only.
+    """
+    found: dict[str, list[int]] = {carried.key: [] for carried in reader.carried}
+    raw = bytes(block)
+    # Blank lines are no messages; a CRLF is one line end.
+    if _BLANK_LINE.search(raw.replace(b"\r\n", b"\n")):
+        return None
+    mark = b"\n" if b"\n" in raw else b"\r"
+    number, counted = 0, 0
+    for match in _OLD_NULL.finditer(raw):
+        message = _message_of_line(block, match.start())
+        row = None if message is None else _row(message, "old")
+        if row is None:
+            return None
+        number += raw.count(mark, counted, match.start())
+        counted = match.start()
+        for key, value in row.items():
+            if value is None and key in found:
+                found[key].append(number)
+    return found
+
+
+def has_partial_old(block: memoryview) -> bool:
     """Whether the first UPDATE of a block of lines has an old row without some of the columns of the new one."""
-    view = memoryview(block)
     for match in _UPDATE.finditer(block):
-        message = _message_of_line(view, match.start())
+        message = _message_of_line(block, match.start())
         if message is not None and message.get("type") == "UPDATE":
             old, new = _row(message, "old"), _row(message, "data")
             return old is not None and new is not None and len(old) < len(new)
@@ -267,21 +296,24 @@ class StreamMessages:
 
 def stream_messages(data: memoryview, terminator: str) -> Iterator[tuple[object, int]]:
     """Each message of a stream, and its length in characters. Raises DecodeError."""
-    text = bytes(data).decode("utf-8", "replace")
+    # Bytes that are not UTF-8 become lone surrogates, which no writer writes.
+    text = bytes(data).decode("utf-8", "surrogateescape")
     position = _skip(text, 0, terminator)
     while position < len(text):
         try:
             message, end = _decoder.raw_decode(text, position)
         except json.JSONDecodeError as error:
-            if error.pos >= len(text) - 1 or error.msg.startswith("Unterminated"):
-                raise truncated(text[position:].encode(), text.count("\n", 0, position) + 1) from None
+            if error.pos >= len(text) - _LONGEST_LITERAL or error.msg.startswith("Unterminated"):
+                raise truncated(text[position:].encode("utf-8", "surrogateescape"), text.count("\n", 0, position) + 1) from None
             raise DecodeError(
                 f"The message is not valid JSON: {error.msg}.",
                 line=text.count("\n", 0, position) + 1,
                 value=text[position : position + 80],
             ) from None
         if not text.startswith(terminator, end):
-            raise truncated(text[position:].encode(), text.count("\n", 0, position) + 1)
+            raise truncated(text[position:].encode("utf-8", "surrogateescape"), text.count("\n", 0, position) + 1)
+        if not text.isascii() and _NOT_UTF8.search(text, position, end):
+            raise DecodeError("The message is not UTF-8.", line=text.count("\n", 0, position) + 1)
         yield message, end - position
         position = _skip(text, end, terminator)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -29,7 +29,7 @@ class OldRows(Enum):
     FULL = "full"
     """All columns. A key or a NOT NULL column that looks null shows that this is not so: PartialOldError."""
     CHANGED = "changed"
-    """Changed columns only: a null is taken from the new row, which is right for keys and a guess for the others."""
+    """Changed columns only: a null is taken from the new row, unless it is known that the message says NULL."""
     COMPLETED = "completed"
     """All columns, completed while reading message by message: a null is a NULL."""
 
@@ -62,11 +62,12 @@ class CanalReader:
         fields = [("type", pa.string()), ("es", pa.int64()), ("data", row), ("old", row)]
         return pa.schema([*fields, ("_tidb", pa.struct([("commitTs", pa.int64())]))])
 
-    def build(self, messages: pa.RecordBatch, number: int) -> pa.RecordBatch:
+    def build(self, messages: pa.RecordBatch, number: int, old_nulls: Mapping[str, Sequence[int]] | None = None) -> pa.RecordBatch:
         """The rows of messages in the shape of :meth:`arrow_schema`. Raises ValueError when something does not fit.
 
         ``number`` is the first message's in the file. A message has two places in ``seq``, the second for its new row, so
-        an old row comes before the new one and places do not depend on ``old_images``.
+        an old row comes before the new one and places do not depend on ``old_images``. ``old_nulls`` are the messages whose
+        old row says NULL for a column, by its key; with ``OldRows.CHANGED`` every other null means "as in the new row".
         """
         types = pc.index_in(messages.column("type"), pa.array(TYPES))
         if types.null_count:
@@ -74,7 +75,7 @@ class CanalReader:
         kinds = types.to_numpy()
         data = _rows(messages.column("data"))
         old, has_old = self._old(messages.column("old"), kinds)
-        emitted = self._emitted(data, old, has_old)
+        emitted = self._emitted(data, old, has_old, old_nulls or {})
         places = np.arange(number, number + len(kinds), dtype=np.int64) * ROWS_PER_MESSAGE + 1
         commit_ts = _commit_ts(messages)
         kind = _KINDS[kinds]
@@ -112,7 +113,9 @@ class CanalReader:
             return [], has_old
         return pc.list_element(rows, 0).flatten(), has_old
 
-    def _emitted(self, data: list[pa.Array], old: list[pa.Array], has_old: np.ndarray) -> np.ndarray:
+    def _emitted(
+        self, data: list[pa.Array], old: list[pa.Array], has_old: np.ndarray, old_nulls: Mapping[str, Sequence[int]]
+    ) -> np.ndarray:
         """Which messages give an old row. Completes the keys of ``old``; raises PartialOldError."""
         if not old:
             return has_old
@@ -126,7 +129,9 @@ class CanalReader:
                 if (lost & has_old).any():
                     raise PartialOldError("old rows do not hold all columns")
             if complete:
-                old[number] = pc.coalesce(old[number], data[number])
+                written = np.zeros(len(has_old), bool)
+                written[list(old_nulls.get(carried.key, ()))] = not is_key
+                old[number] = pc.if_else(pa.array(written), old[number], pc.coalesce(old[number], data[number]))
             if is_key:
                 moved |= ~pc.fill_null(pc.equal(old[number], data[number]), False).to_numpy(False)
         return has_old if self.old_images or not keys else has_old & moved

@@ -13,14 +13,21 @@ from itertools import product
 from headrace.formats.base import SchemaMismatchError
 from headrace.formats.values import check_time_zone
 from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.tso import LOGICAL_BITS
 from headrace.model.types import BINARY_KINDS, arrow_type
 
 HEADER_OPERATION = b"ticdc-meta$operation"
 _COMMIT_TS = "ticdc-meta$commit-ts"
 _IS_UPDATE = "ticdc-meta$is-update"
 _NAME_FIELDS = 3
+_BOOLEANS = (b"true", b"false")
+# 2015 to 2100, as TSO.
+_LIKELY_TSO = range(1_420_070_400_000 << LOGICAL_BITS, 4_102_444_800_000 << LOGICAL_BITS)
 _LINE_BREAKS = ("\r\n", "\n", "\r")
-_MEND = "Set output-field-header = true in the changefeed, or give the changefeed's file, which holds its column selectors."
+_MEND = (
+    "Set output-field-header = true in the changefeed, or give the changefeed's file: it holds the column selectors and "
+    "include-commit-ts."
+)
 
 
 @dataclass(frozen=True)
@@ -149,7 +156,7 @@ def layout_from_record(fields: list[bytes], schema: TableSchema, options: CsvOpt
             return layout
     raise SchemaMismatchError(
         f"The record has {len(fields)} fields, which does not fit the {len(columns)} columns of {schema.table_id}; "
-        "rows leave out virtual generated columns and columns that a selector drops.",
+        "rows leave out virtual generated columns and those that a selector drops, and may have a commit ts that is not told.",
         line=1,
         hint=_MEND,
     )
@@ -163,14 +170,19 @@ def _plausible(fields: list[bytes], layout: CsvLayout, options: CsvOptions) -> b
     """Whether the fields look like the layout: a count alone can be met by chance where a virtual column is not known."""
     if layout.commit_ts is not None and not fields[layout.commit_ts].isdigit():
         return False
-    if layout.is_update is not None and fields[layout.is_update] not in (b"true", b"false"):
+    if layout.is_update is not None and fields[layout.is_update] not in _BOOLEANS:
         return False
+    if layout.columns and layout.commit_ts is None and options.include_commit_ts is None:
+        # It would be taken for the first column, and every other value for its neighbour's.
+        first = fields[layout.columns[0][0]]
+        if first.isdigit() and int(first) in _LIKELY_TSO:
+            return False
     if not options.quote:
         return True
     quote, null = options.quote.encode(), options.null.encode()
     for number, column in layout.columns:
         raw = fields[number]
         text = column.type.kind in BINARY_KINDS or str(arrow_type(column.type)) == "string"
-        if raw != null and raw.startswith(quote) != text:
+        if raw != null and (raw.startswith(quote) != text or raw in _BOOLEANS):
             return False
     return True

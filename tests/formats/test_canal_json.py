@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+import pytest
+from changes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Row, canal, column_names, rows_and_error, rows_of, table
+
+from headrace.formats.base import SchemaMismatchError, TruncatedRecordError
+from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json, has_commit_ts
+from headrace.model.block import block_schema
+from headrace.model.table import TableSchema
+from headrace.model.types import ColumnType, TypeKind
+
+ID_V = table(id="INT", v="VARCHAR")
+STREAM = CanalJsonOptions(terminator="")
+
+
+def decode(
+    *messages: bytes, schema: TableSchema = ID_V, options: CanalJsonOptions | None = None, old_images: bool = True
+) -> list[Row]:
+    """The rows of lines, and of a bare concatenation, which must agree."""
+    options = options or CanalJsonOptions()
+    lines = b"".join(message + b"\r\n" for message in messages)
+    rows = rows_of(decode_canal_json(pa.py_buffer(lines), schema, options, old_images=old_images))
+    bare = CanalJsonOptions("", options.time_zone, options.only_updated_columns_in_old)
+    assert rows_of(decode_canal_json(b"".join(messages), schema, bare, old_images=old_images)) == rows
+    return rows
+
+
+def only_changed(message: bytes, *keys: str) -> bytes:
+    """The message with an old row that holds these columns only."""
+    return re.sub(
+        rb'"old":\[\{(.*?)\}\]',
+        lambda match: (
+            b'"old":[{' + b",".join(p for p in match[1].split(b",") if any(b'"%s"' % k.encode() in p for k in keys)) + b"}]"
+        ),
+        message,
+        count=1,
+    )
+
+
+@pytest.mark.parametrize("terminator", ["\r\n", "\n", "", "|", "\r"])
+def test_insert_update_and_delete_decode_with_every_terminator(terminator: str) -> None:
+    data = b"".join(
+        message + terminator.encode()
+        for message in (
+            canal("INSERT", {"id": 1, "v": "a"}, commit_ts=101),
+            canal("UPDATE", {"id": 1, "v": "b"}, {"id": 1, "v": "a"}, commit_ts=102),
+            canal("DELETE", {"id": 1, "v": "b"}, commit_ts=103),
+        )
+    )
+    assert rows_of(decode_canal_json(data, ID_V, CanalJsonOptions(terminator=terminator))) == [
+        (INSERT, 101, 1, "a"),
+        (UPDATE_BEFORE, 102, 1, "a"),
+        (UPDATE_AFTER, 102, 1, "b"),
+        (DELETE, 103, 1, "b"),
+    ]
+
+
+def test_batches_have_the_layout_of_a_block_and_two_places_for_each_message() -> None:
+    data = canal("INSERT", {"id": 1, "v": "a"}) + b"\r\n" + canal("UPDATE", {"id": 2, "v": "b"}, {"id": 1, "v": "a"}) + b"\r\n"
+    for old_images in (True, False):
+        batch = next(decode_canal_json(data, ID_V, CanalJsonOptions(), old_images=old_images))
+        assert batch.schema == block_schema(ID_V.columns)
+        assert batch.column(2).to_pylist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_an_old_row_without_some_columns_is_completed_from_the_new_one(told: bool) -> None:
+    schema = table(id="INT", v="VARCHAR", w="VARCHAR")
+    options = CanalJsonOptions(only_updated_columns_in_old=told)
+    insert = canal("INSERT", {"id": 0, "v": None, "w": None})
+    to_null = only_changed(canal("UPDATE", {"id": 1, "v": None, "w": None}, {"id": 1, "v": "a", "w": None}), "v")
+    from_null = only_changed(canal("UPDATE", {"id": 2, "v": "null", "w": "x"}, {"id": 2, "v": None, "w": "x"}), "v")
+    assert b'"old":[{"v":null}]' in from_null
+    assert decode(insert, to_null, from_null, schema=schema, options=options) == [
+        (INSERT, 100, 0, None, None),
+        (UPDATE_BEFORE, 100, 1, "a", None),
+        (UPDATE_AFTER, 100, 1, None, None),
+        (UPDATE_BEFORE, 100, 2, None, "x"),
+        (UPDATE_AFTER, 100, 2, "null", "x"),
+    ]
+
+
+def test_blank_lines_do_not_shift_what_old_rows_say() -> None:
+    insert = canal("INSERT", {"id": 0, "v": "i"})
+    update = only_changed(canal("UPDATE", {"id": 2, "v": "x"}, {"id": 2, "v": None}), "v")
+    data = b"\r\n" + insert + b"\r\n\r\n" + update + b"\r\n"
+    options = CanalJsonOptions(only_updated_columns_in_old=True)
+    assert rows_of(decode_canal_json(data, ID_V, options))[1] == (UPDATE_BEFORE, 100, 2, None)
+
+
+def test_a_key_that_moved_gives_its_old_row_even_when_old_images_are_not_wanted() -> None:
+    moved = canal("UPDATE", {"id": 2, "v": "b"}, {"id": 1, "v": "a"})
+    stayed = canal("UPDATE", {"id": 3, "v": "d"}, {"id": 3, "v": None})
+    partly = only_changed(canal("UPDATE", {"id": 5, "v": "f"}, {"id": 5, "v": "e"}), "v")
+    assert decode(moved, stayed, partly, old_images=False) == [
+        (UPDATE_BEFORE, 100, 1, "a"),
+        (UPDATE_AFTER, 100, 2, "b"),
+        (UPDATE_AFTER, 100, 3, "d"),
+        (UPDATE_AFTER, 100, 5, "f"),
+    ]
+
+
+def test_a_table_without_a_key_gets_every_old_row() -> None:
+    schema = TableSchema(ID_V.table_id, ID_V.columns, ())
+    update = canal("UPDATE", {"id": 1, "v": "b"}, {"id": 1, "v": "a"})
+    assert [row[0] for row in decode(update, schema=schema, old_images=False)] == [UPDATE_BEFORE, UPDATE_AFTER]
+
+
+def test_a_delete_may_hold_the_handle_key_only() -> None:
+    rows = decode(canal("DELETE", {"id": 1}), canal("INSERT", {"id": 2, "v": "b"}))
+    assert rows == [(DELETE, 100, 1, None), (INSERT, 100, 2, "b")]
+
+
+def test_columns_that_no_row_carries_are_absent() -> None:
+    schema = table(id="INT", g="INT", v="VARCHAR")
+    data = canal("DELETE", {"id": 1}) + b"\r\n" + canal("INSERT", {"v": "b", "id": 2}) + b"\r\n"
+    assert column_names(decode_canal_json(data, schema, CanalJsonOptions())) == ["id", "v"]
+
+
+def test_a_column_that_the_schema_file_lacks_is_a_mismatch() -> None:
+    _, error = rows_and_error(decode_canal_json(canal("INSERT", {"id": 1, "w": "b"}) + b"\r\n", ID_V, CanalJsonOptions()))
+    assert isinstance(error, SchemaMismatchError)
+    assert error.column == "w"
+
+
+def test_a_column_named_type_does_not_confuse() -> None:
+    schema = table(id="INT", type="VARCHAR", v="VARCHAR")
+    rows = decode(
+        canal("DELETE", {"id": 1, "type": "INSERT"}), canal("INSERT", {"id": 2, "type": "DELETE", "v": "x"}), schema=schema
+    )
+    assert rows == [(DELETE, 100, 1, "INSERT", None), (INSERT, 100, 2, "DELETE", "x")]
+
+
+def test_each_character_of_a_binary_column_is_a_byte() -> None:
+    schema = table(id="INT", b="VARBINARY")
+    every = bytes(range(256))
+    rows = decode(
+        *(canal("INSERT", {"id": n, "b": value}) for n, value in enumerate([every, None, b"", b"ascii", every[::-1]])),
+        schema=schema,
+    )
+    assert [row[3] for row in rows] == [every, None, b"", b"ascii", every[::-1]]
+
+
+def test_a_character_above_one_byte_in_a_binary_column_is_an_error() -> None:
+    schema = table(id="INT", b="VARBINARY")
+    _, error = rows_and_error(decode_canal_json(canal("INSERT", {"id": 1, "b": "€"}) + b"\r\n", schema, CanalJsonOptions()))
+    assert (error.line, error.column, error.value) == (1, "b", "€")
+
+
+def test_enum_indexes_and_set_masks_become_members() -> None:
+    schema = table(
+        id="INT",
+        e=ColumnType(TypeKind.ENUM, elements=("blob", "x")),
+        s=ColumnType(TypeKind.SET, elements=("a", "b", "c")),
+        q=ColumnType(TypeKind.ENUM),
+        n=ColumnType(TypeKind.SET),
+    )
+    types = {"e": "enum('blob','x')", "q": "enum('a,b','it''s')", "n": "set"}
+    rows = decode(
+        canal("INSERT", {"id": 1, "e": "1", "s": "5", "q": "2", "n": "3"}, mysql_types=types),
+        canal("INSERT", {"id": 2, "e": "0", "s": "0", "q": "1", "n": None}, mysql_types=types),
+        schema=schema,
+    )
+    assert [row[3:] for row in rows] == [("blob", "a,c", "it's", "3"), ("", "", "a,b", None)]
+
+
+def test_an_index_without_a_member_is_an_error() -> None:
+    schema = table(id="INT", e=ColumnType(TypeKind.ENUM, elements=("a", "b")))
+    _, error = rows_and_error(decode_canal_json(canal("INSERT", {"id": 1, "e": "3"}) + b"\r\n", schema, CanalJsonOptions()))
+    assert (error.line, error.column, error.value) == (1, "e", "3")
+
+
+def test_without_the_extension_the_millisecond_gives_the_largest_commit_ts_it_allows() -> None:
+    message = canal("INSERT", {"id": 1, "v": "a"}, commit_ts=None, es=7)
+    assert decode(message) == [(INSERT, (8 << 18) - 1, 1, "a")]
+    assert not has_commit_ts(message + b"\r\n")
+    assert has_commit_ts(canal("INSERT", {"id": 1, "v": "a"}))
+    assert has_commit_ts(b"")
+
+
+def test_commit_ts_above_2_to_the_53_is_exact() -> None:
+    assert decode(canal("INSERT", {"id": 1, "v": "a"}, commit_ts=450253245302439941))[0][1] == 450253245302439941
+
+
+def test_unicode_line_separators_and_empty_lines_do_not_split_messages() -> None:
+    message = canal("INSERT", {"id": 1, "v": "a\u0085b\u2028c"})
+    data = b"\r\n" + message + b"\r\n\r\n" + message + b"\r\n"
+    assert rows_of(decode_canal_json(data, ID_V, CanalJsonOptions())) == [(INSERT, 100, 1, "a\u0085b\u2028c")] * 2
+
+
+def test_every_value_is_text_whatever_the_jdbc_code_says() -> None:
+    schema = table(id="INT", small="TINYINT UNSIGNED", big="BIGINT UNSIGNED", bit="BIT", d="DOUBLE", at="TIMESTAMP")
+    big = str(2**64 - 1)
+    rows = decode(
+        canal("INSERT", {"id": 1, "small": 1, "big": big, "bit": big, "d": "0.00001", "at": "2024-06-05 09:30:23.694"}),
+        canal("INSERT", {"id": 2, "small": 200, "big": 0, "bit": 0, "d": "-0", "at": "0000-00-00 00:00:00.000"}),
+        schema=schema,
+        options=CanalJsonOptions(time_zone="Asia/Shanghai"),
+    )
+    assert rows[0][2:] == (1, 1, 2**64 - 1, 2**64 - 1, 0.00001, "2024-06-05 01:30:23.694")
+    assert rows[1][3:] == (200, 0, 0, 0.0, "0000-00-00 00:00:00.000")
+
+
+def test_numbers_in_place_of_text_are_read_too() -> None:
+    message = canal("INSERT", {"id": 1, "v": "x"}).replace(b'"id":"1"', b'"id":1')
+    assert decode(message) == [(INSERT, 100, 1, "x")]
+
+
+GOOD = canal("INSERT", {"id": 1, "v": "a"}) + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    ("bad", "column"),
+    [
+        (b'{"id":0,"type":"INS', ""),
+        (b"not json", ""),
+        (b"[1]", ""),
+        (canal("INSERT", {"id": "abc", "v": "a"}), "id"),
+        (canal("QUERY", {"id": "1", "v": "a"}), "type"),
+        (canal("INSERT", {"id": 1, "v": "a"}).replace(b'"data":[{', b'"data":[{},{'), "data"),
+        (canal("UPDATE", {"id": 1, "v": "a"}, {"id": "x", "v": "b"}), "id"),
+        (canal("INSERT", {"id": 1, "v": "a"}).replace(b'"v":"a"', b'"v":"\xff"'), ""),
+        (canal("INSERT", {"id": 1, "v": "a"}).replace(b'"v":"a"', b'"v":true'), "v"),
+    ],
+)
+def test_a_bad_message_is_located_and_the_rows_before_it_are_kept(bad: bytes, column: str) -> None:
+    rows, error = rows_and_error(decode_canal_json(GOOD * 2 + b"\r\n" + bad + b"\r\n" + GOOD, ID_V, CanalJsonOptions()))
+    assert len(rows) == 2
+    assert not isinstance(error, TruncatedRecordError)
+    assert (error.line, error.column) == (4, column)
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 30])
+def test_a_message_cut_off_comes_after_the_complete_ones(cut: int) -> None:
+    data = GOOD + canal("INSERT", {"id": 2, "v": "b"}, commit_ts=130) + b"\r\n"
+    rows, error = rows_and_error(decode_canal_json(data[:-cut], ID_V, CanalJsonOptions(terminator="\r\n")))
+    assert len(rows) == 1
+    assert isinstance(error, TruncatedRecordError)
+    assert (error.line, error.commit_ts) == (2, 130 if cut < 5 else None)
+
+
+@pytest.mark.parametrize("cut", range(1, 120, 7))
+def test_a_cut_in_a_bare_concatenation_is_noticed(cut: int) -> None:
+    data = canal("INSERT", {"id": 1, "v": "a"}) + canal("INSERT", {"id": 2, "v": "b"})[:-cut]
+    rows, error = rows_and_error(decode_canal_json(data, ID_V, STREAM))
+    assert len(rows) == 1
+    assert isinstance(error, TruncatedRecordError)
+
+
+def test_files_of_many_blocks_keep_counting() -> None:
+    data = b"".join(canal("INSERT", {"id": n, "v": "x" * 300}) + b"\n" for n in range(20_000))
+    batches = list(decode_canal_json(data, ID_V, CanalJsonOptions(terminator="\n")))
+    assert len(batches) > 1
+    assert [row[2] for row in rows_of(batches)] == list(range(20_000))
+    bad = data + b"{}\n"
+    rows, error = rows_and_error(decode_canal_json(bad, ID_V, CanalJsonOptions(terminator="\n")))
+    assert (len(rows), error.line) == (20_000, 20_001)
