@@ -18,7 +18,6 @@ from headrace.model.events import DropTableEvent, RowKind, SchemaChange
 from headrace.model.outcome import WriteOutcome
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
-from headrace.model.uri import parse_uri
 from headrace.sinks.base import ChangeDemand, DataSink, TableChange, UnitWriter, WriterContext, WriteReport
 from headrace.sinks.printing import open_sink
 
@@ -59,7 +58,7 @@ class FakeRound:
 
 
 def print_sink() -> DataSink:
-    return open_sink(parse_uri("print://"))
+    return open_sink("print://")
 
 
 def test_changes_come_out_in_commit_order_over_all_tables_and_units(capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,4 +155,4 @@ except SinkUnreachableError as error:
 @pytest.mark.parametrize("uri", ["print://host", "print:///path", "print://?limit=5"])
 def test_options_are_refused(uri: str) -> None:
     with pytest.raises(DefinitionError, match="print://"):
-        open_sink(parse_uri(uri))
+        open_sink(uri)

@@ -11,11 +11,10 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import click
 import typer
 
 from headrace import __version__
-from headrace.cli.output import Output, make_output
+from headrace.cli.output import make_output
 from headrace.errors import EXIT_USAGE, DefinitionError, HeadraceError
 from headrace.model.tso import parse_tso
 
@@ -182,16 +181,16 @@ def parse_settings(settings: list[str]) -> dict[str, str]:
 def main(argv: list[str] | None = None) -> int:
     """Runs one command and returns its exit code. What goes wrong is one sentence on standard error."""
     arguments = sys.argv[1:] if argv is None else argv
-    output: Output = make_output(json="--json" in arguments)
+    output = make_output(json="--json" in arguments)
     try:
         result = app(arguments, standalone_mode=False)
     except HeadraceError as error:
         output.error(str(error))
         return error.exit_code
-    except click.exceptions.Exit as leaving:
+    except typer.Exit as leaving:
         return int(leaving.exit_code)
-    except click.UsageError as error:
-        output.error(error.format_message() + " See headrace --help.")
+    except typer.TyperException as error:
+        output.error(f"{error} See headrace --help.")
         return EXIT_USAGE
     return int(result or 0)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict
 
 from headrace.cli.output import Output
+from headrace.cli.progress import lag_seconds, seconds_text
 from headrace.errors import DefinitionError
 from headrace.model.progress import LedgerState, TableStatus
-from headrace.model.tso import format_tso, tso_to_ms
+from headrace.model.tso import format_tso
 from headrace.pipeline.registry import open_sink
 from headrace.sinks.file_ledger import open_file_ledger
 
@@ -41,7 +41,7 @@ def status_fields(state: LedgerState) -> dict[str, object]:
         "epoch": state.epoch,
         "checkpoint": state.checkpoint,
         "checkpoint_time": format_tso(state.checkpoint),
-        "lag_seconds": lag_seconds(state.checkpoint),
+        "lag_seconds": round(lag_seconds(state.checkpoint), 1),
         "attempted": state.attempted,
         "tables": [
             {
@@ -57,14 +57,11 @@ def status_fields(state: LedgerState) -> dict[str, object]:
     }
 
 
-def lag_seconds(checkpoint: int) -> float:
-    """How far the checkpoint lies behind this machine's clock, in seconds."""
-    return round(max(0.0, time.time() - tso_to_ms(checkpoint) / 1000), 1)
-
-
 def _print(state: LedgerState, target: str, output: Output) -> None:
     output.line(f"pipeline {state.pipeline}: {state.source_identity} -> {target}")
-    output.line(f"checkpoint {format_tso(state.checkpoint)} ({state.checkpoint}), lag {lag_text(lag_seconds(state.checkpoint))}")
+    output.line(
+        f"checkpoint {format_tso(state.checkpoint)} ({state.checkpoint}), lag {seconds_text(lag_seconds(state.checkpoint))}"
+    )
     if state.attempted > state.checkpoint:
         output.line(f"a cut up to {format_tso(state.attempted)} is unfinished: the target may be ahead of the checkpoint")
     rows = [
@@ -78,11 +75,3 @@ def _print(state: LedgerState, target: str, output: Output) -> None:
         for c in state.cuts[-_CUTS_SHOWN:]
     ]
     output.table("last cuts", ("finished", "up to", "files", "rows", "seconds"), cuts)
-
-
-def lag_text(seconds: float) -> str:
-    """``4.2 s``, ``3 min``, ``5 h``, ``12 d``: one unit, for people."""
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.1f} s"

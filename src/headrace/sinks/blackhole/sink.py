@@ -11,7 +11,7 @@ from headrace.model.block import KIND
 from headrace.model.events import RowKind, SchemaChange
 from headrace.model.outcome import Notice, WriteOutcome
 from headrace.model.table import TableId
-from headrace.model.uri import Uri
+from headrace.model.uri import parse_uri
 from headrace.sinks.base import (
     ChangeDemand,
     Check,
@@ -26,9 +26,10 @@ from headrace.sinks.base import (
 )
 
 
-def open_sink(uri: Uri, *, adopt: bool = False) -> BlackholeSink:
+def open_sink(uri: str, *, adopt: bool = False) -> BlackholeSink:
     """The sink of ``blackhole://``. There is nothing to adopt. Raises DefinitionError for a URI with anything behind that."""
-    if uri.host or uri.path.strip("/") or uri.params:
+    parsed = parse_uri(uri)
+    if parsed.host or parsed.path.strip("/") or parsed.params:
         raise DefinitionError("blackhole:// takes no host, path or parameters.", "Write it as blackhole://.")
     return BlackholeSink()
 

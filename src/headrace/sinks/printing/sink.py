@@ -17,7 +17,7 @@ from headrace.model.block import KIND
 from headrace.model.events import RowKind, SchemaChange
 from headrace.model.outcome import Notice, WriteOutcome
 from headrace.model.table import TableId
-from headrace.model.uri import Uri
+from headrace.model.uri import parse_uri
 from headrace.sinks.base import (
     ChangeDemand,
     Check,
@@ -33,9 +33,10 @@ from headrace.sinks.base import (
 from headrace.sinks.printing.lines import merged_lines, row_lines, schema_change_line, spool, spool_file
 
 
-def open_sink(uri: Uri, *, adopt: bool = False) -> PrintSink:
+def open_sink(uri: str, *, adopt: bool = False) -> PrintSink:
     """The sink of ``print://``. There is nothing to adopt. Raises DefinitionError for a URI with anything behind that."""
-    if uri.host or uri.path.strip("/") or uri.params:
+    parsed = parse_uri(uri)
+    if parsed.host or parsed.path.strip("/") or parsed.params:
         raise DefinitionError("print:// takes no host, path or parameters.", "Write it as print://.")
     return PrintSink()
 

@@ -1,0 +1,70 @@
+"""What ``headrace run`` shows: the loop's observer on top of the command's output."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Self
+
+from headrace.cli.output import Output
+from headrace.cli.progress import Progress
+from headrace.engine.plan import Cut
+from headrace.model.outcome import Notice, Problem
+from headrace.model.progress import CutRecord
+
+
+class RunDisplay:
+    """Shows a run. Use it as a context; the moving line of a terminal ends with it."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._context: AbstractContextManager[Progress] = output.progress()
+        self._progress: Progress | None = None
+        self._files = 0
+
+    def __enter__(self) -> Self:
+        self._progress = self._context.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._context.__exit__(kind, error, traceback)
+
+    @property
+    def _shown(self) -> Progress:
+        assert self._progress is not None, "the display is used inside its context"
+        return self._progress
+
+    def phase(self, text: str) -> None:
+        self._shown.phase(text)
+
+    def cut_started(self, cut: Cut) -> None:
+        self._files = sum(len(r.splits) for r in cut.rounds)
+        if cut.rounds:
+            self._shown.cut_started(self._files, cut.hi)
+
+    def cut_finished(self, record: CutRecord, watermark: int) -> None:
+        if record.files or record.schema_changes:
+            self._shown.cut_finished(record)
+        else:
+            self._shown.idle("nothing new", record.hi)
+
+    def caught_up(self, checkpoint: int) -> None:
+        self._shown.idle("following", checkpoint)
+
+    def table_stopped(self, problem: Problem) -> None:
+        self._output.error(problem.sentence())
+        self._output.event("table_stopped", table=str(problem.table_id), reason=problem.sentence())
+
+    def table_resumed(self, table: str) -> None:
+        self._output.line(f"table {table} goes on")
+
+    def notice(self, notice: Notice) -> None:
+        self._output.warning(notice.sentence())
+
+    def trying_again(self, reason: str, seconds: float) -> None:
+        self._output.warning(f"{reason} Trying again in {seconds:.0f} s.")
+
+    def tick(self, finished_tasks: int, all_tasks: int) -> None:
+        """Spark tells of whole tasks only: files are counted in proportion."""
+        if all_tasks:
+            self._shown.advance(self._files * finished_tasks // all_tasks, 0)
