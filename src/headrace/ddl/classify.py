@@ -58,6 +58,23 @@ def classify(
     return _of_table(read, table_id, before, after)
 
 
+def changes_rows_unseen(statement: str, database: str) -> bool:
+    """Whether a statement changes rows that no change event will tell.
+
+    So do dropping, truncating and exchanging partitions, and bringing dropped tables back: a target that cannot run the
+    statement itself would go wrong without a word.
+    """
+    read = read_statement(statement, database)
+    if read.kind is StatementKind.OTHER:
+        return read.brings_back
+    # EXCHANGE is always about a partition; the other two need the word, to be told from DROP COLUMN and its like.
+    return any(
+        action[0].says("EXCHANGE")
+        or (len(action) > 1 and action[1].says("PARTITION") and (action[0].says("DROP") or action[0].says("TRUNCATE")))
+        for action in read.actions
+    )
+
+
 def column_renames(read: Statement, before: TableSchema, after: TableSchema) -> dict[str, str]:
     """Old to new column names: those that TiDB's column ids prove, then those that the text tells."""
     renames = renames_by_id(before, after)

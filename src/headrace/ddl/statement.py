@@ -35,7 +35,7 @@ class Statement:
     ``tables`` are what it changes, in order; ``reads`` what it only refers to. ``renames`` are table renames in execution
     order, ``column_renames`` old to new column names, also in order. ``like`` is the pattern of CREATE TABLE … LIKE.
     ``definitions`` are the parts inside the parenthesis of CREATE TABLE, ``actions`` the clauses of ALTER TABLE, each as words;
-    CREATE UNIQUE INDEX has the one action ``UNIQUE (columns)``.
+    CREATE UNIQUE INDEX has the one action ``UNIQUE (columns)``. ``brings_back`` marks RECOVER TABLE and FLASHBACK TABLE.
     """
 
     kind: StatementKind
@@ -46,6 +46,7 @@ class Statement:
     like: TableId | None = None
     definitions: tuple[tuple[Word, ...], ...] = ()
     actions: tuple[tuple[Word, ...], ...] = ()
+    brings_back: bool = False
 
 
 def read_statement(text: str, database: str) -> Statement:
@@ -88,7 +89,7 @@ class _Reader:
 
     def _recover(self) -> Statement:
         known = self._cursor.accept("TABLE")
-        return Statement(StatementKind.OTHER, (self._table(),)) if known else Statement(StatementKind.UNKNOWN)
+        return Statement(StatementKind.OTHER, (self._table(),), brings_back=True) if known else Statement(StatementKind.UNKNOWN)
 
     def _table(self) -> TableId:
         database, name = self._cursor.name()

@@ -81,10 +81,15 @@ class SplitReport:
 
 @dataclass(frozen=True)
 class WriteOutcome:
-    """What became of one (table, bucket): rows sent as upserts and deletes, or the problem that stopped it."""
+    """What became of one (table, bucket): rows sent as upserts and deletes, or the problem that stopped it.
+
+    ``spooled`` are files that the unit left for the sink's part on the driver. Only files named by an outcome count, so those
+    of a task attempt that failed, or that was repeated, are never loaded.
+    """
 
     table_id: TableId
     upserts: int = 0
     deletes: int = 0
     problem: Problem | None = None
     notices: tuple[Notice, ...] = field(default=())
+    spooled: tuple[str, ...] = ()

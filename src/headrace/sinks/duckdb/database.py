@@ -1,0 +1,144 @@
+"""The DuckDB file: opened for a cut or a single step, closed in between so that people can query it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from headrace.errors import SinkUnreachableError, TransientError
+
+# The file is attached under a name that no schema has: a catalogue is otherwise named after the file, and "shop" would be
+# ambiguous in shop.duckdb.
+CATALOG = "headrace$target"
+_LOCK_SIGNS = ("could not set lock", "conflicting lock", "already attached", "being used by another process")
+_RETRY_SECONDS = 0.1
+
+
+class Session:
+    """One open connection. Satisfies ``headrace.sinks.sql_ledger.SqlSession``."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    def execute(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
+        """Runs a statement with ``?`` placeholders and returns its rows."""
+        cursor = self.connection.execute(statement, list(parameters))
+        return list(cursor.fetchall()) if cursor.description else []
+
+    @contextlib.contextmanager
+    def arrow(self, name: str, data: Any) -> Iterator[None]:
+        """An Arrow table (a ``pyarrow.Table``) under a name that statements can read from."""
+        self.connection.register(name, data)
+        try:
+            yield
+        finally:
+            self.connection.unregister(name)
+
+
+@dataclass
+class Database:
+    """``patience`` is how long (seconds) opening waits for another process to give up its lock on the file."""
+
+    path: Path
+    settings: Mapping[str, str] = field(default_factory=dict)
+    patience: float = 10.0
+    _cut: Session | None = None
+
+    def begin_cut(self) -> None:
+        """Opens the file and a transaction that lasts until :meth:`commit_cut`. Raises TransientError, SinkUnreachableError."""
+        self.abandon_cut()
+        session = self._open(read_only=False)
+        session.execute("BEGIN TRANSACTION")
+        self._cut = session
+
+    def commit_cut(self) -> None:
+        """Commits and closes. Raises TransientError when the commit failed; nothing of the cut is there then."""
+        session, self._cut = self._cut, None
+        if session is None:
+            return
+        try:
+            session.execute("COMMIT")
+        except duckdb.Error as error:
+            raise TransientError(f"The cut could not be committed to {self.path}: {_first_line(error)}") from error
+        finally:
+            session.connection.close()
+
+    def abandon_cut(self) -> None:
+        """Rolls an open cut back and closes the file."""
+        session, self._cut = self._cut, None
+        if session is not None:
+            session.connection.close()  # closing rolls back, and works for a transaction that an error has aborted
+
+    @property
+    def in_cut(self) -> bool:
+        return self._cut is not None
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """The cut's session where one is open, which then stays open; else a transaction of its own."""
+        if self._cut is not None:
+            yield self._cut
+            return
+        session = self._open(read_only=False)
+        try:
+            session.execute("BEGIN TRANSACTION")
+            yield session
+            session.execute("COMMIT")
+        finally:
+            session.connection.close()
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Session | None]:
+        """A session that only reads; ``None`` when there is no file yet."""
+        if self._cut is not None:
+            yield self._cut
+            return
+        if not self.path.exists():
+            yield None
+            return
+        session = self._open(read_only=True)
+        try:
+            yield session
+        finally:
+            session.connection.close()
+
+    def _open(self, *, read_only: bool) -> Session:
+        until = time.monotonic() + self.patience
+        while True:
+            try:
+                return self._attach(read_only=read_only)
+            except duckdb.Error as error:
+                locked = any(sign in str(error).lower() for sign in _LOCK_SIGNS)
+                if not locked:
+                    raise SinkUnreachableError(
+                        f"The DuckDB file {self.path} cannot be opened: {_first_line(error)}",
+                        "Check its folder, its permissions, and the version that wrote it.",
+                    ) from error
+                if time.monotonic() >= until:
+                    raise TransientError(
+                        f"The DuckDB file {self.path} is locked by another process: {_first_line(error)}",
+                        "Close the program that has it open; Headrace itself opens it only while it writes.",
+                    ) from error
+            time.sleep(_RETRY_SECONDS)
+
+    def _attach(self, *, read_only: bool) -> Session:
+        connection = duckdb.connect(":memory:", config=dict(self.settings))
+        try:
+            connection.execute("SET TimeZone = 'UTC'")
+            path = str(self.path).replace("'", "''")
+            connection.execute(f"ATTACH '{path}' AS \"{CATALOG}\"" + (" (READ_ONLY)" if read_only else ""))
+            connection.execute(f'USE "{CATALOG}"')
+        except BaseException:
+            connection.close()
+            raise
+        return Session(connection)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0]

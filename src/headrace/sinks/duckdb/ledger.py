@@ -1,0 +1,64 @@
+"""The ledger in the DuckDB file: in the cut's own transaction while one is open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.errors import FencedError
+from headrace.model.progress import LedgerState
+from headrace.sinks.base import LedgerUpdate
+from headrace.sinks.duckdb.database import Database
+from headrace.sinks.sql_ledger import DUCKDB, SqlLedger
+
+
+@dataclass
+class DuckDbLedger:
+    """One pipeline's record after :meth:`acquire`; before that it can only be looked at."""
+
+    database: Database
+    _ledger: SqlLedger = SqlLedger(DUCKDB)  # noqa: RUF009 -- frozen
+    _pipeline: str = ""
+    _epoch: int = 0
+
+    def peek(self, pipeline: str) -> LedgerState | None:
+        """The record as it is; ``None`` if there is none. Raises TransientError while another process writes."""
+        with self.database.reading() as session:
+            if session is None or not self._ledger.exists(session):
+                return None
+            return self._ledger.load(session, pipeline)
+
+    def pipelines(self) -> list[str]:
+        """The names of the pipelines recorded here."""
+        with self.database.reading() as session:
+            if session is None or not self._ledger.exists(session):
+                return []
+            return self._ledger.pipelines(session)
+
+    def acquire(self, pipeline: str, source_identity: str, fingerprint: str, start: int) -> LedgerState:
+        """Takes the next epoch. A former run that still works is fenced at its next update."""
+        with self.database.transaction() as session:
+            self._ledger.create_tables(session)
+            state = self._ledger.acquire(session, pipeline, source_identity, fingerprint, start)
+        self._pipeline, self._epoch = pipeline, state.epoch
+        return state
+
+    def next_attempt(self) -> int:
+        """Raises the attempt. Files of the former attempt's tasks are never loaded, so nothing else has to be fenced."""
+        with self.database.transaction() as session:
+            return self._ledger.raise_attempt(session, *self._acquired())
+
+    def update(self, update: LedgerUpdate) -> None:
+        """One step: part of the open cut, which an update with a checkpoint commits; else a transaction of its own."""
+        with self.database.transaction() as session:
+            self._ledger.write_update(session, *self._acquired(), update)
+        if self.database.in_cut and update.checkpoint is not None:
+            self.database.commit_cut()
+
+    def close(self) -> None:
+        """Rolls back what is open."""
+        self.database.abandon_cut()
+
+    def _acquired(self) -> tuple[str, int]:
+        if not self._pipeline:
+            raise FencedError("This run has not taken the pipeline's ledger yet.")
+        return self._pipeline, self._epoch

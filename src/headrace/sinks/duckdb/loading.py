@@ -1,0 +1,168 @@
+"""The part that runs on the driver: what tasks spooled goes into the tables, inside the cut's transaction.
+
+DuckDB gives up a whole transaction on any error, so everything that can be known to fail is looked at first. Tables have no
+primary-key index: upserting 500,000 rows into 2 million took 0.3 to 0.8 s without one and 8.5 s with it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from headrace.errors import TerminalError
+from headrace.model.outcome import Problem, WriteOutcome
+from headrace.model.table import TableId
+from headrace.sinks.base import Round, WriteReport
+from headrace.sinks.duckdb.catalog import TargetTable, find_table, has_rows, place
+from headrace.sinks.duckdb.database import Database, Session
+from headrace.sinks.duckdb.spool import DELETES, UPSERTS, SpooledFile, SpoolWriter, ValuePolicies, spooled_key
+from headrace.sinks.duckdb.types import quoted
+
+_SPOOLED = "headrace$spooled"
+
+
+@dataclass
+class DuckDbEventSink:
+    """Writes a round: tasks spool, the driver loads. ``spool`` is the run's own folder; a round has one of its own in it."""
+
+    database: Database
+    spool: Path
+    policies: ValuePolicies
+    _rounds: int = 0
+
+    def write(self, round: Round) -> WriteReport:
+        """Part of the open cut; outside of one, durable on return. Raises TransientError, TerminalError."""
+        self._rounds += 1
+        folder = self.spool / f"round-{self._rounds}"
+        try:
+            report = round.write_in_tasks(SpoolWriter(str(folder), self.policies))
+            with self.database.transaction() as session:
+                return self._load(session, report)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _load(self, session: Session, report: WriteReport) -> WriteReport:
+        stopped = set(report.problems())
+        tables: dict[TableId, list[WriteOutcome]] = defaultdict(list)
+        for outcome in report.outcomes:
+            if outcome.table_id not in stopped:
+                tables[outcome.table_id].append(outcome)
+        problems: dict[TableId, Problem] = {}
+        for table_id, outcomes in tables.items():
+            files = [SpooledFile.parse(path) for outcome in outcomes for path in outcome.spooled]
+            problem = load_table(session, table_id, files)
+            if problem is not None:
+                problems[table_id] = problem
+        settled = (
+            WriteOutcome(o.table_id, problem=problems[o.table_id]) if o.table_id in problems else replace(o, spooled=())
+            for o in report.outcomes
+        )
+        return WriteReport(report.splits, tuple(settled), committed=False)
+
+
+def load_table(session: Session, table_id: TableId, files: list[SpooledFile]) -> Problem | None:
+    """Loads one table's files, versions in order. Returns why that is not possible, before anything was written."""
+    if not files:
+        return None
+    target = find_table(session, table_id)
+    if target is None:
+        return Problem(
+            table_id, "the table is not in the DuckDB file.", hint="Was it dropped by hand? Create it again, or reset the pipeline."
+        )
+    steps = []
+    for version in sorted({file.version for file in files}):
+        rows = {kind: _read([f for f in files if f.version == version and f.kind == kind]) for kind in (DELETES, UPSERTS)}
+        steps.append(rows)
+        for part in rows.values():
+            problem = _mismatch(session, target, part) if part is not None else None
+            if problem is not None:
+                return problem
+    try:
+        for rows in steps:
+            _apply(session, target, rows[DELETES], rows[UPSERTS])
+    except duckdb.Error as error:
+        raise TerminalError(
+            f"DuckDB refused the rows of table {table_id}: {str(error).strip().splitlines()[0]}",
+            "Was a constraint or an index added to the table by hand?",
+        ) from error
+    return None
+
+
+def _read(files: list[SpooledFile]) -> pa.Table | None:
+    """The files as one table that lies in mapped files, not in memory."""
+    if not files:
+        return None
+    return pa.concat_tables([pa.ipc.open_file(pa.memory_map(str(file.path), "r")).read_all() for file in files])
+
+
+def _mismatch(session: Session, target: TargetTable, rows: pa.Table) -> Problem | None:
+    """Why these rows cannot go into the table: a column is missing, or a value does not fit a type that was changed by hand."""
+    with session.arrow(_SPOOLED, rows):
+        described = session.execute(f"DESCRIBE SELECT * FROM {quoted(_SPOOLED)}")
+        for name, given in ((str(row[0]), str(row[1])) for row in described):
+            found = target.find(name)
+            if found is None:
+                return Problem(
+                    target.table_id, "the table in the DuckDB file has no such column.", column=name, hint="Was it dropped by hand?"
+                )
+            wanted = found[1]
+            if wanted in (given, "JSON"):
+                continue
+            column = quoted(name)
+            unfit = session.execute(
+                f"SELECT {column}::VARCHAR FROM {quoted(_SPOOLED)} WHERE {column} IS NOT NULL"
+                f" AND TRY_CAST({column} AS {wanted}) IS NULL LIMIT 1"
+            )
+            if unfit:
+                message = f"the column in the DuckDB file is {wanted}, which cannot hold this value of type {given}."
+                return Problem(target.table_id, message, column=name, value=str(unfit[0][0]))
+    return None
+
+
+def _apply(session: Session, target: TargetTable, deletes: pa.Table | None, upserts: pa.Table | None) -> None:
+    parts = [part for part in (deletes, upserts) if part is not None]
+    key = spooled_key(parts[0])
+    if key and has_rows(session, target.table_id):
+        for part in parts:
+            with session.arrow(_SPOOLED, part):
+                session.execute(
+                    f"DELETE FROM {place(target.table_id)} AS kept USING {quoted(_SPOOLED)} AS gone"
+                    f" WHERE {_equal(target, key, 'kept', 'gone', '=')}"
+                )
+    if upserts is not None:
+        with session.arrow(_SPOOLED, upserts):
+            columns = ", ".join(_cast(target, name) for name in upserts.column_names)
+            session.execute(f"INSERT INTO {place(target.table_id)} BY NAME SELECT {columns} FROM {quoted(_SPOOLED)}")
+    if deletes is not None and not key:
+        _take_away(session, target, deletes)
+
+
+def _take_away(session: Session, target: TargetTable, rows: pa.Table) -> None:
+    """Removes from a bag as many rows as are given, of those that are equal to them."""
+    names = rows.column_names
+    columns = ", ".join(quoted(name) for name in names)
+    own = ", ".join(f"kept.{quoted(target.spelling(name))}" for name in names)
+    with session.arrow(_SPOOLED, rows):
+        session.execute(
+            f"DELETE FROM {place(target.table_id)} WHERE rowid IN (SELECT place FROM (SELECT kept.rowid AS place, gone.many,"
+            f" row_number() OVER (PARTITION BY {own}) AS number FROM {place(target.table_id)} AS kept JOIN"
+            f" (SELECT {columns}, count(*) AS many FROM {quoted(_SPOOLED)} GROUP BY ALL) AS gone"
+            f" ON {_equal(target, names, 'kept', 'gone', 'IS NOT DISTINCT FROM')}) WHERE number <= many)"
+        )
+
+
+def _equal(target: TargetTable, names: list[str], left: str, right: str, operator: str) -> str:
+    return " AND ".join(
+        f"{left}.{quoted(target.spelling(name))} {operator} CAST({right}.{quoted(name)} AS {target.columns[target.spelling(name)]})"
+        for name in names
+    )
+
+
+def _cast(target: TargetTable, name: str) -> str:
+    own = target.spelling(name)
+    return f"CAST({quoted(name)} AS {target.columns[own]}) AS {quoted(own)}"

@@ -1,0 +1,284 @@
+"""Schema changes in DuckDB: typed events to its DDL, each checked against the catalogue first.
+
+DuckDB appends added columns and knows no column positions; rows are inserted by column name, so order has no meaning here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import duckdb
+
+from headrace.ddl.classify import changes_rows_unseen
+from headrace.model.events import (
+    AddColumnEvent,
+    AlterColumnTypeEvent,
+    CreateDatabaseEvent,
+    CreateTableEvent,
+    DropColumnEvent,
+    DropDatabaseEvent,
+    DropTableEvent,
+    OtherEvent,
+    RenameColumnEvent,
+    RenameTableEvent,
+    SchemaChange,
+    TruncateTableEvent,
+)
+from headrace.model.outcome import Notice, Problem
+from headrace.model.table import Column, Generated, TableId, TableSchema
+from headrace.sinks.base import SchemaChangeRefused, TableDescription
+from headrace.sinks.duckdb.catalog import (
+    TargetTable,
+    find_table,
+    has_rows,
+    mark_ours,
+    objects_of,
+    place,
+    schema_exists,
+)
+from headrace.sinks.duckdb.database import Database, Session
+from headrace.sinks.duckdb.spool import ValuePolicies, unfit_problem, unsupported_problem
+from headrace.sinks.duckdb.types import DATE_KINDS, UnsupportedTypeError, duckdb_type, fill_value, quoted, type_change
+
+LEDGER_SCHEMA = "headrace"
+_RESERVED = frozenset({LEDGER_SCHEMA, "information_schema", "pg_catalog"})
+
+
+@dataclass
+class DuckDbMetadataApplier:
+    """Applies schema changes inside the open cut, or each in a transaction of its own."""
+
+    database: Database
+    policies: ValuePolicies
+    adopt: bool = False
+
+    def apply_schema_change(self, change: SchemaChange) -> tuple[Notice, ...]:
+        """Executes the typed events in order. Raises SchemaChangeRefused; the open cut is then to be abandoned."""
+        with self.database.transaction() as session:
+            work = _Change(session, change, self.policies, self.adopt)
+            try:
+                work.run()
+            except duckdb.Error as error:
+                message = f"DuckDB refused the schema change: {str(error).strip().splitlines()[0]}"
+                raise SchemaChangeRefused(Problem(change.table_id, message, file=change.origin)) from error
+            return tuple(work.notices)
+
+    def describe(self, table_id: TableId) -> TableDescription | None:
+        """The table, or the schema of a database, as the catalogue tells it."""
+        with self.database.reading() as session:
+            if session is None:
+                return None
+            if table_id.is_database:
+                if not schema_exists(session, table_id.database):
+                    return None
+                held = objects_of(session, table_id.database)
+                return TableDescription(table_id, (), ",".join(sorted(name for _, name in held)), bool(held))
+            found = find_table(session, table_id)
+            if found is None:
+                return None
+            return TableDescription(table_id, tuple(found.columns), found.fingerprint, has_rows(session, table_id))
+
+
+class _Change:
+    """One schema change at work."""
+
+    def __init__(self, session: Session, change: SchemaChange, policies: ValuePolicies, adopt: bool) -> None:
+        self._session = session
+        self._change = change
+        self._policies = policies
+        self._adopt = adopt
+        self.notices: list[Notice] = []
+
+    def run(self) -> None:
+        reserved = next((t for t in sorted(self._change.changes) if t.database.casefold() in _RESERVED), None)
+        if reserved is not None:
+            raise self._refusal(
+                reserved, f"a schema named {reserved.database} in DuckDB is taken.", "Route the database to another name."
+            )
+        steps: dict[type, Callable[..., None]] = {
+            CreateDatabaseEvent: self._create_database,
+            DropDatabaseEvent: self._drop_database,
+            CreateTableEvent: self._create_table,
+            DropTableEvent: self._drop_table,
+            TruncateTableEvent: self._truncate_table,
+            RenameTableEvent: self._rename_table,
+            AddColumnEvent: self._add_column,
+            DropColumnEvent: self._drop_column,
+            RenameColumnEvent: self._rename_column,
+            AlterColumnTypeEvent: self._alter_column,
+            OtherEvent: self._other,
+        }
+        for event in self._change.events:
+            steps[type(event)](event)
+
+    # --- databases and tables -------------------------------------------------------------------------------------
+
+    def _create_database(self, event: CreateDatabaseEvent) -> None:
+        self._session.execute(f"CREATE SCHEMA IF NOT EXISTS {place(TableId(event.database))}")
+
+    def _drop_database(self, event: DropDatabaseEvent) -> None:
+        if not schema_exists(self._session, event.database):
+            return
+        # One by one: after DROP SCHEMA … CASCADE the commit fails when a table got rows in the same transaction.
+        for kind, name in objects_of(self._session, event.database):
+            self._session.execute(f"DROP {kind} {place(TableId(event.database, name))}")
+        if event.database.casefold() != "main":
+            self._session.execute(f"DROP SCHEMA {place(TableId(event.database))} CASCADE")
+
+    def _create_table(self, event: CreateTableEvent) -> None:
+        there = find_table(self._session, event.table_id)
+        if there is None:
+            self._create_database(CreateDatabaseEvent(event.table_id.database))
+            columns = ", ".join(f"{quoted(c.name)} {self._type(event.table_id, c)}" for c in event.schema.row_columns)
+            self._session.execute(f"CREATE TABLE {place(event.table_id)} ({columns})")
+            mark_ours(self._session, event.table_id)
+            return
+        if has_rows(self._session, event.table_id) and not there.ours and not self._adopt:
+            message = "the table is already in the DuckDB file, holds rows, and was not created by Headrace."
+            raise self._refusal(event.table_id, message, "Take it over with --adopt, or name another file.")
+        self._complete(there, event.schema)
+
+    def _complete(self, there: TargetTable, schema: TableSchema) -> None:
+        """Adds to a table that is there what the shape has more, and refuses types that differ."""
+        for column in schema.row_columns:
+            found = there.find(column.name)
+            wanted = self._type(there.table_id, column)
+            if found is None:
+                self._add(there, column)
+                self.notices.append(Notice(f"column {column.name} was added to the table that was there.", there.table_id))
+            elif found[1] != wanted:
+                message = f"the column in the DuckDB file is {found[1]}, it has to be {wanted}."
+                raise self._refusal(there.table_id, message, "Alter or drop the table in the file.", column.name)
+
+    def _drop_table(self, event: DropTableEvent) -> None:
+        if find_table(self._session, event.table_id) is not None:
+            self._session.execute(f"DROP TABLE {place(event.table_id)}")
+
+    def _truncate_table(self, event: TruncateTableEvent) -> None:
+        self._target(event.table_id)
+        self._session.execute(f"DELETE FROM {place(event.table_id)}")
+
+    def _rename_table(self, event: RenameTableEvent) -> None:
+        old, new = event.table_id, event.new_table_id
+        taken = find_table(self._session, new)
+        there = find_table(self._session, old)
+        if there is None and taken is not None:
+            return
+        there = self._target(old)
+        same_name = (old.database.casefold(), old.table.casefold()) == (new.database.casefold(), new.table.casefold())
+        if taken is not None and not same_name:
+            raise self._refusal(old, f"it cannot be renamed: there is a table {new} already.", "Rename or drop that one.")
+        if old.database.casefold() == new.database.casefold():
+            self._session.execute(f"ALTER TABLE {place(old)} RENAME TO {quoted(new.table)}")
+            return
+        # DuckDB cannot move a table to another schema.
+        self._create_database(CreateDatabaseEvent(new.database))
+        self._session.execute(f"CREATE TABLE {place(new)} AS FROM {place(old)}")
+        self._session.execute(f"DROP TABLE {place(old)}")
+        if there.ours:
+            mark_ours(self._session, new)
+
+    def _other(self, event: OtherEvent) -> None:
+        if changes_rows_unseen(self._change.statement, self._change.database):
+            message = "the statement changes rows that no change event tells, and DuckDB cannot run it."
+            raise self._refusal(event.table_id, message, "Load the table anew, or leave it out by a filter.")
+        if self._change.statement:
+            self.notices.append(Notice("DuckDB has no need of this schema change; nothing was done.", event.table_id))
+
+    # --- columns --------------------------------------------------------------------------------------------------
+
+    def _add_column(self, event: AddColumnEvent) -> None:
+        target = self._target(event.table_id)
+        if _is_carried(event.column):
+            self._add(target, event.column)
+
+    def _add(self, target: TargetTable, column: Column) -> None:
+        wanted = self._type(target.table_id, column)
+        found = target.find(column.name)
+        if found is not None:
+            if found[1] != wanted:
+                message = f"there is a column of that name already, of type {found[1]}."
+                raise self._refusal(target.table_id, message, "Drop it in the file.", column.name)
+            return
+        fill = fill_value(column, self._change.commit_ts, self._policies.unsupported)
+        default = f" DEFAULT {self._checked_fill(target, column, fill)}" if fill is not None else ""
+        table = place(target.table_id)
+        self._session.execute(f"ALTER TABLE {table} ADD COLUMN {quoted(column.name)} {wanted}{default}")
+        if default:
+            self._session.execute(f"ALTER TABLE {table} ALTER COLUMN {quoted(column.name)} DROP DEFAULT")
+        if column.generated is Generated.STORED and has_rows(self._session, target.table_id):
+            message = f"generated column {column.name} is NULL in the rows that were there; no event tells their values."
+            self.notices.append(Notice(message, target.table_id))
+
+    def _checked_fill(self, target: TargetTable, column: Column, fill: str) -> str:
+        if self._session.execute(f"SELECT ({fill}) IS NOT NULL")[0][0]:
+            return fill
+        forgiven = column.type.kind in DATE_KINDS and self._policies.zero_dates_null
+        if not forgiven and has_rows(self._session, target.table_id):
+            problem = unfit_problem(target.table_id, column, column.default or "0000-00-00")
+            raise SchemaChangeRefused(replace(problem, file=self._change.origin))
+        return "NULL"
+
+    def _drop_column(self, event: DropColumnEvent) -> None:
+        target = self._target(event.table_id)
+        found = target.find(event.column_name)
+        if found is not None:
+            self._session.execute(f"ALTER TABLE {place(event.table_id)} DROP COLUMN {quoted(found[0])}")
+
+    def _rename_column(self, event: RenameColumnEvent) -> None:
+        target = self._target(event.table_id)
+        if target.find(event.old_name) is None:
+            schema = self._change.schema
+            carried = schema is None or any(c.name == event.new_name for c in schema.row_columns)
+            if carried and target.find(event.new_name) is None:
+                raise self._refusal(event.table_id, "there is no such column in the DuckDB file.", "", event.old_name)
+            return
+        self._session.execute(
+            f"ALTER TABLE {place(event.table_id)} RENAME COLUMN {quoted(event.old_name)} TO {quoted(event.new_name)}"
+        )
+
+    def _alter_column(self, event: AlterColumnTypeEvent) -> None:
+        target, column = self._target(event.table_id), event.column
+        if not _is_carried(column):
+            return
+        if target.find(column.name) is None:
+            raise self._refusal(event.table_id, "there is no such column in the DuckDB file.", "", column.name)
+        try:
+            step = type_change(column.name, event.old_column.type, column.type, self._policies.unsupported)
+        except UnsupportedTypeError as error:
+            raise SchemaChangeRefused(unsupported_problem(event.table_id, column, error)) from None
+        if not step.expression:
+            return
+        table, name = place(event.table_id), quoted(column.name)
+        unfit = self._session.execute(
+            f"SELECT {name}::VARCHAR FROM {table} WHERE {name} IS NOT NULL AND ({step.expression}) IS NULL LIMIT 1"
+        )
+        if unfit:
+            raise SchemaChangeRefused(replace(unfit_problem(event.table_id, column, str(unfit[0][0])), file=self._change.origin))
+        if step.changes_type:
+            self._session.execute(f"ALTER TABLE {table} ALTER COLUMN {name} TYPE {step.target} USING {step.expression}")
+        else:
+            self._session.execute(f"UPDATE {table} SET {name} = {step.expression} WHERE {name} <> {step.expression}")
+
+    # --- shared ---------------------------------------------------------------------------------------------------
+
+    def _type(self, table_id: TableId, column: Column) -> str:
+        try:
+            return duckdb_type(column.type, self._policies.unsupported)
+        except UnsupportedTypeError as error:
+            raise SchemaChangeRefused(unsupported_problem(table_id, column, error)) from None
+
+    def _target(self, table_id: TableId) -> TargetTable:
+        found = find_table(self._session, table_id)
+        if found is None:
+            raise self._refusal(table_id, "the table is not in the DuckDB file.", "Was it dropped by hand?")
+        return found
+
+    def _refusal(self, table_id: TableId, message: str, hint: str, column: str = "") -> SchemaChangeRefused:
+        return SchemaChangeRefused(Problem(table_id, message, file=self._change.origin, column=column, hint=hint))
+
+
+def _is_carried(column: Column) -> bool:
+    """Whether rows carry the column, and so DuckDB has it."""
+    return column.generated is not Generated.VIRTUAL and not column.hidden

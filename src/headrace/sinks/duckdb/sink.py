@@ -1,0 +1,143 @@
+"""The DuckDB sink as a pipeline holds it, and what its URI says."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import duckdb
+
+from headrace.errors import DefinitionError, HeadraceError
+from headrace.model.uri import Uri, near_match, parse_uri, reject_unknown
+from headrace.sinks.base import ChangeDemand, Check, CheckState, SinkCapabilities
+from headrace.sinks.duckdb.database import Database
+from headrace.sinks.duckdb.ledger import DuckDbLedger
+from headrace.sinks.duckdb.loading import DuckDbEventSink
+from headrace.sinks.duckdb.metadata import DuckDbMetadataApplier
+from headrace.sinks.duckdb.spool import ValuePolicies
+from headrace.sinks.duckdb.types import UnsupportedPolicy
+
+_PARAMETERS = frozenset({"unsupported", "zero-dates", "memory-limit", "threads", "spool"})
+
+
+class _ZeroDates(StrEnum):
+    ERROR = "error"
+    NULL = "null"
+
+
+def open_sink(uri: str, *, adopt: bool = False) -> DuckDbSink:
+    """The sink of ``duckdb:///path/to/file.duckdb?…``; opens nothing yet. Raises DefinitionError.
+
+    Parameters: ``unsupported`` (``error``, or ``text`` to hold decimals over 38 digits as text), ``zero-dates`` (``error`` or
+    ``null``), ``memory-limit`` (such as ``2GB``) and ``threads`` of DuckDB in the driver, ``spool`` (the folder that tasks hand
+    rows over in; on a cluster it must be shared). ``adopt`` takes over tables with rows that Headrace did not create.
+    """
+    parsed = parse_uri(uri)
+    if parsed.host or not parsed.path.strip("/"):
+        raise DefinitionError(
+            f"{parsed.redacted()} does not name a file.", "Write duckdb:///path/to/file.duckdb, with three slashes."
+        )
+    reject_unknown(parsed.params, _PARAMETERS, "parameter of duckdb://")
+    policies = ValuePolicies(
+        UnsupportedPolicy(_choice(parsed, "unsupported", [p.value for p in UnsupportedPolicy])),
+        _choice(parsed, "zero-dates", [z.value for z in _ZeroDates]) == _ZeroDates.NULL,
+    )
+    settings = {}
+    if "memory-limit" in parsed.params:
+        settings["memory_limit"] = parsed.params["memory-limit"]
+    if "threads" in parsed.params:
+        settings["threads"] = parsed.params["threads"]
+    _try_settings(settings)
+    spool = Path(parsed.params["spool"]) if parsed.params.get("spool") else None
+    return DuckDbSink(Database(Path(parsed.path), settings), policies, adopt=adopt, spool_parent=spool)
+
+
+def _choice(uri: Uri, name: str, known: list[str]) -> str:
+    value = uri.params.get(name, known[0]).lower()
+    if value not in known:
+        raise DefinitionError(f"{name}={value} is not a choice of duckdb://.", near_match(value, known))
+    return value
+
+
+def _try_settings(settings: Mapping[str, str]) -> None:
+    try:
+        duckdb.connect(":memory:", config=dict(settings)).close()
+    except duckdb.Error as error:
+        raise DefinitionError(
+            f"DuckDB does not accept memory-limit or threads: {str(error).strip().splitlines()[0]}",
+            "Write them as memory-limit=2GB&threads=4.",
+        ) from error
+
+
+class DuckDbSink:
+    """A DuckDB file as target. Everything of a cut is one transaction, and the file is open only while a cut lasts."""
+
+    def __init__(
+        self, database: Database, policies: ValuePolicies, *, adopt: bool = False, spool_parent: Path | None = None
+    ) -> None:
+        self._database = database
+        # A name of this run's own: a run that was killed leaves files that nobody must mistake for ours.
+        parent = spool_parent or Path(tempfile.gettempdir())
+        self._spool = parent / f"headrace-spool-{os.getpid()}-{os.urandom(4).hex()}"
+        self._event_sink = DuckDbEventSink(database, self._spool, policies)
+        self._metadata_applier = DuckDbMetadataApplier(database, policies, adopt)
+        self._ledger = DuckDbLedger(database)
+
+    @property
+    def identity(self) -> str:
+        return f"duckdb://{self._database.path}"
+
+    @property
+    def capabilities(self) -> SinkCapabilities:
+        return SinkCapabilities(demand=ChangeDemand.NET, atomic_cut=True)
+
+    @property
+    def event_sink(self) -> DuckDbEventSink:
+        return self._event_sink
+
+    @property
+    def metadata_applier(self) -> DuckDbMetadataApplier:
+        return self._metadata_applier
+
+    @property
+    def ledger(self) -> DuckDbLedger:
+        return self._ledger
+
+    def spark_conf(self) -> Mapping[str, str]:
+        return {}
+
+    def check(self) -> list[Check]:
+        """Whether the folder can be written, and the file be opened by this version while nobody else holds it."""
+        path = self._database.path
+        checks = [Check("DuckDB version", CheckState.OK, duckdb.__version__)]
+        folder = path.parent
+        if not folder.is_dir():
+            return [*checks, Check("DuckDB file", CheckState.FAILED, f"There is no folder {folder}.", f"Create {folder}.")]
+        writable = os.access(folder, os.W_OK) and (not path.exists() or os.access(path, os.W_OK))
+        if not writable:
+            return [*checks, Check("DuckDB file", CheckState.FAILED, f"{path} cannot be written.", "Change its permissions.")]
+        try:
+            with self._database.reading() as session:
+                detail = f"{path} will be created." if session is None else f"{path} can be opened."
+        except HeadraceError as error:
+            return [*checks, Check("DuckDB file", CheckState.FAILED, error.message, error.hint)]
+        return [*checks, Check("DuckDB file", CheckState.OK, detail)]
+
+    def begin_cut(self) -> None:
+        self._database.begin_cut()
+
+    def abandon_cut(self) -> None:
+        self._database.abandon_cut()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._database.abandon_cut()
+        shutil.rmtree(self._spool, ignore_errors=True)

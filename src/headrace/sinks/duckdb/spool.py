@@ -1,0 +1,187 @@
+"""The part that runs in Spark tasks: canonical values to DuckDB's types, written to Arrow files that the driver loads.
+
+DuckDB itself converts, inside the task and on one thread: its casts then mean exactly what they mean in the target.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.model.block import KIND, META_COUNT
+from headrace.model.events import RowKind
+from headrace.model.outcome import Notice, Problem, WriteOutcome
+from headrace.model.table import Column, TableId, TableSchema
+from headrace.sinks.base import CutCommit, TableChange, WriterContext
+from headrace.sinks.duckdb.types import DATE_KINDS, UnsupportedPolicy, UnsupportedTypeError, from_canonical, quoted
+
+DELETES, UPSERTS = "deletes", "upserts"
+_KEY = b"headrace$key"
+
+
+@dataclass(frozen=True)
+class ValuePolicies:
+    """What becomes of values that DuckDB cannot hold: ``zero_dates_null`` turns dates such as 2024-00-00 into NULL."""
+
+    unsupported: UnsupportedPolicy = UnsupportedPolicy.ERROR
+    zero_dates_null: bool = False
+
+
+@dataclass(frozen=True)
+class SpooledFile:
+    """What a spooled file's name says. ``kind`` is :data:`DELETES` (keys; whole rows of a keyless table) or :data:`UPSERTS`."""
+
+    path: Path
+    version: int
+    kind: str
+
+    @classmethod
+    def parse(cls, path: str) -> SpooledFile:
+        version, kind, _ = Path(path).name.split(".", 2)
+        return cls(Path(path), int(version), kind)
+
+
+class UnfitValueError(Exception):
+    """A value that the target cannot hold; carries the problem."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+@dataclass
+class SpoolWriter:
+    """Writes each table change to files in ``folder``, which tasks and driver must share. A ``UnitWriter``."""
+
+    folder: str
+    policies: ValuePolicies
+
+    def open(self, context: WriterContext) -> None:
+        """Nothing to connect to, and nothing to fence: only what an outcome names is ever loaded."""
+
+    def write(self, changes: Sequence[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
+        """Converts and spools. ``commit`` does not count: the driver commits with the data."""
+        connection = duckdb.connect(":memory:", config={"threads": "1"})
+        try:
+            return [self._spool(change, connection) for change in changes]
+        finally:
+            connection.close()
+
+    def close(self) -> None: ...
+
+    def _spool(self, change: TableChange, connection: Any) -> WriteOutcome:
+        deletes, upserts = exact_changes(change)
+        notices: list[Notice] = []
+        spooled: list[str] = []
+        try:
+            for kind, rows in ((DELETES, deletes), (UPSERTS, upserts)):
+                if rows.num_rows:
+                    converted = convert(rows, change.schema, self.policies, connection, notices)
+                    spooled.append(self._save(converted, change.version, kind, change.schema.handle_key))
+        except UnfitValueError as error:
+            return WriteOutcome(change.table_id, problem=error.problem)
+        return WriteOutcome(change.table_id, upserts.num_rows, deletes.num_rows, notices=tuple(notices), spooled=tuple(spooled))
+
+    def _save(self, rows: pa.Table, version: int, kind: str, key: tuple[str, ...]) -> str:
+        rows = rows.replace_schema_metadata({_KEY: json.dumps(key)})
+        folder = Path(self.folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{version}.{kind}.{uuid.uuid4().hex}.arrow"
+        # Not compressed: the driver maps the file and DuckDB reads it where it lies.
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
+            writer.write_table(rows)
+        return str(path)
+
+
+def spooled_key(rows: pa.Table) -> list[str]:
+    """The key columns of the table that spooled rows belong to; empty for a keyless table."""
+    key: list[str] = json.loads(rows.schema.metadata[_KEY])
+    return key
+
+
+def exact_changes(change: TableChange) -> tuple[pa.Table, pa.Table]:
+    """Deletes and upserts with ``ordered`` folded into them.
+
+    DuckDB compares texts byte by byte, so of keys that only look equal elsewhere the last row of each exact key decides. Of a
+    keyless table every row counts: old images and deletes are taken away, new ones added.
+    """
+    if change.ordered.num_rows == 0:
+        return change.deletes, change.upserts
+    key = list(change.schema.handle_key)
+    ordered = change.ordered.combine_chunks()
+    rows = ordered.select(ordered.column_names[META_COUNT:])
+    kinds = ordered.column(KIND).to_numpy()
+    alive = np.isin(kinds, [kind.value for kind in RowKind if kind.is_upsert])
+    if key:
+        numbered = rows.select(key).append_column(KIND, pa.array(np.arange(rows.num_rows)))
+        last = numbered.group_by(key).aggregate([(KIND, "max")]).column(f"{KIND}_max").to_numpy()
+        counts = np.zeros(rows.num_rows, dtype=bool)
+        counts[last] = True
+    else:
+        counts = np.ones(rows.num_rows, dtype=bool)
+    gone = rows.filter(pa.array(counts & ~alive)).select(key or rows.column_names)
+    there = rows.filter(pa.array(counts & alive))
+    return (
+        pa.concat_tables([change.deletes, gone]) if change.deletes.num_rows else gone,
+        pa.concat_tables([change.upserts, there]) if change.upserts.num_rows else there,
+    )
+
+
+def convert(rows: pa.Table, schema: TableSchema, policies: ValuePolicies, connection: Any, notices: list[Notice]) -> pa.Table:
+    """The rows in DuckDB's types, virtual and hidden columns left out. Raises UnfitValueError for the first bad value."""
+    columns = [c for c in schema.row_columns if c.name in rows.column_names]
+    parts = []
+    for column in columns:
+        try:
+            value = from_canonical(quoted(column.name), column.type, policies.unsupported)
+        except UnsupportedTypeError as error:
+            raise UnfitValueError(unsupported_problem(schema.table_id, column, error)) from None
+        parts.append(f"{value} AS {quoted(column.name)}")
+    connection.register("canonical_rows", rows)
+    try:
+        converted: pa.Table = connection.sql(f"SELECT {', '.join(parts)} FROM canonical_rows").to_arrow_table()
+    finally:
+        connection.unregister("canonical_rows")
+    for column in columns:
+        _inspect(schema.table_id, column, rows.column(column.name), converted.column(column.name), policies, notices)
+    return converted
+
+
+def _inspect(
+    table_id: TableId,
+    column: Column,
+    before: pa.ChunkedArray,
+    after: pa.ChunkedArray,
+    policies: ValuePolicies,
+    notices: list[Notice],
+) -> None:
+    if before.null_count == after.null_count:
+        return
+    unfit = pc.and_(pc.is_valid(before), pc.is_null(after))
+    if column.type.kind in DATE_KINDS and policies.zero_dates_null:
+        notices.append(Notice(f"dates in column {column.name} that DuckDB cannot hold were written as NULL.", table_id))
+        return
+    value = before.filter(unfit)[0].as_py()
+    raise UnfitValueError(unfit_problem(table_id, column, str(value)))
+
+
+def unfit_problem(table_id: TableId, column: Column, value: str) -> Problem:
+    """A value that the column's DuckDB type does not hold."""
+    zero_dates = "Set zero-dates=null in the sink's URI to write such dates as NULL." if column.type.kind in DATE_KINDS else ""
+    return Problem(
+        table_id, f"DuckDB cannot hold this value of type {column.type}.", column=column.name, value=value, hint=zero_dates
+    )
+
+
+def unsupported_problem(table_id: TableId, column: Column, error: UnsupportedTypeError) -> Problem:
+    """A column whose type DuckDB does not have."""
+    return Problem(table_id, str(error), column=column.name, hint="Set unsupported=text in the sink's URI to hold it as text.")
