@@ -1,0 +1,129 @@
+"""The path grammar: what a file is, read off its path."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.sources.ticdc_storage.paths import (
+    DataPath,
+    DateSeparator,
+    ForeignPath,
+    IndexPath,
+    MetadataPath,
+    SchemaPath,
+    parse_path,
+)
+
+DISPATCHER = "1234567890123456789987654321098765432"
+
+
+@pytest.mark.parametrize(
+    ("key", "separator", "expected"),
+    [
+        ("test/t/100/CDC000001.csv", None, DataPath("test/t", 100, "", "", "", "000001", "csv")),
+        ("test/t/100/2024-06-05/CDC000001.csv", None, DataPath("test/t", 100, "", "2024-06-05", "", "000001", "csv")),
+        ("test/t/100/2024/CDC000001.csv", DateSeparator.YEAR, DataPath("test/t", 100, "", "2024", "", "000001", "csv")),
+        ("test/t/100/2024-06/CDC000001.csv", None, DataPath("test/t", 100, "", "2024-06", "", "000001", "csv")),
+        ("test/p/100/112/CDC000001.csv", DateSeparator.NONE, DataPath("test/p", 100, "112", "", "", "000001", "csv")),
+        ("test/p/100/112/2024-06-05/CDC000001.csv", None, DataPath("test/p", 100, "112", "2024-06-05", "", "000001", "csv")),
+        ("112/100/2024-06-05/CDC000001.csv", None, DataPath("112", 100, "", "2024-06-05", "", "000001", "csv")),
+        (
+            f"test/t/100/2024-06-05/CDC_{DISPATCHER}_00000000000000000001.json",
+            None,
+            DataPath("test/t", 100, "", "2024-06-05", DISPATCHER, "00000000000000000001", "json"),
+        ),
+    ],
+)
+def test_every_layout_of_data_files_is_read_and_written(key: str, separator: DateSeparator | None, expected: DataPath) -> None:
+    assert parse_path(key, separator) == expected
+    assert expected.key == key
+
+
+def test_the_other_files_are_read_and_written() -> None:
+    cases = {
+        "metadata": MetadataPath(),
+        "shop/orders/meta/schema_450253245302439940_0563607735.json": SchemaPath("shop", "orders", 450253245302439940, "0563607735"),
+        "shop/meta/schema_450253240000000000_2805160324.json": SchemaPath("shop", "", 450253240000000000, "2805160324"),
+        "test/t/100/schema.json": SchemaPath("test", "t", 100, legacy=True),
+        "test/t/100/meta/CDC.index": IndexPath("test/t/100", ""),
+        f"test/t/100/meta/CDC_{DISPATCHER}.index": IndexPath("test/t/100", DISPATCHER),
+        "test/t/100/CDC.index": IndexPath("test/t/100", "", legacy=True),
+    }
+    for key, expected in cases.items():
+        assert parse_path(key) == expected
+        assert expected.key == key
+
+
+def test_a_schema_file_is_never_taken_for_canal_json_data() -> None:
+    assert isinstance(parse_path("test/t/meta/schema_100_3633961634.json"), SchemaPath)
+    assert isinstance(parse_path("test/t/100/CDC000001.json"), DataPath)
+
+
+def test_numbers_above_the_width_are_legal_and_ordered_as_numbers() -> None:
+    last, first = parse_path("test/t/100/CDC1000000.csv"), parse_path("test/t/100/CDC999999.csv")
+    assert isinstance(last, DataPath)
+    assert isinstance(first, DataPath)
+    assert last.number == 1_000_000
+    assert first.order < last.order
+
+
+def test_a_dispatcher_id_is_digits_and_split_off_at_the_last_underscore() -> None:
+    parsed = parse_path("test/t/100/CDC_12345678901234567890_000001.csv")
+    assert isinstance(parsed, DataPath)
+    assert (parsed.dispatcher, parsed.number) == ("12345678901234567890", 1)
+    for name in ("CDC__000001.csv", "CDC_abc_000001.csv", "CDC00001.csv"):
+        assert isinstance(parse_path(f"test/t/100/{name}"), ForeignPath)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "README",
+        "test/t/100/CDC000001.csv.tmp.6f1c",
+        "test/t/100/CDC000001.csv.checkpoint",
+        "test/t/",
+        "test/t/0100/CDC000001.csv",
+        "CDC000001.csv",
+        "test/t/meta/schema_1_23.json",
+        "a/b/c/meta/schema_100_3633961634.json",
+        "other/metadata",
+    ],
+)
+def test_everything_else_is_foreign_and_no_error(key: str) -> None:
+    assert parse_path(key) == ForeignPath(key)
+
+
+def test_a_four_digit_directory_is_a_year_a_partition_or_a_version_as_configured() -> None:
+    def place(key: str, separator: DateSeparator | None, ids: frozenset[str] = frozenset()) -> tuple[str, int, str, str]:
+        parsed = parse_path(key, separator, ids)
+        assert isinstance(parsed, DataPath)
+        return (parsed.parent, parsed.version, parsed.partition, parsed.date)
+
+    assert place("a/b/100/2024/CDC000001.csv", DateSeparator.YEAR) == ("a/b", 100, "", "2024")
+    assert place("a/b/100/2024/CDC000001.csv", DateSeparator.NONE) == ("a/b", 100, "2024", "")
+    assert place("123/100/2024/CDC000001.csv", DateSeparator.NONE) == ("123/100", 2024, "", "")
+    assert place("123/100/2024/CDC000001.csv", None, frozenset({"123"})) == ("123", 100, "", "2024")
+    assert place("123/100/2024/CDC000001.csv", None) == ("123/100", 2024, "", "")
+
+
+names = st.text(st.characters(codec="utf-8", exclude_characters="/"), min_size=1, max_size=12).filter(lambda n: not n.isdigit())
+
+
+@given(
+    names,
+    names,
+    st.integers(1, 2**63),
+    st.one_of(st.just(""), st.integers(1, 2**40).map(str)),
+    st.sampled_from(["", "2024-06-05", "2024-06"]),
+    st.one_of(st.just(""), st.integers(0, 10**38).map(str)),
+    st.integers(1, 10**7),
+    st.integers(6, 20),
+    st.sampled_from(["csv", "json"]),
+)
+def test_paths_round_trip(
+    database: str, table: str, version: int, partition: str, date: str, dispatcher: str, number: int, width: int, extension: str
+) -> None:
+    path = DataPath(f"{database}/{table}", version, partition, date, dispatcher, f"{number:0{width}d}", extension)
+    assert parse_path(path.key, DateSeparator.DAY if date else DateSeparator.NONE) == path
