@@ -22,6 +22,7 @@ from headrace.formats.canal_messages import (
     has_partial_old,
     is_lines,
     truncated,
+    without_unread_parts,
     written_old_nulls,
 )
 from headrace.formats.canal_rows import CanalReader, OldRows, PartialOldError
@@ -76,19 +77,19 @@ def decode_canal_json(
     number, position = 0, 0
     while position < len(view):
         block = _block(view, position, mark)
-        if block[-1:] != mark:
-            if bytes(block).strip():
-                raise truncated(bytes(block), bytes(view[:position]).count(mark) + 1)
+        if not block.endswith(mark):
+            if block.strip():
+                raise truncated(block, bytes(view[:position]).count(mark) + 1)
             return
         if reader.old_rows is OldRows.FULL and has_partial_old(block):
             reader = reader.expecting(OldRows.CHANGED)
-        batch, messages, reader = _decode_block(block, reader, number)
+        batch, messages, reader = _decode_block(block, mark, reader, number)
         if batch is not None:
             if batch.num_rows:
                 yield batch
             number += messages
         else:
-            lines = LineMessages(bytes(block).split(mark), reader, bytes(view[:position]).count(mark) + 1)
+            lines = LineMessages(block.split(mark), reader, bytes(view[:position]).count(mark) + 1)
             yield from lines.batches(number)
             number += lines.count
         position += len(block)
@@ -104,37 +105,37 @@ def has_commit_ts(data: pa.Buffer | bytes) -> bool:
     return isinstance(extension, dict) and "commitTs" in extension
 
 
-def _decode_block(block: memoryview, reader: CanalReader, number: int) -> tuple[pa.RecordBatch | None, int, CanalReader]:
+def _decode_block(block: bytes, mark: bytes, reader: CanalReader, number: int) -> tuple[pa.RecordBatch | None, int, CanalReader]:
     """The rows of a block and its number of messages; no rows when it must be read message by message."""
-    old_nulls = None
-    if reader.old_rows is OldRows.CHANGED and reader.old_images:
-        old_nulls = written_old_nulls(block, reader)
-        if old_nulls is None:
-            return None, 0, reader
-    text = pa.py_buffer(block)
     try:
         # Arrow's reader lets bytes through that are not UTF-8; as one string of an array they are checked fast.
-        pa.Array.from_buffers(pa.large_string(), 1, [None, pa.array([0, len(block)], pa.int64()).buffers()[1], text]).validate(
-            full=True
-        )
+        offsets = pa.array([0, len(block)], pa.int64()).buffers()[1]
+        pa.Array.from_buffers(pa.large_string(), 1, [None, offsets, pa.py_buffer(block)]).validate(full=True)
+        read = without_unread_parts(block)
         table = pyarrow.json.read_json(
-            pa.BufferReader(text),
-            read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(block) + 1),
+            pa.BufferReader(read),
+            read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(read) + 1),
             parse_options=pyarrow.json.ParseOptions(explicit_schema=reader.arrow_schema(), unexpected_field_behavior="ignore"),
         )
+        old_nulls = None
+        if reader.old_rows is OldRows.CHANGED and reader.old_images:
+            if table.num_rows != block.count(mark):
+                return None, 0, reader
+            old_nulls = written_old_nulls(block, mark, reader)
         messages = pa.RecordBatch.from_arrays([column.combine_chunks() for column in table.columns], schema=table.schema)
         return reader.build(messages, number, old_nulls), table.num_rows, reader
     except PartialOldError:
-        return _decode_block(block, reader.expecting(OldRows.CHANGED), number)
-    except ValueError:
+        return _decode_block(block, mark, reader.expecting(OldRows.CHANGED), number)
+    except (ValueError, DecodeError):
         return None, 0, reader
 
 
-def _block(view: memoryview, position: int, mark: bytes) -> memoryview:
+def _block(view: memoryview, position: int, mark: bytes) -> bytes:
     """The next bytes up to a line end, about ``_BLOCK_BYTES``; up to the end of the data where there is none."""
     stop = position + _BLOCK_BYTES
     while True:
-        end = bytes(view[position:stop]).rfind(mark) + 1
+        block = bytes(view[position:stop])
+        end = block.rfind(mark) + 1
         if end or stop >= len(view):
-            return view[position : position + end] if end else view[position:]
+            return block[:end] if end else block
         stop += _BLOCK_BYTES
