@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.ddl.classify import classify
+from headrace.ddl.classify import changes_rows_unseen, classify
 from headrace.model.events import (
     AddColumnEvent,
     AlterColumnTypeEvent,
@@ -128,3 +128,22 @@ def test_the_sources_spelling_of_a_name_wins_over_the_texts() -> None:
     mixed = TableId("test", "MixedCase")
     found = classify("DROP TABLE `test`.`mixedcase`", database="test", table_id=mixed, before=None, after=None)
     assert found.changes == {mixed}
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("ALTER TABLE `t` DROP PARTITION `p`", True),
+        ("ALTER TABLE `t` TRUNCATE PARTITION `p`", True),
+        ("ALTER TABLE `t` EXCHANGE PARTITION `p` WITH TABLE `u`", True),
+        ("RECOVER TABLE `t`", True),
+        ("FLASHBACK TABLE `t` TO `u`", True),
+        ("ALTER TABLE `t` ADD PARTITION (PARTITION `p` VALUES IN (7, 8))", False),
+        ("ALTER TABLE `t` REORGANIZE PARTITION `p` INTO (PARTITION `q` VALUES LESS THAN (9))", False),
+        ("ALTER TABLE `t` DROP COLUMN `partition`", False),
+        ("DROP INDEX `partition` ON `t`", False),
+        ("", False),
+    ],
+)
+def test_statements_that_change_rows_unseen_are_known(statement: str, expected: bool) -> None:
+    assert changes_rows_unseen(statement, "test") is expected

@@ -81,17 +81,24 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Session]:
-        """The cut's session where one is open, which then stays open; else a transaction of its own."""
-        if self._cut is not None:
-            yield self._cut
-            return
-        session = self._open(read_only=False)
+        """The cut's session where one is open, which then stays open; else a transaction of its own.
+
+        Raises TransientError when a statement fails: the transaction is lost then, and the open cut with it.
+        """
+        own = None if self._cut is not None else self._open(read_only=False)
+        session = self._cut or own
+        assert session is not None
         try:
-            session.execute("BEGIN TRANSACTION")
+            if own is not None:
+                own.execute("BEGIN TRANSACTION")
             yield session
-            session.execute("COMMIT")
+            if own is not None:
+                own.execute("COMMIT")
+        except duckdb.Error as error:
+            raise TransientError(f"DuckDB failed to write {self.path}: {_first_line(error)}") from error
         finally:
-            session.connection.close()
+            if own is not None:
+                own.connection.close()
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Session | None]:

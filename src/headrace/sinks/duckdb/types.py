@@ -119,8 +119,7 @@ def type_change(name: str, old: ColumnType, new: ColumnType, unsupported: Unsupp
     elif source == "BLOB" and target == "VARCHAR":
         expression = f"TRY(decode({column}))"
     elif old.kind in INTEGER_KINDS and new.kind in INTEGER_KINDS:
-        low, high = _integer_range(new)
-        expression = f"TRY_CAST(greatest({low}, least({high}, {column}::HUGEINT)) AS {target})"
+        expression = _clamped(column, new, target)
     else:
         expression = f"TRY_CAST({column} AS {target})"
     return TypeChange(target, expression, changes_type=True)
@@ -130,10 +129,19 @@ def _narrowed(column: str, old: ColumnType, new: ColumnType, target: str) -> str
     """The new value where DuckDB has one type for both; empty when nothing can change."""
     if new.kind in CHARACTER_KINDS and new.length is not None and (old.length is None or new.length < old.length):
         return f"left({column}, {new.length})"
+    if new.kind is TypeKind.MEDIUMINT and old.kind is TypeKind.INT:
+        return _clamped(column, new, target)
     digits = _fraction_digits(new)
     if new.kind in (TypeKind.DATETIME, TypeKind.TIMESTAMP) and digits < _fraction_digits(old):
         return _rounded_time(column, digits, target)
     return ""
+
+
+def _clamped(column: str, new: ColumnType, target: str) -> str:
+    """The nearest value that the new integer type has."""
+    low, high = _integer_range(new)
+    wide = f"{column}::HUGEINT"  # not greatest() and least(): they pass over NULL
+    return f"CAST(CASE WHEN {wide} < {low} THEN {low} WHEN {wide} > {high} THEN {high} ELSE {wide} END AS {target})"
 
 
 def _fraction_digits(column_type: ColumnType) -> int:

@@ -1,0 +1,307 @@
+"""Schema changes in a real DuckDB file, and what the sink says of itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from headrace.ddl.classify import classify
+from headrace.errors import DefinitionError, FencedError, TransientError
+from headrace.model.events import SchemaChange
+from headrace.model.outcome import Notice
+from headrace.model.progress import TableProgress
+from headrace.model.table import Column, Generated, TableId, TableSchema
+from headrace.model.tso import parse_tso
+from headrace.model.types import ColumnType, TypeKind
+from headrace.sinks.base import CheckState, LedgerUpdate, SchemaChangeRefused
+from headrace.sinks.duckdb import open_sink
+from headrace.sinks.duckdb.sink import DuckDbSink
+
+T = TableId("test", "t")
+NOON = parse_tso("2024-06-05T12:00:00Z")
+
+
+def column(name: str, kind: TypeKind = TypeKind.INT, **more: object) -> Column:
+    own = {k: more.pop(k) for k in ("nullable", "default", "generated", "hidden", "primary_key") if k in more}
+    return Column(name, ColumnType(kind, **more), **own)  # type: ignore[arg-type]
+
+
+ID = column("id", nullable=False, primary_key=True)
+
+
+def shape(*columns: Column, table_id: TableId = T) -> TableSchema:
+    return TableSchema(table_id, (ID, *columns), ("id",))
+
+
+class Target:
+    """A sink with the shapes it was told, so that a test can write statements."""
+
+    def __init__(self, path: Path, **options: object) -> None:
+        query = "&".join(f"{k.replace('_', '-')}={v}" for k, v in options.items() if k != "adopt")
+        self.path = path
+        self.sink = open_sink(f"duckdb://{path}?{query}", adopt=bool(options.get("adopt")))
+        self.before: TableSchema | None = None
+
+    def run(self, statement: str, after: TableSchema | None = None, table_id: TableId | None = None) -> tuple[Notice, ...]:
+        name = table_id or (after.table_id if after else T)
+        found = classify(statement, database="test", table_id=name, before=self.before, after=after)
+        change = SchemaChange(NOON, name, found.events, statement, "test", found.changes, found.reads, after)
+        notices = self.sink.metadata_applier.apply_schema_change(change)
+        self.before = after
+        return notices
+
+    def sql(self, statement: str) -> list[tuple[object, ...]]:
+        """Another program on the file. Its catalogue is named ``f``."""
+        connection = duckdb.connect(":memory:")
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute(f"ATTACH '{self.path}' AS f")
+        connection.execute("USE f")
+        try:
+            return connection.execute(statement).fetchall()
+        finally:
+            connection.close()
+
+    def columns(self, table: str = "t") -> list[tuple[object, ...]]:
+        return self.sql(f"SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = '{table}' ORDER BY column_index")
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Target:
+    return Target(tmp_path / "test.duckdb")
+
+
+def test_a_table_is_created_with_the_columns_that_rows_carry(target: Target) -> None:
+    virtual, hidden = column("v", generated=Generated.VIRTUAL), column("_V$_i_0", hidden=True)
+    target.run("CREATE TABLE t (…)", shape(column("s", generated=Generated.STORED), virtual, hidden))
+    assert target.columns() == [("id", "INTEGER"), ("s", "INTEGER")]
+
+
+def test_rows_that_were_there_get_an_added_columns_default(target: Target) -> None:
+    target.run("CREATE TABLE t (id INT PRIMARY KEY)", shape())
+    target.sql("INSERT INTO test.t VALUES (1)")
+    added = (
+        column("a", default="7"),
+        column("b", TypeKind.VARCHAR, default='it\'s, "x"', nullable=False),
+        column("c", TypeKind.DATETIME, default="CURRENT_TIMESTAMP"),
+        column("d", TypeKind.DECIMAL, length=10, scale=3, default="1.5"),
+        column("e", TypeKind.ENUM, nullable=False, elements=("red", "green")),
+        column("f", TypeKind.BIT, length=8, default="\x05"),
+        column("g", nullable=False),
+        column("h", TypeKind.BINARY, length=3, default="a"),
+        column("i"),
+        column("j", TypeKind.JSON, nullable=False),
+    )
+    target.run("ALTER TABLE t ADD …", shape(*added))
+    rows = target.sql("SELECT a, b, c::VARCHAR, d::VARCHAR, e, f, g, h, i, j FROM test.t")
+    assert rows == [(7, 'it\'s, "x"', "2024-06-05 12:00:00", "1.500", "red", 5, 0, b"a\0\0", None, "null")]
+
+
+def test_a_zero_date_for_rows_that_were_there_is_refused_or_null(tmp_path: Path) -> None:
+    for query, refused in (({}, True), ({"zero_dates": "null"}, False)):
+        target = Target(tmp_path / f"{refused}.duckdb", **query)
+        target.run("CREATE TABLE t (id INT PRIMARY KEY)", shape())
+        target.sql("INSERT INTO test.t VALUES (1)")
+        if refused:
+            with pytest.raises(SchemaChangeRefused) as caught:
+                target.run("ALTER TABLE t ADD d DATE NOT NULL", shape(column("d", TypeKind.DATE, nullable=False)))
+            assert caught.value.problem.column == "d"
+            assert target.columns() == [("id", "INTEGER")]
+        else:
+            target.run("ALTER TABLE t ADD d DATE NOT NULL", shape(column("d", TypeKind.DATE, nullable=False)))
+            assert target.sql("FROM test.t") == [(1, None)]
+
+
+def test_columns_are_renamed_swapped_and_dropped(target: Target) -> None:
+    target.run("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT, c INT)", shape(column("a"), column("b"), column("c")))
+    target.sql("INSERT INTO test.t VALUES (1, 10, 20, 30)")
+    text = "ALTER TABLE t RENAME COLUMN a TO b, RENAME COLUMN b TO a, DROP COLUMN c"
+    target.run(text, shape(column("b"), column("a")))
+    assert target.sql("SELECT id, a, b FROM test.t") == [(1, 20, 10)]
+    target.run("ALTER TABLE t CHANGE a A VARCHAR(9)", shape(column("b"), column("A", TypeKind.VARCHAR, length=9)))
+    assert target.columns() == [("id", "INTEGER"), ("b", "INTEGER"), ("A", "VARCHAR")]
+    assert target.sql("SELECT A FROM test.t") == [("20",)]
+
+
+@pytest.mark.parametrize(
+    ("old", "value", "new", "expected"),
+    [
+        (column("v", TypeKind.VARCHAR, length=20), "'123'", column("v"), "123"),
+        (column("v", TypeKind.BIGINT), "300", column("v", TypeKind.TINYINT), "127"),
+        (column("v", TypeKind.INT), "-9000000", column("v", TypeKind.MEDIUMINT), "-8388608"),
+        (column("v", TypeKind.INT), "-5", column("v", TypeKind.INT, unsigned=True), "0"),
+        (column("v", TypeKind.DATETIME, scale=6), "'2024-06-30 23:59:59.5'", column("v", TypeKind.DATE), "2024-06-30"),
+        (column("v", TypeKind.DATETIME, scale=6), "'1969-12-31 23:59:59.5'", column("v", TypeKind.DATETIME), "1970-01-01 00:00:00"),
+        (
+            column("v", TypeKind.TIMESTAMP, scale=6),
+            "'2024-01-01 00:00:00.44+00'",
+            column("v", TypeKind.TIMESTAMP, scale=1),
+            "2024-01-01 00:00:00.4+00",
+        ),
+        (column("v", TypeKind.VARCHAR, length=20), "'abcdef'", column("v", TypeKind.VARCHAR, length=5), "abcde"),
+        (column("v", TypeKind.DECIMAL, length=10, scale=2), "1.25", column("v", TypeKind.DECIMAL, length=10, scale=1), "1.3"),
+        (column("v", TypeKind.VARCHAR), "'é'", column("v", TypeKind.BLOB), "\\xC3\\xA9"),
+        (column("v", TypeKind.BLOB), "'\\xC3\\xA9'::BLOB", column("v", TypeKind.TEXT), "é"),
+    ],
+)
+def test_values_follow_a_change_of_type(target: Target, old: Column, value: str, new: Column, expected: str) -> None:
+    target.run("CREATE TABLE t (id INT PRIMARY KEY, v …)", shape(old))
+    target.sql(f"INSERT INTO test.t VALUES (1, {value}), (2, NULL)")
+    target.run("ALTER TABLE t MODIFY v …", shape(new))
+    assert target.sql("SELECT v::VARCHAR FROM test.t ORDER BY id") == [(expected,), (None,)]
+
+
+def test_a_type_that_values_cannot_follow_is_refused_by_name(target: Target) -> None:
+    target.run("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))", shape(column("v", TypeKind.VARCHAR)))
+    target.sql("INSERT INTO test.t VALUES (1, 'x1')")
+    with pytest.raises(SchemaChangeRefused) as caught:
+        target.run("ALTER TABLE t MODIFY v INT", shape(column("v")))
+    assert caught.value.problem.sentence() == "table test.t, column v, value 'x1': DuckDB cannot hold this value of type INT."
+
+
+def test_a_decimal_too_long_for_duckdb_is_refused_by_column(target: Target) -> None:
+    with pytest.raises(SchemaChangeRefused) as caught:
+        target.run("CREATE TABLE t (…)", shape(column("d", TypeKind.DECIMAL, length=65, scale=30)))
+    assert caught.value.problem.column == "d"
+    assert "unsupported=text" in caught.value.problem.hint
+
+
+def test_tables_are_renamed_within_and_across_databases(target: Target) -> None:
+    target.run("CREATE TABLE t (id INT PRIMARY KEY)", shape())
+    target.sql("INSERT INTO test.t VALUES (1)")
+    target.run("RENAME TABLE t TO u", shape(table_id=TableId("test", "u")))
+    target.run("RENAME TABLE test.u TO other.U", shape(table_id=TableId("other", "U")))
+    assert target.sql("FROM other.u") == [(1,)]
+    assert target.sink.metadata_applier.describe(TableId("test", "u")) is None
+    assert target.sink.metadata_applier.describe(TableId("other", "U")).has_rows  # type: ignore[union-attr]
+
+
+def test_names_are_swapped_through_a_third(target: Target) -> None:
+    for name in ("a", "b"):
+        target.before = None
+        target.run(f"CREATE TABLE {name} (id INT)", shape(table_id=TableId("test", name)))
+        target.sql(f"INSERT INTO test.{name} VALUES ({ord(name)})")
+    target.run("RENAME TABLE a TO x, b TO a, x TO b", table_id=TableId("test"))
+    assert target.sql("SELECT a.id, b.id FROM test.a a, test.b b") == [(98, 97)]
+
+
+def test_one_cut_may_fill_drop_and_create_again(target: Target) -> None:
+    """DuckDB 2.0 fails such a commit after DROP SCHEMA … CASCADE, so tables are dropped one by one."""
+    target.sink.ledger.acquire("p", "s", "", 0)
+    target.sink.begin_cut()
+    target.run("CREATE TABLE t (id INT PRIMARY KEY)", shape())
+    with target.sink.metadata_applier.database.transaction() as session:
+        session.execute("INSERT INTO test.t VALUES (1)")
+        session.execute("CREATE VIEW test.w AS FROM test.t")
+    target.run("TRUNCATE TABLE t", shape())
+    target.run("DROP DATABASE test", table_id=TableId("test"))
+    target.run("CREATE DATABASE test", table_id=TableId("test"))
+    target.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)", shape(column("v")))
+    target.sink.ledger.update(LedgerUpdate(checkpoint=9, tables=(TableProgress(T, 9),)))
+    assert target.sql("FROM test.t") == []
+    assert [name for name, _ in target.columns()] == ["id", "v"]
+
+
+def test_what_is_done_already_is_done(target: Target) -> None:
+    target.run("CREATE TABLE t (id INT PRIMARY KEY)", shape())
+    target.before = None
+    assert target.run("CREATE TABLE t (id INT PRIMARY KEY)", shape()) == ()
+    target.sql("INSERT INTO test.t VALUES (1)")
+    target.before = None
+    assert target.run("", shape()) == ()
+    target.run("DROP TABLE t")
+    target.run("DROP TABLE t")
+    target.run("DROP DATABASE nowhere", table_id=TableId("nowhere"))
+
+
+def test_a_table_with_rows_that_people_made_needs_adopt(tmp_path: Path) -> None:
+    path = tmp_path / "f.duckdb"
+    plain = Target(path)
+    plain.sql("CREATE SCHEMA test")
+    plain.sql("CREATE TABLE test.t AS SELECT 1::INTEGER AS ID")
+    with pytest.raises(SchemaChangeRefused) as caught:
+        plain.run("CREATE TABLE t (id INT PRIMARY KEY)", shape(column("v")))
+    assert "--adopt" in caught.value.problem.hint
+    adopting = Target(path, adopt=True)
+    (notice,) = adopting.run("CREATE TABLE t (id INT PRIMARY KEY)", shape(column("v")))
+    assert "column v was added" in notice.message
+    assert adopting.sql("FROM test.t") == [(1, None)]
+
+
+@pytest.mark.parametrize("clause", ["DROP PARTITION p0", "TRUNCATE PARTITION p0", "EXCHANGE PARTITION p0 WITH TABLE u"])
+def test_a_statement_that_changes_rows_unseen_is_refused(target: Target, clause: str) -> None:
+    target.run("CREATE TABLE t (id INT PRIMARY KEY)", shape())
+    with pytest.raises(SchemaChangeRefused):
+        target.run(f"ALTER TABLE t {clause}", shape())
+
+
+def test_a_statement_that_duckdb_has_no_need_of_is_told(target: Target) -> None:
+    target.run("CREATE TABLE t (id INT PRIMARY KEY)", shape())
+    (notice,) = target.run("ALTER TABLE t ADD INDEX i (id)", shape())
+    assert "nothing was done" in notice.message
+
+
+def test_the_ledgers_schema_is_not_for_tables(target: Target) -> None:
+    with pytest.raises(SchemaChangeRefused):
+        target.run("CREATE DATABASE headrace", table_id=TableId("headrace"))
+
+
+def test_a_file_named_like_its_schema_is_no_trouble(tmp_path: Path) -> None:
+    target = Target(tmp_path / "headrace.duckdb")
+    target.sink.ledger.acquire("p", "s", "", 5)
+    assert target.sink.ledger.pipelines() == ["p"]
+
+
+def test_an_older_run_is_fenced_and_its_cut_lost(target: Target) -> None:
+    older = target.sink
+    older.ledger.acquire("p", "s", "", 0)
+    newer = open_sink(f"duckdb://{target.path}")
+    newer.ledger.acquire("p", "s", "", 0)
+    older.begin_cut()
+    target.run("CREATE TABLE t (id INT PRIMARY KEY)", shape())
+    with pytest.raises(FencedError):
+        older.ledger.update(LedgerUpdate(checkpoint=3))
+    older.abandon_cut()
+    assert newer.metadata_applier.describe(T) is None
+
+
+def test_a_locked_file_is_waited_for_and_then_named(target: Target) -> None:
+    target.sql("CREATE SCHEMA test")
+    hold = f"import duckdb, time; c = duckdb.connect({str(target.path)!r}); print('held', flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", hold], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        target.sink.metadata_applier.database.patience = 0.3
+        try:
+            with pytest.raises(TransientError, match=r"test\.duckdb is locked"):
+                target.sink.begin_cut()
+            assert target.sink.check()[-1].state is CheckState.FAILED
+        finally:
+            holder.kill()
+    target.sink.begin_cut()
+    target.sink.abandon_cut()
+    assert target.sink.check()[-1].state is CheckState.OK
+
+
+@pytest.mark.parametrize(
+    ("uri", "told"),
+    [
+        ("duckdb:///f.duckdb?zero-date=null", "zero-dates"),
+        ("duckdb:///f.duckdb?zero-dates=nul", "null"),
+        ("duckdb:///f.duckdb?threads=many", "threads"),
+        ("duckdb://f.duckdb", "three slashes"),
+    ],
+)
+def test_a_wrong_uri_is_explained(uri: str, told: str) -> None:
+    with pytest.raises(DefinitionError, match=told):
+        open_sink(uri)
+
+
+def test_looking_at_a_ledger_creates_no_file(target: Target) -> None:
+    sink: DuckDbSink = target.sink
+    assert sink.ledger.peek("p") is None
+    assert sink.ledger.pipelines() == []
+    assert not target.path.exists()
