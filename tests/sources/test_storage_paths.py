@@ -44,7 +44,9 @@ def test_every_layout_of_data_files_is_read_and_written(key: str, separator: Dat
 def test_the_other_files_are_read_and_written() -> None:
     cases = {
         "metadata": MetadataPath(),
-        "shop/orders/meta/schema_450253245302439940_0563607735.json": SchemaPath("shop", "orders", 450253245302439940, "0563607735"),
+        "shop/orders/meta/schema_450253245302439940_0563607735.json": SchemaPath(
+            "shop", "orders", 450253245302439940, "0563607735"
+        ),
         "shop/meta/schema_450253240000000000_2805160324.json": SchemaPath("shop", "", 450253240000000000, "2805160324"),
         "test/t/100/schema.json": SchemaPath("test", "t", 100, legacy=True),
         "test/t/100/meta/CDC.index": IndexPath("test/t/100", ""),

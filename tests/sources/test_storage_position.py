@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,7 +42,7 @@ def test_intervals_hold_exactly_the_numbers_that_were_added(numbers: list[int], 
         intervals = add_number(intervals, number)
     assert contains(intervals, probe) == (probe in numbers)
     assert all(low <= high for low, high in intervals)
-    assert all(left[1] + 1 < right[0] for left, right in zip(intervals, intervals[1:], strict=False))
+    assert all(left[1] + 1 < right[0] for left, right in itertools.pairwise(intervals))
     assert parse_intervals(format_intervals(intervals)) == intervals
 
 

@@ -47,6 +47,7 @@ def _parsed(raw: bytes) -> int | None:
 def _missing(store: Store) -> SourceNotReadyError:
     root = store.entries()
     if not root.files and not root.folders:
+        store.require_bucket()
         if store.is_local and not store.exists():
             return SourceNotReadyError(f"There is no folder {store.place}.", "Check the path in the source's URI.")
         return SourceNotReadyError(

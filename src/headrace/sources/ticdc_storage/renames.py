@@ -81,9 +81,9 @@ def _columns(schema: TableSchema) -> tuple[tuple[str, object], ...]:
 
 def _ordered(renames: Sequence[Rename], existing: Collection[TableId]) -> tuple[list[Rename], list[Rename]]:
     """Again and again the first rename whose source is there and whose target is free; and those that wait in a circle."""
-    targets = {new for _, new in renames}
-    # A source that nothing makes must have been there, although no file ever told of it.
-    names = set(existing) | {old for old, _ in renames if old not in targets}
+    # Each file is of another table, so a source that no file told of was there before; but not in a circle, where one of the
+    # names only lives in between.
+    names = set(existing) | {old for old, _ in renames if not _in_circle(old, dict(renames))}
     waiting = list(renames)
     steps: list[Rename] = []
     while waiting:
@@ -99,3 +99,13 @@ def _ordered(renames: Sequence[Rename], existing: Collection[TableId]) -> tuple[
         names.discard(ready[0])
         names.add(ready[1])
     return steps, []
+
+
+def _in_circle(start: TableId, renames: Mapping[TableId, TableId]) -> bool:
+    """Whether the renames lead from a name back to it."""
+    name = renames.get(start)
+    for _ in renames:
+        if name is None or name == start:
+            break
+        name = renames.get(name)
+    return name == start

@@ -172,6 +172,15 @@ class Store:
         with self._explained():
             return bool(self._filesystem.get_file_info(self._location.root).type == pafs.FileType.Directory)
 
+    def require_bucket(self) -> None:
+        """Raises SourceUnreachableError when the root's bucket is not there: a listing shows it like an empty one."""
+        if self.is_local or self._location.scheme in HDFS_SCHEMES:
+            return
+        with self._explained():
+            found = self._filesystem.get_file_info(self._location.root.split("/", 1)[0]).type
+        if found == pafs.FileType.NotFound:
+            raise unreachable(self._location, FileNotFoundError("NoSuchBucket"))
+
     def stat(self, path: str) -> StoredFile | None:
         """The file at ``path``, ``None`` when there is none."""
         with self._explained():

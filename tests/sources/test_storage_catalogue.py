@@ -1,0 +1,214 @@
+"""Schema files as one history."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from storage_folder import ID, OPTIONS, C, StorageFolder, V
+
+from headrace.model.cut import Offer
+from headrace.model.events import AddColumnEvent, CreateDatabaseEvent, CreateTableEvent, DropDatabaseEvent, RenameTableEvent
+from headrace.model.table import TableId
+from headrace.sources.ticdc_storage import open_source
+from headrace.sources.ticdc_storage.renames import plan_renames
+
+T = TableId("test", "t")
+CREATE = "CREATE TABLE `t` (`id` INT PRIMARY KEY,`v` VARCHAR(16))"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> StorageFolder:
+    made = StorageFolder(tmp_path / "feed")
+    made.checkpoint(10_000)
+    return made
+
+
+def poll(folder: StorageFolder, options: str = OPTIONS) -> Offer:
+    return folder.consumer(options).poll()
+
+
+def test_versions_are_exact_integers(folder: StorageFolder) -> None:
+    folder.checkpoint(450253245302439999)
+    folder.schema("t", 450253245302439940, CREATE)
+    assert [change.commit_ts for change in poll(folder).schema_changes] == [450253245302439940]
+
+
+def test_shapes_and_statements_become_typed_changes_in_commit_order(folder: StorageFolder) -> None:
+    folder.schema("t", 300, "ALTER TABLE `t` ADD COLUMN `c` INT DEFAULT 7", (ID, V, C))
+    folder.schema("t", 100)
+    folder.schema("t", 200)
+    folder.schema("", 90, "CREATE DATABASE `test`")
+    changes = poll(folder).schema_changes
+    assert [change.commit_ts for change in changes] == [90, 100, 300]
+    database, create, add = changes
+    assert database.events == (CreateDatabaseEvent("test"),)
+    assert isinstance(create.events[0], CreateTableEvent)
+    assert create.statement == ""
+    assert isinstance(add.events[0], AddColumnEvent)
+    assert add.changes == {T}
+    assert add.schema is not None
+    assert [column.name for column in add.schema.columns] == ["id", "v", "c"]
+    assert add.origin.startswith("test/t/meta/schema_300_")
+
+
+def test_the_legacy_layout_and_the_new_one_are_read_side_by_side(folder: StorageFolder) -> None:
+    legacy = folder.schema_text("t", 100, CREATE).decode().replace("ColumnPrecision", "ColumnLength")
+    legacy = legacy.replace('"TableColumnsTotal": 2', '"TableColumnsTotal": "2"').replace('    "Type": 3,\n', "")
+    folder.write("test/t/100/schema.json", legacy)
+    folder.data("test/t/100", 1, "I 110 1 a")
+    folder.schema("t", 200)
+    folder.data("test/t/200", 1, "I 210 2 b")
+    consumer = folder.consumer()
+    offer = consumer.cut()
+    assert [change.commit_ts for change in offer.schema_changes] == [100]
+    assert consumer.changes == ["110 1 a", "210 2 b"]
+
+
+def test_swapped_names_in_the_file_give_way_to_the_path(folder: StorageFolder) -> None:
+    folder.write("test/t/100/schema.json", folder.schema_text("test", 100, CREATE, database="t"))
+    folder.data("test/t/100", 1, "I 110 1 a")
+    consumer = folder.consumer()
+    offer = consumer.cut()
+    assert consumer.rows[0][0] == "test.t"
+    assert offer.schema_changes[0].database == "test"
+    assert any("swapped" in notice.message for notice in offer.notices)
+
+
+def test_in_table_id_mode_the_names_come_from_the_file(folder: StorageFolder) -> None:
+    folder.schema("t", 100, CREATE, parent="112")
+    folder.write("112/100/CDC000001.csv", folder.line("test/t", "I 110 1 a") + "\n")
+    consumer = folder.consumer()
+    offer = consumer.cut()
+    assert offer.schema_changes[0].table_id == T
+    assert [(table, row["id"]) for table, _, row in consumer.rows] == [("test.t", 1)]
+    assert open_source(folder.uri()).metadata_accessor.list_tables("test") == [T]
+
+
+def test_a_half_written_schema_file_holds_its_table_and_no_other(folder: StorageFolder) -> None:
+    whole = folder.schema("t", 100, CREATE)
+    raw = (folder.root / whole).read_bytes()
+    folder.write(whole, raw[:50])
+    folder.data("test/t/100", 1, "I 110 1 a")
+    folder.schema("u", 100)
+    folder.data("test/u/100", 1, "I 110 2 b")
+    consumer = folder.consumer()
+    offer = consumer.cut(stopped=frozenset({T}))
+    assert [(problem.table_id, problem.transient) for problem in offer.problems] == [(T, True)]
+    assert consumer.changes == ["110 2 b"]
+    folder.write(whole, raw)
+    offer = consumer.poll()
+    assert offer.problems == ()
+    consumer.checkpoint = 0
+    consumer.cut()
+    assert consumer.changes == ["110 1 a"]
+
+
+def test_an_unknown_column_type_stops_its_table_for_good(folder: StorageFolder) -> None:
+    folder.schema("t", 100, "", (ID, {"ColumnName": "g", "ColumnType": "GEOMETRY"}))
+    (problem,) = poll(folder).problems
+    assert (problem.table_id, problem.transient) == (T, False)
+    assert "GEOMETRY" in problem.sentence()
+
+
+def test_a_wrong_checksum_is_a_notice_and_with_strict_a_problem(folder: StorageFolder) -> None:
+    folder.write("test/t/meta/schema_100_0000000001.json", folder.schema_text("t", 100, CREATE))
+    offer = poll(folder)
+    assert offer.problems == ()
+    assert "checksum" in offer.notices[0].message
+    assert len(offer.schema_changes) == 1
+    strict = poll(folder, OPTIONS + "&strict=true")
+    assert "checksum" in strict.problems[0].message
+    assert strict.schema_changes == ()
+
+
+def test_databases_come_before_and_go_after_what_is_in_them(folder: StorageFolder) -> None:
+    folder.schema("", 100, "CREATE DATABASE `test`")
+    folder.schema("t", 100)
+    folder.schema("", 200, "DROP DATABASE `test`")
+    folder.schema("", 300, "CREATE DATABASE `test`")
+    folder.schema("t", 310)
+    changes = poll(folder).schema_changes
+    assert [type(change.events[0]) for change in changes] == [
+        CreateDatabaseEvent,
+        CreateTableEvent,
+        DropDatabaseEvent,
+        CreateDatabaseEvent,
+        CreateTableEvent,
+    ]
+
+
+def rename_steps(folder: StorageFolder) -> list[tuple[str, str]]:
+    events = [event for change in poll(folder).schema_changes for event in change.events]
+    return [(e.table_id.table, e.new_table_id.table) for e in events if isinstance(e, RenameTableEvent)]
+
+
+def test_a_swap_of_three_files_runs_in_the_only_order_that_works(folder: StorageFolder) -> None:
+    for name in "ab":
+        folder.schema(name, 100)
+    for old, new in (("a", "x"), ("b", "a"), ("x", "b")):
+        folder.schema(new, 200, f"RENAME TABLE `test`.`{old}` TO `test`.`{new}`;")
+    assert rename_steps(folder) == [("a", "x"), ("b", "a"), ("x", "b")]
+
+
+def test_the_overwritten_first_step_of_a_swap_is_inferred(folder: StorageFolder) -> None:
+    for name in "ab":
+        folder.schema(name, 100)
+    for old, new in (("b", "a"), ("x", "b")):
+        folder.schema(new, 200, f"RENAME TABLE `test`.`{old}` TO `test`.`{new}`;")
+    assert rename_steps(folder) == [("a", "x"), ("b", "a"), ("x", "b")]
+    assert any("inferred" in notice.message for notice in poll(folder).notices)
+    tables = open_source(folder.uri()).metadata_accessor.list_tables("test")
+    assert tables == [TableId("test", "a"), TableId("test", "b")]
+
+
+def test_a_swap_that_cannot_be_told_is_a_problem_of_its_tables(folder: StorageFolder) -> None:
+    for name in "abcd":
+        folder.schema(name, 100)
+    for old, new in (("b", "a"), ("x", "b"), ("d", "c"), ("y", "d")):
+        folder.schema(new, 200, f"RENAME TABLE `test`.`{old}` TO `test`.`{new}`;")
+    problems = poll(folder).problems
+    assert {"a", "b", "c", "d", "x", "y"} == {problem.table_id.table for problem in problems}
+
+
+def test_a_chain_of_renames_frees_names_first() -> None:
+    a, b, c = (TableId("test", name) for name in "abc")
+    plan = plan_renames([(a, b), (b, c)], {}, {})
+    assert plan.steps == ((b, c), (a, b))
+    assert not plan.inferred
+
+
+def test_a_statement_that_nobody_understands_waits_for_every_table(folder: StorageFolder) -> None:
+    folder.schema("t", 100)
+    folder.schema("u", 100)
+    folder.schema("t", 200, "FROBNICATE `t` WITH GUSTO")
+    change = poll(folder).schema_changes[-1]
+    assert change.changes >= {T, TableId("test", "u")}
+
+
+def test_generated_columns_are_carried_from_version_to_version(folder: StorageFolder) -> None:
+    statement = "CREATE TABLE `t` (`id` INT PRIMARY KEY,`v` VARCHAR(16) GENERATED ALWAYS AS (`id`) VIRTUAL)"
+    folder.schema("t", 100, statement)
+    folder.schema("t", 200, "ALTER TABLE `t` ADD COLUMN `c` INT DEFAULT 7", (ID, V, C))
+    schema = open_source(folder.uri()).metadata_accessor.get_table_schema(T)
+    assert [column.name for column in schema.row_columns] == ["id", "c"]
+
+
+def test_only_new_schema_files_are_read(folder: StorageFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headrace.sources.ticdc_storage.stores import Store
+
+    read: list[list[str]] = []
+    original = Store.read_many
+
+    def counting(self: Store, paths: list[str]) -> list[bytes | None]:
+        read.append(paths)
+        return original(self, paths)
+
+    monkeypatch.setattr(Store, "read_many", counting)
+    folder.schema("t", 100)
+    consumer = folder.consumer()
+    consumer.poll()
+    second = folder.schema("t", 200, "ALTER TABLE `t` ADD COLUMN `c` INT DEFAULT 7", (ID, V, C))
+    consumer.poll()
+    consumer.poll()
+    assert read[1:] == [[second]]

@@ -1,0 +1,82 @@
+"""What ``headrace inspect`` is told about a folder."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from storage_folder import StorageFolder
+
+from headrace.errors import SourceNotReadyError
+from headrace.model.table import TableId
+from headrace.sources.ticdc_storage.inspection import FindingKind, inspect
+
+CREATE = "CREATE TABLE `t` (`id` INT PRIMARY KEY,`v` VARCHAR(16))"
+CASES = Path(__file__).parents[1] / "conformance" / "ticdc-storage"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> StorageFolder:
+    made = StorageFolder(tmp_path / "feed")
+    made.checkpoint(200)
+    made.schema("", 90, "CREATE DATABASE `test`")
+    made.schema("t", 100, CREATE)
+    return made
+
+
+def test_tables_versions_files_and_rows_are_counted(folder: StorageFolder) -> None:
+    folder.data("test/t/100", 1, "I 110 1 a", "I 120 2 b")
+    folder.data("test/t/100", 2, "I 900 3 c")
+    folder.schema("t", 250, "TRUNCATE TABLE `t`")
+    found = inspect(folder.uri(), count_rows=True)
+    assert found.checkpoint == 200
+    assert found.lag_seconds is not None
+    assert found.databases == ("test",)
+    (table,) = found.tables
+    assert (table.table_id, table.exists, table.files, table.rows) == (TableId("test", "t"), True, 2, 3)
+    assert [(v.version, v.statement, v.rows) for v in table.versions] == [(100, CREATE, 3), (250, "TRUNCATE TABLE `t`", 0)]
+    assert table.bytes == sum((folder.root / f"test/t/100/CDC00000{n}.csv").stat().st_size for n in (1, 2))
+    assert found.findings == ()
+    assert inspect(folder.uri()).tables[0].rows is None
+
+
+def test_everything_that_looks_wrong_is_found(folder: StorageFolder) -> None:
+    folder.data("test/t/100", 2, "I 110 1 a")
+    folder.write("test/t/100/CDC000003.csv", "nonsense\n")
+    folder.write("test/t/100/meta/CDC.index", "CDC000009.csv\n")
+    folder.write("test/t/meta/schema_150_0000000001.json", folder.schema_text("t", 150))
+    folder.write("test/u/meta/schema_150_0000000001.json", "{")
+    folder.data("test/u/150", 1, "I 110 1 a")
+    folder.data("test/lost/150", 1, "I 110 1 a")
+    folder.write("README", "x")
+    (folder.root / "metadata").unlink()
+    kinds = {finding.kind for finding in inspect(folder.uri(), count_rows=True).findings}
+    assert kinds == {
+        FindingKind.NO_METADATA,
+        FindingKind.GAP,
+        FindingKind.INDEX_WITHOUT_DATA,
+        FindingKind.CHECKSUM,
+        FindingKind.BROKEN_SCHEMA,
+        FindingKind.DATA_WITHOUT_SCHEMA,
+        FindingKind.UNKNOWN_FILES,
+        FindingKind.BROKEN_DATA,
+    }
+
+
+def test_a_folder_of_something_else_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SourceNotReadyError, match="is empty"):
+        inspect(StorageFolder(tmp_path / "empty").uri())
+
+
+def test_nothing_of_spark_is_imported() -> None:
+    code = "import sys, headrace.sources.ticdc_storage.inspection; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("case", sorted(path.name for path in CASES.iterdir() if path.is_dir()))
+def test_the_conformance_folders_have_nothing_wrong(case: str) -> None:
+    protocol = "canal-json" if case.startswith("canal") else "csv"
+    findings = inspect(f"file://{CASES / case / 'data'}?protocol={protocol}").findings
+    assert [f.message for f in findings if f.kind is not FindingKind.REMARK] == []

@@ -1,0 +1,121 @@
+"""The StorageReader of TiCDC's guide, and the checkpoint it reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from storage_folder import StorageFolder
+
+from headrace.errors import SourceNotReadyError, SourceUnreachableError
+from headrace.model.uri import parse_uri
+from headrace.sources.ticdc_storage.checkpoint import read_checkpoint
+from headrace.sources.ticdc_storage.reader import StorageReader
+from headrace.sources.ticdc_storage.stores import Entries, Store, StoredFile, store_location
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> StorageFolder:
+    return StorageFolder(tmp_path / "feed")
+
+
+def store(folder: StorageFolder) -> Store:
+    return store_location(parse_uri(folder.uri())).open()
+
+
+def test_each_file_is_exposed_once_with_the_checkpoint_read_before_the_scan(folder: StorageFolder) -> None:
+    folder.checkpoint(100)
+    first = folder.data("test/t/90", 1, "I 95 1 a")
+    reader = StorageReader(store(folder))
+    reader.read_files()
+    folder.checkpoint(200)
+    second = folder.data("test/t/90", 2, "I 150 1 a")
+    assert reader.expose_new_files() == (100, ["metadata", first])
+    reader.read_files()
+    assert reader.expose_new_files() == (200, [second])
+    assert reader.expose_new_files() == (200, [])
+
+
+def test_a_file_that_vanished_is_forgotten_and_new_when_it_comes_back(folder: StorageFolder) -> None:
+    folder.checkpoint(100)
+    path = folder.data("test/t/90", 1, "I 95 1 a")
+    reader = StorageReader(store(folder))
+    assert path in reader.expose_new_files()[1]
+    (folder.root / path).unlink()
+    assert [file.path for file in reader.read_files()] == ["metadata"]
+    folder.data("test/t/90", 1, "I 95 1 a")
+    reader.read_files()
+    assert reader.expose_new_files() == (100, [path])
+
+
+class CountingStore(Store):
+    """Remembers which folders were listed."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner._location, inner._filesystem)
+        self.listed: list[str] = []
+
+    def entries(self, path: str = "", recursive: bool = False) -> Entries:
+        self.listed.append(path)
+        return super().entries(path, recursive)
+
+
+def test_sealed_versions_are_not_listed_but_their_old_schema_files_are_found_once(folder: StorageFolder) -> None:
+    folder.checkpoint(1000)
+    for version in (100, 200, 300):
+        folder.data(f"test/t/{version}/2024-06-05", 1, "I 350 1 a")
+        folder.write(f"test/old/{version}/schema.json", folder.schema_text("old", version))
+        folder.data(f"test/old/{version}", 1, "I 350 1 a")
+        folder.schema("t", version)
+    counting = CountingStore(store(folder))
+    files = StorageReader(counting).read_files({"test/t": 300, "test/old": 200})
+    data = [file.path for file in files if "CDC" in file.path]
+    assert data == [
+        "test/old/200/CDC000001.csv",
+        "test/old/300/CDC000001.csv",
+        "test/t/300/2024-06-05/CDC000001.csv",
+    ]
+    assert sum("schema" in file.path for file in files) == 6
+    assert not any(path.startswith(("test/t/100", "test/t/200", "test/old/100")) for path in counting.listed)
+
+
+def test_a_checkpoint_that_is_being_written_is_read_again(folder: StorageFolder) -> None:
+    folder.write("metadata", "")
+    pauses: list[float] = []
+
+    def finish(seconds: float) -> None:
+        pauses.append(seconds)
+        folder.write("metadata", '{"checkpoint-' if len(pauses) == 1 else '{"checkpoint-ts":470605980485287936}')
+
+    assert read_checkpoint(store(folder), finish) == 470605980485287936
+    assert len(pauses) == 2
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"checkpoint-ts":"5"}', '{"checkpoint-ts":-1}', '{"other":5}'])
+def test_metadata_that_stays_unreadable_is_never_taken_for_zero(folder: StorageFolder, content: str) -> None:
+    folder.write("metadata", content)
+    with pytest.raises(SourceNotReadyError, match="holds no checkpoint"):
+        read_checkpoint(store(folder), lambda seconds: None)
+
+
+def test_what_is_missing_is_told_apart(folder: StorageFolder, tmp_path: Path) -> None:
+    with pytest.raises(SourceNotReadyError, match="is empty"):
+        read_checkpoint(store(folder))
+    folder.write("holiday/photo.jpg", "x")
+    with pytest.raises(SourceNotReadyError, match="does not look like the output of a changefeed"):
+        read_checkpoint(store(folder))
+    folder.data("test/t/100", 1, "I 110 1 a")
+    with pytest.raises(SourceNotReadyError, match="has no file metadata yet"):
+        read_checkpoint(store(folder))
+    with pytest.raises(SourceNotReadyError, match="There is no folder"):
+        read_checkpoint(store_location(parse_uri(f"file://{tmp_path}/nowhere")).open())
+
+
+def test_files_of_a_listing_know_their_name() -> None:
+    assert StoredFile("a/b/c.csv", 1, 2).name == "c.csv"
+
+
+def test_a_file_in_the_place_of_the_folder_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises((SourceUnreachableError, SourceNotReadyError), match=r"Cannot read|There is no folder"):
+        read_checkpoint(store_location(parse_uri(f"file://{tmp_path}/file")).open())

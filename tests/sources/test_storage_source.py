@@ -1,0 +1,460 @@
+"""The storage source on local files: what is offered when, what is read, and what is never read again."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from storage_folder import ID, OPTIONS, C, StorageFolder, V
+
+from headrace.errors import DefinitionError, SourceNotReadyError
+from headrace.model.cut import Progress, Window
+from headrace.model.outcome import SplitReport
+from headrace.model.table import TableId
+from headrace.sources.ticdc_storage import open_source
+from headrace.sources.ticdc_storage.position import StoragePosition
+from headrace.sources.ticdc_storage.source import file_states, is_repeated
+from headrace.sources.ticdc_storage.stores import Store
+
+T = TableId("test", "t")
+CREATE = "CREATE TABLE `t` (`id` INT PRIMARY KEY,`v` VARCHAR(16))"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> StorageFolder:
+    made = StorageFolder(tmp_path / "feed")
+    made.checkpoint(200)
+    made.schema("t", 100, CREATE)
+    return made
+
+
+def test_nothing_is_offered_without_a_checkpoint(folder: StorageFolder) -> None:
+    folder.data("test/t/100", 1, "I 110 1 a")
+    (folder.root / "metadata").unlink()
+    with pytest.raises(SourceNotReadyError):
+        folder.consumer().poll()
+
+
+def test_rows_above_the_watermark_wait_for_the_next_cut(folder: StorageFolder) -> None:
+    folder.data("test/t/100", 1, "I 110 1 a", "U 130 1 b")
+    folder.checkpoint(120)
+    consumer = folder.consumer()
+    consumer.cut()
+    assert consumer.changes == ["110 1 a"]
+    assert consumer.reports[0].pending_ts == 130
+    folder.checkpoint(129)
+    assert consumer.poll().splits == ()
+    folder.checkpoint(130)
+    consumer.cut()
+    assert consumer.changes == ["130 1 b"]
+
+
+def test_the_watermark_never_goes_back(folder: StorageFolder) -> None:
+    folder.data("test/t/100", 1, "I 110 1 a")
+    consumer = folder.consumer()
+    consumer.cut()
+    folder.checkpoint(150)
+    folder.data("test/t/100", 2, "I 110 1 a", "U 160 1 b")
+    for seen in (consumer, consumer.restarted()):
+        offer = seen.poll()
+        assert offer.watermark == 200
+        assert offer.splits == ()
+        assert "went back" in offer.notices[0].message
+    assert consumer.poll().notices == ()
+    folder.checkpoint(210)
+    consumer.cut()
+    assert consumer.changes == []
+
+
+def test_an_idle_poll_lists_nothing_and_takes_no_time(folder: StorageFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = folder.consumer()
+    consumer.cut()
+    monkeypatch.setattr(Store, "entries", lambda *_: pytest.fail("listed"))
+    start = time.perf_counter()
+    for _ in range(20):
+        assert consumer.poll().splits == ()
+    assert (time.perf_counter() - start) / 20 < 0.005
+
+
+def test_files_are_taken_in_the_order_of_their_numbers(folder: StorageFolder) -> None:
+    folder.data("test/t/100", 1_000_000, "U 110 1 b")
+    folder.data("test/t/100", 999_999, "U 110 1 a")
+    consumer = folder.consumer()
+    consumer.cut()
+    assert consumer.changes == ["110 1 a", "110 1 b"]
+
+
+def test_an_index_is_never_needed(folder: StorageFolder) -> None:
+    folder.data("test/t/100", 1, "I 110 1 a")
+    folder.write("test/t/100/meta/CDC.index", "CDC000002.csv\n")
+    consumer = folder.consumer()
+    offer = consumer.cut()
+    assert consumer.changes == ["110 1 a"]
+    assert offer.problems == ()
+    folder.data("test/t/100", 2, "I 210 2 b")
+    folder.data("test/t/100", 3, "I 220 3 c")
+    folder.checkpoint(300)
+    consumer.cut()
+    assert consumer.changes == ["210 2 b", "220 3 c"]
+
+
+def test_an_empty_file_is_waited_for(folder: StorageFolder) -> None:
+    folder.data("test/t/100", 1, "I 110 1 a")
+    folder.write("test/t/100/CDC000002.csv", "")
+    consumer = folder.consumer()
+    offer = consumer.cut()
+    assert len(offer.splits) == 1
+    assert not any("missing" in notice.message for notice in offer.notices)
+    folder.data("test/t/100", 2, "I 210 2 b")
+    folder.checkpoint(300)
+    consumer.cut()
+    assert consumer.changes == ["210 2 b"]
+
+
+def test_a_gap_in_the_numbers_is_told_once(folder: StorageFolder) -> None:
+    folder.data("test/t/100", 4, "I 110 1 a")
+    folder.data("test/t/100", 6, "I 120 2 b")
+    consumer = folder.consumer()
+    offer = consumer.cut()
+    assert consumer.changes == ["110 1 a", "120 2 b"]
+    assert [notice.message for notice in offer.notices] == ["File numbers 1-3,5 are missing."]
+    folder.data("test/t/100", 7, "I 210 3 c")
+    folder.checkpoint(300)
+    assert consumer.cut().notices == ()
+
+
+def test_dates_of_directories_say_nothing_about_rows(folder: StorageFolder) -> None:
+    folder.data("test/t/100/2024-06-05", 9, "I 110 1 a")
+    folder.data("test/t/100/2024-06-06", 1, "U 105 1 z")
+    consumer = folder.consumer("protocol=csv&terminator=%0A")
+    consumer.cut()
+    assert consumer.changes == ["105 1 z", "110 1 a"]
+
+
+def test_a_file_that_was_written_again_is_read_again_and_only_the_window_counts(folder: StorageFolder) -> None:
+    path = folder.data("test/t/100", 1, "I 110 1 a")
+    folder.checkpoint(140)
+    consumer = folder.consumer()
+    consumer.cut()
+    folder.data("test/t/100", 1, "I 110 1 a", "U 150 1 z")
+    folder.checkpoint(200)
+    offer = consumer.cut()
+    assert consumer.changes == ["150 1 z"]
+    assert [notice.file for notice in offer.notices] == [path]
+    folder.checkpoint(300)
+    assert consumer.cut().splits == ()
+
+
+def test_partitions_are_one_table(folder: StorageFolder) -> None:
+    folder.schema("p", 100)
+    folder.data("test/p/100/112", 1, "D 120 1 a")
+    folder.data("test/p/100/113", 1, "I 120 1 b")
+    consumer = folder.consumer()
+    offer = consumer.cut()
+    assert [(split.table_id.table, split.rank) for split in offer.splits] == [("p", 0), ("p", 1)]
+    assert consumer.changes == ["120 1 a", "120 1 b"]
+
+
+def test_names_of_any_characters_are_taken_as_they_are(folder: StorageFolder) -> None:
+    names = [("my-db", "or.der$"), ("数据", "表"), ("a b", "c@d#e?f%20")]
+    for database, table in names:
+        folder.schema(table, 100, database=database)
+        line = f'"I","{table}","{database}",110,1,"a"\n'
+        folder.write(f"{database}/{table}/100/CDC000001.csv", line)
+    consumer = folder.consumer()
+    consumer.cut()
+    assert {table for table, _, _ in consumer.rows} == {f"{database}.{table}" for database, table in names}
+
+
+def test_files_that_are_not_of_the_format_are_left_alone(folder: StorageFolder) -> None:
+    folder.data("test/t/100", 1, "I 110 1 a")
+    for path in (
+        "README",
+        "test/t/100/CDC000002.csv.tmp.6f1c",
+        "test/t/100/CDC000001.csv.checkpoint",
+        "test/t/100/CDC_abc_000001.csv",
+    ):
+        folder.write(path, "x")
+    consumer = folder.consumer()
+    offer = consumer.cut()
+    assert (offer.problems, offer.notices) == ((), ())
+    assert consumer.changes == ["110 1 a"]
+
+
+def test_replays_in_a_newer_directory_are_dropped(folder: StorageFolder) -> None:
+    folder.schema("t", 200)
+    folder.data("test/t/100", 1, "I 110 1 a", "U 150 1 old")
+    folder.data("test/t/200", 1, "U 150 1 old", "U 220 1 n")
+    folder.checkpoint(300)
+    consumer = folder.consumer()
+    consumer.cut()
+    assert consumer.changes == ["110 1 a", "150 1 old", "220 1 n"]
+
+
+def test_rows_older_than_the_oldest_version_are_kept(folder: StorageFolder) -> None:
+    folder.schema("u", 200)
+    folder.data("test/u/200", 1, "I 150 1 a", "U 220 1 n")
+    folder.checkpoint(300)
+    consumer = folder.consumer()
+    consumer.cut()
+    assert consumer.changes == ["150 1 a", "220 1 n"]
+
+
+def test_rows_older_than_the_rename_that_made_the_name_are_replays(folder: StorageFolder) -> None:
+    folder.data("test/t/100", 1, "I 110 1 a")
+    folder.schema("t2", 200, "RENAME TABLE `test`.`t` TO `test`.`t2`")
+    folder.data("test/t2/200", 1, "I 110 1 a", "U 210 1 b")
+    folder.checkpoint(300)
+    consumer = folder.consumer()
+    consumer.cut()
+    assert [(table, ts) for table, ts, _ in sorted(consumer.rows, key=lambda row: row[1])] == [("test.t", 110), ("test.t2", 210)]
+
+
+def test_a_version_behind_the_checkpoint_is_sealed(folder: StorageFolder) -> None:
+    folder.data("test/t/100", 1, "I 110 1 a")
+    folder.schema("t", 150, "ALTER TABLE `t` ADD COLUMN `c` INT DEFAULT 7", (ID, V, C))
+    folder.data("test/t/150", 1, "I 160 1 a")
+    folder.write("test/t/150/CDC000001.csv", '"I","t","test",160,2,"b",7\n')
+    consumer = folder.consumer()
+    consumer.cut()
+    position = StoragePosition.parse(consumer.position)
+    assert position.sealed == {"test/t": 150}
+    assert list(position.consumed) == ["test/t/150"]
+    folder.data("test/t/100", 2, "I 110 1 a")
+    folder.checkpoint(300)
+    assert consumer.cut().splits == ()
+
+
+def test_a_version_with_an_open_file_is_not_sealed(folder: StorageFolder) -> None:
+    folder.data("test/t/100", 1, "I 110 1 a", "I 900 1 a")
+    folder.schema("t", 150)
+    consumer = folder.consumer()
+    consumer.cut()
+    assert StoragePosition.parse(consumer.position).sealed == {"test/t": 100}
+
+
+def test_a_stopped_table_keeps_its_files(folder: StorageFolder) -> None:
+    path = folder.data("test/t/100", 1, "I 110 1 a")
+    consumer = folder.consumer()
+    consumer.cut(stopped=frozenset({T}))
+    again = consumer.restarted()
+    again.checkpoint = 0
+    assert [split.key for split in again.poll().splits] == [path]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_file_that_vanishes_before_it_was_applied_is_an_alarm(folder: StorageFolder, restart: bool) -> None:
+    path = folder.data("test/t/100", 1, "I 110 1 a", "I 250 2 b")
+    other = folder.data("test/t/100", 2, "I 120 3 c")
+    consumer = folder.consumer()
+    consumer.cut()
+    if restart:
+        consumer = consumer.restarted()
+    (folder.root / path).unlink()
+    (folder.root / other).unlink()
+    folder.checkpoint(300)
+    for _ in range(2):
+        problems = consumer.poll().problems
+        assert [(problem.table_id, problem.file) for problem in problems] == [(T, path)]
+
+
+def test_a_file_that_was_announced_and_never_read_is_missed_too(folder: StorageFolder) -> None:
+    path = folder.data("test/t/100", 1, "I 110 1 a")
+    consumer = folder.consumer()
+    consumer.poll()
+    (folder.root / path).unlink()
+    assert [problem.file for problem in consumer.poll().problems] == [path]
+
+
+def test_data_without_a_schema_file_stop_their_table_and_no_other(folder: StorageFolder) -> None:
+    folder.data("test/t/100", 1, "I 110 1 a")
+    lost = folder.data("test/lost/100", 1, "I 110 1 a")
+    offer = folder.consumer().cut()
+    assert [(problem.table_id.table, problem.file) for problem in offer.problems] == [("lost", lost)]
+    assert [split.table_id for split in offer.splits] == [T]
+
+
+def test_a_schema_file_that_came_during_the_listing_is_found(folder: StorageFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Store.entries
+
+    def late(self: Store, path: str = "", recursive: bool = False) -> object:
+        if path == "test/u/100" and not (folder.root / "test/u/meta").exists():
+            folder.schema("u", 100)
+        return original(self, path, recursive)
+
+    folder.data("test/u/100", 1, "I 110 1 a")
+    monkeypatch.setattr(Store, "entries", late)
+    offer = folder.consumer().poll()
+    assert offer.problems == ()
+    assert [split.table_id.table for split in offer.splits] == ["u"]
+
+
+def test_a_file_that_changes_between_listing_and_reading_is_tried_again(folder: StorageFolder) -> None:
+    folder.data("test/t/100", 1, "I 110 1 a")
+    consumer = folder.consumer()
+    (split,) = consumer.poll().splits
+    folder.data("test/t/100", 1, "I 110 1 b")
+    (report,) = consumer.source.read(split, Window(0, 200))
+    assert isinstance(report, SplitReport)
+    assert report.problem is not None
+    assert report.problem.transient
+    (folder.root / split.key).unlink()
+    (report,) = consumer.source.read(split, Window(0, 200))
+    assert isinstance(report, SplitReport)
+    assert "vanished" in report.problem.message
+
+
+def test_bad_data_are_a_problem_with_its_place_and_the_rows_before_it_come(folder: StorageFolder) -> None:
+    path = folder.write("test/t/100/CDC000001.csv", '"I","t","test",110,1,"a"\n"I","t","test",120,x,"b"\n')
+    consumer = folder.consumer()
+    consumer.cut()
+    (report,) = consumer.reports
+    assert report.problem is not None
+    assert (report.problem.line, report.problem.column, report.problem.value) == (2, "id", "x")
+    assert str(path).endswith(report.problem.file)
+    assert not StoragePosition.parse(consumer.position).consumed
+
+
+def test_a_record_cut_off_above_the_window_is_still_to_come(folder: StorageFolder) -> None:
+    folder.write("test/t/100/CDC000001.csv", '"I","t","test",110,1,"a"\n"I","t","test",130,3,"ab')
+    folder.checkpoint(120)
+    consumer = folder.consumer()
+    consumer.cut()
+    assert consumer.changes == ["110 1 a"]
+    assert (consumer.reports[0].truncated_ts, consumer.reports[0].pending_ts) == (130, 130)
+    folder.data("test/t/100", 2, "I 130 3 abc")
+    folder.checkpoint(200)
+    consumer.cut()
+    assert consumer.changes == ["130 3 abc"]
+    assert consumer.reports[0].truncated
+    assert StoragePosition.parse(consumer.position).open == {}
+
+
+def report(path: str, **values: object) -> SplitReport:
+    return replace(SplitReport(path, T, rows=1, size=5, min_ts=110, max_ts=120), **values)
+
+
+def test_a_cut_off_file_counts_as_consumed_only_when_a_later_one_repeats_it() -> None:
+    cut_off = report("test/t/100/CDC000001.csv", truncated=True, truncated_ts=130)
+    repeats = report("test/t/100/CDC000002.csv", min_ts=125, max_ts=140)
+    goes_on = report("test/t/100/CDC000002.csv", min_ts=140, max_ts=150)
+    assert is_repeated(cut_off, [cut_off, repeats])
+    assert not is_repeated(cut_off, [cut_off, goes_on])
+    assert [state.consumed for state in file_states([cut_off, repeats], Progress(200), {})] == [True, True]
+    assert [state.consumed for state in file_states([cut_off, goes_on], Progress(200), {})] == [False, True]
+
+
+def test_without_commit_ts_every_file_is_taken_once_and_whole(folder: StorageFolder) -> None:
+    for number, row in enumerate(("1,a", "2,b"), start=1):
+        key, value = row.split(",")
+        folder.write(f"test/t/100/CDC{number:06d}.csv", f'"I","t","test",{key},"{value}"\n')
+    consumer = folder.consumer()
+    offer = consumer.cut()
+    assert (offer.has_commit_ts, offer.deletes_first) == (False, False)
+    assert any("include-commit-ts = true" in notice.message for notice in offer.notices)
+    assert consumer.changes == ["0 1 a", "0 2 b"]
+    folder.write("test/t/100/CDC000003.csv", '"I","t","test",3,"c"\n')
+    folder.checkpoint(300)
+    offer = consumer.cut()
+    assert consumer.changes == ["0 3 c"]
+    assert offer.has_commit_ts is False
+
+
+def test_without_commit_ts_files_behind_an_uncertain_schema_change_wait(folder: StorageFolder) -> None:
+    folder.schema("t", 200, "ALTER TABLE `t` ADD COLUMN `c` INT DEFAULT 7", (ID, V, C))
+    folder.write("test/t/200/CDC000001.csv", '"I","t","test",1,"a",7\n')
+    consumer = folder.consumer(OPTIONS + "&include-commit-ts=false")
+    assert consumer.cut().splits == ()
+    folder.checkpoint(201)
+    assert len(consumer.cut().splits) == 1
+
+
+def test_canal_json_without_the_extension_keeps_windows_and_says_what_is_weaker(folder: StorageFolder) -> None:
+    ms = 1_700_000_000_000
+    line = '{"id":0,"database":"test","table":"t","pkNames":["id"],"isDdl":false,"type":"INSERT","es":%d,"ts":1,"sql":"",'
+    line += '"sqlType":{"id":4,"v":12},"mysqlType":{"id":"int","v":"varchar"},"old":null,"data":[{"id":"%d","v":"a"}]}\n'
+    folder.write("test/t/100/CDC000001.json", line % (ms, 1) + line % (ms + 5, 2))
+    folder.checkpoint((ms + 2) << 18)
+    consumer = folder.consumer("terminator=%0A&date-separator=none")
+    offer = consumer.cut()
+    assert (offer.has_commit_ts, offer.deletes_first) == (True, False)
+    assert any("enable-tidb-extension=true" in notice.message for notice in offer.notices)
+    assert [row["id"] for _, _, row in consumer.rows] == [1]
+    assert consumer.reports[0].pending_ts == ((ms + 6) << 18) - 1
+
+
+def test_a_file_without_commit_ts_among_others_is_a_problem(folder: StorageFolder) -> None:
+    folder.data("test/t/100", 1, "I 110 1 a")
+    folder.write("test/t/100/CDC000002.csv", '"I","t","test",2,"b"\n')
+    consumer = folder.consumer()
+    consumer.cut()
+    problems = [report.problem for report in consumer.reports]
+    assert problems[0] is None
+    assert problems[1] is not None
+    assert "no commit ts" in problems[1].message
+
+
+def test_blocks_carry_their_place_in_the_source(folder: StorageFolder) -> None:
+    folder.data("test/t/100", 1, "I 110 1 a", "I 120 2 b")
+    folder.data("test/t/100", 2, "I 130 3 c")
+    consumer = folder.consumer()
+    consumer.cut()
+    assert [row["headrace$seq"] for _, _, row in consumer.rows] == [0, 1, 1 << 32]
+
+
+def test_large_files_come_in_blocks_of_a_few_mebibytes(folder: StorageFolder) -> None:
+    value = "x" * 1000
+    folder.data("test/t/100", 1, *(f"I {101 + n % 90} {n} {value}" for n in range(20_000)))
+    consumer = folder.consumer()
+    (split,) = consumer.poll().splits
+    *blocks, last = consumer.source.read(split, Window(0, 150))
+    assert isinstance(last, SplitReport)
+    assert (last.rows, last.min_ts, last.max_ts, last.pending_ts) == (20_000, 101, 190, 151)
+    assert sum(block.num_rows for block in blocks) == last.kept
+    assert max(block.batch.nbytes for block in blocks) <= 9 << 20
+
+
+def test_what_travels_to_tasks_pickles(folder: StorageFolder) -> None:
+    folder.data("test/t/100", 1, "I 110 1 a")
+    source = open_source(folder.uri())
+    assert pickle.loads(pickle.dumps(source)) == source
+    events = source.event_source
+    (split,) = events.poll("", 0).splits
+    block, _ = pickle.loads(pickle.dumps(events)).read(pickle.loads(pickle.dumps(split)), Window(0, 200))
+    assert isinstance(block.batch, pa.RecordBatch)
+
+
+def test_column_selectors_tell_which_columns_rows_carry(folder: StorageFolder, tmp_path: Path) -> None:
+    changefeed = tmp_path / "changefeed.toml"
+    changefeed.write_text("[[sink.column-selectors]]\nmatcher = ['test.t']\ncolumns = ['*', '!v']\n")
+    folder.write("test/t/100/CDC000001.csv", '"I","t","test",110,1\n')
+    consumer = folder.consumer(changefeed=str(changefeed))
+    consumer.cut()
+    assert "v" not in consumer.rows[0][2]
+
+
+def test_the_identity_has_no_secrets_and_a_foreign_position_is_refused(folder: StorageFolder) -> None:
+    source = open_source("s3://bucket/prefix/?protocol=csv&secret-access-key=hush")
+    assert source.identity == "s3://bucket/prefix"
+    assert "hush" not in repr(source)
+    with pytest.raises(DefinitionError):
+        folder.consumer().source.poll('{"offset":5}', 0)
+
+
+def test_a_changed_split_does_not_hide_behind_its_old_state_after_a_restart(folder: StorageFolder) -> None:
+    folder.data("test/t/100", 1, "I 110 1 a")
+    consumer = folder.consumer()
+    consumer.cut()
+    folder.checkpoint(300)
+    again = consumer.restarted()
+    assert again.cut().splits == ()
+    folder.data("test/t/100", 1, "I 110 1 a", "I 310 2 b")
+    folder.checkpoint(400)
+    again.restarted().cut()
+    final = again.restarted()
+    final.cut()
+    assert final.changes == ["310 2 b"]
