@@ -15,7 +15,7 @@ from headrace.model.types import BINARY_KINDS, INTEGER_KINDS, ColumnType, TypeKi
 from headrace.testing.ticdc_csv import Row, text_bytes
 from headrace.testing.ticdc_options import ChangefeedOptions
 from headrace.testing.ticdc_schema_file import display_length
-from headrace.testing.ticdc_values import plain_float, timestamp_in_zone
+from headrace.testing.ticdc_values import as_float, plain_float, timestamp_in_zone
 
 _JAVA_TYPES = {
     TypeKind.TINYINT: -6,
@@ -174,7 +174,7 @@ def _quoted(text: str) -> str:
 def _value_text(column_type: ColumnType, value: object, options: ChangefeedOptions) -> str:
     kind = column_type.kind
     if kind in _FLOATS:
-        return plain_float(float(str(value)), kind is TypeKind.FLOAT)
+        return plain_float(as_float(value), kind is TypeKind.FLOAT)
     if kind in BINARY_KINDS:
         if not isinstance(value, bytes):
             raise TypeError(f"a binary column holds bytes, not {type(value).__name__}")

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from headrace.model.table import TableSchema
 from headrace.model.types import BINARY_KINDS, INTEGER_KINDS, ColumnType, TypeKind
 from headrace.testing.ticdc_options import ChangefeedOptions
-from headrace.testing.ticdc_values import exponent_float, timestamp_in_zone
+from headrace.testing.ticdc_values import as_float, exponent_float, timestamp_in_zone
 
 _FLOATS = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
 _UNQUOTED = INTEGER_KINDS | _FLOATS | {TypeKind.BIT, TypeKind.YEAR}
@@ -114,7 +114,7 @@ def _large(value: pa.Array | str) -> pa.Array | pa.Scalar:
 def _field(column_type: ColumnType, options: ChangefeedOptions) -> Callable[[object], str]:
     kind = column_type.kind
     if kind in _FLOATS:
-        return lambda value: exponent_float(float(str(value)), kind is TypeKind.FLOAT)
+        return lambda value: exponent_float(as_float(value), kind is TypeKind.FLOAT)
     if kind in _UNQUOTED:
         return str
     if kind in BINARY_KINDS:

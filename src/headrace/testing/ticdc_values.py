@@ -8,11 +8,14 @@ import numpy as np
 
 # Outside of these decimal exponents Go's format "g" with the shortest precision writes an exponent.
 _PLAIN_EXPONENTS = range(-4, 6)
+_PLAIN_FROM, _PLAIN_BELOW = 1e-4, 1e6
 _SECONDS_TEXT_LENGTH = 19
 
 
 def exponent_float(value: float, single: bool) -> str:
     """A FLOAT (``single``) or DOUBLE in CSV: shortest text that gives the value back, with Go's rule for exponents."""
+    if not single and _PLAIN_FROM <= abs(value) < _PLAIN_BELOW:
+        return repr(value).removesuffix(".0")  # as numpy says it, in a tenth of the time
     text = np.format_float_scientific(_number(value, single), unique=True, trim="-", exp_digits=2)
     exponent = int(text.split("e")[1])
     if exponent in _PLAIN_EXPONENTS:
@@ -22,7 +25,16 @@ def exponent_float(value: float, single: bool) -> str:
 
 def plain_float(value: float, single: bool) -> str:
     """A FLOAT (``single``) or DOUBLE in canal-JSON: shortest text, never an exponent."""
+    if not single and _PLAIN_FROM <= abs(value) < _PLAIN_BELOW:
+        return repr(value).removesuffix(".0")
     return np.format_float_positional(_number(value, single), unique=True, trim="-")
+
+
+def as_float(value: object) -> float:
+    """The value of a FLOAT or DOUBLE column."""
+    if not isinstance(value, int | float):
+        raise TypeError(f"a FLOAT or DOUBLE column holds numbers, not {type(value).__name__}")
+    return float(value)
 
 
 def _number(value: float, single: bool) -> np.floating:
