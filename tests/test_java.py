@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.engine.java import JavaOrigin, cache_root, major_version, search_java
+from headrace.engine.java import JavaOrigin, cache_root, major_version, newest_version, search_java
 from headrace.errors import MissingPartError
 
 
@@ -57,6 +57,14 @@ def test_an_old_java_home_is_passed_over_with_its_reason(tmp_path: Path, version
     found = search_java({"JAVA_HOME": str(old), "PATH": str(new / "bin")}, tmp_path)
     assert (found.home, found.origin) == (new, JavaOrigin.PATH)
     assert reason in found.skipped[0]
+
+
+def test_a_java_that_this_spark_cannot_use_yet_is_passed_over(tmp_path: Path) -> None:
+    new, fitting = make_java(tmp_path, "25.0.1"), make_java(tmp_path, "21.0.1")
+    places = {"JAVA_HOME": str(new), "PATH": str(fitting / "bin")}
+    found = search_java(places, tmp_path, newest_version("4.1.4"))
+    assert (found.home, found.skipped) == (fitting, ("JAVA_HOME holds Java 25.0.1, which is too new for this Spark",))
+    assert search_java(places, tmp_path, newest_version("4.3.0")).home == new
 
 
 def test_a_broken_java_home_is_passed_over(tmp_path: Path) -> None:

