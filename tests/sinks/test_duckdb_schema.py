@@ -292,12 +292,17 @@ def test_a_locked_file_is_waited_for_and_then_named(target: Target) -> None:
         ("duckdb:///f.duckdb?zero-date=null", "zero-dates"),
         ("duckdb:///f.duckdb?zero-dates=nul", "null"),
         ("duckdb:///f.duckdb?threads=many", "threads"),
-        ("duckdb://f.duckdb", "three slashes"),
+        ("duckdb://", "does not name a file"),
     ],
 )
 def test_a_wrong_uri_is_explained(uri: str, told: str) -> None:
     with pytest.raises(DefinitionError, match=told):
         open_sink(uri)
+
+
+def test_two_slashes_name_a_file_in_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert open_sink("duckdb://Shop.duckdb").identity == f"duckdb://{tmp_path}/Shop.duckdb"
 
 
 def test_looking_at_a_ledger_creates_no_file(target: Target) -> None:

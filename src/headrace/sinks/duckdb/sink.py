@@ -10,11 +10,12 @@ from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+from urllib.parse import unquote, urlsplit
 
 import duckdb
 
 from headrace.errors import DefinitionError, HeadraceError
-from headrace.model.uri import Uri, near_match, parse_uri, reject_unknown
+from headrace.model.uri import Uri, expand_environment, near_match, parse_uri, reject_unknown
 from headrace.sinks.base import ChangeDemand, Check, CheckState, SinkCapabilities
 from headrace.sinks.duckdb.database import Database
 from headrace.sinks.duckdb.ledger import DuckDbLedger
@@ -32,17 +33,16 @@ class _ZeroDates(StrEnum):
 
 
 def open_sink(uri: str, *, adopt: bool = False) -> DuckDbSink:
-    """The sink of ``duckdb:///path/to/file.duckdb?…``; opens nothing yet. Raises DefinitionError.
+    """The sink of ``duckdb:///path/to/file.duckdb?…``, or ``duckdb://file.duckdb`` in the working folder; opens nothing yet.
 
     Parameters: ``unsupported`` (``error``, or ``text`` to hold decimals over 38 digits as text), ``zero-dates`` (``error`` or
     ``null``), ``memory-limit`` (such as ``2GB``) and ``threads`` of DuckDB in the driver, ``spool`` (the folder that tasks hand
     rows over in; on a cluster it must be shared). ``adopt`` takes over tables with rows that Headrace did not create.
+
+    Raises DefinitionError.
     """
     parsed = parse_uri(uri)
-    if parsed.host or not parsed.path.strip("/"):
-        raise DefinitionError(
-            f"{parsed.redacted()} does not name a file.", "Write duckdb:///path/to/file.duckdb, with three slashes."
-        )
+    path = _path(uri)
     reject_unknown(parsed.params, _PARAMETERS, "parameter of duckdb://")
     policies = ValuePolicies(
         UnsupportedPolicy(_choice(parsed, "unsupported", [p.value for p in UnsupportedPolicy])),
@@ -55,7 +55,16 @@ def open_sink(uri: str, *, adopt: bool = False) -> DuckDbSink:
         settings["threads"] = parsed.params["threads"]
     _try_settings(settings)
     spool = Path(parsed.params["spool"]) if parsed.params.get("spool") else None
-    return DuckDbSink(Database(Path(parsed.path), settings), policies, adopt=adopt, spool_parent=spool)
+    return DuckDbSink(Database(path, settings), policies, adopt=adopt, spool_parent=spool)
+
+
+def _path(uri: str) -> Path:
+    """The file: absolute behind three slashes, relative to the working folder behind two (no host can be meant)."""
+    split = urlsplit(uri)
+    path = expand_environment(unquote(split.netloc + split.path))
+    if not path or path.endswith("/"):
+        raise DefinitionError("duckdb:// does not name a file.", "Write duckdb:///path/to/file.duckdb, or duckdb://file.duckdb.")
+    return Path(path).absolute()
 
 
 def _choice(uri: Uri, name: str, known: list[str]) -> str:
