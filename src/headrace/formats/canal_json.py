@@ -22,7 +22,6 @@ from headrace.formats.canal_messages import (
     has_partial_old,
     is_lines,
     truncated,
-    without_unread_parts,
     written_old_nulls,
 )
 from headrace.formats.canal_rows import CanalReader, OldRows, PartialOldError
@@ -111,10 +110,9 @@ def _decode_block(block: bytes, mark: bytes, reader: CanalReader, number: int) -
         # Arrow's reader lets bytes through that are not UTF-8; as one string of an array they are checked fast.
         offsets = pa.array([0, len(block)], pa.int64()).buffers()[1]
         pa.Array.from_buffers(pa.large_string(), 1, [None, offsets, pa.py_buffer(block)]).validate(full=True)
-        read = without_unread_parts(block)
         table = pyarrow.json.read_json(
-            pa.BufferReader(read),
-            read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(read) + 1),
+            pa.BufferReader(block),
+            read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(block) + 1),
             parse_options=pyarrow.json.ParseOptions(explicit_schema=reader.arrow_schema(), unexpected_field_behavior="ignore"),
         )
         old_nulls = None

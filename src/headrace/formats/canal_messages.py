@@ -20,9 +20,6 @@ _BATCH_CHARACTERS = 4 << 20
 _FULL_ROW = re.compile(rb'"type"\s*:\s*"(?:INSERT|UPDATE)"')
 _UPDATE = b'"UPDATE"'
 # Marks between the parts of a message. Their quotes are not escaped, so no string can hold them.
-_TYPE = b'"type":'
-_BEFORE_TYPES = b',"sql":"","sqlType":{'
-_AFTER_TYPES = b'},"old":'
 _OLD = b'"old":[{'
 _DATA = b'],"data":'
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
@@ -86,22 +83,6 @@ def carried_columns(data: memoryview, schema: TableSchema, terminator: str) -> t
         for column in schema.row_columns
         if column.name.casefold() in keys
     )
-
-
-def without_unread_parts(block: bytes) -> bytes:
-    """The messages without what no row needs, as far as they are written the way TiCDC writes them.
-
-    What stands before ``type`` is the same in all messages of a file, and ``sqlType`` and ``mysqlType`` are half of a message:
-    Arrow's reader spends most of its time on text that it then ignores.
-    """
-    head = block[: block.find(_TYPE)]
-    if head.startswith(b'{"id":') and head.endswith(b"false,"):
-        block = block.replace(head, b"{")
-    first, *parts = block.split(_BEFORE_TYPES)
-    try:
-        return b"".join([first, *(part[part.index(_AFTER_TYPES) + 1 :] for part in parts)])
-    except ValueError:
-        return block
 
 
 def written_old_nulls(block: bytes, mark: bytes, reader: CanalReader) -> dict[str, list[int]]:
