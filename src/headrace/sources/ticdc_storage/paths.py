@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 METADATA = "metadata"
 _SCHEMA_NAME = re.compile(r"schema_(\d+)_(\d{10})\.json")
@@ -58,7 +59,7 @@ class SchemaPath:
         return f"{self.parent}/{_META}/schema_{self.version}_{self.checksum}.json"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DataPath:
     """A data file.
 
@@ -79,15 +80,15 @@ class DataPath:
     def number(self) -> int:
         return int(self.digits)
 
-    @property
+    @cached_property
     def directory(self) -> str:
         return "/".join(part for part in (self.parent, str(self.version), self.partition, self.date) if part)
 
-    @property
+    @cached_property
     def stream(self) -> str:
         return stream_of(self.dispatcher, self.digits)
 
-    @property
+    @cached_property
     def key(self) -> str:
         dispatcher = f"_{self.dispatcher}_" if self.dispatcher else ""
         return f"{self.directory}/CDC{dispatcher}{self.digits}.{self.extension}"

@@ -20,8 +20,8 @@ Intervals = tuple[tuple[int, int], ...]
 
 _FORMAT = 1
 _IDENTITIES_PER_DIRECTORY = 100
-_IDENTITIES_IN_ALL = 20_000
-_LEAST_IDENTITIES = 4
+_IDENTITIES_IN_ALL = 5_000
+_LEAST_IDENTITIES = 2
 
 
 def _lower_end(interval: tuple[int, int]) -> int:
