@@ -41,6 +41,10 @@ class Target(Protocol):
         """The columns named by ``types``, in that order; ``types`` are the upstream's MySQL types."""
         ...
 
+    def held(self, type_text: str, text: str | None) -> str | None:
+        """What becomes here of a value of the upstream: the same, but for what the target has no room for."""
+        ...
+
 
 def base_type(type_text: str) -> str:
     """``varchar`` of ``varchar(10)``, ``bigint`` of ``bigint(20) unsigned``."""
@@ -121,6 +125,9 @@ class MariaDbTarget:
         query = "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
         return {name for (name,) in self._query(query, database, table)}
 
+    def held(self, type_text: str, text: str | None) -> str | None:
+        return text
+
     def rows(self, database: str, table: str, types: Mapping[str, str]) -> list[Row]:
         with self._server.connect() as connection:
             return canonical_rows_from_mariadb(connection, database, table, types)
@@ -196,7 +203,8 @@ class DuckDbTarget:
 
     @property
     def uri(self) -> str:
-        return f"duckdb://{self._path}"
+        """The sink's URI. It asks for all that DuckDB can do for types that it does not have."""
+        return f"duckdb://{self._path}?unsupported=text&zero-dates=null"
 
     def databases(self) -> set[str]:
         found = self._query("SELECT schema_name FROM duckdb_schemas() WHERE NOT internal AND database_name = current_database()")
@@ -212,6 +220,10 @@ class DuckDbTarget:
     def columns(self, database: str, table: str) -> set[str]:
         query = "SELECT column_name FROM duckdb_columns() WHERE schema_name = ? AND table_name = ?"
         return {name for (name,) in self._query(query, database, table)}
+
+    def held(self, type_text: str, text: str | None) -> str | None:
+        dated = base_type(type_text) in ("date", "datetime", "timestamp")
+        return None if dated and text is not None and "00" in text[:10].split("-")[1:] else text
 
     def rows(self, database: str, table: str, types: Mapping[str, str]) -> list[Row]:
         return canonical_rows_from_duckdb(self._path, database, table, types)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,17 @@ def apply(case: Case, data: Path, sink_uri: str, tmp_path: Path) -> None:
 
 
 def check(case: Case, target: Target, state: State) -> None:
-    assert_state(target, state, case.unreplicated_columns)
+    assert_state(target, state_held(target, state), case.unreplicated_columns)
+
+
+def state_held(target: Target, state: State) -> State:
+    """The state as far as the target has room for its values."""
+    tables = []
+    for table in state.tables:
+        types = list(table.types.values())
+        rows = tuple(tuple(map(target.held, types, row)) for row in table.rows)
+        tables.append(replace(table, rows=rows))
+    return replace(state, tables=tuple(tables))
 
 
 @pytest.mark.parametrize("name", REQUIRED)

@@ -106,6 +106,14 @@ def test_duckdb_values_are_told_as_the_cases_write_them(tmp_path: Path) -> None:
     assert_state(target, State(1, frozenset({"test"}), (table,)))
 
 
+def test_a_date_with_a_zero_is_null_in_duckdb(tmp_path: Path) -> None:
+    target = DuckDbTarget(tmp_path / "t.duckdb")
+    assert target.held("date", "2024-00-00") is None
+    assert target.held("datetime", "2024-01-00 10:00:00") is None
+    assert target.held("timestamp(3)", "2024-10-30 00:00:00.000") == "2024-10-30 00:00:00.000"
+    assert target.held("varchar(20)", "2024-00-00") == "2024-00-00"
+
+
 def test_files_arrive_with_their_first_row_and_schemas_after_their_version(tmp_path: Path) -> None:
     case = Case("csv-basic")
     first, second, final = three_steps(case)
