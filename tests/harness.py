@@ -9,14 +9,21 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from headrace.cli.display import RunDisplay
+from headrace.cli.output import make_output
+from headrace.engine.loop import RunOptions
+from headrace.engine.spark import SparkEngine, session_settings
+from headrace.errors import HeadraceError
+from headrace.pipeline.runner import Definition, PipelineRun
 from targets import Target, normal_value, sort_rows
 
 CASES = Path(__file__).parent / "conformance" / "ticdc-storage"
@@ -174,12 +181,32 @@ def _write_indexes(folder: Path) -> None:
         index.write_text(f"{name}\n", encoding="utf-8")
 
 
-def run_once(source_uri: str, sink_uri: str, changefeed: Path, name: str, *options: str) -> int:
-    """Catches up and returns the exit code, in this process."""
-    from headrace.cli.main import main
+@cache
+def spark_engine() -> SparkEngine:
+    """The one Spark session of a test process."""
+    return SparkEngine(session_settings({"spark.master": "local[2,4]"}, {}))
 
-    arguments = ["--source", source_uri, "--sink", sink_uri, "--changefeed", str(changefeed), "--name", name]
-    return main(["run", *arguments, "--once", *options])
+
+def run_once(source_uri: str, sink_uri: str, changefeed: Path | None = None, name: str = "default", **more: Any) -> int:
+    """Catches up and returns the exit code, in this process and on its one Spark session.
+
+    ``more`` are fields of the definition (``adopt``) or of its run options (``until``, ``start``, ``includes``).
+    """
+    options = {key: more.pop(key) for key in ("until", "start", "includes") if key in more}
+    definition = Definition(
+        source=source_uri,
+        sink=sink_uri,
+        name=name,
+        changefeed=str(changefeed) if changefeed else None,
+        options=RunOptions(once=True, **options),
+        **more,
+    )
+    with RunDisplay(make_output(json=False)) as display:
+        try:
+            return PipelineRun(definition, display, spark_engine()).run()
+        except HeadraceError as error:
+            sys.stderr.write(f"error: {error}\n")
+            return error.exit_code
 
 
 def assert_state(target: Target, state: State, unreplicated: frozenset[str] = frozenset()) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -32,7 +32,7 @@ from headrace.sinks.base import (
 )
 from headrace.sources.base import EventSource
 
-RoundFactory = Callable[[Cut, CutRound, WriterContext, CutCommit | None], Round]
+RoundFactory = Callable[[Cut, CutRound, WriterContext, CutCommit | None, Mapping[TableId, TableProgress]], Round]
 _CUTS_KEPT = 100
 
 
@@ -125,14 +125,18 @@ class CutRun:
         context = WriterContext(self.state.pipeline, self.state.epoch, self.state.attempt, 0)
         alone = len(self.cut.rounds) == 1 and not cut_round.changes
         commit = CutCommit(self.cut.hi, self.cut.checkpoints, self._stopped_rows()) if alone else None
-        report = self._sink.event_sink.write(self._make_round(self.cut, replace(cut_round, splits=splits), context, commit))
-        self._take(report)
+        tables = {s.table_id for s in splits}
+        progress = {t: self.state.tables.get(t) or TableProgress(t, self.state.table_checkpoint(t)) for t in tables}
+        part = self._make_round(self.cut, replace(cut_round, splits=splits), context, commit, progress)
+        self._take(self._sink.event_sink.write(part))
 
     def _take(self, report: WriteReport) -> None:
         self._reports.extend(report.splits)
         self._outcomes.extend(report.outcomes)
         for problem in (*read_problems(report.splits).values(), *report.problems().values()):
             self.problems.setdefault(problem.table_id, problem)
+        reached = (o.progress for o in report.outcomes if o.table_id not in self.problems)
+        self.state = applied(self.state, LedgerUpdate(tables=tuple(row for row in reached if row is not None)))
         told = [*(s.notices for s in report.splits), *(o.notices for o in report.outcomes)]
         self.notices.extend(dict.fromkeys(n for notices in told for n in notices if n not in self.notices))
 

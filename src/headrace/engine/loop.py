@@ -66,7 +66,10 @@ class Loop:
         make_round: RoundFactory,
         observer: Observer,
         options: RunOptions,
+        before_cut: Callable[[], None] = lambda: None,
     ) -> None:
+        """``before_cut`` is called before a cut that reads data: it may wait for Spark."""
+        self._before_cut = before_cut
         self._name, self._source, self._source_identity = name, source, source_identity
         self._sink, self._ledger, self._make_round = sink, ledger, make_round
         self._observer, self._options = observer, options
@@ -158,6 +161,8 @@ class Loop:
         excluded: dict[TableId, Problem] = {}
         while True:
             cut = self._plan(offer, retried, excluded)
+            if any(r.splits for r in cut.rounds):
+                self._before_cut()
             self._observer.cut_started(cut)
             run = CutRun(cut, self._state, source=self._source, sink=self._sink, ledger=self._ledger, make_round=self._make_round)
             try:
@@ -178,7 +183,7 @@ class Loop:
         rules = PlanRules(
             includes=self._options.includes,
             until=self._options.until,
-            needs_key=self._sink.capabilities.demand is ChangeDemand.NET,
+            needs_key=self._sink.capabilities.demand is ChangeDemand.NET and not self._sink.capabilities.bags,
             excluded=excluded,
             retried=retried,
         )

@@ -52,8 +52,8 @@ class Cut:
 class PlanRules:
     """What the definition and the sink say about planning.
 
-    ``includes`` is the table filter; ``until`` bounds ``hi`` (TSO); ``needs_key``: the sink takes net changes, so a table
-    without key cannot be applied; ``excluded`` are tables that an earlier try of this cut showed cannot go on.
+    ``includes`` is the table filter; ``until`` bounds ``hi`` (TSO); ``needs_key``: the sink cannot apply a table without key;
+    ``excluded`` are tables that an earlier try of this cut showed cannot go on; ``retried`` are stopped tables to try again.
     """
 
     includes: Callable[[TableId], bool]

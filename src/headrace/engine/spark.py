@@ -33,6 +33,8 @@ from headrace.engine.tasks import (
 from headrace.errors import DefinitionError, FencedError, JobFailedError, TransientError
 from headrace.model.cut import Split
 from headrace.model.outcome import SplitReport, WriteOutcome
+from headrace.model.progress import TableProgress
+from headrace.model.table import TableId
 from headrace.sinks.base import CutCommit, SinkCapabilities, UnitWriter, WriterContext, WriteReport
 from headrace.sources.base import EventSource
 
@@ -267,6 +269,7 @@ class SparkRound:
     cut: Cut
     round: CutRound
     context: WriterContext
+    progress: Mapping[TableId, TableProgress]
     commit: CutCommit | None = None
 
     def write_in_tasks(self, writer: UnitWriter) -> WriteReport:
@@ -276,7 +279,7 @@ class SparkRound:
         write_tasks = 1 if total <= max(ONE_TASK_BYTES, self.capabilities.atomic_bytes) else self._write_tasks(total)
         read = ReadJob(
             source=self.source,
-            parts=plan_parts(splits, self.cut.windows, write_tasks, _BUCKET_BYTES),
+            parts=plan_parts(splits, self.cut.windows, write_tasks, _BUCKET_BYTES, self.progress),
             demand=self.capabilities.demand,
             deletes_first=self.cut.deletes_first,
             write_tasks=write_tasks,

@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from headrace.engine.bag import MissingOldImages, attempts, bag_change
 from headrace.engine.net import buckets, commit_order, last_states, net_change
 from headrace.errors import HeadraceError
-from headrace.model.block import META_FIELDS, ChangeBlock
+from headrace.model.block import COMMIT_TS, META_FIELDS, ChangeBlock
 from headrace.model.cut import Split, Window
 from headrace.model.outcome import Problem, SplitReport, WriteOutcome
 from headrace.model.progress import TableProgress, TableStatus
@@ -45,6 +47,12 @@ class TablePart:
     window: Window
     buckets: int = 1
     first: int = 0
+    progress: TableProgress | None = None
+
+    @property
+    def is_bag(self) -> bool:
+        """Whether equal rows are counted because there is no key; all of the table is then one bucket."""
+        return not self.schema.handle_key
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,7 @@ class _Pending:
         return self._rows >= _FLUSH_ROWS
 
     def _netted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if self._job.demand is ChangeDemand.ALL:
+        if self._job.demand is ChangeDemand.ALL or self._part.is_bag:
             return batch
         return last_states(batch, self._part.schema.handle_key, deletes_first=self._job.deletes_first)
 
@@ -116,7 +124,8 @@ def read_splits(job: ReadJob, splits: Iterable[Split]) -> Iterator[tuple[int, pa
 def _read_one(source: EventSource, split: Split, window: Window) -> Iterator[ChangeBlock | SplitReport]:
     """Reads one split; a store that fails in the middle stops the split's table, to be tried again, and no other."""
     try:
-        yield from source.read(split, window)
+        for item in source.read(split, window):
+            yield replace(item, rank=split.rank) if isinstance(item, SplitReport) else item
     except HeadraceError as error:
         problem = Problem(split.table_id, error.message, file=split.key, hint=error.hint, transient=True)
         yield SplitReport(split.key, split.table_id, problem=problem)
@@ -185,16 +194,50 @@ class Gathered:
     def add_report(self, report: SplitReport) -> None:
         self.reports[report.split_key] = report
 
-    def changes(self) -> list[TableChange]:
-        """The table changes to write, versions of one table in order, without the tables that could not be read."""
+    def changes(self) -> tuple[list[TableChange], list[WriteOutcome]]:
+        """The table changes to write, versions of one table in order, without the tables that could not be read.
+
+        The outcomes are of tables whose rows turn out not to be applicable.
+        """
         problems = read_problems(self.reports.values())
-        changes = []
+        changes: list[TableChange] = []
+        outcomes: list[WriteOutcome] = []
         for number in sorted(self._batches, key=lambda n: (self._job.parts[n].version, n)):
             part = self._job.parts[number]
             batches = self._batches.pop(number)
-            if part.table_id not in problems:
-                changes.append(_table_change(part, _combined(batches), self._job))
-        return changes
+            if part.table_id in problems:
+                continue
+            try:
+                changes.append(self._change(part, _combined(batches)))
+            except MissingOldImages:
+                problems[part.table_id] = _missing_old_images(part.table_id)
+                outcomes.append(WriteOutcome(part.table_id, problem=problems[part.table_id]))
+        return [c for c in changes if c.table_id not in problems], outcomes
+
+    def _change(self, part: TablePart, batch: pa.RecordBatch) -> TableChange:
+        if part.is_bag and self._job.demand is ChangeDemand.NET:
+            reports = [r for r in self.reports.values() if r.table_id == part.table_id]
+            return _bag_table_change(part, batch, attempts(reports))
+        return _table_change(part, batch, self._job)
+
+
+def _missing_old_images(table_id: TableId) -> Problem:
+    return Problem(
+        table_id,
+        "it has no key, and an update came without the old row, so which row it changed cannot be known.",
+        hint="Set output-old-value = true under [sink.csv] of the changefeed (it holds for files written from then on), "
+        "or give the table a primary key.",
+    )
+
+
+def _bag_table_change(part: TablePart, batch: pa.RecordBatch, attempt_of: Mapping[int, int]) -> TableChange:
+    bag = bag_change(batch, attempt_of)
+    reached = pc.max(batch.column(COMMIT_TS)).as_py()
+    progress = part.progress
+    if progress is not None:
+        progress = replace(progress, checkpoint=max(progress.checkpoint, reached))
+    none = pa.Table.from_batches([batch.slice(0, 0)])
+    return TableChange(part.table_id, part.version, part.schema, bag.deletes, bag.inserts, none, progress)
 
 
 def _table_change(part: TablePart, batch: pa.RecordBatch, job: ReadJob) -> TableChange:
@@ -251,27 +294,29 @@ def write_gathered(gathered: Gathered, job: WriteJob, slot: int) -> Iterator[obj
     """The write half: outcomes, and (from slot 0) the split reports. An exception is an outcome too, so its class survives."""
     if slot == 0:
         yield from gathered.reports.values()
-    changes = gathered.changes()
+    changes, unfit = gathered.changes()
+    yield from unfit
     if not changes and job.commit is None:
         return
     try:
         job.writer.open(replace(job.context, slot=slot))
         try:
-            outcomes: list[WriteOutcome] = job.writer.write(changes, _with_read_problems(job.commit, gathered))
+            outcomes = job.writer.write(changes, _with_problems(job.commit, gathered, unfit))
         finally:
             job.writer.close()
     except Exception as error:  # noqa: BLE001 -- raised again on the driver, where its class decides
         yield error
         return
-    yield from outcomes
+    reached = {c.table_id: c.progress for c in changes}
+    yield from (o if o.problem else replace(o, progress=reached.get(o.table_id)) for o in outcomes)
 
 
-def _with_read_problems(commit: CutCommit | None, gathered: Gathered) -> CutCommit | None:
+def _with_problems(commit: CutCommit | None, gathered: Gathered, unfit: list[WriteOutcome]) -> CutCommit | None:
     if commit is None:
         return None
+    problems = {o.table_id: o.problem for o in unfit if o.problem} | read_problems(gathered.reports.values())
     stopped = tuple(
-        TableProgress(t, commit.checkpoints[t], status=TableStatus.STOPPED, reason=p.sentence())
-        for t, p in read_problems(gathered.reports.values()).items()
+        TableProgress(t, commit.checkpoints[t], status=TableStatus.STOPPED, reason=p.sentence()) for t, p in problems.items()
     )
     return replace(commit, stopped=(*commit.stopped, *stopped))
 
@@ -284,7 +329,11 @@ def result_batch(results: Iterable[object]) -> Iterator[pa.RecordBatch]:
 
 
 def plan_parts(
-    splits: Iterable[Split], windows: Mapping[TableId, Window], write_tasks: int, bytes_per_bucket: int
+    splits: Iterable[Split],
+    windows: Mapping[TableId, Window],
+    write_tasks: int,
+    bytes_per_bucket: int,
+    progress: Mapping[TableId, TableProgress],
 ) -> tuple[TablePart, ...]:
     """The parts of a round. A table's buckets grow with its bytes; small tables take turns over the write tasks.
 
@@ -295,13 +344,14 @@ def plan_parts(
     for split in splits:
         sizes[split.table_id] += split.size
         shapes[(split.table_id, split.version)] = split.schema
+    bags = {table_id for (table_id, _), schema in shapes.items() if not schema.handle_key}
     parts, turn = [], 0
     places: dict[TableId, tuple[int, int]] = {}
     for table_id in sorted(sizes, key=lambda t: (-sizes[t], t)):
-        count = min(write_tasks, max(1, -(-sizes[table_id] // bytes_per_bucket)))
+        count = 1 if table_id in bags else min(write_tasks, max(1, -(-sizes[table_id] // bytes_per_bucket)))
         places[table_id] = (count, turn % write_tasks)
         turn += count
     for (table_id, version), schema in sorted(shapes.items(), key=lambda item: item[0]):
         count, first = places[table_id]
-        parts.append(TablePart(table_id, version, schema, windows[table_id], count, first))
+        parts.append(TablePart(table_id, version, schema, windows[table_id], count, first, progress.get(table_id)))
     return tuple(parts)

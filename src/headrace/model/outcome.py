@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from headrace.model.progress import TableProgress
 from headrace.model.table import TableId
 
 _VALUE_LIMIT = 80
@@ -66,6 +67,7 @@ class SplitReport:
 
     split_key: str
     table_id: TableId
+    rank: int = 0
     rows: int = 0
     kept: int = 0
     size: int = 0
@@ -84,7 +86,8 @@ class WriteOutcome:
     """What became of one (table, bucket): rows sent as upserts and deletes, or the problem that stopped it.
 
     ``spooled`` are files that the unit left for the sink's part on the driver. Only files named by an outcome count, so those
-    of a task attempt that failed, or that was repeated, are never loaded.
+    of a task attempt that failed, or that was repeated, are never loaded. ``progress`` is the ledger's row of a table without
+    key, which goes with the data.
     """
 
     table_id: TableId
@@ -93,3 +96,4 @@ class WriteOutcome:
     problem: Problem | None = None
     notices: tuple[Notice, ...] = field(default=())
     spooled: tuple[str, ...] = ()
+    progress: TableProgress | None = None

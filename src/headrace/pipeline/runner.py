@@ -19,6 +19,8 @@ from headrace.engine.observer import Observer
 from headrace.engine.plan import Cut, CutRound
 from headrace.engine.spark import SparkEngine, SparkRound, session_settings
 from headrace.errors import EXIT_INTERRUPTED
+from headrace.model.progress import TableProgress
+from headrace.model.table import TableId
 from headrace.pipeline.registry import open_sink, open_source
 from headrace.sinks.base import CutCommit, DataSink, Ledger, Round, WriterContext
 from headrace.sinks.file_ledger import open_file_ledger
@@ -59,6 +61,7 @@ class PipelineRun:
         self._sink: DataSink = open_sink(definition.sink, adopt=definition.adopt)
         self._owns_engine = engine is None
         self._engine = engine or SparkEngine(session_settings(definition.spark, self._sink.spark_conf()))
+        self._warming = threading.Thread(target=self._warm_up, name="headrace-spark", daemon=True)
         self._interrupted_at: float | None = None
         self._cancelled = False
         self._loop: Loop | None = None
@@ -68,11 +71,10 @@ class PipelineRun:
         """Runs to the end. Returns the exit code; raises HeadraceError."""
         handlers = _install({signal.SIGINT: self._interrupt, signal.SIGTERM: self._interrupt})
         worker = threading.Thread(target=self._work, name="headrace-loop", daemon=True)
-        warming = threading.Thread(target=self._warm_up, name="headrace-spark", daemon=True)
         try:
             if not self._engine.started:
                 self._display.phase("starting Spark")
-                warming.start()
+                self._warming.start()
             worker.start()
             while worker.is_alive():
                 worker.join(_TICK_SECONDS)
@@ -96,6 +98,10 @@ class PipelineRun:
         except Exception:  # noqa: BLE001
             return
 
+    def _wait_for_spark(self) -> None:
+        if self._warming.is_alive():
+            self._warming.join()
+
     def _work(self) -> None:
         try:
             with self._sink as sink:
@@ -111,8 +117,14 @@ class PipelineRun:
     def _make_loop(self, sink: DataSink, ledger: Ledger) -> Loop:
         source = self._source.event_source
 
-        def make_round(cut: Cut, cut_round: CutRound, context: WriterContext, commit: CutCommit | None) -> Round:
-            return SparkRound(self._engine, source, sink.capabilities, cut, cut_round, context, commit)
+        def make_round(
+            cut: Cut,
+            cut_round: CutRound,
+            context: WriterContext,
+            commit: CutCommit | None,
+            progress: Mapping[TableId, TableProgress],
+        ) -> Round:
+            return SparkRound(self._engine, source, sink.capabilities, cut, cut_round, context, progress, commit)
 
         return Loop(
             self._definition.name,
@@ -123,6 +135,7 @@ class PipelineRun:
             make_round=make_round,
             observer=self._display,
             options=self._definition.options,
+            before_cut=self._wait_for_spark,
         )
 
     def _interrupt(self, _signal: int, _frame: FrameType | None) -> None:

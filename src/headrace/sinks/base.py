@@ -34,12 +34,14 @@ class SinkCapabilities:
     ``atomic_cut``: everything of a cut, all rounds with their schema changes, is one transaction with the ledger, held by the
     driver. ``atomic_bytes``: a cut of at most this many source bytes and without schema change is written by one task in one
     transaction together with the ledger (0: never). ``writers``: most tasks that may write at once (0: as many as Spark runs).
+    ``bags``: it can apply tables without key.
     """
 
     demand: ChangeDemand
     atomic_cut: bool = False
     atomic_bytes: int = 0
     writers: int = 0
+    bags: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,10 @@ class TableChange:
     the rows carry) of keys that end alive, in commit order. ``ordered``, rare, holds rows whose keys a target may consider
     equal though they differ (rule 7): to be applied one by one in this order, after the deletes and before the upserts;
     its layout is that of a block. All demand: ``ordered`` holds every change in commit order and the other two are empty.
+
+    A table without key (``schema.handle_key`` empty) is a bag: ``deletes`` holds whole rows, of which each removes one equal row,
+    and ``upserts`` rows to insert. That cannot be repeated, so a writer puts ``progress``, the table's own ledger row, into
+    the same transaction, and applies nothing when the ledger is that far already.
     """
 
     table_id: TableId
@@ -58,6 +64,7 @@ class TableChange:
     deletes: pa.Table
     upserts: pa.Table
     ordered: pa.Table
+    progress: TableProgress | None = None
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class BlackholeSink:
     """A :class:`headrace.sinks.base.DataSink` that keeps nothing; its progress is kept all the same, in a file ledger."""
 
     identity = "blackhole://"
-    capabilities = SinkCapabilities(demand=ChangeDemand.NET)
+    capabilities = SinkCapabilities(demand=ChangeDemand.NET, bags=True)
     ledger = None
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ class _ZeroDates(StrEnum):
 
 
 def open_sink(uri: str, *, adopt: bool = False) -> DuckDbSink:
-    """The sink of ``duckdb:///path/to/file.duckdb?…``, or ``duckdb://file.duckdb`` in the working folder; opens nothing yet.
+    """The sink of ``duckdb:///path/to/file.duckdb?…``, or ``duckdb:///file.duckdb`` in the working folder; opens nothing yet.
 
     Parameters: ``unsupported`` (``error``, or ``text`` to hold decimals over 38 digits as text), ``zero-dates`` (``error`` or
     ``null``), ``memory-limit`` (such as ``2GB``) and ``threads`` of DuckDB in the driver, ``spool`` (the folder that tasks hand
@@ -59,11 +59,13 @@ def open_sink(uri: str, *, adopt: bool = False) -> DuckDbSink:
 
 
 def _path(uri: str) -> Path:
-    """The file: absolute behind three slashes, relative to the working folder behind two (no host can be meant)."""
+    """The file: absolute, but for a bare name, which means the working folder (nobody keeps a database in ``/``)."""
     split = urlsplit(uri)
     path = expand_environment(unquote(split.netloc + split.path))
+    if path.count("/") == 1 and path.startswith("/"):
+        path = path[1:]
     if not path or path.endswith("/"):
-        raise DefinitionError("duckdb:// does not name a file.", "Write duckdb:///path/to/file.duckdb, or duckdb://file.duckdb.")
+        raise DefinitionError("duckdb:// does not name a file.", "Write duckdb:///path/to/file.duckdb, or duckdb:///file.duckdb.")
     return Path(path).absolute()
 
 
@@ -104,7 +106,7 @@ class DuckDbSink:
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        return SinkCapabilities(demand=ChangeDemand.NET, atomic_cut=True)
+        return SinkCapabilities(demand=ChangeDemand.NET, atomic_cut=True, bags=True)
 
     @property
     def event_sink(self) -> DuckDbEventSink:

@@ -1,0 +1,82 @@
+"""Net change of tables without key: bags of rows, in which equal rows are counted (rule 10 of the design).
+
+Inserts add, deletes remove as many equal rows. TiCDC repeats rows after a restart, and an equal row may also be a true
+second one, so files are taken as attempts: a file that begins below the end of the one before it begins a new attempt.
+Equal changes of one commit ts are counted in each attempt, and the largest count is the true one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.engine.net import is_upsert
+from headrace.model.block import COMMIT_TS, KIND, META_COUNT, SEQ, SEQ_RANK_SHIFT
+from headrace.model.events import RowKind
+from headrace.model.outcome import SplitReport
+
+_ATTEMPT, _SIGN, _COUNT = "headrace$attempt", "headrace$sign", "headrace$count"
+
+
+@dataclass(frozen=True)
+class BagChange:
+    """Rows to remove and rows to add, in the columns that rows carry; a row stands as often as it is meant."""
+
+    deletes: pa.Table
+    inserts: pa.Table
+
+
+class MissingOldImages(Exception):
+    """An update of a table without key came without its old row: which row it changed cannot be known."""
+
+
+def attempts(reports: Iterable[SplitReport]) -> dict[int, int]:
+    """Split rank to attempt number, for one table's splits. Empty files belong to no attempt."""
+    numbers: dict[int, int] = {}
+    number, reached = 0, 0
+    for report in sorted((r for r in reports if r.rows), key=lambda r: r.rank):
+        if report.min_ts < reached:
+            number += 1
+        numbers[report.rank] = number
+        reached = report.max_ts
+    return numbers
+
+
+def bag_change(block: pa.RecordBatch, attempt_of: Mapping[int, int]) -> BagChange:
+    """Nets a block (``model.block``) of one table. Raises MissingOldImages."""
+    kinds = block.column(KIND).to_numpy(zero_copy_only=False)
+    if (kinds == RowKind.UPDATE_AFTER).sum() != (kinds == RowKind.UPDATE_BEFORE).sum():
+        raise MissingOldImages
+    columns = block.schema.names[META_COUNT:]
+    ranks = block.column(SEQ).to_numpy() >> SEQ_RANK_SHIFT
+    counted = pa.Table.from_batches([block.select([COMMIT_TS, *columns])])
+    counted = counted.append_column(_ATTEMPT, pa.array(_attempt_numbers(ranks, attempt_of)))
+    counted = counted.append_column(_SIGN, pa.array(np.where(is_upsert(block), 1, -1)))
+    counted = _grouped(counted, [_ATTEMPT, COMMIT_TS, _SIGN, *columns], ([], "count_all"))
+    counted = _grouped(counted, [COMMIT_TS, _SIGN, *columns], (_COUNT, "max"))
+    signed = pc.multiply(counted[_SIGN], counted[_COUNT])
+    counted = counted.set_column(counted.schema.get_field_index(_COUNT), _COUNT, signed)
+    net = _grouped(counted, columns, (_COUNT, "sum"))
+    surplus = net[_COUNT].to_numpy()
+    rows = net.select(columns)
+    return BagChange(deletes=_repeated(rows, -surplus), inserts=_repeated(rows, surplus))
+
+
+def _attempt_numbers(ranks: npt.NDArray[np.int64], attempt_of: Mapping[int, int]) -> npt.NDArray[np.int64]:
+    known, places = np.unique(ranks, return_inverse=True)
+    return np.array([attempt_of[int(rank)] for rank in known], dtype=np.int64)[places]
+
+
+def _grouped(table: pa.Table, keys: list[str], counting: tuple[list[str] | str, str]) -> pa.Table:
+    """Groups by ``keys`` into those columns and one count."""
+    result = table.group_by(keys, use_threads=False).aggregate([counting])
+    return result.rename_columns([*keys, _COUNT] if result.column_names[: len(keys)] == keys else [_COUNT, *keys])
+
+
+def _repeated(rows: pa.Table, times: npt.NDArray[np.int64]) -> pa.Table:
+    return rows.take(pa.array(np.repeat(np.arange(rows.num_rows), np.maximum(times, 0))))

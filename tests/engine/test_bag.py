@@ -1,0 +1,57 @@
+"""Tables without key are bags: equal rows are counted, and what TiCDC repeats is counted once."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from headrace.engine.bag import MissingOldImages, attempts, bag_change
+from headrace.model.block import COMMIT_TS, KIND, SEQ, SEQ_RANK_SHIFT
+from headrace.model.events import RowKind
+from headrace.model.outcome import SplitReport
+from headrace.model.table import TableId
+
+INS, BEFORE, AFTER, DEL = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE
+T = TableId("test", "n")
+
+
+def net(*files: list[tuple[RowKind, int, str | None]]) -> tuple[list[str | None], list[str | None]]:
+    rows = [(kind, ts, rank, value) for rank, file in enumerate(files) for kind, ts, value in file]
+    block = pa.record_batch(
+        {
+            KIND: pa.array([int(r[0]) for r in rows], pa.int8()),
+            COMMIT_TS: pa.array([r[1] for r in rows], pa.int64()),
+            SEQ: pa.array([(r[2] << SEQ_RANK_SHIFT) + n for n, r in enumerate(rows)], pa.int64()),
+            "v": pa.array([r[3] for r in rows], pa.string()),
+            "f": pa.array([0.5] * len(rows), pa.float32()),
+        }
+    )
+    stamps = [[ts for _, ts, _ in file] for file in files]
+    reports = [SplitReport(str(n), T, rank=n, rows=len(s), min_ts=min(s), max_ts=max(s)) for n, s in enumerate(stamps) if s]
+    change = bag_change(block, attempts(reports))
+    assert change.inserts.column_names == ["v", "f"]
+    return sorted(change.deletes["v"].to_pylist(), key=str), sorted(change.inserts["v"].to_pylist(), key=str)
+
+
+def test_equal_rows_are_kept_apart() -> None:
+    assert net([(INS, 1, "a"), (INS, 1, "a"), (INS, 2, None)]) == ([], [None, "a", "a"])
+
+
+def test_what_a_later_file_repeats_is_counted_once() -> None:
+    first = [(INS, 1, "x"), (INS, 2, "a"), (INS, 2, "a")]
+    again = [(INS, 1, "x"), (INS, 2, "a"), (INS, 2, "a"), (INS, 3, "b")]
+    assert net(first, again) == ([], ["a", "a", "b", "x"])
+
+
+def test_a_transaction_that_goes_on_in_the_next_file_is_no_repetition() -> None:
+    assert net([(INS, 1, "x"), (INS, 2, "a")], [(INS, 2, "a"), (INS, 3, "b")]) == ([], ["a", "a", "b", "x"])
+
+
+def test_deletes_and_updates_remove_one_equal_row_each() -> None:
+    rows = [(INS, 1, "a"), (INS, 1, "a"), (DEL, 2, "a"), (BEFORE, 3, "old"), (AFTER, 3, "new"), (DEL, 4, "gone"), (DEL, 5, "gone")]
+    assert net(rows) == (["gone", "gone", "old"], ["a", "new"])
+
+
+def test_an_update_without_its_old_row_is_refused() -> None:
+    with pytest.raises(MissingOldImages):
+        net([(AFTER, 1, "a")])

@@ -1,0 +1,123 @@
+"""The ledger inside a MariaDB, and what ``validate`` says of one."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.errors import DefinitionError, FencedError
+from headrace.model.progress import CutRecord, JournalEntry, JournalState, TableProgress, TableStatus
+from headrace.model.table import TableId
+from headrace.sinks.base import CheckState, LedgerUpdate
+from headrace.sinks.mysql import open_sink
+
+pytestmark = pytest.mark.server
+
+ORDERS = TableId("shop", "orders")
+
+
+@pytest.fixture
+def ledger(mariadb):
+    with open_sink(mariadb.uri()) as sink:
+        yield sink.ledger
+
+
+def test_looking_creates_nothing(mariadb, ledger):
+    assert ledger.peek("p") is None
+    assert ledger.pipelines() == []
+    with mariadb.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SHOW DATABASES LIKE 'headrace'")
+        assert cursor.fetchall() == ()
+
+
+def test_every_field_of_an_update_is_read_back(ledger):
+    ledger.acquire("Pipe 'ü'", "src", "f", 5)
+    gone = TableProgress(TableId("shop", "old"), 8, status=TableStatus.GONE, incarnation=2**62)
+    stopped = TableProgress(ORDERS, 7, after=False, status=TableStatus.STOPPED, reason="'é' \\ % ? 😀")
+    upper = TableProgress(TableId("shop", "Orders"), 9)
+    entry = JournalEntry("8/shop.old/0", 8, (TableId("shop", "old"),), "DROP TABLE `%s?`", JournalState.DONE, "x")
+    cut = CutRecord(9, "2024-06-05T00:00:00Z", 0.25, 1, 2, 3, 4, 5, 6)
+    update = LedgerUpdate(9, 12, '{"f": "?%s"}', (gone, stopped, upper), (entry,), cut=cut)
+    for _ in range(2):
+        ledger.update(update)
+    state = ledger.peek("Pipe 'ü'")
+    assert (state.epoch, state.start, state.checkpoint, state.attempted, state.position) == (1, 5, 9, 12, '{"f": "?%s"}')
+    assert state.tables == {row.table_id: row for row in (gone, stopped, upper)}
+    assert state.journal == {entry.identity: entry}
+    assert state.cuts == (cut,)
+    assert ledger.pipelines() == ["Pipe 'ü'"]
+
+
+def test_names_of_pipelines_differ_by_case(ledger):
+    ledger.acquire("p", "src", "f", 5)
+    ledger.acquire("P", "other", "f", 6)
+    assert ledger.pipelines() == ["P", "p"]
+    assert ledger.peek("p").start == 5
+
+
+def test_a_newer_run_fences_the_older_one(mariadb, ledger):
+    assert ledger.acquire("p", "src", "f", 5).epoch == 1
+    assert ledger.next_attempt() == 1
+    with open_sink(mariadb.uri()) as newer:
+        state = newer.ledger.acquire("p", "src", "g", 5)
+        assert (state.epoch, state.attempt, state.fingerprint) == (2, 0, "g")
+        with pytest.raises(FencedError):
+            ledger.update(LedgerUpdate(checkpoint=9))
+        with pytest.raises(FencedError):
+            ledger.next_attempt()
+        newer.ledger.update(LedgerUpdate(checkpoint=9))
+
+
+def test_another_source_is_refused_and_ends_nothing(mariadb, ledger):
+    ledger.acquire("p", "src", "f", 5)
+    with open_sink(mariadb.uri()) as other:
+        with pytest.raises(DefinitionError, match="--name"):
+            other.ledger.acquire("p", "another", "f", 5)
+        with pytest.raises(FencedError, match="not acquired"):
+            other.ledger.update(LedgerUpdate(checkpoint=9))
+    ledger.update(LedgerUpdate(checkpoint=9))
+
+
+def test_a_lost_connection_is_made_again(mariadb, ledger):
+    ledger.acquire("p", "src", "f", 5)
+    with mariadb.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"KILL {ledger._session.connection_id}")
+    ledger.update(LedgerUpdate(checkpoint=9))
+    assert ledger.peek("p").checkpoint == 9
+
+
+def test_the_ledger_lives_in_the_database_of_the_uri(mariadb):
+    with open_sink(mariadb.uri(ledger_database="progress-1")) as sink:
+        sink.ledger.acquire("p", "src", "f", 5)
+    with mariadb.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT pipeline FROM `progress-1`.pipelines")
+        assert cursor.fetchall() == (("p",),)
+
+
+def test_validate_looks_at_everything_that_matters(mariadb):
+    with open_sink(mariadb.uri()) as sink:
+        checks = {check.name: check for check in sink.check()}
+    assert {check.state for check in checks.values()} == {CheckState.OK}
+    assert "MariaDB" in checks["target"].detail
+    assert {"privileges", "local_infile", "max_allowed_packet", "lower_case_table_names", "time zone", "sql_mode"} <= set(checks)
+
+
+def test_validate_names_what_is_missing(mariadb):
+    with mariadb.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE OR REPLACE USER reader IDENTIFIED BY 'x'")
+        cursor.execute("GRANT SELECT ON *.* TO reader")
+        cursor.execute("GRANT INSERT, UPDATE, DELETE, CREATE, DROP, ALTER ON shop.* TO reader")
+    with open_sink(f"mysql://reader:x@{mariadb.host}:{mariadb.port}/?local-infile=off") as sink:
+        checks = {check.name: check for check in sink.check()}
+    assert checks["privileges"].state is CheckState.FAILED
+    assert checks["privileges"].detail == "missing: INDEX"
+    assert checks["local_infile"].state is CheckState.WARNING
+
+
+def test_validate_of_a_wrong_login_or_zone_fails_with_what_to_do(mariadb):
+    wrong = f"mysql://nobody:secret-word@{mariadb.host}:{mariadb.port}/"
+    for uri in (wrong, mariadb.uri(time_zone="Mars/Olympus")):
+        with open_sink(uri) as sink:
+            (check,) = sink.check()
+        assert check.state is CheckState.FAILED
+        assert check.advice
+        assert "secret-word" not in f"{check.detail} {check.advice}"

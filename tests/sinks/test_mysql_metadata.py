@@ -1,0 +1,287 @@
+"""Schema changes on a real MariaDB: the source's statements, shapes without one, and runs that were killed in between."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from mysql_writing import PIPELINE, Target, acquired, column, table
+
+from headrace.errors import FencedError, TransientError
+from headrace.model.events import (
+    AddColumnEvent,
+    AlterColumnTypeEvent,
+    ColumnPosition,
+    CreateDatabaseEvent,
+    CreateTableEvent,
+    DropColumnEvent,
+    DropDatabaseEvent,
+    DropTableEvent,
+    OtherEvent,
+    Position,
+    RenameColumnEvent,
+    RenameTableEvent,
+    SchemaChange,
+    TruncateTableEvent,
+)
+from headrace.model.table import TableId
+from headrace.model.tso import tso_from_ms
+from headrace.sinks.base import SchemaChangeRefused
+from headrace.sinks.mysql import connection, metadata, open_sink
+
+pytestmark = pytest.mark.server
+
+ID = column("id", "INT", nullable=False, primary_key=True)
+SHAPE = table("t", [ID, column("a", "VARCHAR", length=20)])
+T = SHAPE.table_id
+CREATE = "CREATE TABLE `t` (`id` INT NOT NULL,`a` VARCHAR(20),PRIMARY KEY(`id`) /*T![clustered_index] CLUSTERED */)"
+
+
+@pytest.fixture
+def target(mariadb) -> Target:
+    return acquired(mariadb)
+
+
+def schema_change(statement: str, *events: object, table_id: TableId = T, ts: int = 5, schema: object = None) -> SchemaChange:
+    return SchemaChange(ts, table_id, events, statement, table_id.database, frozenset({table_id}), schema=schema, origin="f.json")
+
+
+def apply(target: Target, statement: str, *events: object, **more: object):
+    return target.sink.metadata_applier.apply_schema_change(schema_change(statement, *events, **more))
+
+
+def columns(target: Target, name: str = "t") -> list[str]:
+    return [str(row[0]) for row in target.execute(f"SHOW COLUMNS FROM shop.{name}")]
+
+
+def collation(target: Target, name: str = "t") -> str:
+    (row,) = target.execute(
+        f"SELECT TABLE_COLLATION FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'shop' AND TABLE_NAME = '{name}'"
+    )
+    return str(row[0])
+
+
+def test_a_table_is_created_by_the_sources_statement(target):
+    assert apply(target, CREATE, CreateTableEvent(T, SHAPE)) == ()
+    assert columns(target) == ["id", "a"]
+    assert collation(target) == "utf8mb4_bin"
+
+
+def test_a_missing_database_is_created_before_its_table(target):
+    target.execute("DROP DATABASE shop")
+    (notice,) = apply(target, CREATE, CreateTableEvent(T, SHAPE))
+    assert "database" in notice.message
+    assert collation(target) == "utf8mb4_bin"
+
+
+def test_a_database_with_the_servers_own_default_does_not_change_the_collation_of_tables(target):
+    target.execute("ALTER DATABASE shop COLLATE utf8mb4_general_ci")
+    apply(target, CREATE, CreateTableEvent(T, SHAPE))
+    assert collation(target) == "utf8mb4_bin"
+
+
+def test_a_database_with_a_collation_of_its_own_passes_it_on(target):
+    apply(target, "CREATE DATABASE x CHARACTER SET latin1", CreateDatabaseEvent("x"), table_id=TableId("x"))
+    target.execute("DROP DATABASE shop", "CREATE DATABASE shop COLLATE utf8mb4_unicode_ci")
+    apply(target, CREATE, CreateTableEvent(T, SHAPE))
+    assert collation(target) == "utf8mb4_unicode_ci"
+    assert target.execute("SHOW CREATE DATABASE x")[0][1].count("latin1_bin") == 1
+
+
+def test_creating_a_table_that_is_there_and_empty_is_done(target):
+    apply(target, CREATE, CreateTableEvent(T, SHAPE))
+    assert apply(target, CREATE, CreateTableEvent(T, SHAPE)) == ()
+
+
+def test_a_table_with_rows_needs_adopt(target):
+    apply(target, CREATE, CreateTableEvent(T, SHAPE))
+    target.execute("INSERT INTO shop.t VALUES (1, 'a')")
+    with pytest.raises(SchemaChangeRefused) as refused:
+        apply(target, CREATE, CreateTableEvent(T, SHAPE))
+    assert "--adopt" in refused.value.problem.hint
+    with open_sink(target.uri, adopt=True) as sink:
+        (notice,) = sink.metadata_applier.apply_schema_change(schema_change(CREATE, CreateTableEvent(T, SHAPE)))
+    assert "adopted" in notice.message
+
+
+def test_another_table_of_that_name_is_refused(target):
+    target.execute("CREATE TABLE shop.t (id INT PRIMARY KEY, other INT)")
+    with pytest.raises(SchemaChangeRefused, match="other columns"):
+        apply(target, CREATE, CreateTableEvent(T, SHAPE))
+
+
+def test_columns_come_and_go_and_a_second_time_changes_nothing(target):
+    target.execute("CREATE TABLE shop.t (id INT PRIMARY KEY, a VARCHAR(20))")
+    change = (
+        "ALTER TABLE `t` ADD COLUMN `b` INT, DROP COLUMN `a`, CHANGE COLUMN `id` `no` INT",
+        AddColumnEvent(T, column("b", "INT")),
+        DropColumnEvent(T, "a"),
+        RenameColumnEvent(T, "id", "no"),
+    )
+    for _ in range(2):
+        apply(target, *change)
+        assert columns(target) == ["no", "b"]
+
+
+def test_a_new_column_gets_the_time_of_the_source(target):
+    target.execute("CREATE TABLE shop.t (id INT PRIMARY KEY)", "INSERT INTO shop.t VALUES (1)")
+    event = AddColumnEvent(T, column("c", "DATETIME"))
+    apply(target, "ALTER TABLE t ADD COLUMN c DATETIME(3) DEFAULT CURRENT_TIMESTAMP(3)", event, ts=tso_from_ms(1717579823694))
+    assert str(target.execute("SELECT c FROM shop.t")[0][0]) == "2024-06-05 09:30:23.694000"
+
+
+def test_ddl_runs_in_the_time_zone_of_the_source(mariadb):
+    target = acquired(mariadb, time_zone="+08:00")
+    target.execute("CREATE TABLE shop.t (id INT PRIMARY KEY)", "INSERT INTO shop.t VALUES (1)")
+    apply(target, "ALTER TABLE t ADD COLUMN c TIMESTAMP DEFAULT '2024-01-01 08:00:00'", AddColumnEvent(T, column("c", "TIMESTAMP")))
+    assert str(target.execute("SELECT c FROM shop.t")[0][0]) == "2024-01-01 00:00:00"
+
+
+def test_shapes_without_a_statement_become_ddl(target):
+    apply(target, "", CreateTableEvent(T, SHAPE))
+    apply(
+        target,
+        "",
+        AddColumnEvent(T, column("b", "BIGINT", unsigned=True), ColumnPosition(Position.AFTER, "id")),
+        AlterColumnTypeEvent(T, column("a", "VARCHAR", length=40, default="x"), column("a", "VARCHAR", length=20)),
+    )
+    assert [row[:2] for row in target.execute("SHOW COLUMNS FROM shop.t")] == [
+        ("id", "int(11)"),
+        ("b", "bigint(20) unsigned"),
+        ("a", "varchar(40)"),
+    ]
+    apply(target, "", RenameColumnEvent(T, "b", "c"), DropColumnEvent(T, "a"))
+    assert columns(target) == ["id", "c"]
+    apply(target, "", RenameTableEvent(T, TableId("shop", "u")))
+    assert columns(target, "u") == ["id", "c"]
+
+
+def test_a_table_that_an_alter_shows_for_the_first_time_is_created_from_its_shape(target):
+    apply(target, "ALTER TABLE `t` ADD COLUMN `a` VARCHAR(20)", CreateTableEvent(T, SHAPE))
+    assert columns(target) == ["id", "a"]
+
+
+def test_an_adopted_table_follows_the_first_alter(mariadb):
+    target = acquired(mariadb)
+    target.execute("CREATE TABLE shop.t (id INT PRIMARY KEY)")
+    change = ("ALTER TABLE `t` ADD COLUMN `a` VARCHAR(20)", CreateTableEvent(T, SHAPE))
+    for _ in range(2):
+        apply(target, *change)
+        assert columns(target) == ["id", "a"]
+    apply(target, "ALTER TABLE `t` MODIFY COLUMN `a` VARCHAR(99)", CreateTableEvent(T, SHAPE))
+    assert target.execute("SHOW COLUMNS FROM shop.t")[1][1] == "varchar(99)"
+
+
+def test_drops_renames_and_truncates_are_repeatable(target):
+    other = TableId("shop", "u")
+    target.execute("CREATE TABLE shop.t (id INT)", "INSERT INTO shop.t VALUES (1)")
+    for _ in range(2):
+        apply(target, "TRUNCATE TABLE `t`", TruncateTableEvent(T))
+        assert target.sink.metadata_applier.describe(T).has_rows is False
+    for _ in range(2):
+        apply(target, "RENAME TABLE `shop`.`t` TO `shop`.`u`;", RenameTableEvent(T, other), table_id=other)
+        assert target.sink.metadata_applier.describe(T) is None
+    for _ in range(2):
+        apply(target, "DROP TABLE `shop`.`u`", DropTableEvent(other), table_id=other)
+        assert target.sink.metadata_applier.describe(other) is None
+    for _ in range(2):
+        apply(target, "DROP DATABASE `shop`", DropDatabaseEvent("shop"), table_id=TableId("shop"))
+        assert target.sink.metadata_applier.describe(TableId("shop")) is None
+
+
+def test_a_statement_that_the_server_does_not_know_is_refused_with_all_that_is_needed(target):
+    target.execute("CREATE TABLE shop.t (id INT PRIMARY KEY)")
+    with pytest.raises(SchemaChangeRefused) as refused:
+        apply(target, "ALTER TABLE `t` ADD TIDB_NONSENSE", OtherEvent(T))
+    sentence = refused.value.problem.sentence()
+    assert "shop.t" in sentence
+    assert "ALTER TABLE `t` ADD TIDB_NONSENSE" in sentence
+    assert "1064" in sentence
+    assert "by hand" in sentence
+
+
+def test_a_reader_that_holds_the_table_makes_ddl_wait_and_not_fail_for_good(target, monkeypatch):
+    monkeypatch.setattr(connection, "RETRY_DELAYS", (0.1,))
+    monkeypatch.setattr(connection, "_DDL_LOCK_WAIT_SECONDS", 1)
+    target.execute("CREATE TABLE shop.t (id INT PRIMARY KEY)")
+    with target.server.connect(autocommit=False) as reader, reader.cursor() as cursor:
+        cursor.execute("SELECT * FROM shop.t")
+        with pytest.raises(TransientError):
+            apply(target, "ALTER TABLE `t` ADD COLUMN a INT", AddColumnEvent(T, column("a", "INT")))
+    apply(target, "ALTER TABLE `t` ADD COLUMN a INT", AddColumnEvent(T, column("a", "INT")))
+    assert columns(target) == ["id", "a"]
+
+
+def test_ddl_whose_connection_was_lost_is_judged_by_the_catalogue(target, monkeypatch):
+    target.execute("CREATE TABLE shop.t (id INT PRIMARY KEY, a INT)")
+    applier = target.sink.metadata_applier
+    executed = []
+
+    def lose_the_answer(session, change, statement):
+        executed.append(statement)
+        original(session, change, statement)
+        target.execute(f"KILL {session.connection_id}")
+        session.scalar("SELECT 1")
+
+    original = metadata._execute
+    monkeypatch.setattr(metadata, "_execute", lose_the_answer)
+    applier.apply_schema_change(schema_change("ALTER TABLE `t` ADD INDEX `i` (`a`)", OtherEvent(T)))
+    assert len(executed) == 1
+    assert "KEY `i`" in target.execute("SHOW CREATE TABLE shop.t")[0][1]
+
+
+def test_a_run_that_was_taken_over_runs_no_ddl(target):
+    target.execute("CREATE TABLE shop.t (id INT PRIMARY KEY)")
+    with open_sink(target.uri) as newer:
+        newer.ledger.acquire(PIPELINE, "source", "", 0)
+        with pytest.raises(FencedError):
+            apply(target, "DROP TABLE t", DropTableEvent(T))
+    assert columns(target) == ["id"]
+
+
+def test_a_takeover_ends_the_connection_that_runs_the_ddl(target):
+    target.execute("CREATE TABLE shop.t (id INT PRIMARY KEY)")
+    target.sink.metadata_applier.describe(T)  # takes the named lock
+    with open_sink(target.uri) as newer:
+        newer.ledger.acquire(PIPELINE, "source", "", 0)
+        newer.metadata_applier.apply_schema_change(schema_change("DROP TABLE t", DropTableEvent(T)))
+        with pytest.raises(FencedError):
+            apply(target, "CREATE TABLE t (id INT PRIMARY KEY)", CreateTableEvent(T, table("t", [ID])))
+    assert target.sink.ledger.run == (PIPELINE, target.epoch)
+
+
+def test_a_takeover_waits_for_a_statement_that_is_under_way(target):
+    target.execute("CREATE TABLE shop.t (id INT PRIMARY KEY)")
+    reader = target.server.connect(autocommit=False)
+    reader.query("SELECT * FROM shop.t")
+    errors = []
+
+    def alter() -> None:
+        try:
+            apply(target, "ALTER TABLE `t` ADD COLUMN a INT", AddColumnEvent(T, column("a", "INT")))
+        except FencedError as error:
+            errors.append(error)
+
+    altering = threading.Thread(target=alter)
+    altering.start()
+    time.sleep(0.5)
+    with open_sink(target.uri) as newer:
+        newer.ledger.acquire(PIPELINE, "source", "", 0)
+        reader.close()
+        newer.metadata_applier.describe(T)
+        altering.join(10)
+    assert len(errors) == 1
+
+
+def test_the_fingerprint_changes_with_the_definition_only(target):
+    target.execute("CREATE TABLE shop.t (id INT AUTO_INCREMENT PRIMARY KEY, a INT)")
+    first = target.sink.metadata_applier.describe(T)
+    target.execute("INSERT INTO shop.t (a) VALUES (1), (2)")
+    second = target.sink.metadata_applier.describe(T)
+    target.execute("CREATE INDEX i ON shop.t (a)")
+    third = target.sink.metadata_applier.describe(T)
+    assert (first.columns, first.has_rows, second.has_rows) == (("id", "a"), False, True)
+    assert first.fingerprint == second.fingerprint != third.fingerprint
+    database = target.sink.metadata_applier.describe(TableId("shop"))
+    assert (database.columns, database.has_rows) == ((), True)

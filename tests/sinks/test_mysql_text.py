@@ -1,0 +1,136 @@
+"""Arrow columns as LOAD DATA text and as literals, the collations of TiDB, and the sink's URI. No server."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from mysql_writing import column, rows_of, table
+
+from headrace.errors import DefinitionError
+from headrace.model.types import ColumnType, TypeKind
+from headrace.sinks.mysql import collation
+from headrace.sinks.mysql.settings import read_settings
+from headrace.sinks.mysql.text import batches, load_assignments, load_text, row_literals
+from headrace.sinks.mysql.types import column_definition, create_table, type_text
+
+COLUMNS = [column("id", "INT"), column("b", "BLOB"), column("s", "VARCHAR"), column("f", "DOUBLE"), column("y", "YEAR")]
+ROWS = [(1, b"\x00\xff", "a\tb\\c\n", 1e20, 0), (2, None, None, -0.0, 2024), (None, b"", "\\N", 0.1, None)]
+
+
+def test_load_text_escapes_what_separates_and_tells_null_from_its_text():
+    (text,) = load_text(rows_of(COLUMNS, ROWS), COLUMNS)
+    assert bytes(text) == b"1\t00ff\ta\\tb\\\\c\\n\t1e+20\t0000\n2\t\\N\t\\N\t-0\t2024\n\\N\t\t\\\\N\t0.1\t\\N\n"
+
+
+def test_a_slice_of_rows_is_text_of_the_slice_only():
+    whole, tail = rows_of(COLUMNS, ROWS), rows_of(COLUMNS, ROWS).slice(1)
+    assert bytes(load_text(tail, COLUMNS)[0]) == bytes(load_text(whole, COLUMNS)[0]).split(b"\n", 1)[1]
+
+
+def test_binary_and_bit_columns_are_converted_by_the_server():
+    names, assignments = load_assignments([*COLUMNS[:2], column("flag`", "BIT")])
+    assert names == "`id`, @v1, @v2"
+    assert assignments == " SET `b` = UNHEX(@v1), `flag``` = CAST(@v2 AS UNSIGNED)"
+
+
+def test_literals_quote_text_and_leave_exact_numbers_bare():
+    columns = [column("d", "DECIMAL"), column("s", "VARCHAR"), column("b", "BINARY"), column("f", "FLOAT")]
+    literals = row_literals(rows_of(columns, [("-1.50", "o'\\", b"\x01", 0.5), (None, None, None, None)]), columns)
+    assert literals.to_pylist() == ["(-1.50,'o\\'\\\\',x'01','0.5'),", "(NULL,NULL,NULL,NULL),"]
+
+
+@pytest.mark.parametrize(("max_rows", "max_bytes"), [(1, 1000), (2, 1000), (10, 1), (10, 9), (10, 1000)])
+def test_batches_hold_every_row_once(max_rows, max_bytes):
+    columns = [column("id", "INT")]
+    parts = list(batches(row_literals(rows_of(columns, [(n,) for n in range(7)]), columns), max_rows, max_bytes))
+    assert b",".join(text for _, _, text in parts) == b"(0),(1),(2),(3),(4),(5),(6)"
+    assert [start for start, _, _ in parts] == [sum(count for _, count, _ in parts[:i]) for i in range(len(parts))]
+
+
+def test_no_rows_make_no_batch():
+    empty = rows_of(COLUMNS, [])
+    assert list(batches(row_literals(empty, COLUMNS), 5, 100)) == []
+    assert isinstance(empty, pa.Table)
+
+
+@pytest.mark.parametrize(
+    ("statement", "inherit", "expected"),
+    [
+        (
+            "CREATE TABLE `t` (`a` VARCHAR(3) COMMENT ')') PARTITION BY HASH(`a`)",
+            False,
+            "CREATE TABLE `t` (`a` VARCHAR(3) COMMENT ')') DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+            " PARTITION BY HASH(`a`)",
+        ),
+        ("CREATE TABLE `t` (`a` INT)", True, "CREATE TABLE `t` (`a` INT)"),
+        ("CREATE TABLE `t` LIKE `u`", False, "CREATE TABLE `t` LIKE `u`"),
+        (
+            "CREATE TABLE `t` (`a` INT) ENGINE=InnoDB DEFAULT CHARSET=latin1 COMMENT='COLLATE x'",
+            True,
+            "CREATE TABLE `t` (`a` INT) ENGINE=InnoDB DEFAULT CHARSET=latin1 COLLATE latin1_bin COMMENT='COLLATE x'",
+        ),
+        ("CREATE TABLE t (a INT) COLLATE utf8mb4_general_ci", False, "CREATE TABLE t (a INT) COLLATE utf8mb4_general_ci"),
+    ],
+)
+def test_a_table_gets_the_collation_that_tidb_means(statement, inherit, expected):
+    assert collation.create_table(statement, inherit=inherit) == expected
+
+
+def test_a_database_gets_the_collation_that_tidb_means():
+    assert collation.create_database("CREATE DATABASE `a`;").endswith("`a` DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+    assert collation.create_database("CREATE DATABASE a CHARACTER SET = utf8").endswith("= utf8 COLLATE utf8_bin")
+    assert collation.create_database("CREATE DATABASE a COLLATE gbk_bin") == "CREATE DATABASE a COLLATE gbk_bin"
+
+
+@pytest.mark.parametrize(
+    ("column_type", "expected"),
+    [
+        (ColumnType(TypeKind.TINYINT, length=1), "TINYINT(1)"),
+        (ColumnType(TypeKind.INT, unsigned=True, length=10), "INT UNSIGNED"),
+        (ColumnType(TypeKind.DOUBLE, length=22), "DOUBLE"),
+        (ColumnType(TypeKind.DECIMAL, length=10, scale=2), "DECIMAL(10, 2)"),
+        (ColumnType(TypeKind.DATETIME, scale=6), "DATETIME(6)"),
+        (ColumnType(TypeKind.BIT, unsigned=True, length=8), "BIT(8)"),
+        (ColumnType(TypeKind.YEAR, unsigned=True, length=4), "YEAR"),
+        (ColumnType(TypeKind.ENUM, elements=("a", "b'c")), "ENUM('a', 'b''c')"),
+        (ColumnType(TypeKind.SET), "TEXT"),
+        (ColumnType(TypeKind.VECTOR), "LONGTEXT"),
+    ],
+)
+def test_types_become_ddl(column_type, expected):
+    assert type_text(column_type) == expected
+
+
+def test_a_shape_becomes_a_create_table():
+    schema = table("t", [column("id", "BIGINT", nullable=False, primary_key=True), column("n", "VARCHAR", length=9, default="x'y")])
+    assert create_table(schema.table_id, schema) == (
+        "CREATE TABLE `shop`.`t` (`id` BIGINT NOT NULL, `n` VARCHAR(9) NULL DEFAULT 'x''y', PRIMARY KEY (`id`))"
+        " DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+    )
+    assert column_definition(column("t", "TIMESTAMP", scale=3, default="CURRENT_TIMESTAMP")).endswith("CURRENT_TIMESTAMP(3)")
+
+
+def test_the_uri_of_a_ticdc_changefeed_is_taken_as_it_is():
+    settings = read_settings("mysql://root:p%40ss@db:3307/?worker-count=16&max-txn-row=5000&time-zone=%2B08:00&safe-mode=true")
+    assert (settings.host, settings.port, settings.user, settings.password) == ("db", 3307, "root", "p@ss")
+    assert (settings.writers, settings.time_zone) == (16, "+08:00")
+    assert "p@ss" not in repr(settings)
+    assert read_settings("tidb://db").port == 4000
+    assert read_settings("mysql://db/?time-zone=+08:00").time_zone == "+08:00"
+
+
+@pytest.mark.parametrize(
+    ("uri", "said"),
+    [
+        ("mysql://db/?worker-cuont=3", "worker-count"),
+        ("mysql://db/shop", "database"),
+        ("mysql://db/?worker-count=0", "worker-count"),
+        ("mysql://db/?local-infile=maybe", "auto"),
+        ("mysql://db/?time-zone=noon!", "time zone"),
+        ("mysql://db/?ledger-database=a`b", "ledger-database"),
+        ("mysql://db/?timeout=soon", "duration"),
+    ],
+)
+def test_a_wrong_uri_is_explained(uri, said):
+    with pytest.raises(DefinitionError, match=said):
+        read_settings(uri)
