@@ -17,6 +17,7 @@ from headrace.model.events import CreateDatabaseEvent, CreateTableEvent, DropDat
 from headrace.model.outcome import Problem
 from headrace.model.progress import JournalState, LedgerState, TableStatus
 from headrace.model.table import TableId
+from headrace.model.tso import tso_from_ms, tso_to_ms
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     splits = [s for s in splits if s.table_id not in blocked]
     tables = {s.table_id for s in splits} | {t for c in changes for t in c.changes}
     checkpoints = {t: state.table_checkpoint(t) for t in tables | set(problems)}
-    windows = {t: Window(checkpoints[t], hi) if offer.has_commit_ts else Window() for t in tables}
+    windows = {t: _window(checkpoints[t], hi, offer) for t in tables}
     return Cut(
         hi=hi,
         rounds=_rounds(state, changes, splits),
@@ -90,6 +91,13 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
         has_commit_ts=offer.has_commit_ts,
         deletes_first=offer.deletes_first,
     )
+
+
+def _window(checkpoint: int, hi: int, offer: Offer) -> Window:
+    """From the checkpoint on; where only the millisecond is known, from its first TSO on, whose rows are then taken again."""
+    if not offer.has_commit_ts:
+        return Window()
+    return Window(checkpoint, hi) if offer.deletes_first else Window(tso_from_ms(tso_to_ms(checkpoint)) - 1, hi)
 
 
 def _known_problems(state: LedgerState, offer: Offer, rules: PlanRules) -> dict[TableId, Problem]:

@@ -152,11 +152,10 @@ def _rows(lists: pa.Array) -> list[pa.Array]:
 
 
 def _commit_ts(messages: pa.RecordBatch) -> np.ndarray:
-    """``_tidb.commitTs``, else the last TSO of the millisecond ``es``, below which the row's commit ts cannot lie."""
+    """``_tidb.commitTs``, else the first TSO of the millisecond ``es``; the row's true one lies within that millisecond."""
     exact = pc.struct_field(messages.column("_tidb"), "commitTs")
     if exact.null_count:
-        upper = pc.subtract(pc.shift_left(pc.add(messages.column("es"), 1), LOGICAL_BITS), 1)
-        exact = pc.coalesce(exact, upper)
+        exact = pc.coalesce(exact, pc.shift_left(messages.column("es"), LOGICAL_BITS))
         if exact.null_count:
             raise ValueError("a message has neither _tidb.commitTs nor es")
     return np.asarray(exact.to_numpy())

@@ -52,7 +52,8 @@ class Offer:
     notices: tuple[Notice, ...] = ()
     has_commit_ts: bool = True
     deletes_first: bool = True
-    """Within one commit ts and key, deletes come before upserts (exact commit ts); else the source's order decides."""
+    """Commit ts are exact, so within one and for one key deletes come before upserts. Else a commit ts is the first of its
+    millisecond, and within that the source's order decides."""
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ _AUTO_INCREMENT = re.compile(r" AUTO_INCREMENT=\d+")
 
 
 def describe(session: MySqlSession, table_id: TableId) -> TableDescription | None:
-    """The table, view or database as it is now; ``None`` if there is none. Ends the transaction, so that it sees the newest."""
-    session.rollback()
+    """The table, view or database as it is now; ``None`` if there is none. The session is one for DDL, in autocommit."""
     try:
         return _database(session, table_id) if table_id.is_database else _table(session, table_id)
     except pymysql.err.MySQLError as error:

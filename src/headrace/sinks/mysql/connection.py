@@ -71,12 +71,12 @@ def classify(error: BaseException) -> ErrorClass:
 class MySqlSession:
     """One connection with Headrace's session settings; it is a ``SqlSession``, so the ledger's statements run on it.
 
-    Not in autocommit: the caller opens transactions by its first statement, and commits. ``ddl`` gives the session the
-    source's time zone, and lets a statement wait for readers for seconds instead of the server's day.
+    Not in autocommit: the caller opens transactions by its first statement, and commits. ``ddl`` makes a session for schema
+    changes: in autocommit (a look at a table would otherwise lock its definition), with the source's time zone, and it lets a statement wait for readers for seconds instead of the server's day.
     """
 
     def __init__(self, settings: MySqlSettings, *, ddl: bool = False) -> None:
-        self._connection = _connect(settings)
+        self._connection = _connect(settings, autocommit=ddl)
         try:
             self._configure(settings, ddl=ddl)
         except BaseException:
@@ -162,7 +162,7 @@ class MySqlSession:
         self.close()
 
 
-def _connect(settings: MySqlSettings) -> LoadingConnection:
+def _connect(settings: MySqlSettings, *, autocommit: bool) -> LoadingConnection:
     tls = {
         name: value
         for name, value in (("ssl_ca", settings.ssl_ca), ("ssl_cert", settings.ssl_cert), ("ssl_key", settings.ssl_key))
@@ -176,7 +176,7 @@ def _connect(settings: MySqlSettings) -> LoadingConnection:
         "user": settings.user,
         "password": settings.password.encode(),  # PyMySQL would encode a str as latin-1
         "charset": "utf8mb4",
-        "autocommit": False,
+        "autocommit": autocommit,
         "connect_timeout": settings.connect_timeout,
         "program_name": "headrace",
         **tls,

@@ -157,10 +157,10 @@ class MySqlMetadataApplier:
         if not pipeline:
             return
         for _ in range(_LOCK_TRIES):
+            self._ledger.tables.verify(session, pipeline, epoch)  # a run that was taken over does not even wait
             taken = session.scalar("SELECT GET_LOCK(?, ?)", (pipeline_lock(pipeline), _LOCK_SECONDS))
-            self._ledger.tables.verify(session, pipeline, epoch)
-            session.rollback()
             if taken == 1:
+                self._ledger.tables.verify(session, pipeline, epoch)
                 return
             # Our own lost connection is left to finish its statement; a former run's is not.
             holder = session.scalar("SELECT IS_USED_LOCK(?)", (pipeline_lock(pipeline),))
