@@ -299,6 +299,7 @@ def test_a_connection_that_is_nobodys_writer_is_left_alone(target):
 
 def test_a_deadlock_is_repeated(target):
     target.write(change(ITEMS, [(1, "a", 1), (2, "b", 2)]))
+    (before,) = target.execute("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'")
     blocker = target.server.connect(autocommit=False)
     with blocker.cursor() as cursor:
         cursor.execute("SELECT * FROM shop.items WHERE id = 2 FOR UPDATE")
@@ -313,6 +314,7 @@ def test_a_deadlock_is_repeated(target):
         cursor.execute("SELECT * FROM shop.items WHERE id = 1 FOR UPDATE")
         blocker.commit()
     writing.join(20)
+    assert target.execute("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'") != [before]
     assert [outcome.problem for outcome in outcomes] == [None, None]
     assert target.execute("SELECT name FROM shop.items ORDER BY id") == [("x",), ("y",)]
 

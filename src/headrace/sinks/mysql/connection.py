@@ -72,7 +72,8 @@ class MySqlSession:
     """One connection with Headrace's session settings; it is a ``SqlSession``, so the ledger's statements run on it.
 
     Not in autocommit: the caller opens transactions by its first statement, and commits. ``ddl`` makes a session for schema
-    changes: in autocommit (a look at a table would otherwise lock its definition), with the source's time zone, and it lets a statement wait for readers for seconds instead of the server's day.
+    changes: in autocommit (a look at a table would otherwise lock its definition), in the source's time zone, and waiting for
+    readers for seconds where the server's default is a day.
     """
 
     def __init__(self, settings: MySqlSettings, *, ddl: bool = False) -> None:
