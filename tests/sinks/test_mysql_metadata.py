@@ -201,6 +201,13 @@ def test_a_statement_that_the_server_does_not_know_is_refused_with_all_that_is_n
     assert "by hand" in sentence
 
 
+def test_a_table_with_a_vector_is_created_and_told(target):
+    shape = table("t", [ID, column("v", "VECTOR")])
+    (notice,) = apply(target, "CREATE TABLE `t` (`id` INT PRIMARY KEY,`v` VECTOR(3))", CreateTableEvent(T, shape))
+    assert "VECTOR" in notice.sentence()
+    assert target.execute("SHOW COLUMNS FROM shop.t")[1][1] == "longtext"
+
+
 def test_a_reader_that_holds_the_table_makes_ddl_wait_and_not_fail_for_good(target, monkeypatch):
     monkeypatch.setattr(connection, "RETRY_DELAYS", (0.1,))
     monkeypatch.setattr(connection, "_DDL_LOCK_WAIT_SECONDS", 1)

@@ -9,6 +9,7 @@ from mysql_writing import column, rows_of, table
 from headrace.errors import DefinitionError
 from headrace.model.types import ColumnType, TypeKind
 from headrace.sinks.mysql import collation
+from headrace.sinks.mysql.adaptation import Adapted, adapt_for
 from headrace.sinks.mysql.settings import read_settings
 from headrace.sinks.mysql.text import batches, load_assignments, load_text, row_literals
 from headrace.sinks.mysql.types import column_definition, create_table, type_text
@@ -80,6 +81,35 @@ def test_a_database_gets_the_collation_that_tidb_means():
     assert collation.create_database("CREATE DATABASE `a`;").endswith("`a` DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
     assert collation.create_database("CREATE DATABASE a CHARACTER SET = utf8").endswith("= utf8 COLLATE utf8_bin")
     assert collation.create_database("CREATE DATABASE a COLLATE gbk_bin") == "CREATE DATABASE a COLLATE gbk_bin"
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        (
+            "CREATE TABLE `gk` (`a` INT,`s` INT AS(`a`+1) STORED NOT NULL,UNIQUE(`s`),KEY((LOWER(`v`)))) COMMENT 'x'",
+            "CREATE TABLE `gk` (`a` INT,`s` INT AS(`a`+1) STORED,UNIQUE(`s`)) COMMENT 'x'",
+        ),
+        (
+            "CREATE TABLE `v` (`vector` INT,`v` VECTOR(3),`w` VECTOR COMMENT 'VECTOR(3)')",
+            "CREATE TABLE `v` (`vector` INT,`v` LONGTEXT,`w` LONGTEXT COMMENT 'VECTOR(3)')",
+        ),
+        (
+            "CREATE TABLE j (a JSON, b INT AS (`a`->'$.x'), c TEXT AS (a->>'$.y'))",
+            "CREATE TABLE j (a JSON, b INT AS (JSON_EXTRACT(`a`, '$.x')), c TEXT AS (JSON_UNQUOTE(JSON_EXTRACT(a, '$.y'))))",
+        ),
+        ("ALTER TABLE `t` ADD INDEX `i` ((`a` + 1)), ADD COLUMN `b` INT", "ALTER TABLE `t` ADD COLUMN `b` INT"),
+        ("ALTER TABLE `t` ADD INDEX `i` (`a`, (`b` + 1))", ""),
+        ("CREATE UNIQUE INDEX `i` ON `t` ((LOWER(`a`)))", ""),
+        ("CREATE INDEX `i` ON `t` (`a`(3))", "CREATE INDEX `i` ON `t` (`a`(3))"),
+        ("ALTER TABLE `t` ADD COLUMN (`b` INT, `c` INT)", "ALTER TABLE `t` ADD COLUMN (`b` INT, `c` INT)"),
+    ],
+)
+def test_what_mariadb_lacks_is_rewritten_and_told(statement, expected):
+    adapted = adapt_for(statement, tidb=False, mariadb=True)
+    assert " ".join(adapted.statement.split()) == expected
+    assert bool(adapted.notices) == (statement != expected and "->" not in statement)
+    assert adapt_for(statement, tidb=True, mariadb=False) == Adapted(statement)
 
 
 @pytest.mark.parametrize(

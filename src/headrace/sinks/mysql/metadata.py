@@ -31,6 +31,7 @@ from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import tso_to_ms
 from headrace.sinks.base import SchemaChangeRefused, TableDescription
 from headrace.sinks.mysql import catalogue, collation
+from headrace.sinks.mysql.adaptation import adapt
 from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify, error_code, error_text, repeat
 from headrace.sinks.mysql.fence import pipeline_lock
 from headrace.sinks.mysql.ledger import MySqlLedger
@@ -110,7 +111,10 @@ class MySqlMetadataApplier:
         elif _is_done(session, change.events):
             return ()
         for statement in self._statements(session, change):
-            _execute(session, change, statement)
+            adapted = adapt(statement, session)
+            notices.extend(Notice(text, change.table_id) for text in adapted.notices)
+            if adapted.statement:
+                _execute(session, change, adapted.statement)
         _verify(session, change)
         return tuple(notices)
 
