@@ -77,6 +77,7 @@ class Loop:
         self._state = LedgerState(name)
         self._retried_at = float("-inf")
         self._told: set[Notice] = set()
+        self._reasons: dict[TableId, str] = {}
         self._tries = 0
 
     def stop(self) -> None:
@@ -197,13 +198,13 @@ class Loop:
 
     def _tell_tables(self, before: LedgerState, problems: dict[TableId, Problem]) -> None:
         for table_id, problem in problems.items():
-            known = before.tables.get(table_id)
-            first_retry = self._retried_at == float("-inf") or known is None
-            if first_retry or known is None or known.reason != problem.sentence():
+            if self._reasons.get(table_id) != problem.sentence():
+                self._reasons[table_id] = problem.sentence()
                 self._observer.table_stopped(problem)
         for table_id, own in self._state.tables.items():
             earlier = before.tables.get(table_id)
             if earlier is not None and earlier.status is TableStatus.STOPPED and own.status is TableStatus.RUNNING:
+                self._reasons.pop(table_id, None)
                 self._observer.table_resumed(str(table_id))
 
     def _failed(self, error: HeadraceError) -> None:
