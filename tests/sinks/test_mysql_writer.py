@@ -241,6 +241,18 @@ def test_a_refused_table_keeps_its_place_in_an_atomic_cut(target):
     assert target.execute("SELECT * FROM shop.others") == [(1, 1)]
 
 
+def test_a_table_without_key_is_a_problem_and_is_left_as_it_is(target):
+    target.execute("CREATE TABLE shop.bag (v INT)", "INSERT INTO shop.bag VALUES (1), (1)")
+    bag = table("bag", [column("v", "INT")], [])
+    commit = CutCommit(42, {bag.table_id: 7, OTHERS.table_id: 8})
+    for atomic in (None, commit):
+        refused, fine = target.write(change(bag, [(2,)]), change(OTHERS, [(1, 1)]), commit=atomic)
+        assert "no key" in refused.problem.message
+        assert fine.problem is None
+    assert target.execute("SELECT * FROM shop.bag") == [(1,), (1,)]
+    assert target.sink.ledger.peek(PIPELINE).tables[bag.table_id].checkpoint == 7
+
+
 def test_an_empty_cut_commits_its_progress(target):
     assert target.write(commit=CutCommit(42, {})) == []
     assert target.sink.ledger.peek(PIPELINE).checkpoint == 42

@@ -71,7 +71,9 @@ class MySqlWriter:
 
     def write(self, changes: Sequence[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
         """Applies the changes and commits; see ``UnitWriter.write``."""
-        failed: dict[TableId, Problem] = {}
+        failed = _bags(changes)
+        if commit is not None and failed:
+            commit = replace(commit, stopped=(*commit.stopped, *commit.update(list(failed.values())).tables))
         for pieces in _transactions(changes, whole=commit is not None):
             attempt = partial(self._transaction, pieces, failed, commit)
             failed |= repeat(attempt, "Writing to the target", self._recover)
@@ -165,6 +167,19 @@ class MySqlWriter:
                 "about half the speed; SET GLOBAL local_infile = ON changes that, local-infile=off in the URI silences this."
             )
         )
+
+
+def _bags(changes: Sequence[TableChange]) -> dict[TableId, Problem]:
+    """Tables without key: a DELETE by value would take all equal rows, and repeated inserts would double them."""
+    return {
+        change.table_id: Problem(
+            change.table_id,
+            "the table has no key, and this sink applies only tables with one.",
+            hint="Give it a primary key or a unique key over NOT NULL columns, or leave it out with a filter.",
+        )
+        for change in changes
+        if not change.schema.handle_key
+    }
 
 
 def _transactions(changes: Sequence[TableChange], *, whole: bool) -> Iterator[list[_Piece]]:
