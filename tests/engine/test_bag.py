@@ -15,7 +15,7 @@ INS, BEFORE, AFTER, DEL = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_
 T = TableId("test", "n")
 
 
-def net(*files: list[tuple[RowKind, int, str | None]]) -> tuple[list[str | None], list[str | None]]:
+def net(*files: list[tuple[RowKind, int, str | None]], full: bool = False) -> tuple[list[str | None], list[str | None]]:
     rows = [(kind, ts, rank, value) for rank, file in enumerate(files) for kind, ts, value in file]
     block = pa.record_batch(
         {
@@ -27,8 +27,12 @@ def net(*files: list[tuple[RowKind, int, str | None]]) -> tuple[list[str | None]
         }
     )
     stamps = [[ts for _, ts, _ in file] for file in files]
-    reports = [SplitReport(str(n), T, rank=n, rows=len(s), min_ts=min(s), max_ts=max(s)) for n, s in enumerate(stamps) if s]
-    change = bag_change(block, attempts(reports))
+    reports = [
+        SplitReport(str(n), T, rank=n, rows=len(s), min_ts=min(s), max_ts=max(s), rolled_over=full)
+        for n, s in enumerate(stamps)
+        if s
+    ]
+    change = bag_change(block, attempts(reports, block))
     assert change.inserts.column_names == ["v", "f"]
     return sorted(change.deletes["v"].to_pylist(), key=str), sorted(change.inserts["v"].to_pylist(), key=str)
 
@@ -44,7 +48,12 @@ def test_what_a_later_file_repeats_is_counted_once() -> None:
 
 
 def test_a_transaction_that_goes_on_in_the_next_file_is_no_repetition() -> None:
-    assert net([(INS, 1, "x"), (INS, 2, "a")], [(INS, 2, "a"), (INS, 3, "b")]) == ([], ["a", "a", "b", "x"])
+    assert net([(INS, 1, "x"), (INS, 2, "a")], [(INS, 2, "c"), (INS, 3, "b")]) == ([], ["a", "b", "c", "x"])
+    assert net([(INS, 1, "x"), (INS, 2, "a")], [(INS, 2, "a"), (INS, 3, "b")], full=True) == ([], ["a", "a", "b", "x"])
+
+
+def test_a_file_that_holds_all_of_the_commit_at_which_the_one_before_ends_repeats_it() -> None:
+    assert net([(INS, 1, "x"), (INS, 2, "a")], [(INS, 2, "a"), (INS, 3, "b")]) == ([], ["a", "b", "x"])
 
 
 def test_deletes_and_updates_remove_one_equal_row_each() -> None:

@@ -384,7 +384,7 @@ def test_canal_json_without_the_extension_keeps_windows_and_says_what_is_weaker(
     assert (offer.has_commit_ts, offer.deletes_first) == (True, False)
     assert any("enable-tidb-extension=true" in notice.message for notice in offer.notices)
     assert [row["id"] for _, _, row in consumer.rows] == [1]
-    assert consumer.reports[0].pending_ts == ((ms + 6) << 18) - 1
+    assert consumer.reports[0].pending_ts == (ms + 5) << 18
 
 
 def test_a_file_without_commit_ts_among_others_is_a_problem(folder: StorageFolder) -> None:

@@ -3,10 +3,15 @@
 Inserts add, deletes remove as many equal rows. TiCDC repeats rows after a restart, and an equal row may also be a true
 second one, so files are taken as attempts: a file that begins below the end of the one before it begins a new attempt.
 Equal changes of one commit ts are counted in each attempt, and the largest count is the true one.
+
+One case is ambiguous: a file that begins at the very commit ts at which the one before it ends is either the rest of a
+transaction or a repetition of all of it. It is taken for a repetition when it holds everything of that commit ts that
+the other holds, unless the other ended because it was full.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -35,16 +40,32 @@ class MissingOldImages(Exception):
     """An update of a table without key came without its old row: which row it changed cannot be known."""
 
 
-def attempts(reports: Iterable[SplitReport]) -> dict[int, int]:
-    """Split rank to attempt number, for one table's splits. Empty files belong to no attempt."""
+def attempts(reports: Iterable[SplitReport], block: pa.RecordBatch) -> dict[int, int]:
+    """Split rank to attempt number, for one table's splits and their rows. Empty files belong to no attempt."""
     numbers: dict[int, int] = {}
-    number, reached = 0, 0
+    number = 0
+    before: SplitReport | None = None
     for report in sorted((r for r in reports if r.rows), key=lambda r: r.rank):
-        if report.min_ts < reached:
+        if before is not None and (report.min_ts < before.max_ts or _repeats_end(before, report, block)):
             number += 1
         numbers[report.rank] = number
-        reached = report.max_ts
+        before = report
     return numbers
+
+
+def _repeats_end(before: SplitReport, report: SplitReport, block: pa.RecordBatch) -> bool:
+    """Whether a file that begins where the one before it ends holds all that the other has of that commit ts."""
+    if report.min_ts != before.max_ts or before.rolled_over:
+        return False
+    earlier, later = (_counts_at(block, rank, report.min_ts) for rank in (before.rank, report.rank))
+    return bool(earlier) and not earlier - later
+
+
+def _counts_at(block: pa.RecordBatch, rank: int, commit_ts: int) -> Counter[tuple[object, ...]]:
+    ranks = block.column(SEQ).to_numpy() >> SEQ_RANK_SHIFT
+    rows = block.filter(pa.array((ranks == rank) & (block.column(COMMIT_TS).to_numpy() == commit_ts)))
+    columns = [rows.column(name).to_pylist() for name in (KIND, *rows.schema.names[META_COUNT:])]
+    return Counter(zip(*columns, strict=True))
 
 
 def bag_change(block: pa.RecordBatch, attempt_of: Mapping[int, int]) -> BagChange:

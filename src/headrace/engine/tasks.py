@@ -109,7 +109,8 @@ def read_splits(job: ReadJob, splits: Iterable[Split]) -> Iterator[tuple[int, pa
     for split in splits:
         number = numbers[(split.table_id, split.version)]
         part = job.parts[number]
-        for item in _read_one(job.source, split, part.window):
+        old_images = job.demand is ChangeDemand.ALL or part.is_bag
+        for item in _read_one(job.source, split, part.window, old_images):
             if isinstance(item, SplitReport):
                 yield item
                 continue
@@ -121,10 +122,10 @@ def read_splits(job: ReadJob, splits: Iterable[Split]) -> Iterator[tuple[int, pa
         yield number, waiting.drain()
 
 
-def _read_one(source: EventSource, split: Split, window: Window) -> Iterator[ChangeBlock | SplitReport]:
+def _read_one(source: EventSource, split: Split, window: Window, old_images: bool) -> Iterator[ChangeBlock | SplitReport]:
     """Reads one split; a store that fails in the middle stops the split's table, to be tried again, and no other."""
     try:
-        for item in source.read(split, window):
+        for item in source.read(split, window, old_images=old_images):
             yield replace(item, rank=split.rank) if isinstance(item, SplitReport) else item
     except HeadraceError as error:
         problem = Problem(split.table_id, error.message, file=split.key, hint=error.hint, transient=True)
@@ -217,7 +218,7 @@ class Gathered:
     def _change(self, part: TablePart, batch: pa.RecordBatch) -> TableChange:
         if part.is_bag and self._job.demand is ChangeDemand.NET:
             reports = [r for r in self.reports.values() if r.table_id == part.table_id]
-            return _bag_table_change(part, batch, attempts(reports))
+            return _bag_table_change(part, batch, attempts(reports, batch))
         return _table_change(part, batch, self._job)
 
 

@@ -61,6 +61,7 @@ class SplitReport:
 
     ``rows`` counts all rows of the split, ``kept`` those inside the window; ``min_ts`` and ``max_ts`` (TSO) are over all
     rows, 0 for none; ``pending_ts`` is the smallest commit ts above the window's ``hi``, ``None`` when nothing is left.
+    ``rolled_over`` says that the split ended because it was full, so that a transaction may go on in the next one.
     ``truncated`` says that the last record is cut in the middle; ``truncated_ts`` is its commit ts where that much is
     readable.
     """
@@ -74,6 +75,7 @@ class SplitReport:
     min_ts: int = 0
     max_ts: int = 0
     pending_ts: int | None = None
+    rolled_over: bool = False
     truncated: bool = False
     truncated_ts: int | None = None
     truncated_line: int | None = None

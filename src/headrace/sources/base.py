@@ -27,10 +27,11 @@ class EventSource(Protocol):
         """
         ...
 
-    def read(self, split: Split, window: Window) -> Iterator[ChangeBlock | SplitReport]:
+    def read(self, split: Split, window: Window, *, old_images: bool = True) -> Iterator[ChangeBlock | SplitReport]:
         """The rows of a split inside the window, in blocks of 1-8 MiB, then exactly one report, last.
 
-        Deterministic. Bad data end it early with ``SplitReport.problem``; only bugs raise.
+        With ``old_images`` false the old rows of updates may be left out where the handle key stays. Deterministic. Bad data end
+        it early with ``SplitReport.problem``; only bugs raise.
         """
         ...
 

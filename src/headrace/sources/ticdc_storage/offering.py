@@ -103,6 +103,7 @@ def ranked_splits(
                     has_commit_ts=has_commit_ts,
                     stale_from=version.stale_from,
                     stale_below=path.version,
+                    file_size=options.file_size,
                 )
             )
     return tuple(splits)

@@ -144,7 +144,8 @@ class StorageOptions:
     """How to read a changefeed's folder.
 
     ``protocol`` and ``date_separator`` are ``None`` when nobody said them: then the files' names tell. ``enable_tidb_extension`` is
-    ``None`` likewise. ``strict`` makes a schema file's wrong checksum an error. ``time_zone`` is TiCDC's ``--tz``.
+    ``None`` likewise. ``file_size`` (bytes) is the size at which TiCDC begins a new file. ``strict`` makes a schema file's wrong
+    checksum an error. ``time_zone`` is TiCDC's ``--tz``.
     """
 
     protocol: Protocol | None = None
@@ -154,6 +155,7 @@ class StorageOptions:
     partition_separator: bool = True
     use_table_id_as_path: bool | None = None
     enable_tidb_extension: bool | None = None
+    file_size: int = 64 << 20
     strict: bool = False
 
 
@@ -197,8 +199,16 @@ def _options(told: Mapping[str, object], selectors: ColumnSelectors) -> StorageO
         partition_separator=partition_separator is not False,
         use_table_id_as_path=_flag(told, "use-table-id-as-path"),
         enable_tidb_extension=_flag(told, "enable-tidb-extension"),
+        file_size=_whole(told, "file-size", 64 << 20),
         strict=bool(_flag(told, "strict")),
     )
+
+
+def _whole(told: Mapping[str, object], key: str, default: int) -> int:
+    text = str(told.get(key, default))
+    if not text.isdigit():
+        raise DefinitionError(f"{key}={text} is not a whole number of bytes.")
+    return int(text)
 
 
 def _read_changefeed(path: str) -> tuple[dict[str, object], ColumnSelectors]:

@@ -133,11 +133,11 @@ class StorageEventSource:
             deletes_first=exact,
         )
 
-    def read(self, split: Split, window: Window) -> Iterator[ChangeBlock | SplitReport]:
+    def read(self, split: Split, window: Window, *, old_images: bool = True) -> Iterator[ChangeBlock | SplitReport]:
         """The rows of a file inside the window, then its report."""
         if not isinstance(split, FileSplit):
             raise TypeError(f"{split.key} is no split of this source")
-        return read_split(split, window)
+        return read_split(split, window, old_images)
 
     def advance(self, position: str, reports: Sequence[SplitReport], progress: Progress, checkpoints: Mapping[TableId, int]) -> str:
         """The position after a cut. See the rules at :func:`file_states`; versions behind a table's checkpoint are sealed."""

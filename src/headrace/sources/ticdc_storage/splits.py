@@ -38,9 +38,10 @@ class FileSplit(Split):
     has_commit_ts: bool = True
     stale_from: int = 0
     stale_below: int = 0
+    file_size: int = 64 << 20
 
 
-def read_split(split: FileSplit, window: Window) -> Iterator[ChangeBlock | SplitReport]:
+def read_split(split: FileSplit, window: Window, old_images: bool = True) -> Iterator[ChangeBlock | SplitReport]:
     """The rows of the file inside the window, then the report. The contract is ``EventSource.read``."""
     tally = _Tally(split, window)
     problem: Problem | None = None
@@ -48,7 +49,7 @@ def read_split(split: FileSplit, window: Window) -> Iterator[ChangeBlock | Split
     try:
         data, problem = _content(split)
         if data is not None:
-            for batch in _decode(split, data):
+            for batch in _decode(split, data, old_images):
                 for rows in tally.take(batch):
                     yield ChangeBlock(split.table_id, split.version, split.schema, rows)
                 if tally.problem is not None:
@@ -85,10 +86,10 @@ def _content(split: FileSplit) -> tuple[pa.Buffer | None, Problem | None]:
     return data, None
 
 
-def _decode(split: FileSplit, data: pa.Buffer) -> Iterator[pa.RecordBatch]:
+def _decode(split: FileSplit, data: pa.Buffer, old_images: bool) -> Iterator[pa.RecordBatch]:
     if split.protocol is Protocol.CSV:
         return decode_csv(data, split.schema, split.csv)
-    return decode_canal_json(data, split.schema, split.canal_json)
+    return decode_canal_json(data, split.schema, split.canal_json, old_images=old_images)
 
 
 @dataclass
@@ -157,6 +158,7 @@ class _Tally:
             min_ts=self.min_ts,
             max_ts=self.max_ts,
             pending_ts=pending,
+            rolled_over=self.split.size >= self.split.file_size,
             truncated=truncated is not None,
             truncated_ts=cut_ts,
             truncated_line=truncated.line if truncated is not None else None,
