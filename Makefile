@@ -26,6 +26,7 @@ help: ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
 
 demo: $(RUNTIME) java ## Run the real pipeline on a small shop's changes, into a DuckDB file
+	@rm -rf headrace-demo
 	@$(VENV)/bin/headrace demo
 
 test: lint java ## Everything that CI runs: lint, then all tests, the fast ones first

@@ -21,6 +21,7 @@ class RunDisplay:
         self._context: AbstractContextManager[Progress] = output.progress()
         self._progress: Progress | None = None
         self._files = 0
+        self._applied = False
 
     def __enter__(self) -> Self:
         self._progress = self._context.__enter__()
@@ -28,6 +29,8 @@ class RunDisplay:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._context.__exit__(kind, error, traceback)
+        if error is None and not self._applied:
+            self._output.line("nothing new was applied")
 
     @property
     def _shown(self) -> Progress:
@@ -44,6 +47,7 @@ class RunDisplay:
 
     def cut_finished(self, record: CutRecord, watermark: int) -> None:
         if record.files or record.schema_changes:
+            self._applied = True
             self._shown.cut_finished(record)
         else:
             self._shown.idle("nothing new", record.hi)

@@ -6,6 +6,7 @@ run took over), 130 interrupted, 1 a bug.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from pathlib import Path
@@ -14,9 +15,10 @@ from typing import Annotated
 import typer
 
 from headrace import __version__
-from headrace.cli.output import make_output
+from headrace.cli.output import hide_secrets, make_output
 from headrace.errors import EXIT_USAGE, DefinitionError, HeadraceError
 from headrace.model.tso import parse_tso
+from headrace.model.uri import parse_uri
 
 app = typer.Typer(
     name="headrace",
@@ -64,6 +66,7 @@ def run(
     from headrace.pipeline.runner import Definition, PipelineRun
     from headrace.transform.filters import TableFilter
 
+    _hide_secrets_of(source, sink, ledger)
     table_filter = TableFilter.parse(tables)
     options = RunOptions(
         once=once,
@@ -110,6 +113,7 @@ def inspect(
     """Show what a changefeed's folder holds, and what is wrong in there. Reads only."""
     from headrace.cli.inspecting import show_inspection
 
+    _hide_secrets_of(source)
     return show_inspection(source, str(changefeed) if changefeed else None, rows, make_output(json=json))
 
 
@@ -123,6 +127,7 @@ def status(
     """Show what the ledger in a target says: checkpoint, lag, tables, last cuts."""
     from headrace.cli.status import show_status
 
+    _hide_secrets_of(sink, ledger)
     return show_status(sink, name, ledger, make_output(json=json))
 
 
@@ -139,6 +144,7 @@ def validate(
     """Check Java, Spark, source, target, privileges and keys before a run. Changes nothing."""
     from headrace.cli.validating import show_checks
 
+    _hide_secrets_of(source, sink)
     settings = None if no_spark else parse_settings(spark or [])
     return show_checks(source, sink, str(changefeed) if changefeed else None, tables, settings, make_output(json=json))
 
@@ -148,6 +154,14 @@ def version() -> int:
     """Print the version."""
     typer.echo(f"headrace {__version__}")
     return 0
+
+
+def _hide_secrets_of(*uris: str) -> None:
+    """No output shows the passwords and keys of these URIs, whatever a server or a library says about them."""
+    for uri in uris:
+        # What is no URI, or names a variable that is not set, is refused where it is used.
+        with contextlib.suppress(DefinitionError, ValueError):
+            hide_secrets(parse_uri(uri).secrets())
 
 
 def _tso(text: str, option: str) -> int | None:

@@ -145,11 +145,15 @@ class HeartbeatProgress(FiguresProgress):
 
 
 class LiveProgress(FiguresProgress):
-    """One line at the bottom of a terminal with a spinner and the elapsed time, drawn by a thread of its own."""
+    """One line at the bottom of a terminal with a spinner and the elapsed time, drawn by a thread of its own.
+
+    It vanishes in the end; a line about all cuts together stays in its place.
+    """
 
     def __init__(self, console: Console, redact: Callable[[str], str]) -> None:
         super().__init__()
-        self._redact = redact
+        self._console, self._redact = console, redact
+        self._total: CutRecord | None = None
         self._live = Live(
             console=console, get_renderable=self._render, transient=True, refresh_per_second=_REFRESH_PER_SECOND, auto_refresh=True
         )
@@ -160,6 +164,10 @@ class LiveProgress(FiguresProgress):
             return Text("")
         frame = _FRAMES[int(time.time() * _REFRESH_PER_SECOND) % len(_FRAMES)]
         return Text(f"{frame} {self._redact(figures_text(figures))}", no_wrap=True, overflow="ellipsis")
+
+    def cut_finished(self, record: CutRecord) -> None:
+        super().cut_finished(record)
+        self._total = record if self._total is None else _together(self._total, record)
 
     def _put(self, **changes: object) -> None:
         super()._put(**changes)
@@ -172,6 +180,21 @@ class LiveProgress(FiguresProgress):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._live.stop()
+        if self._total is not None:
+            self._console.print(Text(self._redact(cut_text(self._total))), soft_wrap=True)
+
+
+def _together(earlier: CutRecord, later: CutRecord) -> CutRecord:
+    return replace(
+        later,
+        seconds=earlier.seconds + later.seconds,
+        files=earlier.files + later.files,
+        read_rows=earlier.read_rows + later.read_rows,
+        upserts=earlier.upserts + later.upserts,
+        deletes=earlier.deletes + later.deletes,
+        read_bytes=earlier.read_bytes + later.read_bytes,
+        schema_changes=earlier.schema_changes + later.schema_changes,
+    )
 
 
 def figures_text(figures: Figures, now: float | None = None) -> str:
