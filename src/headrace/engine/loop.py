@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from headrace.engine.cutting import CutRun, RoundFactory, TablesExcluded
@@ -38,6 +38,8 @@ _ONCE_TRIES = 4
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 30.0
 _RETRY_STOPPED_EVERY = 30.0
+_LOOKS = 2
+_LOOK_PAUSE = 1.0
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Loop:
         self._retried_at = float("-inf")
         self._told: set[Notice] = set()
         self._reasons: dict[TableId, str] = {}
-        self._tries = 0
+        self._tries = self._looks = 0
 
     def stop(self) -> None:
         """Ends the loop after the cut that is being applied."""
@@ -128,10 +130,20 @@ class Loop:
         if hi < self._state.attempted:
             self._wait_for_watermark(offer)
         elif hi > self._state.checkpoint or retried:
-            self._apply(offer, retried)
-            if not self._options.once and not self._is_done(offer):
+            problems = self._apply(offer, retried)
+            if self._worth_another_look(problems) or not (self._options.once or self._is_done(offer)):
                 return False
         return self._is_done(offer) or self._pause(offer)
+
+    def _worth_another_look(self, problems: Iterable[Problem]) -> bool:
+        """A torn read or a file that is being replaced may be whole in a second: look again a few times before giving up."""
+        if self._looks >= _LOOKS or not any(problem.transient for problem in problems):
+            self._looks = 0
+            return False
+        self._looks += 1
+        self._retried_at = float("-inf")
+        self._stopping.wait(_LOOK_PAUSE)
+        return True
 
     def _is_done(self, offer: Offer) -> bool:
         if self._options.once:
@@ -158,7 +170,8 @@ class Loop:
         self._retried_at = time.monotonic()
         return stopped
 
-    def _apply(self, offer: Offer, retried: frozenset[TableId]) -> None:
+    def _apply(self, offer: Offer, retried: frozenset[TableId]) -> Iterable[Problem]:
+        """Plans and applies one cut; returns why tables stopped in it."""
         excluded: dict[TableId, Problem] = {}
         while True:
             cut = self._plan(offer, retried, excluded)
@@ -179,6 +192,7 @@ class Loop:
         self._tell(tuple(run.notices))
         self._tell_tables(before, run.problems)
         self._observer.cut_finished(record, offer.watermark)
+        return run.problems.values()
 
     def _plan(self, offer: Offer, retried: frozenset[TableId], excluded: dict[TableId, Problem]) -> Cut:
         rules = PlanRules(

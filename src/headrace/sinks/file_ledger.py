@@ -257,7 +257,7 @@ def _check_source(state: LedgerState, source_identity: str) -> None:
     if state.source_identity != source_identity:
         raise DefinitionError(
             f"The ledger's pipeline {state.pipeline!r} belongs to the source {state.source_identity}, not to {source_identity}.",
-            "Give this pipeline another name with --name, or forget the old one with headrace reset.",
+            "Give this pipeline another name with --name.",
         )
 
 
