@@ -10,7 +10,7 @@ from headrace.model.cut import Offer
 from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import format_tso
 from headrace.pipeline.registry import open_sink, open_source
-from headrace.sinks.base import ChangeDemand, Check, CheckState, DataSink
+from headrace.sinks.base import ChangeDemand, Check, CheckState, DataSink, SinkCapabilities
 from headrace.transform.filters import TableFilter
 
 
@@ -36,16 +36,16 @@ def _checks(
     source: str, sink: str, changefeed: str | None, tables: TableFilter, spark: Mapping[str, str] | None
 ) -> Iterator[Check]:
     yield _java()
-    net = True
+    capabilities = SinkCapabilities(ChangeDemand.NET)
     spark_conf: Mapping[str, str] = {}
     try:
         with open_sink(sink) as opened:
-            net = opened.capabilities.demand is ChangeDemand.NET
+            capabilities = opened.capabilities
             spark_conf = opened.spark_conf()
             yield from _sink_checks(opened)
     except HeadraceError as error:
         yield Check("target", CheckState.FAILED, error.message, error.hint)
-    yield from _source_checks(source, changefeed, tables, net=net)
+    yield from _source_checks(source, changefeed, tables, capabilities)
     if spark is not None:
         yield _spark(spark, spark_conf)
 
@@ -64,7 +64,7 @@ def _sink_checks(sink: DataSink) -> Iterator[Check]:
     yield from sink.check()
 
 
-def _source_checks(uri: str, changefeed: str | None, tables: TableFilter, *, net: bool) -> Iterator[Check]:
+def _source_checks(uri: str, changefeed: str | None, tables: TableFilter, capabilities: SinkCapabilities) -> Iterator[Check]:
     try:
         source = open_source(uri, changefeed)
         offer = source.event_source.poll("", -1)
@@ -77,15 +77,17 @@ def _source_checks(uri: str, changefeed: str | None, tables: TableFilter, *, net
             yield Check("source files", CheckState.FAILED, problem.sentence())
     for notice in offer.notices:
         yield Check("source files", CheckState.WARNING, notice.sentence())
-    if net:
-        yield from _converge_checks(offer, tables)
+    if capabilities.demand is ChangeDemand.NET:
+        yield from _converge_checks(offer, tables, bags=capabilities.bags)
 
 
-def _converge_checks(offer: Offer, tables: TableFilter) -> Iterator[Check]:
+def _converge_checks(offer: Offer, tables: TableFilter, *, bags: bool) -> Iterator[Check]:
     """Conditions under which the order of writes does not matter (docs/guarantees.md)."""
     shapes = newest_shapes(offer)
     keyless = sorted(str(t) for t, s in shapes.items() if tables.includes(t) and not s.handle_key)
-    if keyless:
+    if keyless and bags:
+        yield Check("keys", CheckState.OK, f"no usable key, so kept as bags of rows: {', '.join(keyless)}")
+    elif keyless:
         advice = "Give them a primary key upstream or leave them out with --tables."
         yield Check("keys", CheckState.FAILED, f"no usable key: {', '.join(keyless)}.", advice)
     else:
@@ -96,7 +98,7 @@ def _converge_checks(offer: Offer, tables: TableFilter) -> Iterator[Check]:
         yield Check(
             "commit ts",
             CheckState.WARNING,
-            "rows carry no exact commit ts: cuts are sets of files and the target is consistent only eventually.",
+            "rows carry no exact commit ts: the target is consistent only eventually.",
             "Set include-commit-ts=true (CSV) or enable-tidb-extension=true (canal-JSON) in the changefeed.",
         )
 
