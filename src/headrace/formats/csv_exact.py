@@ -75,7 +75,7 @@ class Tokenizer:
             raise DecodeError(
                 "The record is not valid CSV: a quoted field is followed by something else than a delimiter or a line end.",
                 line=self.line(data, start),
-                value=bytes(data[expected : expected + 80]).decode("utf-8", "replace"),
+                value=self._shown(data, expected),
             )
 
     def first(self, data: memoryview) -> tuple[int, list[bytes]] | None:
@@ -101,6 +101,10 @@ class Tokenizer:
         """The physical line, from 1, of a place."""
         mark = b"\n" if b"\n" in self._terminator else self._terminator
         return bytes(data[:offset]).count(mark) + 1
+
+    def _shown(self, data: memoryview, offset: int) -> str:
+        """The beginning of what stands there, to the end of the line."""
+        return bytes(data[offset : offset + 80]).split(self._line_breaks[-1])[0].decode("utf-8", "replace").rstrip("\r")
 
     def _truncated(self, data: memoryview, start: int, fields: list[bytes]) -> TruncatedRecord:
         return TruncatedRecord(self.line(data, start), fields)
