@@ -261,9 +261,7 @@ def _parse(text: bytes, line: int) -> object:
         return json.loads(text.decode("utf-8"), parse_float=str)
     except ValueError as error:
         at = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else "it is not UTF-8"
-        raise DecodeError(
-            f"The message is not valid JSON: {at}.", line=line, value=text[:80].decode("utf-8", "replace")
-        ) from None
+        raise DecodeError(f"The message is not valid JSON: {at}.", line=line, value=text[:80].decode("utf-8", "replace")) from None
 
 
 @dataclass
