@@ -1,0 +1,269 @@
+"""``make bench``: measures, prints a table, and writes ``bench-result.json``. Everything it starts it also stops."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from tests.servers import MariaDb, running_mariadb
+
+from benchmarks import floor
+from benchmarks.latency import poll_seconds, stream_times
+from benchmarks.machine import cores, machine_facts
+from benchmarks.memory import Peak, measure_run
+from benchmarks.pipeline import RunFailed, RunTimes, run_once
+from benchmarks.report import RATE_UNIT, Measurement, median, percentile, print_table, write_json
+from benchmarks.workload import (
+    Changes,
+    OneRowCuts,
+    Workload,
+    fill_tables,
+    net_rows,
+    orders,
+    write_many_orders,
+    write_orders,
+    write_tables,
+)
+from headrace.engine.spark import SparkEngine, session_settings
+from headrace.errors import HeadraceError
+from headrace.testing.ticdc_options import Protocol
+
+RESULT = Path("bench-result.json")
+_CHANGES = 1_000_000
+_TABLES = 1_000
+_ROWS_PER_TABLE = 100
+_STREAM_CUTS = 100
+_MEMORY_MILLIONS = 10
+# What a server for work has: its own durability, and memory for the table. Servers of tests trade the first for speed.
+_SERVER = {"innodb_flush_log_at_trx_commit": 1, "innodb_buffer_pool_size": "1G", "innodb_log_file_size": "512M"}
+
+
+@dataclass
+class Bench:
+    """What all measurements share: one folder, one server, one Spark session, each made when first needed."""
+
+    folder: Path
+    stack: ExitStack
+    repeats: int
+    floors: dict[str, float] = field(default_factory=dict)
+    _numbers: int = 0
+
+    @cached_property
+    def server(self) -> MariaDb:
+        return self.stack.enter_context(running_mariadb(**_SERVER))
+
+    @cached_property
+    def engine(self) -> SparkEngine:
+        engine = SparkEngine(session_settings({}, {}))
+        self.stack.callback(engine.stop)
+        engine.warm_up()
+        return engine
+
+    @cached_property
+    def changes(self) -> Changes:
+        return orders(_CHANGES)
+
+    def fresh(self) -> Path:
+        """A new empty folder."""
+        self._numbers += 1
+        folder = self.folder / str(self._numbers)
+        folder.mkdir()
+        return folder
+
+    def target(self, kind: str) -> str:
+        """The URI of an empty target: ``MariaDB``, ``DuckDB`` or ``nothing``."""
+        if kind == "MariaDB":
+            self.server.fresh()
+            return self.server.uri()
+        return f"duckdb://{self.fresh() / 'bench.duckdb'}" if kind == "DuckDB" else "blackhole://"
+
+    def login(self) -> dict[str, Any]:
+        server = self.server
+        return {"host": server.host, "port": server.port, "user": server.user, "password": server.password, "charset": "utf8mb4"}
+
+    def run_repeatedly(self, source: str, kind: str) -> RunTimes:
+        """The run of median length into fresh targets, after one that is not counted."""
+        runs = [run_once(self.engine, source, self.target(kind), self.fresh()) for _ in range(self.repeats + 1)][1:]
+        return sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
+
+
+def measure_csv(bench: Bench) -> Iterator[Measurement]:
+    """A million changes as CSV."""
+    yield from _measure_protocol(bench, "csv")
+
+
+def measure_canal_json(bench: Bench) -> Iterator[Measurement]:
+    """A million changes as canal-JSON."""
+    yield from _measure_protocol(bench, "canal-json")
+
+
+def _measure_protocol(bench: Bench, protocol: Protocol) -> Iterator[Measurement]:
+    workload = write_orders(bench.fresh(), protocol, bench.changes)
+    for target in ("nothing", "MariaDB", "DuckDB"):
+        yield _throughput(bench, workload, target)
+
+
+def measure_no_local(bench: Bench) -> Iterator[Measurement]:
+    """A million changes as CSV into a server that forbids LOAD DATA LOCAL."""
+    workload = write_orders(bench.fresh(), "csv", bench.changes, name="csv")
+    with bench.server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SET GLOBAL local_infile = OFF")
+        try:
+            yield _throughput(bench, workload, "MariaDB", local=False)
+        finally:
+            cursor.execute("SET GLOBAL local_infile = ON")
+
+
+def _throughput(bench: Bench, workload: Workload, target: str, *, local: bool = True) -> Measurement:
+    name = f"{workload.name} to {target}" + ("" if local else " without LOCAL")
+    run = bench.run_repeatedly(workload.uri, target)
+    if run.changes != workload.changes or run.written != workload.keys:
+        raise RunFailed(f"{run.changes} changes were read and {run.written} written, not {workload.changes} and {workload.keys}.")
+    floor_seconds = _decode_floor(bench, workload) + _write_floor(bench, target, local=local)
+    details = {"run": run.seconds, "cut": run.cut_seconds, "floor": floor_seconds}
+    details |= dict(zip(("read+net", "net+write"), run.stages, strict=False))
+    return Measurement(name, workload.changes / run.seconds, RATE_UNIT, workload.changes / floor_seconds, details)
+
+
+def _decode_floor(bench: Bench, workload: Workload) -> float:
+    name = f"decode {workload.name}"
+    if name not in bench.floors:
+        bench.floors[name] = floor.decode_seconds(workload.files, cores())
+    return bench.floors[name]
+
+
+def _write_floor(bench: Bench, target: str, *, local: bool) -> float:
+    if target == "nothing":
+        return 0.0
+    name = f"write {target}" + ("" if local else " without LOCAL")
+    if name not in bench.floors:
+        rows = net_rows(bench.changes)
+        if target == "MariaDB":
+            bench.server.fresh()
+            seconds = [floor.mysql_seconds(rows, bench.login(), cores(), bench.fresh(), local=local) for _ in range(3)]
+        else:
+            seconds = [floor.duckdb_seconds(rows, bench.fresh() / "floor.duckdb") for _ in range(3)]
+        bench.floors[name] = median(seconds)
+    return bench.floors[name]
+
+
+def measure_tables(bench: Bench) -> Iterator[Measurement]:
+    """Many small tables: one cut that creates them, one cut that brings rows for all of them."""
+    for target in ("MariaDB", "DuckDB"):
+        workload = write_tables(bench.fresh(), _TABLES)
+        sink, folder = bench.target(target), bench.fresh()
+        created = run_once(bench.engine, workload.uri, sink, folder)
+        yield Measurement(f"tables to {target}: CREATE", created.seconds, "s", details={"cut": created.cut_seconds})
+        changes = fill_tables(workload, _ROWS_PER_TABLE)
+        filled = run_once(bench.engine, workload.uri, sink, folder)
+        if filled.changes != changes or filled.written != changes:
+            raise RunFailed(f"{filled.changes} changes were read and {filled.written} written, not {changes}.")
+        details = {"cut": filled.cut_seconds, **{f"stage {n}": s for n, s in enumerate(filled.stages, 1)}}
+        yield Measurement(f"tables to {target}: rows", filled.seconds, "s", details=details)
+        for moved in (False, True):
+            spent = poll_seconds(workload.uri, sink, moved=moved, repeats=10)
+            what = "moved" if moved else "standing"
+            yield Measurement(f"poll of {_TABLES} tables in {target}, watermark {what}", 1000 * median(spent), "ms")
+
+
+def measure_stream(bench: Bench) -> Iterator[Measurement]:
+    """Cuts of one row in follow mode, and polls when there is nothing."""
+    for target in ("MariaDB", "DuckDB"):
+        stream, sink = OneRowCuts(bench.fresh()), bench.target(target)
+        times = stream_times(bench.engine, stream, sink, bench.fresh(), cuts=_STREAM_CUTS)
+        name = f"stream to {target}"
+        alone = {"cut p50": percentile(times.cuts, 50), "cut p95": percentile(times.cuts, 95), "most": max(times.arrivals)}
+        yield Measurement(f"{name}: p50", percentile(times.arrivals, 50), "s")
+        yield Measurement(f"{name}: p95", percentile(times.arrivals, 95), "s", details=alone)
+        if target == "MariaDB":
+            for moved in (False, True):
+                spent = [1000 * seconds for seconds in poll_seconds(stream.writer.uri, sink, moved=moved)]
+                tail = {"p95": percentile(spent, 95)}
+                yield Measurement("idle poll, watermark moved" if moved else "idle poll", median(spent), "ms", details=tail)
+            yield Measurement("idle poll: Spark jobs", times.idle_jobs, "jobs")
+
+
+def measure_memory(bench: Bench) -> Iterator[Measurement]:
+    """The memory of ten million changes against that of one million, each in a process of its own."""
+    small = write_many_orders(bench.fresh(), 1)
+    large = write_many_orders(bench.fresh(), _MEMORY_MILLIONS)
+    for target in ("MariaDB", "DuckDB"):
+        peaks = [measure_run(w.uri, bench.target(target), bench.fresh()) for w in (small, large)]
+        for workload, peak in zip((small, large), peaks, strict=True):
+            yield Measurement(f"memory, {workload.name} to {target}", peak.total, "MiB", details=_shares(peak))
+        ratio = peaks[1].total / peaks[0].total
+        yield Measurement(f"memory of {_MEMORY_MILLIONS}M against 1M, {target}", ratio, "times")
+
+
+def _shares(peak: Peak) -> dict[str, float]:
+    return {"driver": peak.driver, "JVM": peak.jvm, "workers": peak.workers}
+
+
+Measure = Callable[[Bench], Iterator[Measurement]]
+SHORT: dict[str, Measure] = {
+    "csv": measure_csv,
+    "canal-json": measure_canal_json,
+    "tables": measure_tables,
+    "stream": measure_stream,
+}
+LONG: dict[str, Measure] = {"no-local": measure_no_local, "memory": measure_memory}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures what the arguments ask for. Exit code 1 when a measurement broke, whatever the figures are."""
+    options = _parser().parse_args(arguments)
+    chosen = options.only or [*SHORT, *(LONG if options.full else ())]
+    console = Console(width=None if Console().is_terminal else 180, soft_wrap=not Console().is_terminal)
+    machine = machine_facts()
+    console.print(", ".join(f"{name} {value}" for name, value in machine.items()))
+    measurements: list[Measurement] = []
+    with _bench(options.repeats) as bench:
+        for name in chosen:
+            measurements += _measured(bench, name, console)
+        measurements += [Measurement(f"floor: {n}", seconds, "s") for n, seconds in bench.floors.items()]
+    print_table(console, measurements)
+    write_json(options.output, machine, measurements)
+    console.print(f"written to {options.output}")
+    return 1 if any(m.error for m in measurements) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
+    parser.add_argument("--only", action="append", choices=[*SHORT, *LONG], help="measure this only; may be repeated")
+    parser.add_argument("--full", action="store_true", help=f"also what takes long: {', '.join(LONG)}")
+    parser.add_argument("--repeats", type=int, default=3, help="counted runs of each throughput; the median is shown")
+    parser.add_argument("--output", type=Path, default=RESULT, help="where the JSON goes")
+    return parser
+
+
+@contextmanager
+def _bench(repeats: int) -> Iterator[Bench]:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-bench-")))
+        yield Bench(folder, stack, repeats)
+
+
+def _measured(bench: Bench, name: str, console: Console) -> list[Measurement]:
+    """The figures of one measurement as far as it gets, the cause among them when it breaks."""
+    found: list[Measurement] = []
+    started = time.perf_counter()
+    try:
+        for measurement in {**SHORT, **LONG}[name](bench):
+            found.append(measurement)
+            console.print(f"  {measurement.name}: {measurement.value:,.3f} {measurement.unit}")
+    except (RunFailed, HeadraceError) as error:
+        found.append(Measurement(name, 0, "", error=str(error)))
+    console.print(f"{name}: {time.perf_counter() - started:.0f} s")
+    return found
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
