@@ -28,8 +28,6 @@ from targets import Target, normal_value, sort_rows
 
 CASES = Path(__file__).parent / "conformance" / "ticdc-storage"
 
-# What the first release follows. Everything else is in LATER_CASES of test_conformance_storage.py, and none is in neither.
-REQUIRED_KINDS = frozenset({"create schema", "create table", "add column", "drop column", "truncate table", "drop table"})
 _SCHEMA_FILE = re.compile(r"^schema_(\d+)_\d{10}\.json$")
 _DATA_FILE = re.compile(r"^CDC(?:_(\d+)_)?(\d{6,})\.(?:csv|json)$")
 _COMMIT_TS = re.compile(rb"\b47060[56]\d{12}\b")  # all cases were written within one hour
@@ -94,12 +92,6 @@ class Case:
         return tuple(_state(json.loads(line)) for line in lines)
 
     @property
-    def statement_kinds(self) -> frozenset[str]:
-        """What kinds of schema change the upstream ran after the changefeed started, in TiDB's words."""
-        jobs = [job for step in self.description["steps"] for job in step.get("ddl") or ()]
-        return frozenset(job["type"] for job in jobs)
-
-    @property
     def has_commit_ts(self) -> bool:
         """Whether rows say when they were committed: without it only the final state is promised."""
         toml, params = self.description["changefeed_toml"], self.description["sink_uri_params"]
@@ -126,11 +118,6 @@ class Case:
 
 def all_cases() -> list[Case]:
     return [Case(path.name) for path in sorted(CASES.iterdir()) if path.is_dir()]
-
-
-def required(case: Case) -> bool:
-    """Whether the case holds only statements that the first release follows."""
-    return case.statement_kinds <= REQUIRED_KINDS
 
 
 def three_steps(case: Case) -> list[State]:

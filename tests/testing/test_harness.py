@@ -9,17 +9,11 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from harness import Case, ExpectedTable, State, all_cases, assert_state, commit_timestamps, required, reveal, three_steps
+from harness import Case, ExpectedTable, State, all_cases, assert_state, commit_timestamps, reveal, three_steps
 from servers import MariaDb
 from targets import DuckDbTarget, MariaDbTarget, base_type
-from test_conformance_storage import LATER_CASES, REQUIRED
 
 TYPED_CASES = ["binary-hex", "bit-enum-set-json-vector", "decimal-float", "ints-limits", "strings", "temporal"]
-
-
-def test_every_case_is_required_or_named_for_later() -> None:
-    assert sorted([*REQUIRED, *LATER_CASES]) == [case.name for case in all_cases()]
-    assert not [name for name in LATER_CASES if required(Case(name))]
 
 
 @pytest.mark.server

@@ -68,6 +68,10 @@ def classify(error: BaseException) -> ErrorClass:
     return ErrorClass.REFUSED
 
 
+# Not strict: a column change that the source let cut its values must cut them here too, as TiCDC's own sink has it.
+DDL_SQL_MODE = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION"
+
+
 class MySqlSession:
     """One connection with Headrace's session settings; it is a ``SqlSession``, so the ledger's statements run on it.
 
@@ -90,7 +94,7 @@ class MySqlSession:
         self.is_tidb = "TiDB" in self.version
         zone = settings.time_zone if ddl else "+00:00"
         wait = _DDL_LOCK_WAIT_SECONDS if ddl else _LOCK_WAIT_SECONDS
-        self.execute("SET SESSION sql_mode = ?, foreign_key_checks = 0", (SQL_MODE,))
+        self.execute("SET SESSION sql_mode = ?, foreign_key_checks = 0", (DDL_SQL_MODE if ddl else SQL_MODE,))
         self._set_time_zone(zone)
         self.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
         for setting in (f"innodb_lock_wait_timeout = {_LOCK_WAIT_SECONDS}", f"lock_wait_timeout = {wait}"):
