@@ -1,0 +1,67 @@
+"""Runs the tasks of a pipeline in this process, without Spark: for tests that need hundreds of runs.
+
+Only the transport is another one: the plan of a round, its tasks and the writers are the real ones, and what Spark would
+pickle is pickled here too. That Spark does the same is what the tests with a session show.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from typing import Any
+
+from headrace.engine.spark import _raise_first  # the one name of its own that a stand-in has to share
+from headrace.engine.tasks import Gathered, ReadJob, WriteJob, exchange_rows, read_splits, write_gathered
+from headrace.model.cut import Split
+from headrace.model.outcome import SplitReport
+
+
+class LocalEngine:
+    """Stands in for ``SparkEngine``; ``jobs`` counts what it ran."""
+
+    started = True
+
+    def __init__(self, parallelism: int = 2) -> None:
+        self.jobs = 0
+        self._parallelism = parallelism
+
+    def parallelism(self) -> int:
+        return self._parallelism
+
+    def task_counts(self) -> tuple[int, int]:
+        return 0, 0
+
+    def cancel(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def run(self, read: ReadJob, write: WriteJob, tasks: list[list[Split]]) -> list[object]:
+        self.jobs += 1
+        units = [_whole(_copy(read), tasks[0])] if len(tasks) == 1 else _exchanged(_copy(read), tasks)
+        results: list[object] = []
+        for slot, gathered in enumerate(units):
+            results.extend(_copy(list(write_gathered(gathered, _copy(write), slot))))
+        _raise_first(results)
+        return results
+
+
+def _copy(value: Any) -> Any:
+    return pickle.loads(pickle.dumps(value))
+
+
+def _whole(read: ReadJob, splits: Iterable[Split]) -> Gathered:
+    gathered = Gathered(read)
+    for item in read_splits(read, splits):
+        if isinstance(item, SplitReport):
+            gathered.add_report(item)
+        else:
+            gathered.add_rows(*item)
+    return gathered
+
+
+def _exchanged(read: ReadJob, tasks: list[list[Split]]) -> list[Gathered]:
+    units = [Gathered(read) for _ in range(read.write_tasks)]
+    for task in tasks:
+        for batch in exchange_rows(read, task):
+            units[batch.column(0)[0].as_py()].add_exchange(batch)
+    return units

@@ -1,0 +1,142 @@
+"""A run that dies anywhere, and is started again, brings the target to what the upstream holds."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from crashing import Crashed, CrashPoints, install
+from harness import assert_state
+from headrace.cli.display import RunDisplay
+from headrace.cli.output import make_output
+from headrace.engine import spark
+from headrace.engine.loop import RunOptions
+from headrace.errors import HeadraceError
+from headrace.pipeline.registry import open_sink
+from headrace.pipeline.runner import Definition, PipelineRun
+from headrace.sinks.mysql import sink as mysql_sink
+from headrace.sinks.mysql import writer as mysql_writer
+from local_engine import LocalEngine
+from servers import MariaDb
+from targets import DuckDbTarget, MariaDbTarget, Target
+from upstreams import Changefeed, shop, shop_goes_on, shop_reopens, small_shop, small_shop_goes_on
+
+
+class Place:
+    """An empty target, again and again."""
+
+    def __init__(self, folder: Path, mariadb: MariaDb | None) -> None:
+        self._folder, self._mariadb = folder, mariadb
+        self._count = 0
+        self.takes_bags = open_sink(self.fresh()[1]).capabilities.bags
+
+    def fresh(self) -> tuple[Target, str]:
+        """Another empty target and its sink URI."""
+        if self._mariadb is not None:
+            self._mariadb.fresh()
+            return MariaDbTarget(self._mariadb), self._mariadb.uri()
+        self._count += 1
+        target = DuckDbTarget(self._folder / f"target-{self._count}.duckdb")
+        return target, target.uri
+
+
+@pytest.fixture(params=["duckdb", pytest.param("mariadb", marks=pytest.mark.server)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    server = request.getfixturevalue("mariadb_server") if request.param == "mariadb" else None
+    return Place(tmp_path, server)
+
+
+@pytest.fixture
+def many_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small rounds are written like large ones: by several tasks, each in transactions of two rows."""
+    monkeypatch.setattr(spark, "ONE_TASK_BYTES", 0)
+    monkeypatch.setattr(spark, "_BUCKET_BYTES", 64)
+    monkeypatch.setattr(mysql_sink, "ATOMIC_BYTES", 0)
+    monkeypatch.setattr(mysql_writer, "TRANSACTION_ROWS", 2)
+
+
+def run_once(changefeed: Changefeed, sink_uri: str) -> int:
+    """A run of its own to the watermark, as another process would do it, but for Spark."""
+    definition = Definition(source=changefeed.uri, sink=sink_uri, changefeed=str(changefeed.toml), options=RunOptions(once=True))
+    with RunDisplay(make_output(json=False)) as display:
+        return PipelineRun(definition, display, LocalEngine()).run()  # type: ignore[arg-type]
+
+
+def crash(changefeed: Changefeed, sink_uri: str, fatal: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A run that dies before its step of this number; the steps up to there, or all when there are fewer."""
+    points = CrashPoints(fatal)
+    with monkeypatch.context() as patch, suppress(Crashed):
+        install(points, patch)
+        assert run_once(changefeed, sink_uri) == 0
+    return points.passed
+
+
+def check_every_crash(changefeed: Changefeed, prepare: Callable[[], tuple[Target, str]], patch: pytest.MonkeyPatch) -> list[str]:
+    """Dies before each step of a run in turn, runs again, and compares. Returns the steps."""
+    wanted = changefeed.state()
+    failures = []
+    steps = crash(changefeed, prepare()[1], 0, patch)
+    for fatal in range(1, len(steps) + 1):
+        target, uri = prepare()
+        assert crash(changefeed, uri, fatal, patch) == steps[:fatal]
+        try:
+            assert run_once(changefeed, uri) == 0
+            assert_state(target, wanted)
+        except (AssertionError, HeadraceError) as error:
+            failures.append(f"after a crash before step {fatal}, {steps[fatal - 1]}: {error}")
+    assert not failures, "\n".join(failures)
+    return steps
+
+
+def test_a_crash_at_any_step_of_a_cut_with_schema_changes_is_made_good(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many_transactions: None
+) -> None:
+    changefeed = Changefeed(tmp_path)
+    shop(changefeed, with_bag=place.takes_bags)
+    steps = check_every_crash(changefeed, place.fresh, monkeypatch)
+    for statement in ("CREATE DATABASE", "CREATE TABLE", "TRUNCATE", "DROP TABLE", "ADD COLUMN", "DROP COLUMN"):
+        assert any(statement in step for step in steps), statement
+
+
+def test_a_crash_at_any_step_of_a_small_cut_without_schema_changes_is_made_good(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the data and its checkpoint are one transaction, the position and the rows of tables come after it."""
+    changefeed = Changefeed(tmp_path)
+    small_shop(changefeed, with_bag=place.takes_bags)
+    before = changefeed.writer.root.with_name("before")
+    shutil.copytree(changefeed.writer.root, before)
+    small_shop_goes_on(changefeed, with_bag=place.takes_bags)
+
+    def caught_up() -> tuple[Target, str]:
+        target, uri = place.fresh()
+        after = changefeed.writer.root.rename(before.with_name("after"))
+        before.rename(changefeed.writer.root)
+        assert run_once(changefeed, uri) == 0
+        changefeed.writer.root.rename(before)
+        after.rename(changefeed.writer.root)
+        return target, uri
+
+    steps = check_every_crash(changefeed, caught_up, monkeypatch)
+    assert len(steps) >= 4
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_crashes_in_a_row_are_made_good_while_the_upstream_goes_on(
+    seed: int, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(seed)
+    target, uri = place.fresh()
+    changefeed = Changefeed(tmp_path)
+    crashes = []
+    for part in (shop, shop_reopens, shop_goes_on):
+        part(changefeed, with_bag=place.takes_bags)
+        for _ in range(chance.randint(1, 3)):
+            crashes.append(crash(changefeed, uri, chance.randint(2, 40), monkeypatch)[-1])
+    assert run_once(changefeed, uri) == 0, crashes
+    assert_state(target, changefeed.state())
