@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from headrace.ddl.classify import column_renames
-from headrace.ddl.lexer import Cursor, Word, split_at_commas
+from headrace.ddl.lexer import Cursor, Word, split_at_commas, text_of
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.model.table import Column, Generated, TableSchema
 
@@ -18,16 +18,24 @@ HIDDEN_PREFIX = "_V$_"
 _CONSTRAINTS = ("PRIMARY", "UNIQUE", "KEY", "INDEX", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR", "FOREIGN", "CHECK", "CONSTRAINT")
 
 
+@dataclass(frozen=True)
+class _Generation:
+    """How a column is generated, and from which words; of a plain column, from none."""
+
+    kind: Generated | None = None
+    expression: tuple[Word, ...] = ()
+
+
 @dataclass
 class _Facts:
-    """Found in a text: per folded column name whether and how it is generated, and the column lists of unique keys, in order."""
+    """Found in a text: per folded column name how it is generated, if at all, and the column lists of unique keys, in order."""
 
-    generated: dict[str, Generated | None] = field(default_factory=dict)
+    generated: dict[str, _Generation] = field(default_factory=dict)
     unique: list[tuple[str, ...]] = field(default_factory=list)
 
 
 def annotate(statement: str, schema: TableSchema, before: TableSchema | None) -> TableSchema:
-    """The schema with ``generated`` and ``hidden`` marks, and a handle key where the source could not tell one.
+    """The schema with ``generated`` and ``hidden`` marks, expressions, and a handle key where the source could not tell one.
 
     A table without primary key gets the columns of the first UNIQUE key whose columns are all NOT NULL, stored, and
     whole (no prefix, no expression). ``before`` is the table's shape before the statement: its marks and handle key are kept
@@ -40,7 +48,7 @@ def annotate(statement: str, schema: TableSchema, before: TableSchema | None) ->
     renames = {new.casefold(): old.casefold() for old, new in _renames(read, kept, schema).items()}
     former = {c.name.casefold(): c for c in kept.columns} if kept else {}
     folded = [(column, column.name.casefold()) for column in schema.columns]
-    columns = tuple(_marked(column, facts, former.get(renames.get(name, name))) for column, name in folded)
+    columns = tuple(_marked(column, facts, former.get(renames.get(name, name)), statement) for column, name in folded)
     marked = replace(schema, columns=columns)
     return replace(marked, handle_key=_handle_key(marked, kept, facts, {old: new for new, old in renames.items()}))
 
@@ -49,16 +57,14 @@ def _renames(read: Statement, before: TableSchema | None, after: TableSchema) ->
     return column_renames(read, before, after) if before else {}
 
 
-def _marked(column: Column, facts: _Facts, former: Column | None) -> Column:
-    hidden = column.name.startswith(HIDDEN_PREFIX)
-    told = column.name.casefold()
-    if hidden:
-        generated: Generated | None = Generated.VIRTUAL
-    elif told in facts.generated:
-        generated = facts.generated[told]
-    else:
-        generated = former.generated if former else column.generated
-    return replace(column, generated=generated, hidden=hidden)
+def _marked(column: Column, facts: _Facts, former: Column | None, statement: str) -> Column:
+    told = facts.generated.get(column.name.casefold())
+    if column.name.startswith(HIDDEN_PREFIX):
+        return replace(column, generated=Generated.VIRTUAL, hidden=True)
+    if told is not None:
+        return replace(column, generated=told.kind, hidden=False, expression=text_of(told.expression, statement))
+    known = former or column
+    return replace(column, generated=known.generated, hidden=False, expression=known.expression)
 
 
 def _handle_key(schema: TableSchema, before: TableSchema | None, facts: _Facts, renames: Mapping[str, str]) -> tuple[str, ...]:
@@ -137,17 +143,18 @@ def _constraint(cursor: Cursor, facts: _Facts) -> None:
             return
 
 
-def _generation(cursor: Cursor) -> Generated | None:
+def _generation(cursor: Cursor) -> _Generation:
     """How the column is generated: ``AS (expression)``, and STORED behind it; VIRTUAL is the default."""
     while not cursor.done:
         if cursor.accept("AS"):
-            cursor.group()
-            return Generated.STORED if any(word.says("STORED") for word in cursor.rest()) else Generated.VIRTUAL
+            expression = cursor.group()
+            stored = any(word.says("STORED") for word in cursor.rest())
+            return _Generation(Generated.STORED if stored else Generated.VIRTUAL, expression)
         if cursor.peek().says("("):
             cursor.group()
         else:
             cursor.next()
-    return None
+    return _Generation()
 
 
 def _is_unique(cursor: Cursor) -> bool:

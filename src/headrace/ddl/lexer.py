@@ -7,7 +7,7 @@ opaque command and raises for AUTO_RANDOM and DROP PARTITION. Its tokenizer read
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlglot.dialects.mysql import MySQL
@@ -30,11 +30,16 @@ class _Tokenizer(MySQL.Tokenizer):  # type: ignore[misc, unused-ignore]
 
 @dataclass(frozen=True)
 class Word:
-    """One word of a statement. ``text`` is unquoted; ``is_name`` says it stood in backquotes, ``is_literal`` that it is a value."""
+    """One word of a statement. ``text`` is unquoted; ``is_name`` says it stood in backquotes, ``is_literal`` that it is a value.
+
+    ``start`` and ``end`` are where its token begins and ends in the statement with its feature comments opened.
+    """
 
     text: str
     is_name: bool = False
     is_literal: bool = False
+    start: int = field(default=0, compare=False)
+    end: int = field(default=0, compare=False)
 
     def says(self, keyword: str) -> bool:
         """Whether it is this keyword or sign (given in upper case)."""
@@ -54,15 +59,21 @@ def words(statement: str) -> tuple[Word, ...] | None:
         return None
     found: list[Word] = []
     for token in tokens:
+        place = (token.start, token.end + 1)
         if token.token_type in _QUOTED:
-            found.append(Word(token.text, is_name=True))
+            found.append(Word(token.text, True, False, *place))
         elif token.token_type in _LITERALS:
-            found.append(Word(token.text, is_literal=True))
+            found.append(Word(token.text, False, True, *place))
         else:  # "PRIMARY KEY" and its like are one token for sqlglot
-            found.extend(Word(part) for part in token.text.split())
+            found.extend(Word(part, False, False, *place) for part in token.text.split())
     while found and found[-1].says(";"):
         found.pop()
     return tuple(found)
+
+
+def text_of(found: tuple[Word, ...], statement: str) -> str:
+    """What the statement says in these consecutive words, as it was written."""
+    return open_feature_comments(statement)[found[0].start : found[-1].end] if found else ""
 
 
 class Cursor:

@@ -35,8 +35,8 @@ class Column:
     """A column of a table.
 
     ``default`` is the text of the default value as TiDB stores it, ``None`` for no default or NULL. ``column_id`` is TiDB's
-    id, which survives renames; it is there only with ``output-column-id``. ``generated`` is known only from DDL text.
-    ``hidden`` marks the columns behind expression indexes.
+    id, which survives renames; it is there only with ``output-column-id``. ``generated`` and the generating ``expression``, as
+    the source wrote it, are known only from DDL text. ``hidden`` marks the columns behind expression indexes.
     """
 
     name: str
@@ -47,6 +47,7 @@ class Column:
     column_id: str | None = None
     generated: Generated | None = None
     hidden: bool = False
+    expression: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,429 @@
+"""The expression of a generated column, from MySQL's SQL to DuckDB's: sqlglot reads and writes it, the rules here vouch for it.
+
+What reads alike may differ: DuckDB overflows in narrow integers, divides integers by rounding differently, and fails on a
+division by zero where TiDB gives NULL. So a function or an operator gets through only with operands for which both give the
+same value; for everything else :class:`UntranslatableError` is raised, since a column left out is better than a wrong one.
+Not among the rules, because only the collation would tell their meaning: comparisons of texts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.mysql import MySQL
+from sqlglot.errors import SqlglotError
+from sqlglot.tokens import TokenType
+
+from headrace.model.table import TableSchema
+from headrace.model.types import CHARACTER_KINDS, INTEGER_KINDS, ColumnType, TypeKind
+
+
+class UntranslatableError(Exception):
+    """The expression has no counterpart in DuckDB that is known to give the same values."""
+
+
+class _Family(Enum):
+    """What kind of value an expression gives. ``QUOTIENT`` is the result of ``/`` on exact numbers, ``NULL`` that of NULL."""
+
+    NULL = auto()
+    BOOLEAN = auto()
+    INTEGER = auto()
+    DECIMAL = auto()
+    QUOTIENT = auto()
+    DOUBLE = auto()
+    TEXT = auto()
+    DATE = auto()
+    DATETIME = auto()
+    JSON = auto()
+
+
+_EXACT = frozenset({_Family.INTEGER, _Family.DECIMAL})
+_NUMBERS = _EXACT | {_Family.DOUBLE}
+_MOMENTS = frozenset({_Family.DATE, _Family.DATETIME})
+_SPELLED_ALIKE = _EXACT | {_Family.TEXT, _Family.DATE}  # whose text is the same in both
+_TEXT_KINDS = CHARACTER_KINDS | {TypeKind.ENUM, TypeKind.SET}
+_APPROXIMATE_KINDS = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
+
+# Into which columns a value goes with the same result. Texts become numbers by a cast that gives NULL for what is no number;
+# TiDB refuses such rows in strict mode.
+_TARGETS = {
+    _Family.NULL: frozenset(TypeKind),
+    _Family.BOOLEAN: INTEGER_KINDS,
+    _Family.INTEGER: INTEGER_KINDS | _APPROXIMATE_KINDS | CHARACTER_KINDS | {TypeKind.DECIMAL, TypeKind.YEAR},
+    _Family.DECIMAL: INTEGER_KINDS | _APPROXIMATE_KINDS | CHARACTER_KINDS | {TypeKind.DECIMAL},
+    _Family.QUOTIENT: INTEGER_KINDS | {TypeKind.DECIMAL},
+    _Family.DOUBLE: _APPROXIMATE_KINDS,
+    _Family.TEXT: _TEXT_KINDS | INTEGER_KINDS | _APPROXIMATE_KINDS | {TypeKind.DECIMAL},
+    _Family.DATE: frozenset({TypeKind.DATE, TypeKind.DATETIME}),
+    _Family.DATETIME: frozenset({TypeKind.DATE, TypeKind.DATETIME}),
+    _Family.JSON: INTEGER_KINDS | _APPROXIMATE_KINDS | {TypeKind.JSON, TypeKind.DECIMAL},
+}
+_CHARACTER_SETS = frozenset({"_utf8mb4", "_utf8", "_ascii"})
+_PLAIN_PATH = re.compile(r"\$(\.[A-Za-z_]\w*|\.\"[^\"\\']*\"|\[\d+\])*")
+_DIGITS_OF_QUOTIENT = 9  # as many as TiDB keeps after the point, in the result of an integer by an integer
+_QUOTIENT = f"DECIMAL(28, {_DIGITS_OF_QUOTIENT})"
+_MAX_QUOTIENT_SCALE = 6
+
+
+@dataclass(frozen=True)
+class _Value:
+    """A piece of the DuckDB expression, and the kind of its values."""
+
+    node: Any
+    family: _Family
+
+
+def to_duckdb(expression: str, target: ColumnType, schema: TableSchema) -> str:
+    """DuckDB's SQL for the expression of a column of type ``target``, without the cast to that type.
+
+    ``schema`` tells the types of the columns that the expression names. Raises UntranslatableError.
+    """
+    value = _Translation(schema).value(_read(expression))
+    while isinstance(value.node, exp.Paren):
+        value = _Value(value.node.this, value.family)
+    if target.kind not in _TARGETS[value.family]:
+        raise UntranslatableError
+    if value.family is _Family.QUOTIENT and target.kind is TypeKind.DECIMAL and (target.scale or 0) > _MAX_QUOTIENT_SCALE:
+        raise UntranslatableError
+    sql: str = value.node.sql(dialect="duckdb")
+    return sql
+
+
+def _read(expression: str) -> Any:
+    try:
+        # REPLACE(…) alone would be read as a statement.
+        selected = sqlglot.parse_one(f"SELECT {_without_introducers(expression)}", read="mysql").args["expressions"]
+    except SqlglotError as error:
+        raise UntranslatableError from error
+    if len(selected) != 1:
+        raise UntranslatableError
+    return selected[0]
+
+
+def _without_introducers(expression: str) -> str:
+    """TiDB writes ``_UTF8MB4'x'`` for every text, and sqlglot knows JSON paths and formats only as plain literals."""
+    kept, at = [], 0
+    for token in MySQL.Tokenizer().tokenize(expression):
+        if token.token_type is TokenType.INTRODUCER and token.text.lower() in _CHARACTER_SETS:
+            kept.append(expression[at : token.start])
+            at = token.end + 1
+    return "".join([*kept, expression[at:]])
+
+
+class _Translation:
+    def __init__(self, schema: TableSchema) -> None:
+        self._schema = schema
+        self._rules: dict[Any, Callable[[Any], _Value]] = {
+            exp.Paren: self._paren,
+            exp.Column: self._column,
+            exp.Literal: self._literal,
+            exp.Null: lambda node: _Value(exp.Null(), _Family.NULL),
+            exp.Boolean: lambda node: _Value(exp.Literal.number(int(node.this)), _Family.INTEGER),
+            exp.Add: self._arithmetic,
+            exp.Sub: self._arithmetic,
+            exp.Mul: self._arithmetic,
+            exp.Neg: self._negative,
+            exp.Div: self._quotient,
+            exp.IntDiv: self._whole_quotient,
+            exp.Mod: self._whole_quotient,
+            exp.Abs: self._of_exact_number,
+            exp.Ceil: self._of_exact_number,
+            exp.Floor: self._of_exact_number,
+            exp.EQ: self._comparison,
+            exp.NEQ: self._comparison,
+            exp.GT: self._comparison,
+            exp.GTE: self._comparison,
+            exp.LT: self._comparison,
+            exp.LTE: self._comparison,
+            exp.And: self._connection,
+            exp.Or: self._connection,
+            exp.Not: lambda node: _Value(exp.Not(this=self._condition(node.this)), _Family.BOOLEAN),
+            exp.Is: self._is_null,
+            exp.If: self._if,
+            exp.Case: self._case,
+            exp.Coalesce: self._coalesce,
+            exp.Cast: self._cast,
+            exp.Concat: self._concatenation,
+            exp.ConcatWs: self._joined,
+            exp.Lower: self._of_text,
+            exp.Upper: self._of_text,
+            exp.MD5: self._of_text,
+            exp.Length: self._length,
+            exp.Trim: self._trim,
+            exp.Left: self._end_of_text,
+            exp.Right: self._end_of_text,
+            exp.Substring: self._substring,
+            exp.JSONExtract: self._json_extract,
+            exp.JSONExtractScalar: lambda node: self._unquoted(self._json_extract(node)),
+            exp.Anonymous: self._anonymous,
+            exp.TsOrDsToDate: self._date,
+            exp.Year: self._part_of_date,
+            exp.Month: self._part_of_date,
+            exp.Day: self._part_of_date,
+            exp.TimeToStr: self._formatted,
+        }
+
+    def value(self, node: Any) -> _Value:
+        rule = self._rules.get(type(node))
+        if rule is None:
+            raise UntranslatableError
+        return rule(node)
+
+    def _of(self, node: Any, families: frozenset[_Family]) -> _Value:
+        """The value of a node that has to be of one of these families."""
+        value = self.value(node)
+        if value.family not in families:
+            raise UntranslatableError
+        return value
+
+    def _condition(self, node: Any) -> Any:
+        return self._of(node, frozenset({_Family.BOOLEAN})).node
+
+    # --- values ---------------------------------------------------------------------------------------------------
+
+    def _paren(self, node: Any) -> _Value:
+        inner = self.value(node.this)
+        return _Value(exp.Paren(this=inner.node), inner.family)
+
+    def _column(self, node: Any) -> _Value:
+        if node.args.get("db") or not self._schema.has_column(node.name):
+            raise UntranslatableError
+        column = self._schema.column(node.name)
+        family = _family_of(column.type)
+        named = exp.column(exp.to_identifier(column.name, quoted=True))
+        # FLOAT is computed as DOUBLE in MySQL.
+        return _Value(_cast(named, "DOUBLE") if column.type.kind is TypeKind.FLOAT else named, family)
+
+    def _literal(self, node: Any) -> _Value:
+        if node.is_string:
+            return _Value(exp.Literal.string(node.this), _Family.TEXT)
+        if "e" in node.this.lower():
+            return _Value(exp.Literal.number(node.this), _Family.DOUBLE)
+        return _Value(exp.Literal.number(node.this), _Family.DECIMAL if "." in node.this else _Family.INTEGER)
+
+    # --- numbers --------------------------------------------------------------------------------------------------
+
+    def _arithmetic(self, node: Any) -> _Value:
+        left, right = self._of(node.this, _NUMBERS), self._of(node.expression, _NUMBERS)
+        return _Value(type(node)(this=_wide(left), expression=_wide(right)), _wider(left.family, right.family))
+
+    def _negative(self, node: Any) -> _Value:
+        inner = self._of(node.this, _NUMBERS)
+        return _Value(exp.Neg(this=_wide(inner)), inner.family)
+
+    def _quotient(self, node: Any) -> _Value:
+        """DuckDB divides as DOUBLE; the decimal digits that TiDB keeps are made of that, so only at the very end."""
+        left, right = self._of(node.this, _NUMBERS), self._of(node.expression, _NUMBERS)
+        divided = exp.Div(
+            this=_cast(left.node, "DOUBLE"), expression=_not_zero(_cast(right.node, "DOUBLE")), typed=True, safe=False
+        )
+        if _Family.DOUBLE in (left.family, right.family):
+            return _Value(exp.Paren(this=divided), _Family.DOUBLE)
+        return _Value(_cast(divided, _QUOTIENT), _Family.QUOTIENT)
+
+    def _whole_quotient(self, node: Any) -> _Value:
+        """DIV and %: both cut towards zero, and so does DuckDB."""
+        left, right = (self._of(side, frozenset({_Family.INTEGER})) for side in (node.this, node.expression))
+        return _Value(exp.Paren(this=type(node)(this=_wide(left), expression=_not_zero(_wide(right)))), _Family.INTEGER)
+
+    def _of_exact_number(self, node: Any) -> _Value:
+        if node.args.get("decimals") is not None or node.args.get("to") is not None:
+            raise UntranslatableError
+        inner = self._of(node.this, _EXACT)
+        return _Value(type(node)(this=_wide(inner)), inner.family)
+
+    # --- conditions -----------------------------------------------------------------------------------------------
+
+    def _comparison(self, node: Any) -> _Value:
+        left, right = self.value(node.this), self.value(node.expression)
+        comparable = {left.family, right.family} <= _NUMBERS or (left.family is right.family and left.family in _MOMENTS)
+        if not comparable:
+            raise UntranslatableError
+        return _Value(type(node)(this=left.node, expression=right.node), _Family.BOOLEAN)
+
+    def _connection(self, node: Any) -> _Value:
+        sides = self._condition(node.this), self._condition(node.expression)
+        return _Value(type(node)(this=sides[0], expression=sides[1]), _Family.BOOLEAN)
+
+    def _is_null(self, node: Any) -> _Value:
+        if not isinstance(node.expression, exp.Null):
+            raise UntranslatableError
+        return _Value(exp.Is(this=self.value(node.this).node, expression=exp.Null()), _Family.BOOLEAN)
+
+    def _if(self, node: Any) -> _Value:
+        then, other = self.value(node.args["true"]), self.value(node.args.get("false") or exp.Null())
+        branch = exp.If(this=self._condition(node.this), true=then.node)
+        return _Value(exp.Case(ifs=[branch], default=other.node), _common([then, other]))
+
+    def _case(self, node: Any) -> _Value:
+        if node.this is not None:
+            raise UntranslatableError
+        results = [self.value(branch.args["true"]) for branch in node.args["ifs"]]
+        tests = [self._condition(branch.this) for branch in node.args["ifs"]]
+        default = self.value(node.args.get("default") or exp.Null())
+        branches = [exp.If(this=test, true=result.node) for test, result in zip(tests, results, strict=True)]
+        return _Value(exp.Case(ifs=branches, default=default.node), _common([*results, default]))
+
+    def _coalesce(self, node: Any) -> _Value:
+        values = [self.value(part) for part in (node.this, *node.expressions)]
+        first, *more = (value.node for value in values)
+        return _Value(exp.Coalesce(this=first, expressions=more), _common(values))
+
+    def _cast(self, node: Any) -> _Value:
+        to = node.args["to"]
+        if to.this is exp.DataType.Type.BIGINT:
+            return _Value(_cast(self._of(node.this, _EXACT | {_Family.JSON}).node, "BIGINT"), _Family.INTEGER)
+        if to.this is exp.DataType.Type.UBIGINT:  # of a negative number TiDB would take the bits
+            return _Value(_cast(self._of(node.this, frozenset({_Family.JSON})).node, "UBIGINT"), _Family.INTEGER)
+        if to.this is exp.DataType.Type.DECIMAL and to.expressions:
+            inner = self._of(node.this, _EXACT | {_Family.JSON})
+            return _Value(exp.TryCast(this=inner.node, to=to.copy()), _Family.DECIMAL)
+        if to.this is exp.DataType.Type.DATE:
+            return self._date(node)
+        if to.this in (exp.DataType.Type.CHAR, exp.DataType.Type.CHARACTER_SET) and not to.expressions:
+            return _Value(_cast(self._of(node.this, _SPELLED_ALIKE).node, "TEXT"), _Family.TEXT)
+        raise UntranslatableError
+
+    # --- texts ----------------------------------------------------------------------------------------------------
+
+    def _text(self, node: Any) -> Any:
+        return self._of(node, frozenset({_Family.TEXT})).node
+
+    def _concatenation(self, node: Any) -> _Value:
+        """DuckDB's concat() passes over NULL; its ``||`` gives NULL, as CONCAT in MySQL."""
+        parts = [_cast(self._of(part, _SPELLED_ALIKE).node, "TEXT") for part in node.expressions]
+        joined = parts[0]
+        for part in parts[1:]:
+            joined = exp.DPipe(this=joined, expression=part, safe=False)
+        return _Value(exp.Paren(this=joined) if len(parts) > 1 else joined, _Family.TEXT)
+
+    def _joined(self, node: Any) -> _Value:
+        parts = [_cast(self._of(part, _SPELLED_ALIKE).node, "TEXT") for part in node.expressions]
+        return _Value(exp.Anonymous(this="concat_ws", expressions=parts), _Family.TEXT)
+
+    def _of_text(self, node: Any) -> _Value:
+        return _Value(type(node)(this=self._text(node.this)), _Family.TEXT)
+
+    def _length(self, node: Any) -> _Value:
+        """LENGTH counts bytes, CHAR_LENGTH characters."""
+        name = "strlen" if node.args.get("binary") else "length"
+        return _Value(exp.Anonymous(this=name, expressions=[self._text(node.this)]), _Family.INTEGER)
+
+    def _trim(self, node: Any) -> _Value:
+        if node.args.get("position") or node.expression:
+            raise UntranslatableError
+        return _Value(exp.Anonymous(this="trim", expressions=[self._text(node.this), exp.Literal.string(" ")]), _Family.TEXT)
+
+    def _end_of_text(self, node: Any) -> _Value:
+        return _Value(type(node)(this=self._text(node.this), expression=_counting(node.expression)), _Family.TEXT)
+
+    def _substring(self, node: Any) -> _Value:
+        start, length = node.args["start"], node.args.get("length")
+        more = {"length": _counting(length)} if length is not None else {}
+        return _Value(exp.Substring(this=self._text(node.this), start=_counting(start), **more), _Family.TEXT)
+
+    # --- JSON -----------------------------------------------------------------------------------------------------
+
+    def _json_extract(self, node: Any) -> _Value:
+        document = self._of(node.this, frozenset({_Family.JSON}))
+        path = node.expression
+        written = path.sql(dialect="mysql").strip("'") if isinstance(path, exp.JSONPath) else ""
+        if node.expressions or not _PLAIN_PATH.fullmatch(written):
+            raise UntranslatableError
+        parts = [document.node, exp.Literal.string(written)]
+        return _Value(exp.Anonymous(this="json_extract", expressions=parts), _Family.JSON)
+
+    def _unquoted(self, document: _Value) -> _Value:
+        """The text of a JSON value. That of JSON's null is ``null`` in TiDB and NULL in DuckDB."""
+        node = document.node
+        kind = exp.Anonymous(this="json_type", expressions=[node])
+        text = exp.Anonymous(this="json_extract_string", expressions=[node, exp.Literal.string("$")])
+        null = exp.If(this=exp.EQ(this=kind, expression=exp.Literal.string("NULL")), true=exp.Literal.string("null"))
+        return _Value(exp.Case(ifs=[null], default=text), _Family.TEXT)
+
+    def _anonymous(self, node: Any) -> _Value:
+        if node.name.upper() != "JSON_UNQUOTE" or len(node.expressions) != 1:
+            raise UntranslatableError
+        return self._unquoted(self._of(node.expressions[0], frozenset({_Family.JSON})))
+
+    # --- dates ----------------------------------------------------------------------------------------------------
+
+    def _date(self, node: Any) -> _Value:
+        return _Value(_cast(self._of(node.this, _MOMENTS).node, "DATE"), _Family.DATE)
+
+    def _part_of_date(self, node: Any) -> _Value:
+        inner = node.this.this if isinstance(node.this, exp.TsOrDsToDate) else node.this
+        return _Value(exp.Anonymous(this=type(node).__name__.lower(), expressions=[self._date_of(inner)]), _Family.INTEGER)
+
+    def _date_of(self, node: Any) -> Any:
+        return _cast(self._of(node, _MOMENTS).node, "DATE")
+
+    def _formatted(self, node: Any) -> _Value:
+        """DATE_FORMAT; sqlglot holds its format in the signs of Python's strftime, which are DuckDB's too."""
+        written = node.args["format"]
+        if not isinstance(node.this, exp.TsOrDsToTimestamp) or not isinstance(written, exp.Literal):
+            raise UntranslatableError
+        if set(re.findall(r"%(.?)", written.this)) - {"Y", "m", "d", "H", "M", "S"}:
+            raise UntranslatableError
+        moment = _cast(self._of(node.this.this, _MOMENTS).node, "TIMESTAMP")
+        return _Value(exp.Anonymous(this="strftime", expressions=[moment, exp.Literal.string(written.this)]), _Family.TEXT)
+
+
+def _family_of(column_type: ColumnType) -> _Family:
+    """Of a column's values; TIMESTAMP is missing, since its text depends on the reader's time zone."""
+    kind = column_type.kind
+    if kind in INTEGER_KINDS or kind is TypeKind.YEAR:
+        return _Family.INTEGER
+    if kind in _TEXT_KINDS:
+        return _Family.TEXT
+    found = {
+        TypeKind.DECIMAL: _Family.DECIMAL,
+        TypeKind.FLOAT: _Family.DOUBLE,
+        TypeKind.DOUBLE: _Family.DOUBLE,
+        TypeKind.DATE: _Family.DATE,
+        TypeKind.DATETIME: _Family.DATETIME,
+        TypeKind.JSON: _Family.JSON,
+    }.get(kind)
+    if found is None:
+        raise UntranslatableError
+    return found
+
+
+def _cast(node: Any, type_name: str) -> Any:
+    return exp.TryCast(this=node, to=exp.DataType.build(type_name, dialect="duckdb"))
+
+
+def _wide(value: _Value) -> Any:
+    """An operand that does not overflow: TINYINT * TINYINT is TINYINT in DuckDB."""
+    return _cast(value.node, "HUGEINT") if value.family is _Family.INTEGER else value.node
+
+
+def _not_zero(node: Any) -> Any:
+    return exp.Nullif(this=node, expression=exp.Literal.number(0))
+
+
+def _wider(left: _Family, right: _Family) -> _Family:
+    return max(left, right, key=[_Family.INTEGER, _Family.DECIMAL, _Family.DOUBLE].index)
+
+
+def _common(values: list[_Value]) -> _Family:
+    """The family of a result that is one of these values."""
+    families = {value.family for value in values} - {_Family.NULL}
+    if families <= _EXACT and families:
+        return _Family.DECIMAL if _Family.DECIMAL in families else _Family.INTEGER
+    if len(families) != 1:
+        raise UntranslatableError
+    return families.pop()
+
+
+def _counting(node: Any) -> Any:
+    """A place or a length in characters: for zero and below, the two disagree."""
+    if not isinstance(node, exp.Literal) or node.is_string or not node.this.isdigit() or int(node.this) < 1:
+        raise UntranslatableError
+    return exp.Literal.number(node.this)
