@@ -14,10 +14,12 @@ A column of the table that rows do not carry (virtual generated, dropped by a co
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from headrace.model.events import DataChangeEvent, RowKind
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import arrow_type
 
@@ -46,3 +48,22 @@ class ChangeBlock:
     @property
     def num_rows(self) -> int:
         return int(self.batch.num_rows)
+
+    def events(self) -> Iterator[DataChangeEvent]:
+        """The rows one by one, in their order; an old image goes with the new one that follows it.
+
+        For connectors and user code that want single changes; the engine never takes this way.
+        """
+        names = self.batch.schema.names[META_COUNT:]
+        before: dict[str, object] | None = None
+        for row in self.batch.to_pylist():
+            image = {name: row[name] for name in names}
+            kind = RowKind(row[KIND])
+            if kind is RowKind.UPDATE_BEFORE:
+                before = image
+            elif kind is RowKind.DELETE:
+                yield DataChangeEvent(self.table_id, row[COMMIT_TS], image, None)
+            else:
+                old = before if kind is RowKind.UPDATE_AFTER else None
+                yield DataChangeEvent(self.table_id, row[COMMIT_TS], old, image)
+                before = None
