@@ -20,9 +20,8 @@ def test_rows_become_events_with_the_images_they_have() -> None:
         pa.array([5, 6, 6, 7, 8]),
         pa.array(range(5)),
         pa.array([1] * 5),
-        pa.array("abcde"),
     ]
-    batch = pa.RecordBatch.from_arrays([*arrays, pa.array("abcde")], schema=block_schema(COLUMNS))
+    batch = pa.RecordBatch.from_arrays([*arrays, pa.array(list("abcde"))], schema=block_schema(COLUMNS))
     block = ChangeBlock(T, 1, TableSchema(T, COLUMNS, ("id",)), batch)
 
     def image(state: str) -> dict[str, object]:
