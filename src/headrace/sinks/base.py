@@ -163,13 +163,24 @@ class EventSink(Protocol):
     def write(self, round: Round) -> WriteReport:
         """Writes a round; returns when it is durable, or is part of the open cut of an ``atomic_cut`` sink.
 
-        Raises FencedError, TransientError (nothing of the round counts as applied), SinkUnreachableError.
+        Raises FencedError, TransientError (nothing of the round counts as applied), SinkUnreachableError, RowsRefused.
         """
         ...
 
 
 class SchemaChangeRefused(Exception):
     """A schema change cannot be applied to this target; its tables stop. Carries the problem to show."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+class RowsRefused(Exception):
+    """An ``atomic_cut`` sink found while writing that a table's rows cannot go in, and its transaction is lost with that.
+
+    The cut is planned again without the table. Carries the problem to show.
+    """
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.model.table import TableId
 from headrace.sinks.duckdb.database import CATALOG, Session
@@ -21,11 +21,12 @@ def place(table_id: TableId) -> str:
 
 @dataclass(frozen=True)
 class TargetTable:
-    """A table as the catalogue tells it. ``columns`` maps names to DuckDB types, in order."""
+    """A table as the catalogue tells it. ``columns`` maps names to DuckDB types, in order, ``generated`` to expressions."""
 
     table_id: TableId
     columns: dict[str, str]
     ours: bool
+    generated: dict[str, str] = field(default_factory=dict)
 
     def find(self, name: str) -> tuple[str, str] | None:
         """The column's own spelling and its type; names compare without case."""
@@ -52,9 +53,12 @@ def find_table(session: Session, table_id: TableId) -> TargetTable | None:
     found = session.execute(f"SELECT comment FROM duckdb_tables() WHERE {where}", names)
     if not found:
         return None
-    columns = session.execute(f"SELECT column_name, data_type FROM duckdb_columns() WHERE {where} ORDER BY column_index", names)
+    columns = session.execute(
+        f"SELECT column_name, data_type, generation_expression FROM duckdb_columns() WHERE {where} ORDER BY column_index", names
+    )
     ours = str(found[0][0] or "").startswith(MARK)
-    return TargetTable(table_id, {str(name): str(type_name) for name, type_name in columns}, ours)
+    generated = {str(name): str(expression) for name, _, expression in columns if expression is not None}
+    return TargetTable(table_id, {str(name): str(type_name) for name, type_name, _ in columns}, ours, generated)
 
 
 def has_rows(session: Session, table_id: TableId) -> bool:

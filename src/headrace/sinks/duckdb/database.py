@@ -38,7 +38,9 @@ class Session:
         try:
             yield
         finally:
-            self.connection.unregister(name)
+            # Where the statement failed, unregistering fails too and would hide why.
+            with contextlib.suppress(duckdb.Error):
+                self.connection.unregister(name)
 
 
 @dataclass

@@ -14,16 +14,16 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from headrace.errors import TerminalError
 from headrace.model.outcome import Problem, WriteOutcome
 from headrace.model.table import TableId
-from headrace.sinks.base import Round, WriteReport
+from headrace.sinks.base import Round, RowsRefused, WriteReport
 from headrace.sinks.duckdb.catalog import TargetTable, find_table, has_rows, place
 from headrace.sinks.duckdb.database import Database, Session
 from headrace.sinks.duckdb.spool import DELETES, UPSERTS, SpooledFile, SpoolWriter, ValuePolicies, spooled_key
 from headrace.sinks.duckdb.types import quoted
 
 _SPOOLED = "headrace$spooled"
+_ADD_COLUMN = "Was it dropped by hand? Add it again, as the source defines it, with its values for the rows that are there."
 
 
 @dataclass
@@ -36,7 +36,7 @@ class DuckDbEventSink:
     _rounds: int = 0
 
     def write(self, round: Round) -> WriteReport:
-        """Part of the open cut; outside of one, durable on return. Raises TransientError, TerminalError."""
+        """Part of the open cut; outside of one, durable on return. Raises TransientError, RowsRefused."""
         self._rounds += 1
         folder = self.spool / f"round-{self._rounds}"
         try:
@@ -66,13 +66,18 @@ class DuckDbEventSink:
 
 
 def load_table(session: Session, table_id: TableId, files: list[SpooledFile]) -> Problem | None:
-    """Loads one table's files, versions in order. Returns why that is not possible, before anything was written."""
+    """Loads one table's files, versions in order. Returns why that is not possible, before anything was written.
+
+    Raises RowsRefused when DuckDB finds that out while it writes.
+    """
     if not files:
         return None
     target = find_table(session, table_id)
     if target is None:
         return Problem(
-            table_id, "the table is not in the DuckDB file.", hint="Was it dropped by hand? Create it again, or reset the pipeline."
+            table_id,
+            "the table is not in the DuckDB file.",
+            hint="Was it dropped by hand? Create it again with the rows it had when it stopped.",
         )
     steps = []
     for version in sorted({file.version for file in files}):
@@ -86,10 +91,9 @@ def load_table(session: Session, table_id: TableId, files: list[SpooledFile]) ->
         for rows in steps:
             _apply(session, target, rows[DELETES], rows[UPSERTS])
     except duckdb.Error as error:
-        raise TerminalError(
-            f"DuckDB refused the rows of table {table_id}: {str(error).strip().splitlines()[0]}",
-            "Was a constraint or an index added to the table by hand?",
-        ) from error
+        message = f"DuckDB refused the rows: {str(error).strip().splitlines()[0].rstrip('.')}."
+        hint = "Drop the constraint or index that was added to the table by hand."
+        raise RowsRefused(Problem(table_id, message, hint=hint)) from error
     return None
 
 
@@ -107,9 +111,7 @@ def _mismatch(session: Session, target: TargetTable, rows: pa.Table) -> Problem 
         for name, given in ((str(row[0]), str(row[1])) for row in described):
             found = target.find(name)
             if found is None:
-                return Problem(
-                    target.table_id, "the table in the DuckDB file has no such column.", column=name, hint="Was it dropped by hand?"
-                )
+                return Problem(target.table_id, "the table in the DuckDB file has no such column.", column=name, hint=_ADD_COLUMN)
             wanted = found[1]
             if wanted in (given, "JSON"):
                 continue
@@ -120,7 +122,8 @@ def _mismatch(session: Session, target: TargetTable, rows: pa.Table) -> Problem 
             )
             if unfit:
                 message = f"the column in the DuckDB file is {wanted}, which cannot hold this value of type {given}."
-                return Problem(target.table_id, message, column=name, value=str(unfit[0][0]))
+                hint = f"Give the column its type back: ALTER TABLE {target.table_id} ALTER {column} TYPE {given};"
+                return Problem(target.table_id, message, column=name, value=str(unfit[0][0]), hint=hint)
     return None
 
 

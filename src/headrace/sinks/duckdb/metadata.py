@@ -1,6 +1,7 @@
 """Schema changes in DuckDB: typed events to its DDL, each checked against the catalogue first.
 
 DuckDB appends added columns and knows no column positions; rows are inserted by column name, so order has no meaning here.
+Virtual generated columns come last in a change, when all that they are made of is there.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from headrace.sinks.duckdb.catalog import (
     schema_exists,
 )
 from headrace.sinks.duckdb.database import Database, Session
+from headrace.sinks.duckdb.generated import build_again, generated_columns, is_virtual
 from headrace.sinks.duckdb.spool import ValuePolicies, unfit_problem, unsupported_problem
 from headrace.sinks.duckdb.types import DATE_KINDS, UnsupportedTypeError, duckdb_type, fill_value, quoted, type_change
 
@@ -88,6 +90,7 @@ class _Change:
         self._change = change
         self._policies = policies
         self._adopt = adopt
+        self._incomplete: set[TableId] = set()  # tables that may lack virtual columns
         self.notices: list[Notice] = []
 
     def run(self) -> None:
@@ -111,6 +114,7 @@ class _Change:
         }
         for event in self._change.events:
             steps[type(event)](event)
+        self._generate()
 
     # --- databases and tables -------------------------------------------------------------------------------------
 
@@ -130,7 +134,12 @@ class _Change:
         there = find_table(self._session, event.table_id)
         if there is None:
             self._create_database(CreateDatabaseEvent(event.table_id.database))
-            columns = ", ".join(f"{quoted(c.name)} {self._type(event.table_id, c)}" for c in event.schema.row_columns)
+            parts = {c.name.casefold(): f"{quoted(c.name)} {self._type(event.table_id, c)}" for c in event.schema.row_columns}
+            generated = generated_columns(event.schema, self._policies.unsupported)
+            parts.update(generated.definitions)
+            self.notices.extend(generated.notices)
+            folded = [c.name.casefold() for c in event.schema.columns]
+            columns = ", ".join(parts[name] for name in folded if name in parts)
             self._session.execute(f"CREATE TABLE {place(event.table_id)} ({columns})")
             mark_ours(self._session, event.table_id)
             return
@@ -150,6 +159,8 @@ class _Change:
             elif found[1] != wanted:
                 message = f"the column in the DuckDB file is {found[1]}, it has to be {wanted}."
                 raise self._refusal(there.table_id, message, "Alter or drop the table in the file.", column.name)
+        if any(is_virtual(c) and c.expression and there.find(c.name) is None for c in schema.columns):
+            self._incomplete.add(there.table_id)
 
     def _drop_table(self, event: DropTableEvent) -> None:
         if find_table(self._session, event.table_id) is not None:
@@ -174,10 +185,7 @@ class _Change:
             return
         # DuckDB cannot move a table to another schema.
         self._create_database(CreateDatabaseEvent(new.database))
-        self._session.execute(f"CREATE TABLE {place(new)} AS FROM {place(old)}")
-        self._session.execute(f"DROP TABLE {place(old)}")
-        if there.ours:
-            mark_ours(self._session, new)
+        build_again(self._session, there, new, [])
 
     def _other(self, event: OtherEvent) -> None:
         if changes_rows_unseen(self._change.statement, self._change.database):
@@ -192,6 +200,8 @@ class _Change:
         target = self._target(event.table_id)
         if _is_carried(event.column):
             self._add(target, event.column)
+        elif is_virtual(event.column):
+            self._incomplete.add(event.table_id)
 
     def _add(self, target: TargetTable, column: Column) -> None:
         wanted = self._type(target.table_id, column)
@@ -222,9 +232,16 @@ class _Change:
 
     def _drop_column(self, event: DropColumnEvent) -> None:
         target = self._target(event.table_id)
-        found = target.find(event.column_name)
-        if found is not None:
-            self._session.execute(f"ALTER TABLE {place(event.table_id)} DROP COLUMN {quoted(found[0])}")
+        self._drop(target, event.column_name)
+
+    def _drop(self, target: TargetTable, name: str) -> None:
+        found = target.find(name)
+        if found is None:
+            return
+        # With CASCADE go the generated columns that are made of it; those that the table is to keep come back at the end.
+        self._session.execute(f"ALTER TABLE {place(target.table_id)} DROP COLUMN {quoted(found[0])} CASCADE")
+        if target.generated:
+            self._incomplete.add(target.table_id)
 
     def _rename_column(self, event: RenameColumnEvent) -> None:
         target = self._target(event.table_id)
@@ -240,6 +257,9 @@ class _Change:
 
     def _alter_column(self, event: AlterColumnTypeEvent) -> None:
         target, column = self._target(event.table_id), event.column
+        if _is_carried(column) != _is_carried(event.old_column) or is_virtual(column):
+            self._alter_generation(target, event)
+            return
         if not _is_carried(column):
             return
         if target.find(column.name) is None:
@@ -257,9 +277,39 @@ class _Change:
         if unfit:
             raise SchemaChangeRefused(replace(unfit_problem(event.table_id, column, str(unfit[0][0])), file=self._change.origin))
         if step.changes_type:
+            self._drop_generated(target)  # DuckDB changes no type that they depend on
             self._session.execute(f"ALTER TABLE {table} ALTER COLUMN {name} TYPE {step.target} USING {step.expression}")
         else:
             self._session.execute(f"UPDATE {table} SET {name} = {step.expression} WHERE {name} <> {step.expression}")
+
+    def _alter_generation(self, target: TargetTable, event: AlterColumnTypeEvent) -> None:
+        """A virtual column is altered, becomes a plain one, or takes the place of one."""
+        old, column = event.old_column, event.column
+        if (old.generated, old.type, old.expression) == (column.generated, column.type, column.expression):
+            return
+        self._drop(target, column.name)
+        if _is_carried(column):
+            self._add(self._target(event.table_id), column)
+        self._incomplete.add(event.table_id)
+
+    def _drop_generated(self, target: TargetTable) -> None:
+        for name in target.generated:
+            self._session.execute(f"ALTER TABLE {place(target.table_id)} DROP COLUMN IF EXISTS {quoted(name)} CASCADE")
+        if target.generated:
+            self._incomplete.add(target.table_id)
+
+    def _generate(self) -> None:
+        """Gives tables the virtual columns that they lack."""
+        schema = self._change.schema
+        for table_id in sorted(self._incomplete):
+            if schema is None or schema.table_id != table_id:
+                continue
+            target = self._target(table_id)
+            generated = generated_columns(schema, self._policies.unsupported)
+            self.notices.extend(generated.notices)
+            missing = [definition for name, definition in generated.definitions.items() if target.find(name) is None]
+            if missing:
+                build_again(self._session, target, table_id, missing)
 
     # --- shared ---------------------------------------------------------------------------------------------------
 
