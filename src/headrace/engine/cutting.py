@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from headrace.engine.plan import Cut, CutRound
 from headrace.engine.tasks import read_problems
 from headrace.model.cut import Progress
-from headrace.model.events import DropDatabaseEvent, DropTableEvent, RenameTableEvent, SchemaChange
+from headrace.model.events import CreateTableEvent, DropDatabaseEvent, DropTableEvent, RenameTableEvent, SchemaChange
 from headrace.model.outcome import Notice, Problem, SplitReport, WriteOutcome
 from headrace.model.progress import CutRecord, JournalEntry, JournalState, LedgerState, TableProgress, TableStatus
 from headrace.model.table import TableId
@@ -26,6 +26,7 @@ from headrace.sinks.base import (
     Ledger,
     LedgerUpdate,
     Round,
+    RowsRefused,
     SchemaChangeRefused,
     WriterContext,
     WriteReport,
@@ -37,7 +38,7 @@ _CUTS_KEPT = 100
 
 
 class TablesExcluded(Exception):
-    """An ``atomic_cut`` sink refused a schema change: the whole cut is to be planned again without these tables."""
+    """An ``atomic_cut`` sink refused a schema change or rows: the whole cut is to be planned again without these tables."""
 
     def __init__(self, problems: dict[TableId, Problem]) -> None:
         super().__init__(", ".join(str(t) for t in problems))
@@ -84,7 +85,7 @@ class CutRun:
         entry = self.state.journal.get(change.identity)
         fingerprint = self._fingerprint(change)
         try:
-            if entry is None or entry.fingerprint == fingerprint:
+            if entry is None or not self._has_run(entry, change, fingerprint):
                 self._journal(change, JournalState.PENDING, fingerprint, _before(self.state, change))
                 self.notices.extend(self._sink.metadata_applier.apply_schema_change(change))
         except SchemaChangeRefused as refused:
@@ -92,6 +93,14 @@ class CutRun:
             return
         self._journal(change, JournalState.DONE, fingerprint, _after(self.state, change))
         self._changes_done += 1
+
+    def _has_run(self, entry: JournalEntry, change: SchemaChange, fingerprint: str) -> bool:
+        """Whether a pending change ran before a crash, or by hand: the catalogue differs, and what it creates is there.
+
+        A table that stood in the way of a CREATE and was dropped since is a difference too.
+        """
+        created = [event.table_id for event in change.events if isinstance(event, CreateTableEvent)]
+        return entry.fingerprint != fingerprint and all(self._sink.metadata_applier.describe(t) for t in created)
 
     def _refused(self, change: SchemaChange, problem: Problem) -> None:
         stopped = {t: replace(problem, table_id=t) for t in change.changes}
@@ -128,7 +137,11 @@ class CutRun:
         tables = {s.table_id for s in splits}
         progress = {t: self.state.tables.get(t) or TableProgress(t, self.state.table_checkpoint(t)) for t in tables}
         part = self._make_round(self.cut, replace(cut_round, splits=splits), context, commit, progress)
-        self._take(self._sink.event_sink.write(part))
+        try:
+            report = self._sink.event_sink.write(part)
+        except RowsRefused as refused:
+            raise TablesExcluded({refused.problem.table_id: refused.problem}) from None
+        self._take(report)
 
     def _take(self, report: WriteReport) -> None:
         self._reports.extend(report.splits)
