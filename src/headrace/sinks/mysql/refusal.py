@@ -46,14 +46,16 @@ def _problem(code: int, text: str, table_id: TableId, rows: pa.Table | None) -> 
     column = (found["quoted"] or found["plain"]) if found else ""
     if code in _NO_TABLE:
         return Problem(
-            table_id, f"the target has no such table: {text}.", hint="It was dropped by hand, or never created; create it again."
+            table_id,
+            f"the target has no such table: {text}.",
+            hint="Was it dropped by hand? Create it again with the rows it had when it stopped.",
         )
     if code == _UNKNOWN_COLUMN:
         return Problem(
             table_id,
             f"the target's table lacks a column that the source has: {text}.",
             column=column,
-            hint="Add the column to the target, as the source defines it.",
+            hint="Add it again, as the source defines it, with its values for the rows that are there.",
         )
     if code in _DENIED:
         return Problem(table_id, f"the target's user lacks a privilege: {text}.", hint="Grant it to the user of the sink's URI.")
