@@ -33,7 +33,10 @@ from targets import Target, normal_value, sort_rows
 
 DATABASE = "shop"
 HEALTHY = TableId(DATABASE, "healthy")
+NOTE = Column("note", ColumnType(TypeKind.VARCHAR, length=10))
 _PATIENCE = 60.0
+
+Repair = Callable[[], None]
 _COLUMNS = (
     Column("id", ColumnType(TypeKind.BIGINT), nullable=False, primary_key=True),
     Column("name", ColumnType(TypeKind.VARCHAR, length=64)),
@@ -205,14 +208,14 @@ def _text(value: object, column: Column) -> str | None:
     return None if value is None else normal_value(str(column.type), str(value))
 
 
-def rewrite(path: Path, edit: Callable[[bytes], bytes]) -> Callable[[], None]:
+def rewrite(path: Path, edit: Callable[[bytes], bytes]) -> Repair:
     """Changes a file in place and returns what brings it back as it was."""
     original = path.read_bytes()
     path.write_bytes(edit(original))
     return lambda: _restore(path, original)
 
 
-def remove(path: Path) -> Callable[[], None]:
+def remove(path: Path) -> Repair:
     original = path.read_bytes()
     path.unlink()
     return lambda: _restore(path, original)
@@ -241,3 +244,102 @@ def edit_json(edit: Callable[[dict[str, Any]], None]) -> Callable[[bytes], bytes
         return json.dumps(document, indent=4).encode()
 
     return edited
+
+
+@dataclass(frozen=True)
+class Damage:
+    """What happens to a table, and what a run must say about it: ``message`` stands behind the table's name.
+
+    ``{file}`` and ``{schema}`` are its newest data and schema file, ``{first}`` its oldest data file.
+    """
+
+    table: str
+    inflict: Callable[[Scene, TableId], Repair]
+    message: str
+    alters: bool = False
+    early: bool = False
+    """Its first file of the second cut was announced, and not applied, before the damage."""
+    late: bool = False
+    """It is created in the second cut."""
+
+    @property
+    def table_id(self) -> TableId:
+        return TableId(DATABASE, self.table)
+
+    def sentence(self, scene: Scene) -> str:
+        files, schemas = scene.data_files(self.table_id), scene.schema_files(self.table_id)
+        names = {
+            "file": scene.relative(files[-1]),
+            "schema": scene.relative(schemas[-1]),
+            "early": scene.relative(files[len(files) > 1]),
+        }
+        version = int(schemas[-1].name.split("_")[1])
+        return f"table {self.table_id}{self.message.format(**names, version=version)}"
+
+
+@dataclass(frozen=True)
+class Story:
+    """What four runs did: with everything in order, with the damage, again with later changes, and after the repair."""
+
+    sentences: dict[str, str]
+    damaged: Run
+    again: Run
+    repaired: Run
+    checkpoints: dict[TableId, tuple[int, int, int, int]]
+    stopped: tuple[set[TableId], ...]
+    differing: tuple[list[str], ...]
+
+
+def tell(scene: Scene, damages: Iterable[Damage]) -> Story:
+    """Runs through a story; its last run, after the repair, takes over tables with rows as ``--adopt`` does."""
+    damages = tuple(damages)
+    tables = [HEALTHY, *(d.table_id for d in damages)]
+    scene.create(HEALTHY, *(d.table_id for d in damages if not d.late))
+    scene.publish()
+    early = [d.table_id for d in damages if d.early]
+    scene.change(*early)
+    scene.writer.flush()
+    assert scene.run().code == 0
+    states = [scene.ledger()]
+    for damage in damages:
+        if damage.alters:
+            scene.upstream.add_column(damage.table_id, NOTE)
+    scene.create(*(d.table_id for d in damages if d.late))
+    scene.change(*tables)
+    scene.publish()
+    sentences = {d.table: d.sentence(scene) for d in damages}
+    repairs = [d.inflict(scene, d.table_id) for d in damages]
+    runs, stopped, differing = [], [], []
+    for step in range(3):
+        if step:
+            scene.change(*tables)
+            scene.publish()
+        if step == 2:
+            for repair in repairs:
+                repair()
+        runs.append(scene.run(adopt=step == 2))
+        states.append(scene.ledger())
+        stopped.append(scene.stopped())
+        differing.append(scene.differing())
+    checkpoints = {t: tuple(s.table_checkpoint(t) for s in states) for t in tables}
+    return Story(sentences, *runs, checkpoints, tuple(stopped), tuple(differing))  # type: ignore[arg-type]
+
+
+def assert_kept_its_place(story: Story, damage: Damage) -> None:
+    """The sentence names what is wrong where; the table waits at its checkpoint, and goes on from there."""
+    for run in (story.damaged, story.again):
+        assert run.error_of(damage.table_id).startswith(story.sentences[damage.table])
+    before, damaged, again, repaired = story.checkpoints[damage.table_id]
+    assert damaged == again < repaired
+    assert damage.late or before == damaged
+    assert f"table {damage.table_id} goes on" in story.repaired.out
+    assert [damage.table_id in stopped for stopped in story.stopped] == [True, True, False]
+    assert [str(damage.table_id) in differing for differing in story.differing] == [True, True, False]
+
+
+def assert_others_went_on(story: Story) -> None:
+    assert [run.code for run in (story.damaged, story.again, story.repaired)] == [3, 3, 0]
+    assert HEALTHY not in set().union(*story.stopped)
+    assert not any(str(HEALTHY) in differing for differing in story.differing)
+    assert len(set(story.checkpoints[HEALTHY])) == 4
+    assert not story.differing[-1]

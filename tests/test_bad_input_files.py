@@ -5,48 +5,33 @@ All damages of a format happen to one changefeed, each to a table of its own, so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from damage import DATABASE, HEALTHY, Run, Scene, edit_json, edit_line, remove, rewrite
-from headrace.model.table import Column, TableId
-from headrace.model.types import ColumnType, TypeKind
+from damage import (
+    DATABASE,
+    HEALTHY,
+    NOTE,
+    Damage,
+    Repair,
+    Scene,
+    Story,
+    assert_kept_its_place,
+    assert_others_went_on,
+    edit_json,
+    edit_line,
+    remove,
+    rewrite,
+    tell,
+)
+from headrace.model.table import TableId
 from servers import MariaDb
 from targets import DuckDbTarget, MariaDbTarget
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
-
-NOTE = Column("note", ColumnType(TypeKind.VARCHAR, length=10))
-Repair = Callable[[], None]
-
-
-@dataclass(frozen=True)
-class Damage:
-    """What happens to a table, and what a run must say about it: ``message`` stands behind the table's name.
-
-    ``{file}`` and ``{schema}`` are its newest data and schema file, ``{first}`` its oldest data file.
-    """
-
-    table: str
-    inflict: Callable[[Scene, TableId], Repair]
-    message: str
-    alters: bool = False
-    early: bool = False
-    """Its first file of the second cut was announced, and not applied, before the damage."""
-
-    @property
-    def table_id(self) -> TableId:
-        return TableId(DATABASE, self.table)
-
-    def sentence(self, scene: Scene) -> str:
-        files, schemas = scene.data_files(self.table_id), scene.schema_files(self.table_id)
-        names = {"file": scene.relative(files[-1]), "schema": scene.relative(schemas[-1]), "early": scene.relative(files[1])}
-        version = int(schemas[-1].name.split("_")[1])
-        return f"table {self.table_id}{self.message.format(**names, version=version)}"
 
 
 def in_line(number: int, edit: Callable[[bytes], bytes]) -> Callable[[Scene, TableId], Repair]:
@@ -138,51 +123,6 @@ CSV_DAMAGES = (
 )
 
 
-@dataclass(frozen=True)
-class Story:
-    """What four runs did: with everything in order, with the damage, again with later changes, and after the repair."""
-
-    sentences: dict[str, str]
-    damaged: Run
-    again: Run
-    repaired: Run
-    checkpoints: dict[TableId, tuple[int, int, int, int]]
-    stopped: tuple[set[TableId], ...]
-    differing: tuple[list[str], ...]
-
-
-def tell(scene: Scene, damages: Iterable[Damage]) -> Story:
-    tables = [HEALTHY, *(d.table_id for d in damages)]
-    scene.create(*tables)
-    scene.publish()
-    early = [d.table_id for d in damages if d.early]
-    scene.change(*early)
-    scene.writer.flush()
-    assert scene.run().code == 0
-    states = [scene.ledger()]
-    for damage in damages:
-        if damage.alters:
-            scene.upstream.add_column(damage.table_id, NOTE)
-    scene.change(*tables)
-    scene.publish()
-    sentences = {d.table: d.sentence(scene) for d in damages}
-    repairs = [d.inflict(scene, d.table_id) for d in damages]
-    runs, stopped, differing = [], [], []
-    for step in range(3):
-        if step:
-            scene.change(*tables)
-            scene.publish()
-        if step == 2:
-            for repair in repairs:
-                repair()
-        runs.append(scene.run())
-        states.append(scene.ledger())
-        stopped.append(scene.stopped())
-        differing.append(scene.differing())
-    checkpoints = {t: tuple(s.table_checkpoint(t) for s in states) for t in tables}
-    return Story(sentences, *runs, checkpoints, tuple(stopped), tuple(differing))  # type: ignore[arg-type]
-
-
 @pytest.fixture(scope="module", params=["duckdb", "mariadb"])
 def csv_story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Story:
     folder = tmp_path_factory.mktemp("csv")
@@ -199,27 +139,8 @@ def test_a_damaged_file_of_a_csv_changefeed(csv_story: Story, damage: Damage) ->
     assert_kept_its_place(csv_story, damage)
 
 
-def assert_kept_its_place(story: Story, damage: Damage) -> None:
-    """The sentence names what is wrong where; the table waits at its checkpoint, and goes on from there."""
-    for run in (story.damaged, story.again):
-        assert run.error_of(damage.table_id).startswith(story.sentences[damage.table])
-    before, damaged, again, repaired = story.checkpoints[damage.table_id]
-    assert before == damaged == again < repaired
-    assert f"table {damage.table_id} goes on" in story.repaired.out
-    assert [damage.table_id in stopped for stopped in story.stopped] == [True, True, False]
-    assert [str(damage.table_id) in differing for differing in story.differing] == [True, True, False]
-
-
 def test_the_other_tables_of_a_csv_changefeed_go_on(csv_story: Story) -> None:
     assert_others_went_on(csv_story)
-
-
-def assert_others_went_on(story: Story) -> None:
-    assert [run.code for run in (story.damaged, story.again, story.repaired)] == [3, 3, 0]
-    assert HEALTHY not in set().union(*story.stopped)
-    assert not any(str(HEALTHY) in differing for differing in story.differing)
-    assert len(set(story.checkpoints[HEALTHY])) == 4
-    assert not story.differing[-1]
 
 
 CANAL_DAMAGES = (
