@@ -239,7 +239,8 @@ class _Change:
         if found is None:
             return
         # With CASCADE go the generated columns that are made of it; those that the table is to keep come back at the end.
-        self._session.execute(f"ALTER TABLE {place(target.table_id)} DROP COLUMN {quoted(found[0])} CASCADE")
+        cascade = " CASCADE" if target.generated else ""
+        self._session.execute(f"ALTER TABLE {place(target.table_id)} DROP COLUMN {quoted(found[0])}{cascade}")
         if target.generated:
             self._incomplete.add(target.table_id)
 
@@ -302,7 +303,7 @@ class _Change:
         """Gives tables the virtual columns that they lack."""
         schema = self._change.schema
         for table_id in sorted(self._incomplete):
-            if schema is None or schema.table_id != table_id:
+            if schema is None:
                 continue
             target = self._target(table_id)
             generated = generated_columns(schema, self._policies.unsupported)
