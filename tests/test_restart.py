@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import shutil
+import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -16,15 +18,21 @@ from headrace.cli.display import RunDisplay
 from headrace.cli.output import make_output
 from headrace.engine import spark
 from headrace.engine.loop import RunOptions
-from headrace.errors import HeadraceError
+from headrace.engine.plan import Cut
+from headrace.errors import EXIT_UNREACHABLE, FencedError, HeadraceError
+from headrace.model.progress import CutRecord
 from headrace.pipeline.registry import open_sink
 from headrace.pipeline.runner import Definition, PipelineRun
+from headrace.sinks.base import WriterContext
 from headrace.sinks.mysql import sink as mysql_sink
 from headrace.sinks.mysql import writer as mysql_writer
+from headrace.sinks.mysql.connection import MySqlSession
+from headrace.sinks.mysql.fence import Fence
+from headrace.testing.upstream import Delete, Update
 from local_engine import LocalEngine
 from servers import MariaDb
 from targets import DuckDbTarget, MariaDbTarget, Target
-from upstreams import Changefeed, shop, shop_goes_on, shop_reopens, small_shop, small_shop_goes_on
+from upstreams import ORDERS, Changefeed, shop, shop_ends, shop_goes_on, shop_reopens, small_shop, small_shop_goes_on
 
 
 class Place:
@@ -139,4 +147,109 @@ def test_crashes_in_a_row_are_made_good_while_the_upstream_goes_on(
         for _ in range(chance.randint(1, 3)):
             crashes.append(crash(changefeed, uri, chance.randint(2, 40), monkeypatch)[-1])
     assert run_once(changefeed, uri) == 0, crashes
+    assert_state(target, changefeed.state())
+
+
+class Following:
+    """A run of its own that follows the changefeed, on a thread."""
+
+    def __init__(self, changefeed: Changefeed, sink_uri: str) -> None:
+        options = RunOptions(poll_interval=0.02)
+        definition = Definition(source=changefeed.uri, sink=sink_uri, changefeed=str(changefeed.toml), options=options)
+        self.display = Recorder()
+        self.engine = LocalEngine()
+        self.run = PipelineRun(definition, self.display, self.engine)  # type: ignore[arg-type]
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            self.run.run()
+        except BaseException as error:  # noqa: BLE001 -- looked at by the test
+            self.error = error
+
+    def wait_for(self, checkpoint: int) -> None:
+        deadline = time.monotonic() + 20
+        while self.display.checkpoint < checkpoint:
+            assert self.error is None, self.error
+            assert time.monotonic() < deadline, "it did not get there"
+            time.sleep(0.01)
+
+    def ended(self) -> BaseException | None:
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+        return self.error
+
+
+class Recorder(RunDisplay):
+    """A display that shows nothing and remembers how far the run is."""
+
+    checkpoint = 0
+
+    def __init__(self) -> None:
+        super().__init__(make_output(json=False))
+
+    def phase(self, text: str) -> None: ...
+
+    def cut_started(self, cut: Cut) -> None: ...
+
+    def cut_finished(self, record: CutRecord, watermark: int) -> None:
+        self.checkpoint = record.hi
+
+    def caught_up(self, checkpoint: int) -> None:
+        self.checkpoint = checkpoint
+
+    def tick(self, finished_tasks: int, all_tasks: int) -> None: ...
+
+
+def test_a_second_run_of_a_pipeline_fences_the_first(place: Place, tmp_path: Path) -> None:
+    changefeed = Changefeed(tmp_path)
+    target, uri = place.fresh()
+    shop(changefeed, with_bag=place.takes_bags)
+    first = Following(changefeed, uri)
+    first.wait_for(changefeed.watermark)
+    shop_reopens(changefeed, with_bag=place.takes_bags)
+    first.wait_for(changefeed.watermark)
+    second = Following(changefeed, uri)
+    second.wait_for(changefeed.watermark)
+    shop_goes_on(changefeed, with_bag=place.takes_bags)
+    second.wait_for(changefeed.watermark)
+    assert isinstance(first.ended(), FencedError)
+    assert first.error.exit_code == EXIT_UNREACHABLE
+    assert_state(target, changefeed.state())
+    shop_ends(changefeed)
+    second.wait_for(changefeed.watermark)
+    assert_state(target, changefeed.state())
+    assert second.error is None
+
+
+@pytest.mark.server
+def test_a_writer_of_a_former_attempt_cannot_commit(mariadb: MariaDb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that was paused right before its COMMIT goes on after another run has taken over and finished the cut."""
+    changefeed = Changefeed(tmp_path)
+    target = MariaDbTarget(mariadb)
+    small_shop(changefeed, with_bag=False)
+    assert run_once(changefeed, mariadb.uri()) == 0
+    changefeed.upstream.execute(Update(ORDERS, (2,), {"name": "from the first run"}))
+    changefeed.upstream.checkpoint()
+    reached, taken_over = threading.Event(), threading.Event()
+    prove = Fence.prove
+    paused = iter([True])
+
+    def slow_prove(fence: Fence, session: MySqlSession, context: WriterContext) -> None:
+        if next(paused, False):
+            reached.set()
+            assert taken_over.wait(30)
+        prove(fence, session, context)
+
+    monkeypatch.setattr(Fence, "prove", slow_prove)
+    zombie = Following(changefeed, mariadb.uri())
+    assert reached.wait(20)
+    changefeed.upstream.execute(Update(ORDERS, (2,), {"name": "later"}), Delete(ORDERS, (4,)))
+    changefeed.upstream.checkpoint()
+    assert run_once(changefeed, mariadb.uri()) == 0
+    assert_state(target, changefeed.state())
+    taken_over.set()
+    assert isinstance(zombie.ended(), FencedError)
     assert_state(target, changefeed.state())

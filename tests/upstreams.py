@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,6 +34,12 @@ class Changefeed:
         self.upstream = Upstream(self.writer)
         self.toml = folder / "changefeed.toml"
         self.toml.write_text(self.writer.options.changefeed_toml(), encoding="utf-8")
+
+    @property
+    def watermark(self) -> int:
+        """The checkpoint that the changefeed has published last."""
+        published: int = json.loads((self.writer.root / "metadata").read_bytes())["checkpoint-ts"]
+        return published
 
     @property
     def uri(self) -> str:
@@ -108,6 +115,13 @@ def shop_goes_on(changefeed: Changefeed, *, with_bag: bool) -> None:
         visit(upstream, "/help", 4, 2)
         upstream.execute(Delete(VISITS, ("/", 1)))
     upstream.checkpoint()
+
+
+def shop_ends(changefeed: Changefeed) -> None:
+    """A last cut after :func:`shop_goes_on`: one row and one table less."""
+    changefeed.upstream.execute(Delete(ORDERS, (55,)))
+    changefeed.upstream.drop_table(DRAFTS)
+    changefeed.upstream.checkpoint()
 
 
 def small_shop(changefeed: Changefeed, *, with_bag: bool) -> None:
