@@ -36,6 +36,7 @@ Json = Annotated[bool, typer.Option("--json", help="JSON lines, for machines.")]
 Name = Annotated[str, typer.Option("--name", help="The pipeline's name in the target's ledger.")]
 LedgerAt = Annotated[str, typer.Option("--ledger", help="Where the ledger of a sink without its own lies (a folder or s3:// URL).")]
 Tables = Annotated[str, typer.Option("--tables", help="Which tables: 'shop.*,!shop.tmp_*'. Default: all.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop a table whose schema file does not match its checksum.")]
 SparkSettings = Annotated[list[str] | None, typer.Option("--spark", help="A Spark setting KEY=VALUE; may be repeated.")]
 
 _DEFAULT_SINK = "duckdb:///headrace.duckdb"
@@ -57,6 +58,7 @@ def run(
     poll_interval: Annotated[str, typer.Option("--poll-interval", help="How often to look for a new watermark: 1s, 500ms.")] = "1s",
     adopt: Annotated[bool, typer.Option("--adopt", help="Accept target tables that hold rows already.")] = False,
     ledger: LedgerAt = _DEFAULT_LEDGER,
+    strict: Strict = False,
     spark: SparkSettings = None,
     json: Json = False,
 ) -> int:
@@ -77,7 +79,7 @@ def run(
         filter_text=tables,
     )
     definition = Definition(
-        source=source,
+        source=_source(source, strict),
         sink=sink,
         name=name,
         changefeed=str(changefeed) if changefeed else None,
@@ -137,6 +139,7 @@ def validate(
     sink: Sink = _DEFAULT_SINK,
     changefeed: Changefeed = None,
     tables: Tables = "",
+    strict: Strict = False,
     spark: SparkSettings = None,
     no_spark: Annotated[bool, typer.Option("--no-spark", help="Leave out the check that starts Spark.")] = False,
     json: Json = False,
@@ -146,7 +149,9 @@ def validate(
 
     _hide_secrets_of(source, sink)
     settings = None if no_spark else parse_settings(spark or [])
-    return show_checks(source, sink, str(changefeed) if changefeed else None, tables, settings, make_output(json=json))
+    return show_checks(
+        _source(source, strict), sink, str(changefeed) if changefeed else None, tables, settings, make_output(json=json)
+    )
 
 
 @app.command()
@@ -162,6 +167,11 @@ def _hide_secrets_of(*uris: str) -> None:
         # What is no URI, or names a variable that is not set, is refused where it is used.
         with contextlib.suppress(DefinitionError, ValueError):
             hide_secrets(parse_uri(uri).secrets())
+
+
+def _source(uri: str, strict: bool) -> str:
+    """The source's URI with what an option says in it; of a parameter that is there twice the last one counts."""
+    return uri + ("&" if "?" in uri else "?") + "strict=true" if strict else uri
 
 
 def _tso(text: str, option: str) -> int | None:

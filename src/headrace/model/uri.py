@@ -59,7 +59,8 @@ def parse_uri(text: str) -> Uri:
     split = urlsplit(text)
     if not split.scheme or "://" not in text:
         raise DefinitionError(
-            f"{text!r} is not a URI.", "Write it with its scheme, for example file:///data/changefeed?protocol=csv."
+            f"{without_secrets(text)!r} is not a URI.",
+            "Write it with its scheme, for example file:///data/changefeed?protocol=csv.",
         )
     try:
         port = split.port
@@ -75,6 +76,12 @@ def parse_uri(text: str) -> Uri:
         password=expand_environment(unquote(split.password or "")),
         params=params,
     )
+
+
+def without_secrets(text: str) -> str:
+    """What may be shown of a text that should have been a URI: neither what stands before an ``@`` nor the parameters."""
+    place = text.partition("?")[0]
+    return f"…@{place.rpartition('@')[2]}" if "@" in place else place
 
 
 def near_match(name: str, known: Collection[str]) -> str:

@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
 from headrace.errors import DefinitionError
-from headrace.model.uri import near_match
+from headrace.model.uri import near_match, without_secrets
 from headrace.sinks.base import DataSink
 from headrace.sources.base import DataSource
 
@@ -29,7 +29,9 @@ def _entry(group: str, uri: str, what: str) -> EntryPoint:
     scheme, separator, _ = uri.partition("://")
     if not separator:
         example = "file:///data/changefeed?protocol=csv" if what == "source" else "mysql://user@host:3306/"
-        raise DefinitionError(f"{uri!r} is not a URI.", f"Write the {what} with its scheme, for example {example}.")
+        raise DefinitionError(
+            f"{without_secrets(uri)!r} is not a URI.", f"Write the {what} with its scheme, for example {example}."
+        )
     known = {entry.name: entry for entry in entry_points(group=group)}
     if scheme.lower() not in known:
         raise DefinitionError(f"Unknown {what} scheme {scheme!r}.", near_match(scheme, known))

@@ -166,7 +166,7 @@ class CatalogueReader:
         if mismatched:
             message = f"The schema file's content has the checksum {file.checksum:010d}, not the one in its name."
             if self._strict:
-                problem = Problem(table_id, message, path.key, hint="Without strict=true it would be used.")
+                problem = Problem(table_id, message, path.key, hint="Without --strict it would be used.")
                 return _Loaded(None, problem, notices, mismatched=True)
             notices = (*notices, Notice(message, table_id, path.key))
         return _Loaded(entry, None, notices, mismatched)
