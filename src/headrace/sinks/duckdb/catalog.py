@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from headrace.model.table import TableId
@@ -56,9 +58,35 @@ def find_table(session: Session, table_id: TableId) -> TargetTable | None:
     columns = session.execute(
         f"SELECT column_name, data_type, generation_expression FROM duckdb_columns() WHERE {where} ORDER BY column_index", names
     )
-    ours = str(found[0][0] or "").startswith(MARK)
+    return _target(table_id, found[0][0], columns)
+
+
+def find_tables(session: Session, table_ids: Collection[TableId]) -> dict[TableId, TargetTable]:
+    """Those of the tables that are there: DuckDB goes through its whole catalogue for one table as for all of them."""
+    if len(table_ids) == 1:
+        found = [find_table(session, table_id) for table_id in table_ids]
+        return {target.table_id: target for target in found if target is not None}
+    columns: dict[tuple[str, str], list[tuple[object, ...]]] = defaultdict(list)
+    for schema, table, *column in session.execute(
+        "SELECT lower(schema_name), lower(table_name), column_name, data_type, generation_expression FROM duckdb_columns()"
+        " WHERE database_name = ? ORDER BY column_index",
+        (CATALOG,),
+    ):
+        columns[str(schema), str(table)].append(tuple(column))
+    comments = {
+        (schema, table): comment
+        for schema, table, comment in session.execute(
+            "SELECT lower(schema_name), lower(table_name), comment FROM duckdb_tables() WHERE database_name = ?", (CATALOG,)
+        )
+    }
+    places = {table_id: (table_id.database.lower(), table_id.table.lower()) for table_id in table_ids}
+    return {t: _target(t, comments[names], columns[names]) for t, names in places.items() if names in comments}
+
+
+def _target(table_id: TableId, comment: object, columns: list[tuple[object, ...]]) -> TargetTable:
     generated = {str(name): str(expression) for name, _, expression in columns if expression is not None}
-    return TargetTable(table_id, {str(name): str(type_name) for name, type_name, _ in columns}, ours, generated)
+    types = {str(name): str(type_name) for name, type_name, _ in columns}
+    return TargetTable(table_id, types, str(comment or "").startswith(MARK), generated)
 
 
 def has_rows(session: Session, table_id: TableId) -> bool:

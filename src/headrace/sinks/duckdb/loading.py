@@ -17,7 +17,7 @@ import pyarrow as pa
 from headrace.model.outcome import Problem, WriteOutcome
 from headrace.model.table import TableId
 from headrace.sinks.base import Round, RowsRefused, WriteReport
-from headrace.sinks.duckdb.catalog import TargetTable, find_table, has_rows, place
+from headrace.sinks.duckdb.catalog import TargetTable, find_tables, has_rows, place
 from headrace.sinks.duckdb.database import Database, Session
 from headrace.sinks.duckdb.spool import DELETES, UPSERTS, SpooledFile, SpoolWriter, ValuePolicies, spooled_key
 from headrace.sinks.duckdb.types import quoted
@@ -53,9 +53,10 @@ class DuckDbEventSink:
             if outcome.table_id not in stopped:
                 tables[outcome.table_id].append(outcome)
         problems: dict[TableId, Problem] = {}
+        targets = find_tables(session, tables)
         for table_id, outcomes in tables.items():
             files = [SpooledFile.parse(path) for outcome in outcomes for path in outcome.spooled]
-            problem = load_table(session, table_id, files)
+            problem = load_table(session, table_id, targets.get(table_id), files)
             if problem is not None:
                 problems[table_id] = problem
         settled = (
@@ -65,14 +66,13 @@ class DuckDbEventSink:
         return WriteReport(report.splits, tuple(settled), committed=False)
 
 
-def load_table(session: Session, table_id: TableId, files: list[SpooledFile]) -> Problem | None:
-    """Loads one table's files, versions in order. Returns why that is not possible, before anything was written.
+def load_table(session: Session, table_id: TableId, target: TargetTable | None, files: list[SpooledFile]) -> Problem | None:
+    """Loads one table's files into ``target``, versions in order. Returns why that is not possible, before anything was written.
 
     Raises RowsRefused when DuckDB finds that out while it writes.
     """
     if not files:
         return None
-    target = find_table(session, table_id)
     if target is None:
         return Problem(
             table_id,
