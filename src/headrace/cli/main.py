@@ -214,7 +214,8 @@ def main(argv: list[str] | None = None) -> int:
     except typer.Exit as leaving:
         return int(leaving.exit_code)
     except typer.TyperException as error:
-        output.error(f"{error} See headrace --help.")
+        message = error.format_message()
+        output.error(f"{message}{'' if message.endswith(('.', '?')) else '.'} See headrace --help.")
         return EXIT_USAGE
     return int(result or 0)
 

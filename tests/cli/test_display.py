@@ -1,0 +1,67 @@
+"""What a run shows from begin to end."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from headrace.cli.display import RunDisplay
+from headrace.cli.output import PlainOutput, TerminalOutput
+from headrace.engine.plan import Cut, CutRound
+from headrace.model.progress import CutRecord
+from headrace.model.tso import tso_from_ms
+
+TSO = tso_from_ms(1_717_579_823_694)
+CUT = CutRecord(TSO, "2024-06-05T09:30:30+00:00", 2.0, files=3, read_rows=90_000, upserts=80_000, deletes=10)
+EMPTY = CutRecord(TSO, "2024-06-05T09:30:31+00:00", 0.0, files=0, read_rows=0, upserts=0, deletes=0)
+
+
+class Streams:
+    def __init__(self) -> None:
+        self.out, self.errors = io.StringIO(), io.StringIO()
+
+    def plain(self) -> PlainOutput:
+        return PlainOutput(self.out, self.errors)
+
+    def terminal(self) -> TerminalOutput:
+        console = Console(file=self.out, force_terminal=True, width=60, color_system=None, _environ={"TERM": "xterm"})
+        return TerminalOutput(console, self.errors)
+
+
+@pytest.fixture
+def streams() -> Streams:
+    return Streams()
+
+
+def test_on_a_terminal_one_line_about_all_cuts_stays(streams: Streams) -> None:
+    with RunDisplay(streams.terminal()) as display:
+        for _ in range(2):
+            display.cut_started(Cut(TSO, (CutRound(),)))
+            display.cut_finished(CUT, TSO)
+        display.cut_finished(EMPTY, TSO)
+    last = streams.out.getvalue().splitlines()[-1]
+    assert "applied up to 2024-06-05 09:30:23.694 UTC: 6 files, 180,000 rows read, 160,000 upserts, 20 deletes in 4.0 s" in last
+
+
+def test_elsewhere_each_cut_is_a_line_and_there_is_no_sum(streams: Streams) -> None:
+    with RunDisplay(streams.plain()) as display:
+        display.cut_finished(CUT, TSO)
+        display.cut_finished(CUT, TSO)
+    assert [line.split(" in ")[0].split(", ", 1)[1] for line in streams.out.getvalue().splitlines()] == [
+        "90,000 rows read, 80,000 upserts, 10 deletes"
+    ] * 2
+
+
+@pytest.mark.parametrize("where", ["plain", "terminal"])
+def test_a_run_with_nothing_to_do_says_so(streams: Streams, where: str) -> None:
+    with RunDisplay(getattr(streams, where)()) as display:
+        display.cut_finished(EMPTY, TSO)
+    assert streams.out.getvalue().rstrip().endswith("nothing new was applied")
+
+
+def test_a_run_that_fails_says_only_why(streams: Streams) -> None:
+    with pytest.raises(RuntimeError), RunDisplay(streams.plain()):
+        raise RuntimeError
+    assert streams.out.getvalue() == ""

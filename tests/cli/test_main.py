@@ -1,0 +1,100 @@
+"""The command line as a whole: exit codes, sentences, and secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace import __version__
+from headrace.cli import output
+from headrace.cli.main import main, parse_seconds, parse_settings
+from headrace.errors import DefinitionError
+from headrace.testing.shop import write_shop
+
+
+@pytest.fixture(autouse=True)
+def _no_secrets() -> Iterator[None]:
+    yield
+    output._HIDDEN.clear()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["run"], "Missing option '--source' / '-s'. See headrace --help."),
+        (["rum"], "No such command 'rum'. Did you mean 'run'? See headrace --help."),
+        (["run", "--source", "file:///cf?protocol=csv", "--onec"], "No such option: --onec"),
+        (["run", "--source", "fiel:///cf"], "Unknown source scheme 'fiel'. Did you mean 'file'?"),
+        (["run", "--source", "/cf"], "'/cf' is not a URI."),
+        (["run", "--source", "file:///cf?protocl=csv"], "Did you mean 'protocol'?"),
+        (["run", "--source", "file:///cf", "--sink", "mysq://h/"], "Unknown sink scheme 'mysq'. Did you mean 'mysql'?"),
+        (["run", "--source", "file:///cf", "--sink", "duckdb:///f.duckdb?thread=2"], "Did you mean 'threads'?"),
+        (["run", "--source", "file:///cf", "--until", "yesterday"], "--until: 'yesterday' is neither a TSO nor an ISO time"),
+        (["run", "--source", "file:///cf", "--poll-interval", "soon"], "'soon' is not a duration."),
+        (["run", "--source", "file:///cf", "--tables", "orders"], "names no database. Write orders.* for all its tables."),
+        (["run", "--source", "file:///cf", "--spark", "spark.ui.enabled"], "is not KEY=VALUE."),
+        (["run", "--source", "file:///cf", "--spark", "spark.speculation=true"], "spark.speculation must stay off."),
+        (["run", "--source", "file:///cf", "--changefeed", "nowhere.toml"], "nowhere.toml cannot be read"),
+        (["status"], "holds no pipeline's ledger"),
+    ],
+)
+def test_bad_usage_is_one_sentence_and_exit_code_2(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    shown = capsys.readouterr()
+    assert told in shown.err
+    assert shown.err.startswith("error: ")
+    assert shown.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_and_version_end_well(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    assert main(["version"]) == 0
+    assert capsys.readouterr().out.endswith(f"headrace {__version__}\n")
+
+
+def test_a_source_that_is_not_there_is_exit_code_4(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["inspect", (tmp_path / "nowhere").as_uri()]) == 4
+    assert "There is no folder" in capsys.readouterr().err
+
+
+def test_a_target_that_is_not_there_is_exit_code_4_without_its_password(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--sink", "mysql://u:open-sesame@127.0.0.1:1/"]) == 4
+    assert "cannot be reached" in capsys.readouterr().err
+    assert output.redact("said open-sesame") == "said ***"
+
+
+def test_a_password_comes_from_the_environment_and_is_hidden(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SESAME", "a@b/c#d")
+    assert main(["status", "--sink", "mysql://u:${SESAME}@127.0.0.1:1/"]) == 4
+    assert output.redact("said a@b/c#d") == "said ***"
+    assert main(["status", "--sink", "mysql://u:${NOT_SET}@127.0.0.1:1/"]) == 2
+    assert "The environment variable NOT_SET is not set." in capsys.readouterr().err
+
+
+def test_validate_goes_through_everything_and_fails_with_2(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    shop = write_shop(tmp_path / "cf")
+    sink = f"duckdb://{tmp_path}/nowhere/f.duckdb"
+    assert main(["validate", "--source", shop.source_uri, "--sink", sink, "--no-spark"]) == 2
+    states = {line.split(":")[0].split(maxsplit=1)[1]: line.split()[0] for line in capsys.readouterr().out.splitlines()}
+    assert states.pop("DuckDB file") == "failed"
+    assert states.keys() >= {"Java", "DuckDB version", "source", "keys", "commit ts"}
+    assert set(states.values()) == {"ok"}
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("1s", 1), ("500ms", 0.5), ("2m", 120), ("1.5", 1.5)])
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_seconds(text) == seconds
+
+
+def test_settings_keep_equals_signs_in_their_values() -> None:
+    assert parse_settings(["a=b=c", "d="]) == {"a": "b=c", "d": ""}
+    with pytest.raises(DefinitionError):
+        parse_settings(["=x"])
