@@ -60,6 +60,8 @@ def _load_field(values: pa.Array, column: Column) -> pa.Array:
     text = _text(values)
     if kind is TypeKind.YEAR:  # as text, 0 would be the year 2000
         return pc.utf8_lpad(text, 4, "0")
+    if kind is TypeKind.FLOAT:  # the shortest text of the largest one is a little above it, which servers refuse
+        return pc.replace_substring(text, "3.4028235e+38", "3.4028234e+38")
     return text if kind in _NUMBERS or kind in _FLOATS else _escaped(text, _LOAD_ESCAPES)
 
 
@@ -69,9 +71,14 @@ def row_literals(rows: pa.Table, columns: Sequence[Column]) -> pa.Array:
     for i, column in enumerate(columns):
         if i:
             parts.append(_COMMA)
-        parts.append(pc.fill_null(_literal(_whole(rows, i), column), "NULL"))
+        parts.append(literals(rows, i, column))
     parts.append(pa.scalar("),", pa.large_string()))
     return pc.binary_join_element_wise(*parts, _EMPTY)
+
+
+def literals(rows: pa.Table, number: int, column: Column) -> pa.Array:
+    """The values of one column of the rows, as SQL."""
+    return pc.fill_null(_literal(_whole(rows, number), column), "NULL")
 
 
 def _literal(values: pa.Array, column: Column) -> pa.Array:
