@@ -147,3 +147,10 @@ def test_an_update_that_is_repeated_counts_its_cut_once(session):
     for _ in range(2):
         LEDGER.write_update(session, "p", 1, LedgerUpdate(checkpoint=9, cut=CutRecord(9, "now", 0.1, 0, 0, 0, 0)))
     assert len(LEDGER.load(session, "p").cuts) == 1
+
+
+def test_a_tables_own_checkpoint_is_read_alone(session):
+    LEDGER.acquire(session, "p", "src", "f", 5)
+    assert LEDGER.lock_table(session, "p", ORDERS) is None
+    LEDGER.write_update(session, "p", 1, LedgerUpdate(tables=(TableProgress(ORDERS, 8),)))
+    assert LEDGER.lock_table(session, "p", ORDERS) == 8

@@ -153,7 +153,7 @@ class SqlLedger:
         if rows[0][0] != source_identity:
             raise DefinitionError(
                 f"The ledger's pipeline {pipeline!r} belongs to the source {rows[0][0]}, not to {source_identity}.",
-                "Give this pipeline another name with --name, or forget the old one with headrace reset.",
+                "Give this pipeline another name with --name.",
             )
         return _integer(rows[0][1])
 
@@ -176,6 +176,15 @@ class SqlLedger:
                 "Let only one run of a pipeline go on, or give the other one its own --name.",
             )
         return _integer(rows[0][1])
+
+    def lock_table(self, session: SqlSession, pipeline: str, table_id: TableId) -> int | None:
+        """Locks a table's own row and returns its checkpoint (TSO); ``None`` if it has none."""
+        rows = session.execute(
+            f"SELECT checkpoint_ts FROM {self.table('tables')} WHERE pipeline = ? AND database_name = ? AND table_name = ?"
+            f"{self.dialect.for_update}",
+            (pipeline, table_id.database, table_id.table),
+        )
+        return _integer(rows[0][0]) if rows else None
 
     def write_update(self, session: SqlSession, pipeline: str, epoch: int, update: LedgerUpdate) -> None:
         """Writes one step of progress, after verifying the epoch under a row lock. Raises FencedError."""

@@ -145,6 +145,11 @@ class MySqlSession:
             cursor.execute(statement)
             return int(cursor.warning_count)
 
+    def affect(self, statement: str | bytes) -> int:
+        """Runs a statement whose text is complete; returns how many rows it changed."""
+        with self._connection.cursor() as cursor:
+            return int(cursor.execute(statement))
+
     def load(self, statement: str, buffers: Sequence[pa.Buffer]) -> int:
         """Runs LOAD DATA LOCAL INFILE ``{file}`` with these bytes as the file; returns how many warnings it left."""
         return self._connection.load(statement, buffers)

@@ -43,7 +43,7 @@ class MySqlSink:
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        return SinkCapabilities(ChangeDemand.NET, atomic_bytes=ATOMIC_BYTES, writers=self._settings.writers)
+        return SinkCapabilities(ChangeDemand.NET, atomic_bytes=ATOMIC_BYTES, writers=self._settings.writers, bags=True)
 
     @property
     def event_sink(self) -> EventSink:

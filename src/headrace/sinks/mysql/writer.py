@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +17,10 @@ from headrace.errors import TransientError
 from headrace.model.block import KIND, META_COUNT
 from headrace.model.events import RowKind
 from headrace.model.outcome import Notice, Problem, WriteOutcome
+from headrace.model.progress import TableProgress
 from headrace.model.table import Column, TableId, TableSchema
-from headrace.sinks.base import CutCommit, TableChange, WriterContext
-from headrace.sinks.mysql import refusal
+from headrace.sinks.base import CutCommit, LedgerUpdate, TableChange, WriterContext
+from headrace.sinks.mysql import bag, refusal
 from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify, error_code, repeat
 from headrace.sinks.mysql.fence import Fence
 from headrace.sinks.mysql.settings import MySqlSettings
@@ -37,6 +39,8 @@ class _Action(Enum):
     DELETE = auto()
     REPLACE = auto()
     LOAD = auto()
+    TAKE_AWAY = auto()
+    INSERT = auto()
 
 
 @dataclass(frozen=True)
@@ -49,11 +53,22 @@ class _Piece:
     rows: pa.Table
 
 
+@dataclass
+class _Transaction:
+    """What is committed together. ``bags`` says how far tables without key are applied with it."""
+
+    tables: dict[TableId, list[_Piece]]
+    bags: dict[TableId, TableProgress]
+    commit_sent: bool = False
+    """From now on it may be committed already, though no answer said so."""
+
+
 class MySqlWriter:
     """Writes net changes; a ``UnitWriter`` that pickles before ``open``.
 
     Each transaction holds at most :data:`TRANSACTION_ROWS` rows, of several tables when they are small; with a ``commit`` one
     transaction holds everything and the ledger's update. A table whose rows are refused is rolled back to its savepoint.
+    A table without key is one transaction with its own row of the ledger, which tells a repetition that there is nothing to do.
     """
 
     def __init__(self, settings: MySqlSettings) -> None:
@@ -71,11 +86,11 @@ class MySqlWriter:
 
     def write(self, changes: Sequence[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
         """Applies the changes and commits; see ``UnitWriter.write``."""
-        failed = _bags(changes)
+        failed = _bags_without_progress(changes, commit)
         if commit is not None and failed:
             commit = replace(commit, stopped=(*commit.stopped, *commit.update(list(failed.values())).tables))
-        for pieces in _transactions(changes, whole=commit is not None):
-            attempt = partial(self._transaction, pieces, failed, commit)
+        for transaction in _transactions(changes, whole=commit is not None):
+            attempt = partial(self._apply_transaction, transaction, failed, commit)
             failed |= repeat(attempt, "Writing to the target", self._recover)
         outcomes = [_outcome(change, failed.get(change.table_id)) for change in changes]
         if outcomes and self._notices:
@@ -119,26 +134,47 @@ class MySqlWriter:
         except (pymysql.err.MySQLError, OSError):
             self.close()
 
-    def _transaction(
-        self, pieces: list[_Piece], failed: dict[TableId, Problem], commit: CutCommit | None
+    def _apply_transaction(
+        self, transaction: _Transaction, failed: dict[TableId, Problem], commit: CutCommit | None
     ) -> dict[TableId, Problem]:
-        """One transaction; returns the tables that were refused in it."""
+        """Runs and commits it; returns the tables that were refused in it."""
         session, context = self._connected(), self._own_context()
         problems: dict[TableId, Problem] = {}
+        reached: list[TableProgress] = []
         try:
-            for table_id, of_table in groupby(pieces, key=lambda piece: piece.table_id):
-                if table_id not in failed and table_id not in problems:
-                    problem = self._write_table(session, list(of_table))
-                    if problem is not None:
-                        problems[table_id] = problem
-            if commit is not None:
-                self._ledger.write_update(session, context.pipeline, context.epoch, commit.update(list(problems.values())))
+            for table_id, pieces in transaction.tables.items():
+                if table_id in failed or self._is_applied(session, transaction, table_id):
+                    continue
+                problem = self._write_table(session, pieces)
+                if problem is not None:
+                    problems[table_id] = problem
+                elif table_id in transaction.bags:
+                    reached.append(transaction.bags[table_id])
+            if commit is not None or reached:
+                update = commit.update(list(problems.values())) if commit is not None else LedgerUpdate()
+                update = replace(update, tables=(*update.tables, *reached))
+                self._ledger.write_update(session, context.pipeline, context.epoch, update)
             self._fence.prove(session, context)
+            transaction.commit_sent = True
             session.commit()
         except TransientError:  # another task has the slot: going on would take it back
             self.close()
             raise
         return problems
+
+    def _is_applied(self, session: MySqlSession, transaction: _Transaction, table_id: TableId) -> bool:
+        """Whether an earlier try committed a table without key. Raises TransientError when that was another task's doing."""
+        target = transaction.bags.get(table_id)
+        if target is None:
+            return False
+        checkpoint = self._ledger.lock_table(session, self._own_context().pipeline, table_id)
+        if checkpoint is None or checkpoint < target.checkpoint:
+            return False
+        if transaction.commit_sent:
+            return True
+        raise TransientError(
+            f"Table {table_id} stands at {checkpoint} already, though its changes were read from before; they are planned again."
+        )
 
     def _write_table(self, session: MySqlSession, pieces: list[_Piece]) -> Problem | None:
         session.run("SAVEPOINT headrace_table")
@@ -153,6 +189,9 @@ class MySqlWriter:
     def _apply(self, session: MySqlSession, piece: _Piece) -> None:
         if piece.action is _Action.DELETE:
             _delete(session, piece)
+        elif piece.action is _Action.TAKE_AWAY:
+            columns = _written(piece)
+            bag.take_away(session, piece.table_id, columns, piece.rows.select([column.name for column in columns]))
         elif piece.action is _Action.REPLACE or not session.local_infile:
             _replace(session, piece)
         elif not _load(session, piece):
@@ -169,32 +208,69 @@ class MySqlWriter:
         )
 
 
-def _bags(changes: Sequence[TableChange]) -> dict[TableId, Problem]:
-    """Tables without key: a DELETE by value would take all equal rows, and repeated inserts would double them."""
+def _bags_without_progress(changes: Sequence[TableChange], commit: CutCommit | None) -> dict[TableId, Problem]:
+    """Tables without key of which a repetition could not be told, so that their inserts would double.
+
+    Rows with a commit ts move the checkpoint beyond the one before the cut, and beyond the version of their table.
+    """
     return {
         change.table_id: Problem(
             change.table_id,
-            "the table has no key, and this sink applies only tables with one.",
-            hint="Give it a primary key or a unique key over NOT NULL columns, or leave it out with a filter.",
+            "it has no key and its changes carry no exact commit ts, so one that is applied twice could not be told.",
+            hint="Set include-commit-ts = true (CSV) or enable-tidb-extension = true (canal-JSON) in the changefeed, "
+            "give the table a primary key, or leave it out with --tables.",
         )
         for change in changes
-        if not change.schema.handle_key
+        if not change.schema.handle_key and not _moves(change, commit)
     }
 
 
-def _transactions(changes: Sequence[TableChange], *, whole: bool) -> Iterator[list[_Piece]]:
-    """The pieces of all changes in order, cut into transactions; ``whole``: always exactly one, even an empty one."""
+def _moves(change: TableChange, commit: CutCommit | None) -> bool:
+    before = commit.checkpoints.get(change.table_id, 0) if commit is not None else 0
+    return change.progress is not None and change.progress.checkpoint > max(before, change.version)
+
+
+def _transactions(changes: Sequence[TableChange], *, whole: bool) -> Iterator[_Transaction]:
+    """All changes in order, cut into transactions; ``whole``: always exactly one, even an empty one."""
+    keyed = [piece for change in changes if change.schema.handle_key for piece in _pieces(change)]
+    bags: dict[TableId, list[TableChange]] = defaultdict(list)
+    for change in changes:
+        if change.progress is not None and not change.schema.handle_key:
+            bags[change.table_id].append(change)
+    of_bags = {table_id: [piece for change in of_table for piece in _pieces(change)] for table_id, of_table in bags.items()}
+    reached = {table_id: _furthest(of_table) for table_id, of_table in bags.items()}
+    if whole:
+        yield _Transaction(_by_table(keyed) | of_bags, reached)
+        return
+    yield from (_Transaction(_by_table(pieces), {}) for pieces in _portions(keyed))
+    for table_id, pieces in of_bags.items():
+        yield _Transaction({table_id: pieces}, {table_id: reached[table_id]})
+
+
+def _furthest(changes: Sequence[TableChange]) -> TableProgress:
+    return max((c.progress for c in changes if c.progress is not None), key=lambda progress: progress.checkpoint)
+
+
+def _by_table(pieces: Iterable[_Piece]) -> dict[TableId, list[_Piece]]:
+    tables: dict[TableId, list[_Piece]] = defaultdict(list)
+    for piece in pieces:
+        tables[piece.table_id].append(piece)
+    return dict(tables)
+
+
+def _portions(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
+    """The pieces in order, as many at a time as one transaction may hold."""
     gathered: list[_Piece] = []
     rows = size = 0
-    for piece in (piece for change in changes for piece in _pieces(change)):
+    for piece in pieces:
         full = rows + piece.rows.num_rows > TRANSACTION_ROWS or size + piece.rows.nbytes > TRANSACTION_BYTES
-        if gathered and full and not whole:
+        if gathered and full:
             yield gathered
             gathered, rows, size = [], 0, 0
         gathered.append(piece)
         rows += piece.rows.num_rows
         size += piece.rows.nbytes
-    if gathered or whole:
+    if gathered:
         yield gathered
 
 
@@ -203,6 +279,11 @@ def _pieces(change: TableChange) -> Iterator[_Piece]:
         for part in _slices(rows):
             yield _Piece(change.table_id, change.schema, action, part)
 
+    if not change.schema.handle_key:
+        # Deletes first: a nullable unique key, which is no handle key, may go from one row to another.
+        yield from pieces(_Action.TAKE_AWAY, change.deletes)
+        yield from pieces(_Action.INSERT, change.upserts)
+        return
     yield from pieces(_Action.DELETE, change.deletes)
     for upsert, rows in _runs(change.ordered):
         key = rows if upsert else rows.select(list(change.schema.handle_key))
@@ -250,7 +331,8 @@ def _replace(session: MySqlSession, piece: _Piece) -> None:
     columns = _written(piece)
     rows = piece.rows.select([column.name for column in columns])
     names = ", ".join(quote_name(column.name) for column in columns)
-    head = f"REPLACE INTO {_qualified(piece.table_id)} ({names}) VALUES "
+    verb = "INSERT" if piece.action is _Action.INSERT else "REPLACE"
+    head = f"{verb} INTO {_qualified(piece.table_id)} ({names}) VALUES "
     for start, count, text in batches(row_literals(rows, columns), _REPLACE_ROWS, _statement_bytes(session)):
         _run(session, piece, head.encode() + text, rows.slice(start, count))
 
@@ -270,8 +352,9 @@ def _load(session: MySqlSession, piece: _Piece) -> bool:
     columns = _written(piece)
     rows = piece.rows.select([column.name for column in columns])
     targets, assignments = load_assignments(columns)
+    verb = "" if piece.action is _Action.INSERT else "REPLACE "
     statement = (
-        f"LOAD DATA LOCAL INFILE '{{file}}' REPLACE INTO TABLE {_qualified(piece.table_id)} CHARACTER SET utf8mb4"
+        f"LOAD DATA LOCAL INFILE '{{file}}' {verb}INTO TABLE {_qualified(piece.table_id)} CHARACTER SET utf8mb4"
         f" FIELDS TERMINATED BY '\\t' ESCAPED BY '\\\\' LINES TERMINATED BY '\\n' ({targets}){assignments}"
     )
     try:

@@ -1,0 +1,86 @@
+"""Rows that leave a table without key: as many as asked of those that are equal to a given one.
+
+Equal means the same value, whatever the column's collation: text is compared byte by byte. Each distinct row is one DELETE with
+a LIMIT, so a table without any index is read once for each.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pymysql
+
+from headrace.model.outcome import Problem
+from headrace.model.table import Column, TableId
+from headrace.model.types import CHARACTER_KINDS, TypeKind
+from headrace.sinks.mysql import refusal
+from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify
+from headrace.sinks.mysql.text import literals, quote_name
+from headrace.sinks.mysql.types import qualified
+
+_BY_BYTES = CHARACTER_KINDS | {TypeKind.ENUM, TypeKind.SET, TypeKind.JSON, TypeKind.VECTOR}
+_INDEXED = frozenset({TypeKind.CHAR, TypeKind.VARCHAR, TypeKind.VAR_STRING})
+_NOTHING = pa.scalar("", pa.large_string())
+_SHOWN = 20
+
+
+def take_away(session: MySqlSession, table_id: TableId, columns: list[Column], rows: pa.Table) -> None:
+    """Deletes the rows; a row that is given twice is deleted twice. ``columns`` are those of ``rows``.
+
+    Raises refusal.Refused when the table holds fewer of them, having deleted what it holds.
+    """
+    conditions = row_conditions(rows, columns, json_is_text="MariaDB" in session.version).dictionary_encode()
+    _, first, counts = np.unique(conditions.indices.to_numpy(), return_index=True, return_counts=True)
+    head = f"DELETE FROM {qualified(table_id)} WHERE "
+    missing = 0
+    example = -1
+    for condition, at, count in zip(conditions.dictionary, first.tolist(), counts.tolist(), strict=True):
+        try:
+            deleted = session.affect(f"{head}{condition.as_py()} LIMIT {count}".encode())
+        except pymysql.err.MySQLError as error:
+            if classify(error) is ErrorClass.REFUSED:
+                raise refusal.from_error(error, table_id) from None
+            raise
+        if deleted < count:
+            missing += count - deleted
+            example = at if example < 0 else example
+    if missing:
+        raise refusal.Refused(_missing(table_id, rows.slice(example, 1), missing))
+
+
+def row_conditions(rows: pa.Table, columns: list[Column], *, json_is_text: bool) -> pa.Array:
+    """For each row the condition that exactly its equals meet. ``json_is_text``: the server keeps JSON as it was written."""
+    parts: list[pa.Array | pa.Scalar] = []
+    for number, column in enumerate(columns):
+        values = literals(rows, number, column)
+        for before, after in _comparisons(column, json_is_text=json_is_text):
+            parts += [_text(f"{' AND ' if parts else ''}{before}"), values, _text(after)]
+    return pc.binary_join_element_wise(*parts, _NOTHING)
+
+
+def _comparisons(column: Column, *, json_is_text: bool) -> list[tuple[str, str]]:
+    """The text around a literal, for each comparison that a column needs."""
+    kind, name = column.type.kind, quote_name(column.name)
+    as_it_is = (f"{name} <=> ", "")
+    if kind is TypeKind.JSON and not json_is_text:
+        return [(f"{name} <=> CAST(", " AS JSON)")]
+    if kind not in _BY_BYTES:
+        return [as_it_is]
+    by_bytes = (f"CAST(CONVERT({name} USING utf8mb4) AS BINARY) <=> CAST(", " AS BINARY)")
+    return [as_it_is, by_bytes] if kind in _INDEXED else [by_bytes]  # the first may use an index, as the second cannot
+
+
+def _text(text: str) -> pa.Scalar:
+    return pa.scalar(text, pa.large_string())
+
+
+def _missing(table_id: TableId, row: pa.Table, count: int) -> Problem:
+    shown = ", ".join(f"{name}={str(value)[:_SHOWN]}" for name, value in row.to_pylist()[0].items())
+    rows = "1 row that the source deleted is" if count == 1 else f"{count} rows that the source deleted are"
+    return Problem(
+        table_id,
+        f"{rows} not in the target, so it was changed by something else, or did not begin as the source did.",
+        value=shown,
+        hint="Put the rows back as the source held them, or drop the table and replicate it with a --name of its own.",
+    )
