@@ -41,7 +41,7 @@ class Running:
         ]
         for reader in self._readers:
             reader.start()
-        self._family: dict[int, psutil.Process] = {}
+        self.family: dict[int, psutil.Process] = {}
 
     def _read(self, stream: Iterator[str], lines: list[tuple[float, str]]) -> None:
         for line in stream:
@@ -78,7 +78,7 @@ class Running:
         """Notes the processes that it has started, which are hard to find once it is gone."""
         with suppress(psutil.NoSuchProcess):
             for child in psutil.Process(self.process.pid).children(recursive=True):
-                self._family[child.pid] = child
+                self.family[child.pid] = child
 
     def exit_code(self, seconds: float) -> int:
         """Waits for the end; it must come within ``seconds``."""
@@ -89,7 +89,7 @@ class Running:
 
     def survivors(self, seconds: float = 10.0) -> list[str]:
         """What of its JVM and Python workers is left after this time at most."""
-        _, alive = psutil.wait_procs(list(self._family.values()), timeout=seconds)
+        _, alive = psutil.wait_procs(list(self.family.values()), timeout=seconds)
         return [" ".join(process.cmdline()[:3]) for process in alive if process.status() != psutil.STATUS_ZOMBIE]
 
     def end(self) -> None:
@@ -98,7 +98,7 @@ class Running:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        for process in self._family.values():
+        for process in self.family.values():
             with suppress(psutil.NoSuchProcess):
                 process.kill()
 

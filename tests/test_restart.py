@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import shutil
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -13,23 +12,17 @@ from pathlib import Path
 import pytest
 
 from crashing import Crashed, CrashPoints, install
+from following import Following, run_once
 from harness import assert_state
-from headrace.cli.display import RunDisplay
-from headrace.cli.output import make_output
 from headrace.engine import spark
-from headrace.engine.loop import RunOptions
-from headrace.engine.plan import Cut
 from headrace.errors import EXIT_UNREACHABLE, FencedError, HeadraceError
-from headrace.model.progress import CutRecord
 from headrace.pipeline.registry import open_sink
-from headrace.pipeline.runner import Definition, PipelineRun
 from headrace.sinks.base import WriterContext
 from headrace.sinks.mysql import sink as mysql_sink
 from headrace.sinks.mysql import writer as mysql_writer
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.fence import Fence
 from headrace.testing.upstream import Delete, Update
-from local_engine import LocalEngine
 from servers import MariaDb
 from targets import DuckDbTarget, MariaDbTarget, Target
 from upstreams import ORDERS, Changefeed, shop, shop_ends, shop_goes_on, shop_reopens, small_shop, small_shop_goes_on
@@ -66,13 +59,6 @@ def many_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark, "_BUCKET_BYTES", 64)
     monkeypatch.setattr(mysql_sink, "ATOMIC_BYTES", 0)
     monkeypatch.setattr(mysql_writer, "TRANSACTION_ROWS", 2)
-
-
-def run_once(changefeed: Changefeed, sink_uri: str) -> int:
-    """A run of its own to the watermark, as another process would do it, but for Spark."""
-    definition = Definition(source=changefeed.uri, sink=sink_uri, changefeed=str(changefeed.toml), options=RunOptions(once=True))
-    with RunDisplay(make_output(json=False)) as display:
-        return PipelineRun(definition, display, LocalEngine()).run()  # type: ignore[arg-type]
 
 
 def crash(changefeed: Changefeed, sink_uri: str, fatal: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -148,59 +134,6 @@ def test_crashes_in_a_row_are_made_good_while_the_upstream_goes_on(
             crashes.append(crash(changefeed, uri, chance.randint(2, 40), monkeypatch)[-1])
     assert run_once(changefeed, uri) == 0, crashes
     assert_state(target, changefeed.state())
-
-
-class Following:
-    """A run of its own that follows the changefeed, on a thread."""
-
-    def __init__(self, changefeed: Changefeed, sink_uri: str) -> None:
-        options = RunOptions(poll_interval=0.02)
-        definition = Definition(source=changefeed.uri, sink=sink_uri, changefeed=str(changefeed.toml), options=options)
-        self.display = Recorder()
-        self.engine = LocalEngine()
-        self.run = PipelineRun(definition, self.display, self.engine)  # type: ignore[arg-type]
-        self.error: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, daemon=True)
-        self._thread.start()
-
-    def _work(self) -> None:
-        try:
-            self.run.run()
-        except BaseException as error:  # noqa: BLE001 -- looked at by the test
-            self.error = error
-
-    def wait_for(self, checkpoint: int) -> None:
-        deadline = time.monotonic() + 20
-        while self.display.checkpoint < checkpoint:
-            assert self.error is None, self.error
-            assert time.monotonic() < deadline, "it did not get there"
-            time.sleep(0.01)
-
-    def ended(self) -> BaseException | None:
-        self._thread.join(20)
-        assert not self._thread.is_alive()
-        return self.error
-
-
-class Recorder(RunDisplay):
-    """A display that shows nothing and remembers how far the run is."""
-
-    checkpoint = 0
-
-    def __init__(self) -> None:
-        super().__init__(make_output(json=False))
-
-    def phase(self, text: str) -> None: ...
-
-    def cut_started(self, cut: Cut) -> None: ...
-
-    def cut_finished(self, record: CutRecord, watermark: int) -> None:
-        self.checkpoint = record.hi
-
-    def caught_up(self, checkpoint: int) -> None:
-        self.checkpoint = checkpoint
-
-    def tick(self, finished_tasks: int, all_tasks: int) -> None: ...
 
 
 def test_a_second_run_of_a_pipeline_fences_the_first(place: Place, tmp_path: Path) -> None:

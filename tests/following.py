@@ -1,0 +1,92 @@
+"""Runs in this process, on a thread and without Spark: one that catches up, and one that follows."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from headrace.cli.display import RunDisplay
+from headrace.cli.output import make_output
+from headrace.engine.loop import RunOptions
+from headrace.engine.plan import Cut
+from headrace.model.progress import CutRecord
+from headrace.pipeline.runner import Definition, PipelineRun
+from local_engine import LocalEngine
+from upstreams import Changefeed
+
+
+def defined(changefeed: Changefeed, sink_uri: str, options: RunOptions) -> Definition:
+    return Definition(source=changefeed.uri, sink=sink_uri, changefeed=str(changefeed.toml), options=options)
+
+
+def run_once(changefeed: Changefeed, sink_uri: str, **options: Any) -> int:
+    """A run of its own to the watermark, as another process would do it, but for Spark."""
+    definition = defined(changefeed, sink_uri, RunOptions(once=True, **options))
+    with RunDisplay(make_output(json=False)) as display:
+        return PipelineRun(definition, display, LocalEngine()).run()  # type: ignore[arg-type]
+
+
+class Following:
+    """A run that follows the changefeed, on a thread; ``options`` are those of its loop."""
+
+    def __init__(self, changefeed: Changefeed, sink_uri: str, **options: Any) -> None:
+        self.display = Recorder()
+        self.engine = LocalEngine()
+        definition = defined(changefeed, sink_uri, RunOptions(poll_interval=0.02, **options))
+        self.run = PipelineRun(definition, self.display, self.engine)  # type: ignore[arg-type]
+        self.code: int | None = None
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            self.code = self.run.run()
+        except BaseException as error:  # noqa: BLE001 -- looked at by the test
+            self.error = error
+
+    def wait_for(self, checkpoint: int) -> None:
+        self.wait_until(lambda: self.display.checkpoint >= checkpoint)
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 20
+        while not condition():
+            assert self.error is None, self.error
+            assert time.monotonic() < deadline, "it did not get there"
+            time.sleep(0.01)
+
+    def ended(self) -> int | BaseException | None:
+        """Its exit code, or what it ended with."""
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+        return self.error or self.code
+
+    def interrupt(self) -> None:
+        """What a signal does to a run that is not on the main thread."""
+        self.run._interrupt(signal.SIGINT, None)
+
+
+class Recorder(RunDisplay):
+    """A display that shows nothing and remembers how far the run is."""
+
+    checkpoint = 0
+    polls = 0
+
+    def __init__(self) -> None:
+        super().__init__(make_output(json=False))
+
+    def phase(self, text: str) -> None: ...
+
+    def cut_started(self, cut: Cut) -> None: ...
+
+    def cut_finished(self, record: CutRecord, watermark: int) -> None:
+        self.checkpoint = record.hi
+
+    def caught_up(self, checkpoint: int) -> None:
+        self.checkpoint = checkpoint
+        self.polls += 1
+
+    def tick(self, finished_tasks: int, all_tasks: int) -> None: ...

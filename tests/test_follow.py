@@ -1,0 +1,264 @@
+"""``headrace run`` while the upstream goes on: what it shows, how it is bounded, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import harness
+from following import Following, run_once
+from harness import assert_state
+from headrace.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, DefinitionError
+from headrace.model.table import Column, TableId
+from headrace.testing.upstream import Delete, Insert, Update
+from headrace.transform.filters import TableFilter
+from processes import Running, running
+from servers import MariaDb
+from targets import DuckDbTarget, MariaDbTarget, Target
+from upstreams import CUSTOMERS, INT, KEY, NAME, ORDERS, Changefeed, many_rows
+
+GOODS = TableId("shop", "goods")
+MANY = 200_000
+
+
+@pytest.fixture
+def changefeed(tmp_path: Path) -> Changefeed:
+    """Two small tables, and a checkpoint after them."""
+    feed = Changefeed(tmp_path / "changefeed")
+    feed.upstream.create_table(ORDERS, [KEY, NAME])
+    feed.upstream.create_table(CUSTOMERS, [KEY, NAME])
+    feed.upstream.execute(Insert(ORDERS, {"id": 1, "name": "one"}), Insert(CUSTOMERS, {"id": 1, "name": "first"}))
+    feed.upstream.checkpoint()
+    return feed
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> DuckDbTarget:
+    return DuckDbTarget(tmp_path / "target.duckdb")
+
+
+def order(changefeed: Changefeed, number: int) -> int:
+    """One more order, and a checkpoint after it."""
+    changefeed.upstream.execute(Insert(ORDERS, {"id": number, "name": f"order {number}"}))
+    return changefeed.upstream.checkpoint()
+
+
+class TestBounds:
+    """What a run takes. Without Spark: none of this depends on where tasks run."""
+
+    def test_idle_polls_and_checkpoints_without_rows_start_no_job(self, changefeed: Changefeed, target: DuckDbTarget) -> None:
+        run = Following(changefeed, target.uri)
+        run.wait_for(changefeed.watermark)
+        jobs, polls = run.engine.jobs, run.display.polls
+        run.wait_until(lambda: run.display.polls >= polls + 10)
+        for _ in range(3):
+            run.wait_for(changefeed.upstream.checkpoint())
+        assert run.engine.jobs == jobs
+        run.wait_for(order(changefeed, 2))
+        assert run.engine.jobs == jobs + 1
+        run.interrupt()
+        assert run.ended() == EXIT_INTERRUPTED
+
+    def test_until_ends_the_run_exactly_there(self, changefeed: Changefeed, target: DuckDbTarget) -> None:
+        until = changefeed.upstream.execute(Insert(ORDERS, {"id": 2, "name": "two"}))
+        wanted = changefeed.state()
+        changefeed.upstream.execute(Insert(ORDERS, {"id": 3, "name": "three"}), Delete(ORDERS, (1,)))
+        changefeed.upstream.add_column(CUSTOMERS, Column("city", INT))
+        changefeed.upstream.checkpoint()
+        assert Following(changefeed, target.uri, until=until).ended() == EXIT_OK
+        assert_state(target, wanted)
+        assert run_once(changefeed, target.uri) == EXIT_OK
+        assert_state(target, changefeed.state())
+
+    def test_until_waits_for_a_watermark_that_is_not_there_yet(self, changefeed: Changefeed, target: DuckDbTarget) -> None:
+        until = changefeed.upstream.execute(Insert(ORDERS, {"id": 2, "name": "two"}))
+        wanted = changefeed.state()
+        run = Following(changefeed, target.uri, until=until)
+        run.wait_for(changefeed.watermark)
+        run.wait_until(lambda: run.display.polls > 2)
+        order(changefeed, 3)
+        assert run.ended() == EXIT_OK
+        assert_state(target, wanted)
+
+    def test_until_at_a_schema_change_takes_it_and_nothing_after(self, changefeed: Changefeed, target: DuckDbTarget) -> None:
+        until = changefeed.upstream.truncate_table(CUSTOMERS)
+        wanted = changefeed.state()
+        changefeed.upstream.execute(Insert(CUSTOMERS, {"id": 2, "name": "second"}))
+        order(changefeed, 2)
+        assert Following(changefeed, target.uri, until=until).ended() == EXIT_OK
+        assert_state(target, wanted)
+        assert run_once(changefeed, target.uri) == EXIT_OK
+        assert_state(target, changefeed.state())
+
+    def test_until_below_what_was_intended_is_an_error(self, changefeed: Changefeed, target: DuckDbTarget) -> None:
+        before = changefeed.watermark
+        order(changefeed, 2)
+        assert run_once(changefeed, target.uri) == EXIT_OK
+        with pytest.raises(DefinitionError, match="--until") as raised:
+            run_once(changefeed, target.uri, until=before)
+        assert raised.value.exit_code == EXIT_USAGE
+        assert_state(target, changefeed.state())
+
+    def test_start_takes_only_what_is_above_it(self, changefeed: Changefeed, target: DuckDbTarget) -> None:
+        start = changefeed.watermark
+        order(changefeed, 2)
+        assert run_once(changefeed, target.uri, start=start) == EXIT_OK
+        assert target.rows("shop", "orders", {"id": "int", "name": "varchar"}) == [("2", "order 2")]
+        assert target.rows("shop", "customers", {"id": "int"}) == []
+
+    def test_start_cannot_move_a_ledger(self, changefeed: Changefeed, target: DuckDbTarget) -> None:
+        start = changefeed.watermark
+        assert run_once(changefeed, target.uri) == EXIT_OK
+        with pytest.raises(DefinitionError, match="--start") as raised:
+            run_once(changefeed, target.uri, start=start)
+        assert raised.value.exit_code == EXIT_USAGE
+
+    def test_the_same_start_may_be_given_again(self, changefeed: Changefeed, target: DuckDbTarget) -> None:
+        start = changefeed.watermark
+        for number in (2, 3):
+            order(changefeed, number)
+            assert run_once(changefeed, target.uri, start=start) == EXIT_OK
+        assert {row[0] for row in target.rows("shop", "orders", {"id": "int"})} == {"2", "3"}
+
+    def test_only_tables_that_are_asked_for_are_taken(self, changefeed: Changefeed, target: DuckDbTarget) -> None:
+        chosen = TableFilter.parse("shop.*,!shop.cust*")
+        changefeed.upstream.truncate_table(CUSTOMERS)
+        order(changefeed, 2)
+        assert run_once(changefeed, target.uri, includes=chosen.includes, filter_text="shop.*,!shop.cust*") == EXIT_OK
+        assert_state(target, changefeed.state(ORDERS))
+
+
+@pytest.mark.spark
+@pytest.mark.server
+class TestCommand:
+    """The command itself, as a process of its own."""
+
+    @pytest.fixture(autouse=True)
+    def _empty(self, changefeed: Changefeed, mariadb: MariaDb) -> None:
+        self.changefeed, self.server = changefeed, mariadb
+
+    def arguments(self, sink_uri: str, *more: str) -> list[str]:
+        return self.changefeed.arguments(sink_uri, "--poll-interval", "100ms", *more)
+
+    def large_cut(self) -> int:
+        """A table with many rows, which take seconds to write."""
+        if GOODS not in self.changefeed.upstream.tables:
+            self.changefeed.upstream.create_table(GOODS, [KEY, NAME])
+        many_rows(self.changefeed, GOODS, 1, MANY, "good")
+        self.changefeed.upstream.execute(Update(ORDERS, (1,), {"name": "with the large cut"}))
+        return self.changefeed.upstream.checkpoint()
+
+    def assert_complete(self, target: Target) -> None:
+        names = target.rows("shop", "goods", {"id": "int", "name": "varchar"})
+        assert len(names) == MANY
+        assert len(set(names)) == MANY
+        assert target.rows("shop", "orders", {"name": "varchar"}) == [("with the large cut",)]
+
+    def run_again(self, sink_uri: str) -> None:
+        assert harness.run_once(self.changefeed.uri, sink_uri, self.changefeed.toml) == EXIT_OK
+
+    def count(self, table: str) -> int:
+        with self.server.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'shop' AND TABLE_NAME = %s", (table,)
+            )
+            if cursor.fetchone()[0] == 0:
+                return -1
+            cursor.execute(f"SELECT COUNT(*) FROM shop.{table}")
+            return int(cursor.fetchone()[0])
+
+    def cuts(self) -> int:
+        with self.server.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT COUNT(*) FROM headrace.cuts")
+            return int(cursor.fetchone()[0])
+
+    def test_it_follows_the_upstream_and_ends_between_cuts(self, tmp_path: Path) -> None:
+        with running(self.arguments(self.server.uri()), tmp_path) as run:
+            run.wait_until(lambda: "starting Spark" in run.output, "the first line")
+            assert run.lines[0][0] < 2.0
+            run.wait_until(lambda: self.count("orders") == 1, "the first cut")
+            for number in range(2, 6):
+                order(self.changefeed, number)
+                run.wait_until(lambda wanted=number: self.count("orders") == wanted, f"order {number}", seconds=5)
+            run.wait_until(lambda: self.cuts() == 5, "the ledger", seconds=5)
+            assert_state(MariaDbTarget(self.server), self.changefeed.state())
+            run.signal(signal.SIGINT)
+            assert run.exit_code(5) == EXIT_INTERRUPTED
+            assert run.output.count("applied up to") == 5
+            assert not run.errors
+            assert not run.survivors()
+
+    def test_a_large_cut_is_finished_after_sigterm_and_json_is_all_there_is(self, tmp_path: Path) -> None:
+        target = DuckDbTarget(tmp_path / "target.duckdb")
+        spool = tmp_path / "spool"
+        uri = f"{target.uri}&spool={spool}"
+        with running(self.arguments(uri, "--json"), tmp_path) as run:
+            run.wait_until(lambda: '"event": "cut"' in run.output, "the first cut")
+            self.large_cut()
+            run.wait_until(lambda: any(spool.glob("*/*/*.arrow")), "the large cut")
+            run.signal(signal.SIGTERM)
+            assert run.exit_code(15) == EXIT_INTERRUPTED
+            assert not run.survivors()
+        events = [json.loads(line) for _, line in run.lines]
+        assert events[0] == {"event": "phase", "text": "starting Spark"}
+        assert [event["read_rows"] for event in events if event["event"] == "cut"] == [2, MANY + 1]
+        self.assert_complete(target)
+        self.run_again(target.uri)
+        self.assert_complete(target)
+
+    @contextmanager
+    def held_up(self, tmp_path: Path) -> Iterator[Running]:
+        """A run in the middle of a large cut that cannot finish, since somebody else has locked one of the rows."""
+        self.large_cut()
+        self.run_again(self.server.uri())
+        self.changefeed.upstream.execute(Update(ORDERS, (1,), {"name": "once more"}))
+        self.large_cut()
+        with self.server.connect(autocommit=False) as locking, locking.cursor() as cursor:
+            cursor.execute("SELECT * FROM shop.goods WHERE id = 77 FOR UPDATE")
+            with running(self.arguments(self.server.uri()), tmp_path) as run:
+                waiting = "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'"
+                run.wait_until(lambda: _scalar(cursor, waiting), "a writer that waits")
+                yield run
+        self.run_again(self.server.uri())
+        self.assert_complete(MariaDbTarget(self.server))
+
+    def test_ctrl_c_on_a_terminal_abandons_a_cut_that_does_not_end(self, tmp_path: Path) -> None:
+        with self.held_up(tmp_path) as run:
+            run.signal_group(signal.SIGINT)
+            assert run.exit_code(18) == EXIT_INTERRUPTED
+            assert "Traceback" not in run.errors
+            assert not run.survivors()
+
+    def test_a_second_signal_abandons_the_cut_at_once(self, tmp_path: Path) -> None:
+        with self.held_up(tmp_path) as run:
+            run.signal_group(signal.SIGINT)
+            run.signal_group(signal.SIGINT)
+            assert run.exit_code(5) == EXIT_INTERRUPTED
+            assert "Traceback" not in run.errors
+            assert not run.survivors()
+
+    def test_it_ends_at_once_while_spark_starts(self, tmp_path: Path) -> None:
+        with running(self.arguments(self.server.uri()), tmp_path) as run:
+            run.wait_until(lambda: "starting Spark" in run.output, "the first line")
+            run.wait_until(lambda: run.remember() or run.family, "a JVM")
+            run.signal(signal.SIGINT)
+            assert run.exit_code(3) == EXIT_INTERRUPTED
+            assert not run.survivors()
+            assert self.count("orders") == -1
+
+    def test_a_wrong_definition_ends_it_with_one_sentence(self, tmp_path: Path) -> None:
+        with running(self.arguments("mysqk://nobody@nowhere/"), tmp_path) as run:
+            assert run.exit_code(5) == EXIT_USAGE
+            assert run.errors.startswith("error: ")
+            assert len(run.error_lines) == 1
+            assert not run.output
+
+
+def _scalar(cursor: object, query: str) -> object:
+    cursor.execute(query)  # type: ignore[attr-defined]
+    return cursor.fetchone()[0]  # type: ignore[attr-defined]
