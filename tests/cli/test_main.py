@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,11 @@ from headrace import __version__
 from headrace.cli import output
 from headrace.cli.main import main, parse_seconds, parse_settings
 from headrace.errors import DefinitionError
+from headrace.model.table import Column, TableId
+from headrace.model.types import ColumnType, TypeKind
 from headrace.testing.shop import write_shop
+from headrace.testing.ticdc_writer import TicdcWriter
+from headrace.testing.upstream import Insert, Upstream
 
 
 @pytest.fixture(autouse=True)
@@ -98,3 +103,19 @@ def test_settings_keep_equals_signs_in_their_values() -> None:
     assert parse_settings(["a=b=c", "d="]) == {"a": "b=c", "d": ""}
     with pytest.raises(DefinitionError):
         parse_settings(["=x"])
+
+
+@pytest.mark.parametrize(("commit_ts", "state"), [(True, "ok"), (False, "warning")])
+def test_validate_judges_tables_without_key_by_what_the_target_can_do(
+    commit_ts: bool, state: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    upstream = Upstream(TicdcWriter(tmp_path / "cf", include_commit_ts=commit_ts), datetime(2026, 5, 4, tzinfo=UTC))
+    upstream.create_database("shop")
+    upstream.create_table(TableId("shop", "log"), (Column("line", ColumnType(TypeKind.INT)),))
+    upstream.execute(Insert(TableId("shop", "log"), {"line": 1}))
+    upstream.checkpoint()
+    sink = f"duckdb://{tmp_path}/f.duckdb"
+    assert main(["validate", "--source", f"{(tmp_path / 'cf').as_uri()}?protocol=csv", "--sink", sink, "--no-spark"]) == 0
+    told = {line.split(":")[0].split(maxsplit=1)[1]: line.split()[0] for line in capsys.readouterr().out.splitlines()}
+    assert told["keys"] == state
+    assert told["commit ts"] == state

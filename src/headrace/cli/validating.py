@@ -84,15 +84,20 @@ def _source_checks(uri: str, changefeed: str | None, tables: TableFilter, capabi
 def _converge_checks(offer: Offer, tables: TableFilter, *, bags: bool) -> Iterator[Check]:
     """Conditions under which the order of writes does not matter (docs/guarantees.md)."""
     shapes = newest_shapes(offer)
+    exact = offer.has_commit_ts and offer.deletes_first
     keyless = sorted(str(t) for t, s in shapes.items() if tables.includes(t) and not s.handle_key)
-    if keyless and bags:
+    if keyless and bags and not exact:
+        advice = "Give them a primary key upstream, or let rows carry their commit ts."
+        detail = f"no usable key, so rows are counted, which needs the exact commit ts: {', '.join(keyless)}."
+        yield Check("keys", CheckState.WARNING, detail, advice)
+    elif keyless and bags:
         yield Check("keys", CheckState.OK, f"no usable key, so kept as bags of rows: {', '.join(keyless)}")
     elif keyless:
         advice = "Give them a primary key upstream or leave them out with --tables."
         yield Check("keys", CheckState.FAILED, f"no usable key: {', '.join(keyless)}.", advice)
     else:
         yield Check("keys", CheckState.OK, f"every one of {len(shapes)} tables has a key")
-    if offer.has_commit_ts and offer.deletes_first:
+    if exact:
         yield Check("commit ts", CheckState.OK, "rows carry it: cuts are complete and repeatable")
     else:
         yield Check(
