@@ -70,7 +70,7 @@ class Loop:
         options: RunOptions,
         before_cut: Callable[[], None] = lambda: None,
     ) -> None:
-        """``before_cut`` is called before a cut that reads data: it may wait for Spark."""
+        """``before_cut`` is called before a cut that reads data: it may wait for Spark, until the loop is stopped."""
         self._before_cut = before_cut
         self._name, self._source, self._source_identity = name, source, source_identity
         self._sink, self._ledger, self._make_round = sink, ledger, make_round
@@ -165,7 +165,7 @@ class Loop:
     def _tables_to_retry(self) -> frozenset[TableId]:
         """Stopped tables: all at the start of a run, then again every half minute, in case somebody repaired them."""
         stopped = frozenset(t for t, p in self._state.tables.items() if p.status is TableStatus.STOPPED)
-        if not stopped or time.monotonic() - self._retried_at < _RETRY_STOPPED_EVERY:
+        if time.monotonic() - self._retried_at < _RETRY_STOPPED_EVERY:
             return frozenset()
         self._retried_at = time.monotonic()
         return stopped
@@ -177,6 +177,8 @@ class Loop:
             cut = self._plan(offer, retried, excluded)
             if any(r.splits for r in cut.rounds):
                 self._before_cut()
+            if self.stopping:
+                return None
             self._observer.cut_started(cut)
             run = CutRun(cut, self._state, source=self._source, sink=self._sink, ledger=self._ledger, make_round=self._make_round)
             try:
