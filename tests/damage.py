@@ -16,6 +16,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
+
 from harness import run_once, spark_engine
 from headrace.cli.display import RunDisplay
 from headrace.cli.output import PlainOutput
@@ -80,11 +82,25 @@ class Follower(threading.Thread):
                 self.told.write(f"error: {error}\n")
                 self.code = error.exit_code
 
-    def wait_for_cuts(self, count: int) -> None:
-        """Waits until that many cuts have been applied."""
+    def wait_until(self, holds: Callable[[], bool]) -> None:
+        """Waits until something holds; a DuckDB file that the run has open in the moment is looked at again."""
+
+        def looked() -> bool:
+            try:
+                return holds()
+            except duckdb.Error:
+                return False
+
+        self._wait(looked)
+
+    def wait_for_text(self, text: str) -> None:
+        """Waits for a warning or an error."""
+        self._wait(lambda: text in self.told.getvalue())
+
+    def _wait(self, done: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _PATIENCE
-        while self.out.getvalue().count("applied up to") < count:
-            assert time.monotonic() < deadline, f"no {count} cuts:\n{self.out.getvalue()}{self.told.getvalue()}"
+        while not done():
+            assert time.monotonic() < deadline, f"{self.out.getvalue()}{self.told.getvalue()}"
             assert self.is_alive(), self.told.getvalue()
             time.sleep(0.02)
 
@@ -112,7 +128,7 @@ class Scene:
             self.upstream.create_database(DATABASE)
         for table_id in tables:
             self.upstream.create_table(table_id, columns)
-        self.round = 1
+        self.round = max(1, self.round)
         for table_id in tables:
             self.upstream.execute(*(Insert(table_id, self.new_row(key)) for key in (1, 2, 3)))
 
@@ -160,6 +176,7 @@ class Scene:
     @contextlib.contextmanager
     def following(self) -> Iterator[Follower]:
         """A run without ``--once`` beside the block. At its end it is let go up to a checkpoint that is written then."""
+        spark_engine().start()
         until = tso_from_datetime(self.upstream.now + timedelta(minutes=1))
         follower = Follower(self.source, self.sink, until)
         follower.start()

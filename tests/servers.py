@@ -18,7 +18,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -55,6 +55,7 @@ class MariaDb:
     user: str
     password: str = field(repr=False)
     pid: int
+    command: tuple[str, ...] = field(default=(), repr=False)
 
     def uri(self, **params: object) -> str:
         """``mysql://user:password@host:port/``, with ``params`` as its query; underscores in their names become dashes."""
@@ -100,11 +101,24 @@ def running_mariadb(**options: object) -> Iterator[MariaDb]:
         _install_database(installer, folder)
         process, port = _start_on_free_port(server, folder, options)
         try:
-            yield _create_user(folder / "socket", port, process.pid)
+            yield replace(_create_user(folder / "socket", port, process.pid), command=tuple(map(str, process.args)))
         finally:
             _stop(process)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def started_again(server: MariaDb) -> Iterator[MariaDb]:
+    """Starts a server that has ended on the port and the data it had."""
+    process = subprocess.Popen(server.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=_end_with_parent)  # noqa: PLW1509
+    try:
+        unix_socket = next(Path(part.partition("=")[2]) for part in server.command if part.startswith("--socket="))
+        if not _answers(process, unix_socket):
+            pytest.fail("MariaDB did not start again.", pytrace=False)
+        yield replace(server, pid=process.pid)
+    finally:
+        _stop(process)
 
 
 def _mariadb_programs() -> tuple[str, str]:

@@ -284,10 +284,8 @@ def test_a_run_that_goes_on_tells_of_a_stopped_table_once_and_applies_all_other_
     scene.publish()
     repair = rewrite(scene.data_files(damaged)[0], edit_line(2, lambda line: line + b",1"))
     with scene.following() as follower:
-        for cut in range(1, 4):
-            follower.wait_for_cuts(cut)
-            assert scene.stopped() == {damaged}
-            assert scene.differing() == [str(damaged)]
+        for _ in range(3):
+            follower.wait_until(lambda: scene.differing() == [str(damaged)] and scene.stopped() == {damaged})
             scene.change(HEALTHY, damaged)
             scene.publish()
     assert follower.ended.code == 3
