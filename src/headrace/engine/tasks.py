@@ -1,7 +1,7 @@
 """What runs inside Spark tasks: read splits, net, bucket, gather, write. Plain functions over iterators; no Spark here.
 
 Between the two halves of a job travel opaque rows (:data:`EXCHANGE_SCHEMA`): Arrow IPC bytes of netted rows of one (table,
-version, bucket), and the report of every split, which goes to every write task, so that no task writes a table of which
+version, bucket), and the reports of all splits, which go to every write task, so that no task writes a table of which
 another task could not read everything.
 """
 
@@ -29,9 +29,11 @@ from headrace.sources.base import EventSource
 
 EXCHANGE_SCHEMA = pa.schema([("target", pa.int32()), ("table", pa.int32()), ("payload", pa.binary())])
 RESULT_SCHEMA = pa.schema([("payload", pa.binary())])
-_REPORT = -1
+_REPORTS = -1
 _FLUSH_ROWS = 131_072
-_PAYLOAD_ROWS = 65_536
+_FLUSH_BYTES = 32 << 20
+_PAYLOAD_BYTES = 8 << 20
+_BATCH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -70,28 +72,33 @@ class ReadJob:
 
 
 class _Pending:
-    """Netted rows of one part that wait to be sent, so that small files do not make small payloads."""
+    """Rows of one part that wait to be sent, so that small files do not make small payloads."""
 
     def __init__(self, part: TablePart, job: ReadJob) -> None:
         self._part, self._job = part, job
         self._batches: list[pa.RecordBatch] = []
-        self._rows = 0
+        self._rows = self._bytes = 0
+        self._is_netted = False
 
     def add(self, block: ChangeBlock) -> bool:
-        """Takes a block; true when it is time to drain."""
-        batch = self._netted(block.batch)
-        self._batches.append(batch)
-        self._rows += batch.num_rows
-        return self._rows >= _FLUSH_ROWS
-
-    def _netted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if self._job.demand is ChangeDemand.ALL or self._part.is_bag:
-            return batch
-        return last_states(batch, self._part.schema.handle_key, deletes_first=self._job.deletes_first)
+        """Takes a block; true when it is time to drain. Rows are netted together: a block by itself repeats few keys."""
+        self._batches.append(block.batch)
+        self._is_netted = False
+        self._rows += block.batch.num_rows
+        self._bytes += block.batch.nbytes
+        if self._rows < _FLUSH_ROWS and self._bytes < _FLUSH_BYTES:
+            return False
+        netted = self.drain()
+        self._batches, self._rows, self._bytes, self._is_netted = [netted], netted.num_rows, netted.nbytes, True
+        return self._rows >= _FLUSH_ROWS // 2 or self._bytes >= _FLUSH_BYTES // 2
 
     def drain(self) -> pa.RecordBatch:
-        batches, self._batches, self._rows = self._batches, [], 0
-        return self._netted(_combined(batches))
+        """The netted rows; nothing waits then."""
+        batches, self._batches, self._rows, self._bytes = self._batches, [], 0, 0
+        batch = _combined(batches)
+        if self._is_netted or self._job.demand is ChangeDemand.ALL or self._part.is_bag:
+            return batch
+        return last_states(batch, self._part.schema.handle_key, deletes_first=self._job.deletes_first)
 
 
 def _combined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -133,19 +140,48 @@ def _read_one(source: EventSource, split: Split, window: Window, old_images: boo
 
 
 def exchange_rows(job: ReadJob, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
-    """The decode half of a job: batches of :data:`EXCHANGE_SCHEMA`, one row each."""
+    """The decode half of a job: batches of :data:`EXCHANGE_SCHEMA`, each for one target; the reports come last."""
+    outbox = _Outbox()
+    reports: list[SplitReport] = []
     for item in read_splits(job, splits):
         if isinstance(item, SplitReport):
-            payload = pickle.dumps(item)
-            for target in range(job.write_tasks):
-                yield _exchange_row(target, _REPORT, payload)
+            reports.append(item)
             continue
         number, batch = item
         part = job.parts[number]
         for bucket, rows in _split_by_bucket(batch, part, job.demand):
             target = (part.first + bucket) % job.write_tasks
-            for offset in range(0, rows.num_rows, _PAYLOAD_ROWS):
-                yield _exchange_row(target, number, _to_ipc(rows.slice(offset, _PAYLOAD_ROWS)))
+            for payload in _payloads(rows):
+                yield from outbox.add(target, number, payload)
+    told = pickle.dumps(reports)
+    for target in range(job.write_tasks):
+        yield from outbox.add(target, _REPORTS, told)
+    yield from outbox.rest()
+
+
+class _Outbox:
+    """Rows of the exchange that wait for others with the same target: a batch of its own for each costs more than a small row."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
+        self._bytes: dict[int, int] = defaultdict(int)
+
+    def add(self, target: int, table: int, payload: bytes) -> Iterator[pa.RecordBatch]:
+        self._waiting[target].append((table, payload))
+        self._bytes[target] += len(payload)
+        if self._bytes[target] >= _BATCH_BYTES:
+            yield self._batch(target)
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        for target in list(self._waiting):
+            yield self._batch(target)
+
+    def _batch(self, target: int) -> pa.RecordBatch:
+        rows = self._waiting.pop(target)
+        del self._bytes[target]
+        tables, payloads = zip(*rows, strict=True)
+        columns = [pa.array([target] * len(rows), pa.int32()), pa.array(tables, pa.int32()), pa.array(payloads, pa.binary())]
+        return pa.RecordBatch.from_arrays(columns, schema=EXCHANGE_SCHEMA)
 
 
 def _split_by_bucket(batch: pa.RecordBatch, part: TablePart, demand: ChangeDemand) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -162,9 +198,11 @@ def _split_by_bucket(batch: pa.RecordBatch, part: TablePart, demand: ChangeDeman
             yield bucket, grouped.slice(start, end - start)
 
 
-def _exchange_row(target: int, table: int, payload: bytes | pa.Buffer) -> pa.RecordBatch:
-    columns = [pa.array([target], pa.int32()), pa.array([table], pa.int32()), pa.array([payload], pa.binary())]
-    return pa.RecordBatch.from_arrays(columns, schema=EXCHANGE_SCHEMA)
+def _payloads(rows: pa.RecordBatch) -> Iterator[bytes]:
+    count = max(1, -(-rows.nbytes // _PAYLOAD_BYTES))
+    step = max(1, -(-rows.num_rows // count))
+    for offset in range(0, rows.num_rows, step):
+        yield _to_ipc(rows.slice(offset, step))
 
 
 def _to_ipc(batch: pa.RecordBatch) -> bytes:
@@ -184,8 +222,9 @@ class Gathered:
 
     def add_exchange(self, batch: pa.RecordBatch) -> None:
         for number, payload in zip(batch.column(1).to_pylist(), batch.column(2), strict=True):
-            if number == _REPORT:
-                self.add_report(pickle.loads(payload.as_py()))
+            if number == _REPORTS:
+                for report in pickle.loads(payload.as_py()):
+                    self.add_report(report)
             else:
                 self._batches[number].extend(pa.ipc.open_stream(payload.as_buffer()))
 
