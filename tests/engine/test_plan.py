@@ -180,7 +180,14 @@ def test_until_bounds_rows_and_takes_the_change_at_it() -> None:
 def test_a_table_without_key_is_a_problem_for_sinks_that_take_net_changes() -> None:
     found = offer(900, [create(100, A)], [split(A, 100, key=())])
     assert set(plan_cut(LedgerState("p"), found, RULES).problems) == {A}
-    assert not plan_cut(LedgerState("p"), found, replace(RULES, needs_key=False)).problems
+    assert not plan_cut(LedgerState("p"), found, replace(RULES, nets=False)).problems
+    assert not plan_cut(LedgerState("p"), found, replace(RULES, bags=True)).problems
+
+
+def test_a_table_without_key_needs_exact_commit_ts_to_tell_repeated_rows() -> None:
+    found = offer(900, [create(100, A)], [split(A, 100, key=())], has_commit_ts=False, deletes_first=False)
+    (problem,) = plan_cut(LedgerState("p"), found, replace(RULES, bags=True)).problems.values()
+    assert "include-commit-ts" in problem.hint
 
 
 def test_data_without_commit_ts_are_taken_whole() -> None:

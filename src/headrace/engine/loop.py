@@ -200,7 +200,8 @@ class Loop:
         rules = PlanRules(
             includes=self._options.includes,
             until=self._options.until,
-            needs_key=self._sink.capabilities.demand is ChangeDemand.NET and not self._sink.capabilities.bags,
+            nets=self._sink.capabilities.demand is ChangeDemand.NET,
+            bags=self._sink.capabilities.bags,
             excluded=excluded,
             retried=retried,
         )

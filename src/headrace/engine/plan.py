@@ -53,13 +53,15 @@ class Cut:
 class PlanRules:
     """What the definition and the sink say about planning.
 
-    ``includes`` is the table filter; ``until`` bounds ``hi`` (TSO); ``needs_key``: the sink cannot apply a table without key;
+    ``includes`` is the table filter; ``until`` bounds ``hi`` (TSO); ``nets``: the sink takes net changes, and ``bags``: those
+    of tables without key too;
     ``excluded`` are tables that an earlier try of this cut showed cannot go on; ``retried`` are stopped tables to try again.
     """
 
     includes: Callable[[TableId], bool]
     until: int | None = None
-    needs_key: bool = True
+    nets: bool = True
+    bags: bool = False
     excluded: Mapping[TableId, Problem] = field(default_factory=dict)
     retried: frozenset[TableId] = frozenset()
 
@@ -73,8 +75,8 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     changes = _pending_changes(state, offer, rules, bound)
     # What lies in a version whose schema change is not complete yet waits for it.
     splits = [s for s in offer.splits if s.version < bound and rules.includes(s.table_id) and _may_read(state, s, changes)]
-    if rules.needs_key:
-        _reject_keyless(splits, problems)
+    if rules.nets:
+        _reject_keyless(splits, problems, rules, offer)
         blocked |= set(problems)
     changes, problems = _without_blocked(state, changes, blocked, problems)
     blocked |= set(problems)
@@ -188,18 +190,23 @@ def _may_read(state: LedgerState, split: Split, changes: list[SchemaChange]) -> 
     return any(split.table_id in c.changes for c in changes)
 
 
-def _reject_keyless(splits: Iterable[Split], problems: dict[TableId, Problem]) -> None:
+def _reject_keyless(splits: Iterable[Split], problems: dict[TableId, Problem], rules: PlanRules, offer: Offer) -> None:
+    """Rows of a table without key are counted, which needs a sink that can, and to know which rows are repetitions."""
+    exact = offer.has_commit_ts and offer.deletes_first
+    if rules.bags and exact:
+        return
+    why = (
+        "so its changes cannot be netted per key"
+        if exact
+        else "and its rows carry no exact commit ts, so repeated ones cannot be told"
+    )
     for split in splits:
         if not split.schema.handle_key:
-            problems.setdefault(
-                split.table_id,
-                Problem(
-                    split.table_id,
-                    "it has no primary key and no unique key that is known, so its changes cannot be netted per key.",
-                    file=split.key,
-                    hint=f"Give the table a primary key upstream, or leave it out with --tables '*.*,!{split.table_id}'.",
-                ),
-            )
+            message = f"it has no primary key and no unique key that is known, {why}."
+            hint = f"Give the table a primary key upstream, or leave it out with --tables '*.*,!{split.table_id}'."
+            if not exact:
+                hint += " With include-commit-ts=true (CSV) or enable-tidb-extension=true (canal-JSON) it can be applied."
+            problems.setdefault(split.table_id, Problem(split.table_id, message, file=split.key, hint=hint))
 
 
 def _without_blocked(
