@@ -118,6 +118,12 @@ class Loop:
                 f"--until {options.until} lies before {known.attempted}, up to where rows may have been written already.",
                 "Choose a later time.",
             )
+        if known is not None and known.fingerprint != options.filter_text:
+            text = (
+                f"--tables was {known.fingerprint or 'not set'} before. Tables that it includes now are filled from the files that are "
+                "still there, as far back as they go; tables that it excludes now stay in the target as they are."
+            )
+            self._tell((Notice(text),))
         self._state = self._ledger.acquire(self._name, self._source_identity, options.filter_text, options.start or 0)
 
     def _step(self) -> bool:
@@ -178,7 +184,7 @@ class Loop:
             if any(r.splits for r in cut.rounds):
                 self._before_cut()
             if self.stopping:
-                return None
+                return ()
             self._observer.cut_started(cut)
             run = CutRun(cut, self._state, source=self._source, sink=self._sink, ledger=self._ledger, make_round=self._make_round)
             try:

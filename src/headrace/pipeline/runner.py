@@ -99,8 +99,8 @@ class PipelineRun:
             return
 
     def _wait_for_spark(self) -> None:
-        if self._warming.is_alive():
-            self._warming.join()
+        while self._warming.is_alive() and self._interrupted_at is None:
+            self._warming.join(_TICK_SECONDS)
 
     def _work(self) -> None:
         try:
