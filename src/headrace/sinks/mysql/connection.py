@@ -89,8 +89,11 @@ class MySqlSession:
             raise
 
     def _configure(self, settings: MySqlSettings, *, ddl: bool) -> None:
-        self.connection_id = int(str(self.scalar("SELECT CONNECTION_ID()")))
-        self.version = str(self.scalar("SELECT VERSION()"))
+        ((number, version, packet, local),) = self.execute(
+            "SELECT CONNECTION_ID(), VERSION(), @@max_allowed_packet, @@local_infile"
+        )
+        self.connection_id = int(str(number))
+        self.version = str(version)
         self.is_tidb = "TiDB" in self.version
         zone = settings.time_zone if ddl else "+00:00"
         wait = _DDL_LOCK_WAIT_SECONDS if ddl else _LOCK_WAIT_SECONDS
@@ -102,10 +105,9 @@ class MySqlSession:
         if self.is_tidb:
             for setting in _TIDB_SETTINGS:
                 self._try_setting(setting)
-        packet = int(str(self.scalar("SELECT @@max_allowed_packet")))
-        self.max_allowed_packet = packet
-        self._connection.chunk = max(1024, min(self._connection.chunk, packet - 1024))
-        self.local_infile = settings.local_infile and str(self.scalar("SELECT @@local_infile")) in ("1", "ON")
+        self.max_allowed_packet = int(str(packet))
+        self._connection.chunk = max(1024, min(self._connection.chunk, self.max_allowed_packet - 1024))
+        self.local_infile = settings.local_infile and str(local) in ("1", "ON")
 
     def _set_time_zone(self, zone: str) -> None:
         try:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     # The stubs leave out the packet layer, which this class works on.
     class _BaseConnection:
         def __init__(self, **options: Any) -> None: ...
+        def _create_ssl_ctx(self, parameters: dict[str, Any]) -> Any: ...
         def _read_packet(self, *arguments: Any) -> Any: ...
         def write_packet(self, payload: bytes) -> None: ...
         def cursor(self) -> Any: ...
@@ -32,6 +33,7 @@ else:
 
 _CHUNK = 128 * 1024
 _LOCAL_REQUEST = b"\xfb"
+_unchecked_tls: list[Any] = []
 
 
 class LocalFileRefused(TerminalError):
@@ -60,6 +62,15 @@ class LoadingConnection(_BaseConnection):
         finally:
             self._token = b""
             self._buffers = ()
+
+    def _create_ssl_ctx(self, parameters: dict[str, Any]) -> Any:
+        # Without parameters TLS is used where the server has it, and no certificate is checked; and yet PyMySQL reads all
+        # certificates of the system for each connection, 22 ms of CPU each time.
+        if parameters:
+            return super()._create_ssl_ctx(parameters)
+        if not _unchecked_tls:
+            _unchecked_tls.append(super()._create_ssl_ctx(parameters))
+        return _unchecked_tls[0]
 
     def _read_packet(self, *arguments: Any) -> Any:
         packet = super()._read_packet(*arguments)
