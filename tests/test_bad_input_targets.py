@@ -101,7 +101,7 @@ DUCKDB_DAMAGES = (
     Damage(
         "narrowed",
         by_hand("ALTER TABLE {table} ALTER amount TYPE TINYINT", "ALTER TABLE {table} ALTER amount TYPE INTEGER"),
-        ", column amount, value '210': the column in the DuckDB file is TINYINT, which cannot hold this value of type INTEGER. "
+        ", column amount, value '310': the column in the DuckDB file is TINYINT, which cannot hold this value of type INTEGER. "
         'Give the column its type back: ALTER TABLE shop.narrowed ALTER "amount" TYPE INTEGER;',
     ),
     Damage(
@@ -126,7 +126,7 @@ MARIADB_DAMAGES = (
     Damage(
         "narrowed",
         by_hand("ALTER TABLE {table} MODIFY amount TINYINT", "ALTER TABLE {table} MODIFY amount INT"),
-        ", column amount, value '210': the target refused a value: Out of range value for column 'amount' at row 1 (error 1264). "
+        ", column amount, value '310': the target refused a value: Out of range value for column 'amount' at row 1 (error 1264). "
         "Make the target's column as wide as the source's.",
     ),
     Damage(
