@@ -28,7 +28,7 @@ class LocalEngine:
     def parallelism(self) -> int:
         return self._parallelism
 
-    def task_counts(self) -> tuple[int, int]:
+    def counts(self) -> tuple[int, int]:
         return 0, 0
 
     def cancel(self) -> None: ...

@@ -21,6 +21,7 @@ class RunDisplay:
         self._context: AbstractContextManager[Progress] = output.progress()
         self._progress: Progress | None = None
         self._files = 0
+        self._counts = self._earlier = (0, 0)
         self._applied = False
 
     def __enter__(self) -> Self:
@@ -42,6 +43,7 @@ class RunDisplay:
 
     def cut_started(self, cut: Cut) -> None:
         self._files = sum(len(r.splits) for r in cut.rounds)
+        self._counts = self._earlier = (0, 0)
         if cut.rounds:
             self._shown.cut_started(self._files, cut.hi)
 
@@ -68,7 +70,10 @@ class RunDisplay:
     def trying_again(self, reason: str, seconds: float) -> None:
         self._output.warning(f"{reason} Trying again in {seconds:.0f} s.")
 
-    def tick(self, finished_tasks: int, all_tasks: int) -> None:
-        """Spark tells of whole tasks only: files are counted in proportion."""
-        if all_tasks:
-            self._shown.advance(self._files * finished_tasks // all_tasks, 0)
+    def tick(self, files: int, rows: int) -> None:
+        """Counts begin anew with each round of a cut; what is shown goes on."""
+        if (files, rows) < self._counts:
+            self._earlier = (self._earlier[0] + self._counts[0], self._earlier[1] + self._counts[1])
+        self._counts = (files, rows)
+        if self._files:
+            self._shown.advance(min(self._earlier[0] + files, self._files), self._earlier[1] + rows)

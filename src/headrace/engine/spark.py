@@ -11,7 +11,7 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ import pyarrow as pa
 from headrace.engine.java import find_java
 from headrace.engine.launch_noise import without_launch_noise
 from headrace.engine.plan import Cut, CutRound
+from headrace.engine.progress_channel import ProgressReceiver
 from headrace.engine.tasks import (
     Gathered,
     ReadJob,
@@ -86,12 +87,13 @@ def session_settings(user: Mapping[str, str], sink: Mapping[str, str]) -> dict[s
 class SparkEngine:
     """Starts a session when it is first needed, and runs one job at a time on it.
 
-    ``run`` blocks; ``cancel`` and ``task_counts`` may be called from another thread meanwhile.
+    ``run`` blocks; ``cancel`` and ``counts`` may be called from another thread meanwhile.
     """
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = settings
         self._session: SparkSession | None = None
+        self._receiver: ProgressReceiver | None = None
         self._lock = threading.Lock()
 
     @property
@@ -113,6 +115,7 @@ class SparkEngine:
                     builder = builder.config(key, value)
                 with without_launch_noise():
                     self._session = builder.getOrCreate()
+                self._receiver = ProgressReceiver(self._session.conf.get("spark.driver.host", "127.0.0.1") or "127.0.0.1")
             return self._session
 
     def warm_up(self) -> None:
@@ -129,6 +132,9 @@ class SparkEngine:
         Returns split reports and outcomes. Raises what a writer raised, or JobFailedError.
         """
         local = self._settings["spark.master"].startswith("local")
+        self.start()
+        assert self._receiver is not None, "a session has one"
+        read = replace(read, progress_to=self._receiver.next_job())
         if len(tasks) == 1:
             return self._collect(_whole_task(read, write, tasks[0], local), 1)
         return self._collect(_read_task(read, tasks, local), len(tasks), _write_task(read, write, local), read.write_tasks)
@@ -156,20 +162,9 @@ class SparkEngine:
         _raise_first(results)
         return results
 
-    def task_counts(self) -> tuple[int, int]:
-        """Finished and all tasks of the job that runs now; (0, 0) between jobs."""
-        if self._session is None:
-            return 0, 0
-        tracker = self._session.sparkContext.statusTracker()
-        done = total = 0
-        for job_id in tracker.getActiveJobsIds():
-            job = tracker.getJobInfo(job_id)
-            for stage_id in job.stageIds if job else ():
-                stage = tracker.getStageInfo(stage_id)
-                if stage is not None:
-                    done += stage.numCompletedTasks
-                    total += stage.numTasks
-        return done, total
+    def counts(self) -> tuple[int, int]:
+        """Files and rows that tasks of the current job have read so far, as far as they told."""
+        return self._receiver.counts() if self._receiver is not None else (0, 0)
 
     def cancel(self) -> None:
         """Ends the running job. Its tasks may go on writing for seconds: raise the attempt afterwards."""
@@ -184,6 +179,9 @@ class SparkEngine:
             if self._session is not None:
                 self._session.stop()
                 self._session = None
+            if self._receiver is not None:
+                self._receiver.close()
+                self._receiver = None
         finally:
             self._lock.release()
 

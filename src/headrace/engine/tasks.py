@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from headrace.engine.bag import MissingOldImages, attempts, bag_change
 from headrace.engine.net import buckets, commit_order, last_states, net_change
+from headrace.engine.progress_channel import ProgressAddress, ProgressSender
 from headrace.errors import HeadraceError
 from headrace.model.block import COMMIT_TS, META_FIELDS, ChangeBlock
 from headrace.model.cut import Split, Window
@@ -66,6 +67,7 @@ class ReadJob:
     demand: ChangeDemand
     deletes_first: bool
     write_tasks: int = 1
+    progress_to: ProgressAddress | None = None
 
     def part_numbers(self) -> dict[tuple[TableId, int], int]:
         return {(p.table_id, p.version): n for n, p in enumerate(self.parts)}
@@ -113,20 +115,24 @@ def read_splits(job: ReadJob, splits: Iterable[Split]) -> Iterator[tuple[int, pa
     """Reads splits one after another: ``(part number, netted rows)`` and one report a split."""
     numbers = job.part_numbers()
     pending: dict[int, _Pending] = {}
+    sender = ProgressSender(job.progress_to)
     for split in splits:
         number = numbers[(split.table_id, split.version)]
         part = job.parts[number]
         old_images = job.demand is ChangeDemand.ALL or part.is_bag
         for item in _read_one(job.source, split, part.window, old_images):
             if isinstance(item, SplitReport):
+                sender.add(files=1)
                 yield item
                 continue
+            sender.add(rows=item.num_rows)
             waiting = pending.setdefault(number, _Pending(part, job))
             if waiting.add(item):
                 yield number, waiting.drain()
                 del pending[number]
     for number, waiting in pending.items():
         yield number, waiting.drain()
+    sender.close()
 
 
 def _read_one(source: EventSource, split: Split, window: Window, old_images: bool) -> Iterator[ChangeBlock | SplitReport]:

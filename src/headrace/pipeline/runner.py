@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Protocol
 
+from headrace.engine.java import find_java
 from headrace.engine.loop import Loop, RunOptions
 from headrace.engine.observer import Observer
 from headrace.engine.plan import Cut, CutRound
@@ -49,7 +50,7 @@ class Definition:
 class Display(Observer, Protocol):
     """An observer that is also told, five times a second, that time passes."""
 
-    def tick(self, finished_tasks: int, all_tasks: int) -> None: ...
+    def tick(self, files: int, rows: int) -> None: ...
 
 
 class PipelineRun:
@@ -74,11 +75,13 @@ class PipelineRun:
         try:
             if not self._engine.started:
                 self._display.phase("starting Spark")
+                # Before anything is changed in the target: without Java no row could follow a schema change.
+                find_java()
                 self._warming.start()
             worker.start()
             while worker.is_alive():
                 worker.join(_TICK_SECONDS)
-                self._display.tick(*self._engine.task_counts())
+                self._display.tick(*self._engine.counts())
                 self._cancel_when_overdue()
         finally:
             _install(handlers)

@@ -70,7 +70,7 @@ def read_settings(text: str) -> MySqlSettings:
     if uri.path.strip("/"):
         raise DefinitionError(
             f"{uri.redacted()} names a database, but tables keep the database of the source.",
-            "Leave the database out; rename databases with a route.",
+            "Leave the database out: tables go to the databases they have in the source.",
         )
     reject_unknown(uri.params.keys(), _OURS | _TICDC_ONLY, f"parameter of a {uri.scheme}:// sink")
     params = uri.params
