@@ -64,6 +64,8 @@ def _print(state: LedgerState, target: str, output: Output) -> None:
     )
     if state.attempted > state.checkpoint:
         output.line(f"a cut up to {format_tso(state.attempted)} is unfinished: the target may be ahead of the checkpoint")
+    if state.cuts and not state.cuts[-1].exact:
+        output.line("the source's rows carry no exact commit ts: tables are consistent with each other only eventually")
     rows = [
         (str(t), str(p.status), format_tso(state.table_checkpoint(t)), p.reason)
         for t, p in sorted(state.tables.items())

@@ -120,8 +120,8 @@ class Loop:
             )
         if known is not None and known.fingerprint != options.filter_text:
             text = (
-                f"--tables was {known.fingerprint or 'not set'} before. What it includes now is filled from the files that are still "
-                "there, as far back as they go; what it excludes now stays in the target as it is."
+                f"--tables was {known.fingerprint or 'not set'} before. What it includes now is filled from the files that are "
+                "still there, as far back as they go; what it excludes now stays in the target as it is."
             )
             self._tell((Notice(text),))
         self._state = self._ledger.acquire(self._name, self._source_identity, options.filter_text, options.start or 0)

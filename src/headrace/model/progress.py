@@ -54,7 +54,11 @@ class JournalEntry:
 
 @dataclass(frozen=True)
 class CutRecord:
-    """One of the last cuts, for people: times are seconds, ``finished_at`` is ISO time in UTC."""
+    """One of the last cuts, for people: times are seconds, ``finished_at`` is ISO time in UTC.
+
+    ``exact``: its rows carried their exact commit ts. Without it a cut is a set of files, and the target consistent only
+    eventually.
+    """
 
     hi: int
     finished_at: str
@@ -65,6 +69,7 @@ class CutRecord:
     deletes: int
     read_bytes: int = 0
     schema_changes: int = 0
+    exact: bool = True
 
 
 @dataclass(frozen=True)

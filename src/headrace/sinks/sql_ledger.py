@@ -230,7 +230,7 @@ class SqlLedger:
             "cuts": (
                 f"pipeline {name} NOT NULL, ordinal {number}, hi {number}, finished_at {name} NOT NULL,"
                 f" seconds {self.dialect.float_type} NOT NULL, files {number}, read_rows {number}, upserts {number},"
-                f" deletes {number}, read_bytes {number}, schema_changes {number}",
+                f" deletes {number}, read_bytes {number}, schema_changes {number}, exact_commit_ts {number}",
                 "pipeline, ordinal",
             ),
         }
@@ -274,13 +274,13 @@ class SqlLedger:
 
     def _load_cuts(self, session: SqlSession, pipeline: str) -> tuple[CutRecord, ...]:
         rows = session.execute(
-            "SELECT hi, finished_at, seconds, files, read_rows, upserts, deletes, read_bytes, schema_changes"
+            "SELECT hi, finished_at, seconds, files, read_rows, upserts, deletes, read_bytes, schema_changes, exact_commit_ts"
             f" FROM {self.table('cuts')} WHERE pipeline = ? ORDER BY ordinal",
             (pipeline,),
         )
         return tuple(
-            CutRecord(_integer(hi), str(finished_at), float(str(seconds)), *(_integer(figure) for figure in figures))
-            for hi, finished_at, seconds, *figures in rows
+            CutRecord(_integer(hi), str(finished_at), float(str(seconds)), *map(_integer, figures), exact=bool(exact))
+            for hi, finished_at, seconds, *figures, exact in rows
         )
 
     def _write_pipeline(self, session: SqlSession, pipeline: str, update: LedgerUpdate) -> None:
@@ -326,10 +326,10 @@ class SqlLedger:
             f"DELETE FROM {cuts} WHERE pipeline = ? AND hi = ? AND finished_at = ?", (pipeline, cut.hi, cut.finished_at)
         )
         ordinal = 1 if rows[0][0] is None else _integer(rows[0][0]) + 1
-        figures = (cut.files, cut.read_rows, cut.upserts, cut.deletes, cut.read_bytes, cut.schema_changes)
+        figures = (cut.files, cut.read_rows, cut.upserts, cut.deletes, cut.read_bytes, cut.schema_changes, int(cut.exact))
         session.execute(
             f"INSERT INTO {cuts} (pipeline, ordinal, hi, finished_at, seconds, files, read_rows, upserts, deletes, read_bytes,"
-            " schema_changes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " schema_changes, exact_commit_ts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (pipeline, ordinal, cut.hi, cut.finished_at, cut.seconds, *figures),
         )
         session.execute(f"DELETE FROM {cuts} WHERE pipeline = ? AND ordinal <= ?", (pipeline, ordinal - KEPT_CUTS))
