@@ -65,6 +65,7 @@ def run(
     """Apply the changes of a changefeed to a target: to its end with --once, else until interrupted."""
     from headrace.cli.display import RunDisplay
     from headrace.engine.loop import RunOptions
+    from headrace.pipeline.registry import open_sink
     from headrace.pipeline.runner import Definition, PipelineRun
     from headrace.transform.filters import TableFilter
 
@@ -88,7 +89,7 @@ def run(
         options=options,
         spark=parse_settings(spark or []),
     )
-    with RunDisplay(make_output(json=json)) as display:
+    with RunDisplay(make_output(json=json, aside=open_sink(sink).capabilities.owns_stdout)) as display:
         return PipelineRun(definition, display).run()
 
 

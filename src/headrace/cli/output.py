@@ -63,14 +63,18 @@ class Output(Protocol):
         ...
 
 
-def make_output(*, json: bool) -> Output:
-    """The output for this process: JSON when asked for, else by whether the standard output is a terminal."""
+def make_output(*, json: bool, aside: bool = False) -> Output:
+    """The output for this process: JSON when asked for, else by whether a terminal shows it.
+
+    ``aside`` leaves the standard output to somebody else (a sink that prints) and says everything on the standard error.
+    """
+    out = sys.stderr if aside else sys.stdout
     if json:
-        return JsonOutput(sys.stdout, sys.stderr)
-    console = Console(highlight=False, markup=False, emoji=False)
+        return JsonOutput(out, sys.stderr)
+    console = Console(file=out, highlight=False, markup=False, emoji=False)
     if console.is_terminal and not console.is_dumb_terminal:
         return TerminalOutput(console, sys.stderr)
-    return PlainOutput(sys.stdout, sys.stderr)
+    return PlainOutput(out, sys.stderr)
 
 
 def hide_secrets(values: Iterable[str]) -> None:

@@ -186,7 +186,7 @@ class CutRun:
             deletes=sum(o.deletes for o in self._outcomes),
             read_bytes=sum(r.size for r in self._reports),
             schema_changes=self._changes_done,
-            exact=self.cut.has_commit_ts and self.cut.deletes_first,
+            exact=int(self.cut.has_commit_ts and self.cut.deletes_first),
         )
         rows = tuple(r for r in (*self._running_rows(), *self._stopped_rows()) if self.state.tables.get(r.table_id) != r)
         settled = applied(self.state, LedgerUpdate(checkpoint=self.cut.hi, tables=rows))

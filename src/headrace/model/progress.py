@@ -56,7 +56,7 @@ class JournalEntry:
 class CutRecord:
     """One of the last cuts, for people: times are seconds, ``finished_at`` is ISO time in UTC.
 
-    ``exact``: its rows carried their exact commit ts. Without it a cut is a set of files, and the target consistent only
+    ``exact`` (1 or 0): its rows carried their exact commit ts. Without it a cut is a set of files, and the target consistent only
     eventually.
     """
 
@@ -69,7 +69,7 @@ class CutRecord:
     deletes: int
     read_bytes: int = 0
     schema_changes: int = 0
-    exact: bool = True
+    exact: int = 1
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,8 @@ class PipelineRun:
         self._engine = engine or SparkEngine(session_settings(definition.spark, self._sink.spark_conf()))
         self._warming = threading.Thread(target=self._warm_up, name="headrace-spark", daemon=True)
         self._interrupted_at: float | None = None
-        self._cancelled = False
+        self._abandoned = False
+        self._cancelling: threading.Thread | None = None
         self._loop: Loop | None = None
         self._result: int | BaseException = 0
 
@@ -85,6 +86,8 @@ class PipelineRun:
                 self._cancel_when_overdue()
         finally:
             _install(handlers)
+            if self._cancelling is not None:
+                self._cancelling.join()
             if self._owns_engine:
                 self._engine.stop()
         if isinstance(self._result, BaseException):
@@ -148,16 +151,15 @@ class PipelineRun:
             if self._loop is not None:
                 self._loop.stop()
         else:
-            self._cancel()
+            self._abandoned = True
 
     def _cancel_when_overdue(self) -> None:
-        if self._interrupted_at is not None and time.monotonic() - self._interrupted_at > _GRACE_SECONDS:
-            self._cancel()
-
-    def _cancel(self) -> None:
-        if not self._cancelled:
-            self._cancelled = True
-            threading.Thread(target=self._engine.cancel, daemon=True).start()
+        """Again at every tick: a signal between two jobs of a cut cancels nothing, and then the next job begins."""
+        if self._interrupted_at is None or not (self._abandoned or time.monotonic() - self._interrupted_at > _GRACE_SECONDS):
+            return
+        if self._cancelling is None or not self._cancelling.is_alive():
+            self._cancelling = threading.Thread(target=self._engine.cancel, daemon=True)
+            self._cancelling.start()
 
 
 def _install(handlers: Mapping[signal.Signals, object]) -> dict[signal.Signals, object]:

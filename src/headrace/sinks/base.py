@@ -34,7 +34,7 @@ class SinkCapabilities:
     ``atomic_cut``: everything of a cut, all rounds with their schema changes, is one transaction with the ledger, held by the
     driver. ``atomic_bytes``: a cut of at most this many source bytes and without schema change is written by one task in one
     transaction together with the ledger (0: never). ``writers``: most tasks that may write at once (0: as many as Spark runs).
-    ``bags``: it can apply tables without key.
+    ``bags``: it can apply tables without key. ``owns_stdout``: it writes to the standard output, which nothing else may.
     """
 
     demand: ChangeDemand
@@ -42,6 +42,7 @@ class SinkCapabilities:
     atomic_bytes: int = 0
     writers: int = 0
     bags: bool = False
+    owns_stdout: bool = False
 
 
 @dataclass(frozen=True)

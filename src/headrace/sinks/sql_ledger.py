@@ -279,8 +279,8 @@ class SqlLedger:
             (pipeline,),
         )
         return tuple(
-            CutRecord(_integer(hi), str(finished_at), float(str(seconds)), *map(_integer, figures), exact=bool(exact))
-            for hi, finished_at, seconds, *figures, exact in rows
+            CutRecord(_integer(hi), str(finished_at), float(str(seconds)), *(_integer(figure) for figure in figures))
+            for hi, finished_at, seconds, *figures in rows
         )
 
     def _write_pipeline(self, session: SqlSession, pipeline: str, update: LedgerUpdate) -> None:
@@ -326,7 +326,7 @@ class SqlLedger:
             f"DELETE FROM {cuts} WHERE pipeline = ? AND hi = ? AND finished_at = ?", (pipeline, cut.hi, cut.finished_at)
         )
         ordinal = 1 if rows[0][0] is None else _integer(rows[0][0]) + 1
-        figures = (cut.files, cut.read_rows, cut.upserts, cut.deletes, cut.read_bytes, cut.schema_changes, int(cut.exact))
+        figures = (cut.files, cut.read_rows, cut.upserts, cut.deletes, cut.read_bytes, cut.schema_changes, cut.exact)
         session.execute(
             f"INSERT INTO {cuts} (pipeline, ordinal, hi, finished_at, seconds, files, read_rows, upserts, deletes, read_bytes,"
             " schema_changes, exact_commit_ts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",

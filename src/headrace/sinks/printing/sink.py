@@ -45,7 +45,7 @@ class PrintSink:
     """A :class:`headrace.sinks.base.DataSink`. After a crash the cut is printed again: a pipe cannot take anything back."""
 
     identity = "print://"
-    capabilities = SinkCapabilities(demand=ChangeDemand.ALL)
+    capabilities = SinkCapabilities(demand=ChangeDemand.ALL, owns_stdout=True)
     ledger = None
 
     def __init__(self) -> None:
