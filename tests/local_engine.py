@@ -17,12 +17,12 @@ from headrace.model.outcome import SplitReport
 
 
 class LocalEngine:
-    """Stands in for ``SparkEngine``; ``jobs`` counts what it ran."""
+    """Stands in for ``SparkEngine``; ``jobs`` counts what it ran, ``cancels`` what could not be cancelled here."""
 
     started = True
 
     def __init__(self, parallelism: int = 2) -> None:
-        self.jobs = 0
+        self.jobs = self.cancels = 0
         self._parallelism = parallelism
 
     def parallelism(self) -> int:
@@ -31,7 +31,8 @@ class LocalEngine:
     def counts(self) -> tuple[int, int]:
         return 0, 0
 
-    def cancel(self) -> None: ...
+    def cancel(self) -> None:
+        self.cancels += 1
 
     def stop(self) -> None: ...
 
