@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -13,6 +14,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from headrace.errors import TransientError
 from headrace.model.block import block_schema
 from headrace.model.events import CreateTableEvent, RowKind, SchemaChange
 from headrace.model.outcome import Problem, SplitReport
@@ -147,6 +149,27 @@ def test_a_cut_is_seen_only_when_its_checkpoint_is_written(sink: DuckDbSink, pat
     state = sink.ledger.peek("p")
     assert state is not None
     assert (state.checkpoint, state.attempted) == (7, 0)
+
+
+def test_a_load_that_is_interrupted_fails_for_now_and_blames_no_table(sink: DuckDbSink, path: Path) -> None:
+    create(sink, PLAIN)
+    sink.begin_cut()
+    ended = threading.Event()
+
+    def interrupt() -> None:
+        while not ended.wait(0.002):
+            sink.interrupt()
+
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
+    try:
+        with pytest.raises(TransientError, match="Interrupted"):
+            write(sink, [change(PLAIN, [{"id": n, "v": "a"} for n in range(200_000)])])
+    finally:
+        ended.set()
+        interrupting.join()
+    sink.abandon_cut()
+    assert content(path) == []
 
 
 def test_versions_of_a_table_are_loaded_in_order(sink: DuckDbSink, path: Path) -> None:

@@ -16,7 +16,7 @@ import typer
 
 from headrace import __version__
 from headrace.cli.output import hide_secrets, make_output
-from headrace.errors import EXIT_USAGE, DefinitionError, HeadraceError
+from headrace.errors import EXIT_INTERRUPTED, EXIT_USAGE, DefinitionError, HeadraceError
 from headrace.model.tso import parse_tso
 from headrace.model.uri import parse_uri
 
@@ -212,6 +212,8 @@ def main(argv: list[str] | None = None) -> int:
     except HeadraceError as error:
         output.error(str(error))
         return error.exit_code
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
     except typer.Exit as leaving:
         return int(leaving.exit_code)
     except typer.TyperException as error:

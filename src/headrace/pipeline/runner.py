@@ -158,8 +158,12 @@ class PipelineRun:
         if self._interrupted_at is None or not (self._abandoned or time.monotonic() - self._interrupted_at > _GRACE_SECONDS):
             return
         if self._cancelling is None or not self._cancelling.is_alive():
-            self._cancelling = threading.Thread(target=self._engine.cancel, daemon=True)
+            self._cancelling = threading.Thread(target=self._cancel, daemon=True)
             self._cancelling.start()
+
+    def _cancel(self) -> None:
+        self._engine.cancel()
+        self._sink.interrupt()
 
 
 def _install(handlers: Mapping[signal.Signals, object]) -> dict[signal.Signals, object]:

@@ -275,6 +275,10 @@ class DataSink(Protocol):
         """``atomic_cut`` sinks open their transaction here; the ledger's next ``update`` with a checkpoint commits it."""
         ...
 
+    def interrupt(self) -> None:
+        """Ends what the driver itself is doing in the target, so that it fails as transient. Called from another thread."""
+        ...
+
     def abandon_cut(self) -> None:
         """Rolls an open cut back; nothing to do for sinks without one."""
         ...

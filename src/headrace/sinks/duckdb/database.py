@@ -18,6 +18,14 @@ from headrace.errors import SinkUnreachableError, TransientError
 CATALOG = "headrace$target"
 _LOCK_SIGNS = ("could not set lock", "conflicting lock", "already attached", "being used by another process")
 _RETRY_SECONDS = 0.1
+# What DuckDB says of a statement or of its values. All else (disk, memory, an interruption) says nothing of the table.
+REFUSALS = (
+    duckdb.IntegrityError,
+    duckdb.DataError,
+    duckdb.ProgrammingError,
+    duckdb.NotSupportedError,
+    duckdb.DependencyException,
+)
 
 
 class Session:
@@ -70,6 +78,12 @@ class Database:
             raise TransientError(f"The cut could not be committed to {self.path}: {_first_line(error)}") from error
         finally:
             session.connection.close()
+
+    def interrupt(self) -> None:
+        """Makes the statement that runs in the open cut fail. Called from another thread."""
+        session = self._cut
+        if session is not None:
+            session.connection.interrupt()
 
     def abandon_cut(self) -> None:
         """Rolls an open cut back and closes the file."""

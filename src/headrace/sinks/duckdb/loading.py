@@ -11,14 +11,13 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 
 from headrace.model.outcome import Problem, WriteOutcome
 from headrace.model.table import TableId
 from headrace.sinks.base import Round, RowsRefused, WriteReport
 from headrace.sinks.duckdb.catalog import TargetTable, find_tables, has_rows, place
-from headrace.sinks.duckdb.database import Database, Session
+from headrace.sinks.duckdb.database import REFUSALS, Database, Session
 from headrace.sinks.duckdb.spool import DELETES, UPSERTS, SpooledFile, SpoolWriter, ValuePolicies, spooled_key
 from headrace.sinks.duckdb.types import quoted
 
@@ -90,7 +89,7 @@ def load_table(session: Session, table_id: TableId, target: TargetTable | None, 
     try:
         for rows in steps:
             _apply(session, target, rows[DELETES], rows[UPSERTS])
-    except duckdb.Error as error:
+    except REFUSALS as error:
         message = f"DuckDB refused the rows: {str(error).strip().splitlines()[0].rstrip('.')}."
         hint = "Drop the constraint or index that was added to the table by hand."
         raise RowsRefused(Problem(table_id, message, hint=hint)) from error

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import duckdb
-
 from headrace.ddl.classify import changes_rows_unseen
 from headrace.model.events import (
     AddColumnEvent,
@@ -38,7 +36,7 @@ from headrace.sinks.duckdb.catalog import (
     place,
     schema_exists,
 )
-from headrace.sinks.duckdb.database import Database, Session
+from headrace.sinks.duckdb.database import REFUSALS, Database, Session
 from headrace.sinks.duckdb.generated import build_again, generated_columns, is_virtual
 from headrace.sinks.duckdb.spool import ValuePolicies, unfit_problem, unsupported_problem
 from headrace.sinks.duckdb.types import DATE_KINDS, UnsupportedTypeError, duckdb_type, fill_value, quoted, type_change
@@ -61,7 +59,7 @@ class DuckDbMetadataApplier:
             work = _Change(session, change, self.policies, self.adopt)
             try:
                 work.run()
-            except duckdb.Error as error:
+            except REFUSALS as error:
                 message = f"DuckDB refused the schema change: {str(error).strip().splitlines()[0]}"
                 raise SchemaChangeRefused(Problem(change.table_id, message, file=change.origin)) from error
             return tuple(work.notices)

@@ -143,6 +143,10 @@ class DuckDbSink:
     def begin_cut(self) -> None:
         self._database.begin_cut()
 
+    def interrupt(self) -> None:
+        """Ends a load in the middle; the cut is then rolled back."""
+        self._database.interrupt()
+
     def abandon_cut(self) -> None:
         self._database.abandon_cut()
 

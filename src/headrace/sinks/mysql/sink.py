@@ -67,6 +67,9 @@ class MySqlSink:
     def begin_cut(self) -> None:
         """Nothing to do: rounds are transactions of their own."""
 
+    def interrupt(self) -> None:
+        """Nothing runs long on the driver."""
+
     def abandon_cut(self) -> None:
         """Nothing to do: no cut is open."""
 

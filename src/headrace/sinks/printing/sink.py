@@ -61,6 +61,9 @@ class PrintSink:
     def begin_cut(self) -> None:
         """Nothing to open."""
 
+    def interrupt(self) -> None:
+        """Nothing runs long on the driver."""
+
     def abandon_cut(self) -> None:
         """Nothing to take back."""
 
