@@ -118,12 +118,17 @@ def _measure_protocol(bench: Bench, protocol: Protocol) -> Iterator[Measurement]
 def measure_no_local(bench: Bench) -> Iterator[Measurement]:
     """A million changes as CSV into a server that forbids LOAD DATA LOCAL."""
     workload = write_orders(bench.fresh(), "csv", bench.changes, name="csv")
+    _allow_local(bench, "OFF")
+    try:
+        yield _throughput(bench, workload, "MariaDB", local=False)
+    finally:
+        _allow_local(bench, "ON")
+
+
+def _allow_local(bench: Bench, setting: str) -> None:
+    # A connection for each time: a fresh target ends all that are open.
     with bench.server.connect() as connection, connection.cursor() as cursor:
-        cursor.execute("SET GLOBAL local_infile = OFF")
-        try:
-            yield _throughput(bench, workload, "MariaDB", local=False)
-        finally:
-            cursor.execute("SET GLOBAL local_infile = ON")
+        cursor.execute(f"SET GLOBAL local_infile = {setting}")
 
 
 def _throughput(bench: Bench, workload: Workload, target: str, *, local: bool = True) -> Measurement:
