@@ -1,7 +1,8 @@
 """The one home of the SparkSession and of Spark jobs. Nothing else in Headrace imports pyspark.
 
 Facts this relies on, measured on 2 cores: a session takes 4-8 s to start and its first job 5-6 s; a job with one Python
-stage costs 150 ms as a DataFrame and 90 ms as an RDD, one with a shuffle and two Python stages 310-350 ms. ``docs/performance.md`` has the details.
+stage costs 150 ms as a DataFrame and 90 ms as an RDD, one with a shuffle and two Python stages 310-350 ms.
+``docs/performance.md`` has the details.
 """
 
 from __future__ import annotations
