@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import groupby
 
 from headrace.engine.plan import Cut, CutRound
 from headrace.engine.tasks import read_problems
@@ -34,6 +35,7 @@ from headrace.sinks.base import (
 from headrace.sources.base import EventSource
 
 RoundFactory = Callable[[Cut, CutRound, WriterContext, CutCommit | None, Mapping[TableId, TableProgress]], Round]
+_Rows = Callable[[LedgerState, SchemaChange], tuple[TableProgress, ...]]
 _CUTS_KEPT = 100
 
 
@@ -67,8 +69,8 @@ class CutRun:
         if self.cut.rounds and self.cut.hi > self.state.attempted:
             self._update(LedgerUpdate(attempted=self.cut.hi))
         for cut_round in self.cut.rounds:
-            for change in cut_round.changes:
-                self._apply_change(change)
+            for changes in _journalled_together(cut_round.changes):
+                self._apply_changes(changes)
             self._write(cut_round)
         return self._commit(started)
 
@@ -78,21 +80,33 @@ class CutRun:
 
     # --- schema changes -------------------------------------------------------------------------------------------
 
-    def _apply_change(self, change: SchemaChange) -> None:
-        if any(t in self.problems for t in change.touches):
-            self._stop_rest(change)
-            return
-        entry = self.state.journal.get(change.identity)
-        fingerprint = self._fingerprint(change)
-        try:
+    def _apply_changes(self, changes: Sequence[SchemaChange]) -> None:
+        """Journals the changes as pending, runs them, and journals those that were not refused as done."""
+        entries: list[JournalEntry] = []
+        running: list[SchemaChange] = []
+        for change in changes:
+            if any(t in self.problems for t in change.touches):
+                self._stop_rest(change)
+                continue
+            entry, fingerprint = self.state.journal.get(change.identity), self._fingerprint(change)
             if entry is None or not self._has_run(entry, change, fingerprint):
-                self._journal(change, JournalState.PENDING, fingerprint, _before(self.state, change))
-                self.notices.extend(self._sink.metadata_applier.apply_schema_change(change))
+                running.append(change)
+            entries.append(_entry(change, fingerprint))
+        todo = {change.identity: change for change in changes}
+        self._journal([e for e in entries if todo[e.identity] in running], _before, todo)
+        refused = {change.identity for change in running if not self._run_change(change)}
+        done = [replace(e, state=JournalState.DONE) for e in entries if e.identity not in refused]
+        self._journal(done, _after, todo)
+        self._changes_done += len(done)
+
+    def _run_change(self, change: SchemaChange) -> bool:
+        """Executes a change; false when the target refuses it."""
+        try:
+            self.notices.extend(self._sink.metadata_applier.apply_schema_change(change))
         except SchemaChangeRefused as refused:
             self._refused(change, refused.problem)
-            return
-        self._journal(change, JournalState.DONE, fingerprint, _after(self.state, change))
-        self._changes_done += 1
+            return False
+        return True
 
     def _has_run(self, entry: JournalEntry, change: SchemaChange, fingerprint: str) -> bool:
         """Whether a pending change ran before a crash, or by hand: the catalogue differs, and what it creates is there.
@@ -115,10 +129,10 @@ class CutRun:
             message = f"its schema change at {change.commit_ts} also touches {cause.table_id}, which has stopped."
             self.problems[table_id] = Problem(table_id, message, file=change.origin)
 
-    def _journal(self, change: SchemaChange, state: JournalState, fingerprint: str, rows: tuple[TableProgress, ...]) -> None:
-        tables = tuple(sorted(change.changes))
-        entry = JournalEntry(change.identity, change.commit_ts, tables, change.statement, state, fingerprint)
-        self._update(LedgerUpdate(journal=(entry,), tables=rows))
+    def _journal(self, entries: Sequence[JournalEntry], rows: _Rows, changes: Mapping[str, SchemaChange]) -> None:
+        if entries:
+            tables = tuple(row for e in entries for row in rows(self.state, changes[e.identity]))
+            self._update(LedgerUpdate(journal=tuple(entries), tables=tables))
 
     def _fingerprint(self, change: SchemaChange) -> str:
         """The catalogue's view of what the change touches: when it differs from the intent's, the change has run."""
@@ -204,6 +218,28 @@ class CutRun:
             )
         )
         return record
+
+
+def _journalled_together(changes: Sequence[SchemaChange]) -> Iterator[Sequence[SchemaChange]]:
+    """Changes of one level in order, each by itself but for tables that are created one after another.
+
+    They touch no object in common, and the catalogue tells of each whether it is there, so two ledger updates serve a
+    thousand of them.
+    """
+    for creates, group in groupby(changes, key=_only_creates):
+        if creates:
+            yield tuple(group)
+        else:
+            yield from ((change,) for change in group)
+
+
+def _only_creates(change: SchemaChange) -> bool:
+    return bool(change.events) and all(isinstance(event, CreateTableEvent) for event in change.events)
+
+
+def _entry(change: SchemaChange, fingerprint: str) -> JournalEntry:
+    tables = tuple(sorted(change.changes))
+    return JournalEntry(change.identity, change.commit_ts, tables, change.statement, JournalState.PENDING, fingerprint)
 
 
 def _before(state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
