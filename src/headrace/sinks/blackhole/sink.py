@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Self
+from collections.abc import Sequence
 
 from headrace.errors import DefinitionError
 from headrace.model.block import KIND
@@ -24,6 +22,7 @@ from headrace.sinks.base import (
     WriterContext,
     WriteReport,
 )
+from headrace.sinks.stateless import StatelessSink
 
 
 def open_sink(uri: str, *, adopt: bool = False) -> BlackholeSink:
@@ -34,37 +33,18 @@ def open_sink(uri: str, *, adopt: bool = False) -> BlackholeSink:
     return BlackholeSink()
 
 
-class BlackholeSink:
+class BlackholeSink(StatelessSink):
     """A :class:`headrace.sinks.base.DataSink` that keeps nothing; its progress is kept all the same, in a file ledger."""
 
     identity = "blackhole://"
     capabilities = SinkCapabilities(demand=ChangeDemand.NET, bags=True)
-    ledger = None
 
     def __init__(self) -> None:
         self.event_sink = BlackholeEventSink()
         self.metadata_applier = BlackholeMetadataApplier()
 
-    def spark_conf(self) -> Mapping[str, str]:
-        return {}
-
     def check(self) -> list[Check]:
         return [Check("blackhole", CheckState.OK, "changes are counted and dropped")]
-
-    def begin_cut(self) -> None:
-        """Nothing to open."""
-
-    def interrupt(self) -> None:
-        """Nothing runs long on the driver."""
-
-    def abandon_cut(self) -> None:
-        """Nothing to take back."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        return None
 
 
 class BlackholeEventSink:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import pyarrow.compute as pc
 
@@ -31,6 +29,7 @@ from headrace.sinks.base import (
     WriteReport,
 )
 from headrace.sinks.printing.lines import merged_lines, row_lines, schema_change_line, spool, spool_file
+from headrace.sinks.stateless import StatelessSink
 
 
 def open_sink(uri: str, *, adopt: bool = False) -> PrintSink:
@@ -41,37 +40,18 @@ def open_sink(uri: str, *, adopt: bool = False) -> PrintSink:
     return PrintSink()
 
 
-class PrintSink:
+class PrintSink(StatelessSink):
     """A :class:`headrace.sinks.base.DataSink`. After a crash the cut is printed again: a pipe cannot take anything back."""
 
     identity = "print://"
     capabilities = SinkCapabilities(demand=ChangeDemand.ALL, owns_stdout=True)
-    ledger = None
 
     def __init__(self) -> None:
         self.event_sink = PrintEventSink()
         self.metadata_applier = PrintMetadataApplier()
 
-    def spark_conf(self) -> Mapping[str, str]:
-        return {}
-
     def check(self) -> list[Check]:
         return [Check("standard output", CheckState.OK, "every change is printed as a JSON line")]
-
-    def begin_cut(self) -> None:
-        """Nothing to open."""
-
-    def interrupt(self) -> None:
-        """Nothing runs long on the driver."""
-
-    def abandon_cut(self) -> None:
-        """Nothing to take back."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        return None
 
 
 class PrintEventSink:

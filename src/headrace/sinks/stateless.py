@@ -1,0 +1,31 @@
+"""What sinks share that keep nothing between rounds: no ledger of their own, no open cut, no connection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+
+class StatelessSink:
+    """The part of a :class:`headrace.sinks.base.DataSink` in which there is nothing to do."""
+
+    ledger = None
+
+    def spark_conf(self) -> Mapping[str, str]:
+        return {}
+
+    def begin_cut(self) -> None:
+        """Nothing to open."""
+
+    def interrupt(self) -> None:
+        """Nothing runs long on the driver."""
+
+    def abandon_cut(self) -> None:
+        """Nothing to take back."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        return None
