@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from headrace.ddl.lexer import Cursor, Word, split_at_commas, words
 from headrace.model.table import TableId
@@ -49,6 +50,8 @@ class Statement:
     brings_back: bool = False
 
 
+# A schema file's statement is wanted by the classifier, the columns and the keys in turn.
+@lru_cache(maxsize=1024)
 def read_statement(text: str, database: str) -> Statement:
     """Reads a statement; never raises. ``database`` is the current database for names without one."""
     found = words(text)
