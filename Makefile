@@ -20,7 +20,7 @@ unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast lint format bench lock clean java
+.PHONY: help demo test test-fast docs lint format bench lock clean java
 
 help: ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -37,6 +37,9 @@ test: lint java ## Everything that CI runs: lint, then all tests, the fast ones 
 
 test-fast: $(DEV) ## The tests without Spark and without servers, within a minute
 	@$(PY) -m pytest -m "not spark and not server" -n auto
+
+docs: $(DEV) ## Write docs/types-and-ddl.md from what its suites observe
+	@HEADRACE_WRITE_DOCS=1 $(PY) -m pytest tests/support
 
 lint: $(DEV) ## ruff, mypy --strict and the import contracts
 	@$(PY) -m ruff check .
