@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -28,9 +29,10 @@ DRAFTS = TableId("shop", "drafts")
 class Changefeed:
     """An upstream with its storage output under ``folder``, and the files that a consumer is given."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **options: Any) -> None:
+        """``options`` are the writer's, for a changefeed other than CSV with commit ts and old values."""
         folder.mkdir(parents=True, exist_ok=True)
-        self.writer = TicdcWriter(folder / "data", "csv", include_commit_ts=True, output_old_value=True)
+        self.writer = TicdcWriter(folder / "data", "csv", **{"include_commit_ts": True, "output_old_value": True} | options)
         self.upstream = Upstream(self.writer)
         self.toml = folder / "changefeed.toml"
         self.toml.write_text(self.writer.options.changefeed_toml(), encoding="utf-8")

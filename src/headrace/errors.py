@@ -47,6 +47,10 @@ class SourceNotReadyError(HeadraceError):
     exit_code = EXIT_UNREACHABLE
 
 
+class NoWatermarkError(SourceNotReadyError):
+    """There are change data, but the source has not promised yet up to where they are complete."""
+
+
 class SinkUnreachableError(HeadraceError):
     """The target refuses connections, or the login."""
 

@@ -50,6 +50,11 @@ def run(
     changefeed: Changefeed = None,
     once: Annotated[bool, typer.Option("--once", help="Catch up to the watermark published now, then exit.")] = False,
     until: Annotated[str, typer.Option("--until", help="Stop when everything up to this TSO or ISO time is applied.")] = "",
+    until_end: Annotated[
+        bool,
+        typer.Option("--until-end", help="The changefeed is finished: take what lies beyond its last checkpoint too, then exit."),
+    ] = False,
+    quiet: Annotated[str, typer.Option("--quiet", help="How long nothing must change before --until-end takes the rest.")] = "10s",
     start: Annotated[
         str, typer.Option("--start", help="Begin after this TSO or ISO time: the target holds a snapshot of it.")
     ] = "",
@@ -71,9 +76,13 @@ def run(
 
     _hide_secrets_of(source, sink, ledger)
     table_filter = TableFilter.parse(tables)
+    if until and until_end:
+        raise DefinitionError("--until and --until-end exclude each other.", "A run ends at one of them.")
     options = RunOptions(
-        once=once,
+        once=once and not until_end,
         until=_tso(until, "--until"),
+        until_end=until_end,
+        quiet=parse_seconds(quiet),
         start=_tso(start, "--start"),
         poll_interval=parse_seconds(poll_interval),
         includes=table_filter.includes,

@@ -20,6 +20,7 @@ from headrace.errors import (
     DefinitionError,
     HeadraceError,
     JobFailedError,
+    NoWatermarkError,
     SinkUnreachableError,
     SourceNotReadyError,
     SourceUnreachableError,
@@ -44,10 +45,15 @@ _LOOK_PAUSE = 1.0
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How long to run. ``until`` is a TSO; ``poll_interval`` is in seconds; ``start`` is where tables begin (TSO)."""
+    """How long to run. ``until`` is a TSO; ``poll_interval`` is in seconds; ``start`` is where tables begin (TSO).
+
+    ``until_end`` takes what lies above the last watermark too, when nothing has changed for ``quiet`` seconds, and ends then.
+    """
 
     once: bool = False
     until: int | None = None
+    until_end: bool = False
+    quiet: float = 10.0
     start: int | None = None
     poll_interval: float = 1.0
     includes: Callable[[TableId], bool] = field(default=lambda _: True)
@@ -81,6 +87,8 @@ class Loop:
         self._told: set[Notice] = set()
         self._reasons: dict[TableId, str] = {}
         self._tries = self._looks = 0
+        self._mark = ""
+        self._quiet_since = 0.0
 
     def stop(self) -> None:
         """Ends the loop after the cut that is being applied."""
@@ -130,7 +138,12 @@ class Loop:
         """One poll and, if there is something to do, one cut. True when the run is complete."""
         retried = self._tables_to_retry()
         seen = -1 if retried else self._state.checkpoint
-        offer = self._source.poll(self._state.position, seen)
+        try:
+            offer = self._source.poll(self._state.position, seen)
+        except NoWatermarkError:
+            if self._options.until_end:
+                return self._drain_when_quiet()
+            raise
         self._tell(offer.notices)
         hi = offer.watermark if self._options.until is None else min(offer.watermark, self._options.until)
         if hi < self._state.attempted:
@@ -156,7 +169,28 @@ class Loop:
             return True
         return self._options.until is not None and self._state.checkpoint >= self._options.until
 
+    def _drain_when_quiet(self) -> bool:
+        """Takes the source's final offer once nothing has changed for a while. True when the run is complete."""
+        mark, quiet = self._source.mark(self._state.position), self._options.quiet
+        if mark != self._mark:
+            self._mark, self._quiet_since = mark, time.monotonic()
+            self._observer.phase(f"waiting until nothing changes for {quiet:g} s, to take what lies beyond the last checkpoint")
+        left = self._quiet_since + quiet - time.monotonic()
+        if left > 0:
+            self._stopping.wait(min(left, self._options.poll_interval))
+            return False
+        offer = self._source.poll(self._state.position, self._state.checkpoint, final=True)
+        self._tell(offer.notices)
+        if offer.watermark < self._state.attempted:
+            raise SourceNotReadyError(
+                f"The files end at {offer.watermark}, but rows up to {self._state.attempted} may have been written before.",
+                "Bring back the files that were there then.",
+            )
+        return not self._worth_another_look(self._apply(offer, frozenset()))
+
     def _pause(self, offer: Offer) -> bool:
+        if self._options.until_end:
+            return self._drain_when_quiet()
         self._observer.caught_up(self._state.checkpoint)
         self._stopping.wait(self._options.poll_interval)
         return False
@@ -231,10 +265,10 @@ class Loop:
                 self._observer.table_resumed(str(table_id))
 
     def _failed(self, error: HeadraceError) -> None:
-        """Waits before the next try, longer each time. Gives up with ``--once``, and on jobs that break again and again."""
+        """Waits before the next try, longer each time. Gives up when it is to end, and on jobs that break again and again."""
         self._tries += 1
         hopeless = isinstance(error, SourceNotReadyError) or self._tries >= _ONCE_TRIES
-        if hopeless and (self._options.once or isinstance(error, JobFailedError)):
+        if hopeless and (self._options.once or self._options.until_end or isinstance(error, JobFailedError)):
             raise error
         if not self.stopping:
             pause = min(_FIRST_PAUSE * 2 ** (self._tries - 1), _LONGEST_PAUSE)

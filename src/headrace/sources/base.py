@@ -18,12 +18,23 @@ from headrace.model.table import TableId, TableSchema
 class EventSource(Protocol):
     """The stream of changes. Everything it carries to a task must pickle."""
 
-    def poll(self, position: str, checkpoint: int) -> Offer:
+    def poll(self, position: str, checkpoint: int, *, final: bool = False) -> Offer:
         """What there is now that may not be applied yet.
 
         ``position`` is what :meth:`advance` returned last (``""`` at first), ``checkpoint`` the pipeline's (TSO). Reads the
         watermark *before* it lists anything (rule 1). When the watermark has not moved past ``checkpoint`` it returns an
         offer without splits, without listing. Raises SourceUnreachableError, SourceNotReadyError.
+
+        ``final`` asks for the last offer of a source that nobody writes to any more (a person says so): the watermark is the
+        greatest ts of anything that is there, schema changes at it included, whatever the source promised; it may stand at
+        ``checkpoint``. Then a source that promised nothing yet has an offer too.
+        """
+        ...
+
+    def mark(self, position: str) -> str:
+        """A mark of the watermark and of all that there is behind ``position``: equal for as long as nothing arrives.
+
+        Raises what :meth:`poll` raises when there are no change data at all; a missing watermark is part of the mark.
         """
         ...
 

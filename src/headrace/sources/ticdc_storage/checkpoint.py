@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable
 
-from headrace.errors import SourceNotReadyError
+from headrace.errors import NoWatermarkError, SourceNotReadyError
 from headrace.sources.ticdc_storage.paths import METADATA, ForeignPath, parse_path
 from headrace.sources.ticdc_storage.stores import Store
 
@@ -18,7 +18,8 @@ _PAUSES = (0.02, 0.1, 0.3)
 def read_checkpoint(store: Store, sleep: Callable[[float], None] = time.sleep) -> int:
     """The checkpoint (TSO): all rows with ``commit_ts <=`` it, and all schema changes with a smaller ts, are in the files.
 
-    Raises SourceNotReadyError when there is none that can be read, SourceUnreachableError.
+    Raises SourceNotReadyError when there is none that can be read (NoWatermarkError when a changefeed has written none yet),
+    SourceUnreachableError.
     """
     for pause in (*_PAUSES, None):
         try:
@@ -54,9 +55,10 @@ def _missing(store: Store) -> SourceNotReadyError:
             f"{store.place} is empty.", "Check the path, and that the changefeed runs: TiCDC writes there within seconds."
         )
     if _looks_like_changefeed(store, root.folders):
-        return SourceNotReadyError(
+        return NoWatermarkError(
             f"{store.place} has no file {METADATA} yet.",
-            "TiCDC writes it with its first checkpoint: wait, or look at the changefeed.",
+            "TiCDC writes it with its first checkpoint: wait, or look at the changefeed; one that ended before it is taken with "
+            "--until-end.",
         )
     return SourceNotReadyError(
         f"{store.place} does not look like the output of a changefeed: there is no file {METADATA} in it.",

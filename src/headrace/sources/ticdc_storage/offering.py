@@ -24,6 +24,8 @@ from headrace.sources.ticdc_storage.stores import StoredFile, StoreLocation
 
 _VANISHED_HINT = "Restore it, or copy the table anew; if TiCDC removed it, its file-expiration-days are too few."
 
+_BEGINNING = StoragePosition()
+
 Candidate = tuple[StoredFile, DataPath, TableVersion]
 """A file to be read, and the table version that it belongs to."""
 
@@ -46,9 +48,19 @@ def detect_protocol(listing: Listing, options: StorageOptions) -> Protocol:
 
 
 def select_files(
-    listing: Listing, catalogue: Catalogue, position: StoragePosition, watermark: int, *, protocol: Protocol, exact: bool
+    listing: Listing,
+    catalogue: Catalogue,
+    position: StoragePosition,
+    watermark: int,
+    schema_bound: int,
+    *,
+    protocol: Protocol,
+    exact: bool,
 ) -> Selection:
-    """The files that may hold rows up to ``watermark`` which are not applied. ``exact``: rows have a commit ts."""
+    """The files that may hold rows up to ``watermark`` which are not applied. ``exact``: rows have a commit ts.
+
+    Schema changes are certain below ``schema_bound``.
+    """
     candidates = []
     unknown = []
     notices = []
@@ -67,8 +79,8 @@ def select_files(
         if position.is_consumed(path):
             message = "The file was written again after it was applied; it is read once more."
             notices.append(Notice(message, version.table_id, stored.path))
-        # The schema change at the watermark is not certain yet, and the rows behind it are above the watermark.
-        if path.version >= watermark and (not exact or version.stale_from < path.version):
+        # A schema change at the watermark is not certain yet, and the rows behind it are above the watermark.
+        if path.version >= schema_bound and (not exact or version.stale_from < path.version):
             continue
         candidates.append((stored, path, version))
     for extension, count in strangers.items():
@@ -77,9 +89,17 @@ def select_files(
 
 
 def ranked_splits(
-    candidates: Iterable[Candidate], location: StoreLocation, options: StorageOptions, protocol: Protocol, has_commit_ts: bool
+    candidates: Iterable[Candidate],
+    location: StoreLocation,
+    options: StorageOptions,
+    protocol: Protocol,
+    has_commit_ts: bool,
+    position: StoragePosition = _BEGINNING,
 ) -> tuple[FileSplit, ...]:
-    """The splits of the files, each with its rank in the natural order of its table."""
+    """The splits of the files, each with its rank in the natural order of its table.
+
+    What ``position`` does not hold open came after the final drain that it remembers, if it remembers one.
+    """
     tables: dict[TableId, list[Candidate]] = defaultdict(list)
     for candidate in candidates:
         tables[candidate[2].table_id].append(candidate)
@@ -104,6 +124,7 @@ def ranked_splits(
                     stale_from=version.stale_from,
                     stale_below=path.version,
                     file_size=options.file_size,
+                    after=None if stored.path in position.open else position.drain,
                 )
             )
     return tuple(splits)

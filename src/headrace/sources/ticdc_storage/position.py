@@ -98,13 +98,25 @@ class FileState:
     pending_ts: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """A final drain: what lies above ``published``, up to ``end`` (TSO), was taken though ``metadata`` had not promised it.
+
+    ``schema_files`` is how many schema files of these versions were there then, to notice what came later.
+    """
+
+    published: int
+    end: int
+    schema_files: int
+
+
 @dataclass(frozen=True)
 class StoragePosition:
     """The source's place in a changefeed's folder.
 
     ``consumed`` maps directory and stream to numbers; ``identities`` maps a directory to the names of its last
     consumed files and the :func:`fingerprint` of each, to notice that one was written again; ``sealed`` maps a table's
-    path to the version below which its directories need no listing.
+    path to the version below which its directories need no listing. ``drain`` is there until the watermark has passed it.
     """
 
     watermark: int = 0
@@ -112,6 +124,7 @@ class StoragePosition:
     consumed: Mapping[str, Mapping[str, Intervals]] = field(default_factory=dict)
     open: Mapping[str, OpenFile] = field(default_factory=dict)
     identities: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    drain: Drain | None = None
 
     @classmethod
     def parse(cls, text: str) -> StoragePosition:
@@ -130,11 +143,12 @@ class StoragePosition:
             },
             open={path: OpenFile(*values) for path, values in document["o"].items()},
             identities=document["i"],
+            drain=Drain(*document["e"]) if "e" in document else None,
         )
 
     def to_text(self) -> str:
         """Compact JSON, the same for equal positions."""
-        document = {
+        document: dict[str, object] = {
             "v": _FORMAT,
             "w": self.watermark,
             "s": dict(self.sealed),
@@ -145,6 +159,8 @@ class StoragePosition:
             "o": {path: [entry.size, entry.modified, entry.pending_ts] for path, entry in self.open.items()},
             "i": {directory: dict(entries) for directory, entries in self.identities.items()},
         }
+        if self.drain is not None:
+            document["e"] = [self.drain.published, self.drain.end, self.drain.schema_files]
         return json.dumps(document, separators=(",", ":"), ensure_ascii=False, sort_keys=False)
 
     def is_consumed(self, path: DataPath) -> bool:

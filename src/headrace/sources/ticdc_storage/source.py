@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, NoWatermarkError
 from headrace.model.block import ChangeBlock
 from headrace.model.cut import Offer, Progress, Split, Window
 from headrace.model.outcome import Notice, Problem, SplitReport
 from headrace.model.table import TableId, TableSchema
-from headrace.model.tso import format_tso
+from headrace.model.tso import MAX_TSO, format_tso
 from headrace.model.uri import parse_uri
 from headrace.sources.ticdc_storage.catalogue import Catalogue
+from headrace.sources.ticdc_storage.draining import (
+    NO_PROMISE,
+    drained,
+    find_rest,
+    late_schema_files,
+    rest_notices,
+    went_on,
+)
 from headrace.sources.ticdc_storage.folder import Folder
 from headrace.sources.ticdc_storage.offering import (
     Candidate,
@@ -25,8 +34,9 @@ from headrace.sources.ticdc_storage.offering import (
     vanished_problems,
 )
 from headrace.sources.ticdc_storage.options import Protocol, StorageOptions, read_options
-from headrace.sources.ticdc_storage.paths import DataPath, SchemaPath, parse_data_name, parse_path
+from headrace.sources.ticdc_storage.paths import METADATA, DataPath, SchemaPath, parse_data_name, parse_path
 from headrace.sources.ticdc_storage.position import (
+    Drain,
     FileState,
     StoragePosition,
     advanced,
@@ -89,6 +99,8 @@ class StorageEventSource:
         self._options = options
         self._folder: Folder | None = None
         self._watermark = 0
+        self._published = 0
+        self._drain: Drain | None = None
         self._announced: dict[str, tuple[TableId, int]] = {}
         self._told: set[str] = set()
         self._exact: bool | None = None
@@ -96,20 +108,26 @@ class StorageEventSource:
     def __reduce__(self) -> tuple[type[StorageEventSource], tuple[StoreLocation, StorageOptions]]:
         return (StorageEventSource, (self._location, self._options))
 
-    def poll(self, position: str, checkpoint: int) -> Offer:
+    def poll(self, position: str, checkpoint: int, *, final: bool = False) -> Offer:
         """What there is that may not be applied yet: the watermark first, then a listing, unless the watermark stands still.
 
-        Files of tables with a problem are not offered. Each notice is given once.
+        Files of tables with a problem are not offered. Each notice is given once. A ``final`` offer reads the files to find
+        where they end.
         """
         folder = self._opened()
         place = _position(position)
-        notices = self._see_watermark(folder.reader.checkpoint(), place)
-        if self._watermark <= checkpoint:
+        self._drain = None
+        published = _published(folder) if final else folder.reader.checkpoint()
+        notices = self._see_watermark(published or 0, place)
+        if published is None:
+            notices.append(NO_PROMISE)
+        if self._watermark <= checkpoint and not final:
             return Offer(self._watermark, self._watermark, notices=self._fresh(notices))
         listing, catalogue = folder.scan(place)
         protocol = detect_protocol(listing, self._options)
         exact = self._is_exact(protocol, None, folder)
-        selected = select_files(listing, catalogue, place, self._watermark, protocol=protocol, exact=exact)
+        watermark, bound = (MAX_TSO, MAX_TSO) if final else (self._watermark, self._schema_bound(place))
+        selected = select_files(listing, catalogue, place, watermark, bound, protocol=protocol, exact=exact)
         exact = self._is_exact(protocol, selected.candidates, folder)
         has_commit_ts = exact or protocol is not Protocol.CSV
         if not exact:
@@ -122,16 +140,34 @@ class StorageEventSource:
         candidates = [c for c in selected.candidates if c[2].table_id not in stopped]
         self._announced.update({stored.path: (version.table_id, stored.modified) for stored, _, version in selected.candidates})
         notices += [*catalogue.notices, *selected.notices, *_gap_notices(listing, place, catalogue, selected.candidates)]
+        if place.drain is not None:
+            notices += late_schema_files(place.drain, catalogue)
+        splits = ranked_splits(candidates, self._location, self._options, protocol, has_commit_ts, place)
+        if final:
+            marks = {"watermark": self._watermark, "published": self._published, "checkpoint": checkpoint}
+            rest = find_rest(splits, catalogue, **marks)
+            notices += rest_notices(rest, self._published, has_commit_ts=has_commit_ts)
+            self._drain = drained(rest, catalogue, self._published)
+            watermark, bound = rest.end, rest.end + 1
         return Offer(
-            watermark=self._watermark,
-            schema_bound=self._watermark,
+            watermark=watermark,
+            schema_bound=bound,
             schema_changes=catalogue.changes,
-            splits=ranked_splits(candidates, self._location, self._options, protocol, has_commit_ts),
+            splits=splits,
             problems=problems,
             notices=self._fresh(notices),
             has_commit_ts=has_commit_ts,
             deletes_first=exact,
         )
+
+    def mark(self, position: str) -> str:
+        """A mark of the checkpoint and of every file but those of sealed versions."""
+        folder = self._opened()
+        published = _published(folder)
+        files = folder.reader.list_files(_position(position).sealed)
+        # The checkpoint is written again and again, also when it stays the same.
+        seen = [(file.path, file.size, file.modified) for file in files if file.path != METADATA]
+        return hashlib.sha256(repr((published, seen)).encode()).hexdigest()
 
     def read(self, split: Split, window: Window, *, old_images: bool = True) -> Iterator[ChangeBlock | SplitReport]:
         """The rows of a file inside the window, then its report."""
@@ -143,12 +179,27 @@ class StorageEventSource:
         """The position after a cut. See the rules at :func:`file_states`; versions behind a table's checkpoint are sealed."""
         modified = {path: when for path, (_, when) in self._announced.items()}
         states = file_states(reports, progress, modified)
-        place = advanced(_position(position), max(progress.hi, self._watermark), states)
+        place = self._remembering(advanced(_position(position), max(progress.hi, self._watermark), states), progress.hi)
         for path in [path for path in self._announced if _is_done(path, place)]:
             del self._announced[path]
         if self._folder is not None:
             place = sealed_below(place, self._sealable(place, self._folder.catalogue, progress, checkpoints))
         return place.to_text()
+
+    def _remembering(self, place: StoragePosition, hi: int) -> StoragePosition:
+        """The position with the final drain that the cut was, or without an earlier one when the watermark has passed it.
+
+        Whatever of the drain's time was still to come is there when ``metadata`` promises it; later it can only be repeated.
+        """
+        drain = place.drain if self._drain is None or hi < self._drain.end else self._drain
+        if drain is not None and min(self._published, hi) > drain.end:
+            drain = None
+        return replace(place, drain=drain)
+
+    def _schema_bound(self, place: StoragePosition) -> int:
+        """Schema changes at the watermark are not certain, unless a final drain took what there was."""
+        is_drained = place.drain is not None and place.drain.end == self._watermark
+        return self._watermark + 1 if is_drained else self._watermark
 
     def _opened(self) -> Folder:
         if self._folder is None:
@@ -159,8 +210,12 @@ class StorageEventSource:
         """Keeps the largest watermark ever seen: what was complete once stays so, whatever is written again."""
         seen = max(self._watermark, place.watermark)
         self._watermark = max(seen, read)
+        promised = place.drain.published if place.drain is not None else place.watermark
+        self._published = max(self._published, promised, read)
         if read >= seen:
             return []
+        if place.drain is not None and read >= self._published:
+            return [went_on(place.drain, read)]
         return [
             Notice(
                 f"The checkpoint in metadata went back from {seen} ({format_tso(seen)}) to {read} ({format_tso(read)}): the "
@@ -205,6 +260,9 @@ class StorageEventSource:
         for parent, versions in catalogue.versions.items():
             table_id = catalogue.table_of(parent)
             checkpoint = checkpoints.get(table_id, 0)
+            if place.drain is not None:
+                # What comes late all the same has to be seen.
+                checkpoint = min(checkpoint, place.drain.published)
             if checkpoint and table_id not in progress.stopped:
                 limits[parent] = newest_sealable(versions, checkpoint, busy.get(parent, ()))
         return {parent: limit for parent, limit in limits.items() if limit}
@@ -256,6 +314,14 @@ def is_repeated(report: SplitReport, reports: Sequence[SplitReport]) -> bool:
     end = report.truncated_ts if report.truncated_ts is not None else report.max_ts
     later = (other for other in reports if other.table_id == report.table_id and other.split_key > report.split_key)
     return any(other.rows and other.min_ts <= end <= other.max_ts for other in later)
+
+
+def _published(folder: Folder) -> int | None:
+    """The checkpoint in ``metadata``, ``None`` when the changefeed has never written one."""
+    try:
+        return folder.reader.checkpoint()
+    except NoWatermarkError:
+        return None
 
 
 def _position(text: str) -> StoragePosition:

@@ -14,8 +14,10 @@ from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json
 from headrace.formats.csv import CsvOptions, decode_csv
 from headrace.model.block import COMMIT_TS, META_FIELDS, SEQ, SEQ_RANK_SHIFT, ChangeBlock
 from headrace.model.cut import Split, Window
-from headrace.model.outcome import Problem, SplitReport
+from headrace.model.outcome import Notice, Problem, SplitReport
+from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.options import Protocol
+from headrace.sources.ticdc_storage.position import Drain
 from headrace.sources.ticdc_storage.stores import StoreLocation
 
 _COMMIT_TS_INDEX = [column.name for column in META_FIELDS].index(COMMIT_TS)
@@ -28,6 +30,7 @@ class FileSplit(Split):
     """A data file; its key is its path. ``modified`` is ns since 1970.
 
     Rows with ``stale_from <= commit_ts < stale_below`` are replays of rows that an older directory of the table holds.
+    ``after`` is the final drain that the file came after.
     """
 
     modified: int
@@ -39,6 +42,7 @@ class FileSplit(Split):
     stale_from: int = 0
     stale_below: int = 0
     file_size: int = 64 << 20
+    after: Drain | None = None
 
 
 def read_split(split: FileSplit, window: Window, old_images: bool = True) -> Iterator[ChangeBlock | SplitReport]:
@@ -103,6 +107,7 @@ class _Tally:
     min_ts: int = 0
     max_ts: int = 0
     pending_ts: int | None = None
+    late: bool = False
     problem: Problem | None = field(default=None)
 
     def take(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -132,6 +137,7 @@ class _Tally:
                 pc.or_(pc.less(commit_ts, self.split.stale_from), pc.greater_equal(commit_ts, self.split.stale_below))
             )
             commit_ts = batch.column(_COMMIT_TS_INDEX)
+        self.late = self.late or self._has_late_rows(commit_ts)
         if high > self.window.hi:
             later = pc.min(commit_ts.filter(pc.greater(commit_ts, self.window.hi))).as_py()
             if later is not None:
@@ -139,6 +145,14 @@ class _Tally:
         if low > self.window.lo and high <= self.window.hi:
             return batch
         return batch.filter(pc.and_(pc.greater(commit_ts, self.window.lo), pc.less_equal(commit_ts, self.window.hi)))
+
+    def _has_late_rows(self, commit_ts: pa.Array) -> bool:
+        """Whether there are rows that fall below the window only because a final drain moved it."""
+        drain = self.split.after
+        if drain is None:
+            return False
+        late = pc.and_(pc.greater(commit_ts, drain.published), pc.less_equal(commit_ts, min(drain.end, self.window.lo)))
+        return pc.any(late).as_py() is True
 
     def report(self, problem: Problem | None, truncated: TruncatedRecordError | None) -> SplitReport:
         """What was found. A record that is cut off above the window is simply still to come."""
@@ -163,7 +177,17 @@ class _Tally:
             truncated_ts=cut_ts,
             truncated_line=truncated.line if truncated is not None else None,
             problem=problem,
+            notices=(_late_notice(self.split.table_id, self.split.after),) if self.late and self.split.after else (),
         )
+
+
+def _late_notice(table_id: TableId, drain: Drain) -> Notice:
+    return Notice(
+        f"Rows with commit ts from {drain.published + 1} to {drain.end} came after --until-end had taken everything up to there: "
+        "the changefeed was not finished. They are not applied. Where they only repeat what was there nothing is missing; "
+        "compare the table with its source, or copy it anew.",
+        table_id,
+    )
 
 
 def _without_commit_ts(split: FileSplit, row: int) -> Problem:

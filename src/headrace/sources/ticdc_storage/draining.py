@@ -1,0 +1,116 @@
+"""The final drain: what a finished changefeed left above its last checkpoint, and what comes after that all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
+
+from headrace.model.block import KIND
+from headrace.model.cut import Window
+from headrace.model.events import RowKind
+from headrace.model.outcome import Notice, SplitReport
+from headrace.model.tso import MAX_TSO, format_tso
+from headrace.sources.ticdc_storage.catalogue import Catalogue
+from headrace.sources.ticdc_storage.position import Drain
+from headrace.sources.ticdc_storage.splits import FileSplit, read_split
+
+NO_PROMISE = Notice(
+    "There is no metadata: the changefeed ended before its first checkpoint, and nothing was ever promised to be complete. "
+    "Everything that is in the files is taken.",
+    file="metadata",
+)
+_WITHOUT_COMMIT_TS = Notice(
+    "The files carry no commit ts, so they are taken whole in any case. What --until-end adds are the files that came after the "
+    "last checkpoint, and the schema changes at or above it."
+)
+
+
+@dataclass(frozen=True)
+class Rest:
+    """What lies above a checkpoint: the greatest ts of anything (TSO), and how many rows and schema changes there are."""
+
+    end: int
+    rows: int
+    changes: int
+
+
+def find_rest(splits: Iterable[FileSplit], catalogue: Catalogue, *, watermark: int, published: int, checkpoint: int) -> Rest:
+    """What the files of a final offer hold above ``checkpoint``, by reading them; ``end`` is no less than ``watermark``.
+
+    ``published`` is the greatest watermark that ``metadata`` had (TSO).
+    """
+    end = max([watermark, *_versions(catalogue)])
+    rows = 0
+    for split in splits:
+        if not split.has_commit_ts:
+            continue
+        # The rows themselves are read again, by tasks, when it is known up to where.
+        for item in read_split(split, Window(checkpoint, MAX_TSO), old_images=False):
+            if isinstance(item, SplitReport):
+                end = max(end, item.max_ts, item.truncated_ts or 0)
+            else:
+                rows += pc.sum(pc.not_equal(item.batch.column(KIND), RowKind.UPDATE_BEFORE.value)).as_py()
+    # The change at a published checkpoint is not certain to be there; at a drained one it was taken.
+    first = checkpoint if checkpoint == published else checkpoint + 1
+    return Rest(end, rows, sum(change.commit_ts >= first for change in catalogue.changes))
+
+
+def rest_notices(rest: Rest, published: int, *, has_commit_ts: bool) -> tuple[Notice, ...]:
+    """What a person vouches for by calling this the end."""
+    if not has_commit_ts:
+        return (_WITHOUT_COMMIT_TS,)
+    if not rest.rows and not rest.changes:
+        return ()
+    promised = f"lie beyond what metadata promises ({_time(published)})" if published else "are in the files"
+    return (
+        Notice(
+            f"{rest.rows} rows and {rest.changes} schema changes {promised}. They are "
+            f"taken, up to {_time(rest.end)}, because --until-end says that the changefeed is finished; nothing tells whether "
+            "their last transactions are complete."
+        ),
+    )
+
+
+def drained(rest: Rest, catalogue: Catalogue, published: int) -> Drain | None:
+    """What the position has to remember of the drain, ``None`` when nothing but the promised was taken."""
+    if rest.end <= published:
+        return None
+    return Drain(published, rest.end, _schema_files(catalogue, published, rest.end))
+
+
+def late_schema_files(drain: Drain, catalogue: Catalogue) -> tuple[Notice, ...]:
+    """A notice when there are schema files now that the drain should have met."""
+    late = _schema_files(catalogue, drain.published, drain.end) - drain.schema_files
+    if late <= 0:
+        return ()
+    return (
+        Notice(
+            f"{late} schema files with versions from {drain.published} to {drain.end} came after --until-end had taken "
+            "everything up to there: the changefeed was not finished. Their schema changes are not applied; copy the tables anew."
+        ),
+    )
+
+
+def went_on(drain: Drain, read: int) -> Notice:
+    """For a watermark that has not reached the end of a drain."""
+    return Notice(
+        f"--until-end took everything up to {_time(drain.end)}; metadata says {_time(read)}. If the changefeed goes on after all, "
+        "it is followed again when metadata has passed that."
+    )
+
+
+def _schema_files(catalogue: Catalogue, low: int, high: int) -> int:
+    return sum(low <= version <= high for version in _versions(catalogue))
+
+
+def _versions(catalogue: Catalogue) -> list[int]:
+    """Of every schema file: those of tables by their versions, those of databases by their changes."""
+    databases = [change.commit_ts for change in catalogue.changes if change.table_id.is_database]
+    return databases + [number for versions in catalogue.versions.values() for number in versions]
+
+
+def _time(ts: int) -> str:
+    shown = format_tso(ts)
+    return shown if shown == str(ts) else f"{ts}, {shown}"
