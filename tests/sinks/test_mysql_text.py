@@ -9,7 +9,7 @@ from mysql_writing import column, rows_of, table
 from headrace.errors import DefinitionError
 from headrace.model.types import ColumnType, TypeKind
 from headrace.sinks.mysql import collation
-from headrace.sinks.mysql.adaptation import Adapted, adapt_for
+from headrace.sinks.mysql.adaptation import Adapted, Server, UnadaptableError, adapt_for
 from headrace.sinks.mysql.settings import read_settings
 from headrace.sinks.mysql.text import batches, load_assignments, load_text, row_literals
 from headrace.sinks.mysql.types import column_definition, create_table, type_text
@@ -77,6 +77,34 @@ def test_a_table_gets_the_collation_that_tidb_means(statement, inherit, expected
     assert collation.create_table(statement, inherit=inherit) == expected
 
 
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        (
+            "CREATE TABLE t (a VARCHAR(3) CHARACTER SET latin1 NOT NULL, b CHAR(3) CHARSET gbk COLLATE gbk_bin)",
+            "CREATE TABLE t (a VARCHAR(3) CHARACTER SET latin1 COLLATE latin1_bin NOT NULL, b CHAR(3) CHARSET gbk COLLATE gbk_bin)",
+        ),
+        (
+            "ALTER TABLE `t` ADD COLUMN (`b` ENUM('a,(') CHARACTER SET UTF8MB4, `c` INT COMMENT 'CHARSET latin1')",
+            "ALTER TABLE `t` ADD COLUMN (`b` ENUM('a,(') CHARACTER SET UTF8MB4 COLLATE utf8mb4_bin,"
+            " `c` INT COMMENT 'CHARSET latin1')",
+        ),
+        (
+            "ALTER TABLE `t` CONVERT TO CHARACTER SET UTF8MB4",
+            "ALTER TABLE `t` CONVERT TO CHARACTER SET UTF8MB4 COLLATE utf8mb4_bin",
+        ),
+        ("ALTER DATABASE `d` CHARACTER SET = latin1", "ALTER DATABASE `d` CHARACTER SET = latin1 COLLATE latin1_bin"),
+        (
+            "ALTER TABLE `t` ADD COLUMN `b` CHAR(3) AS (CAST(`a` AS CHAR CHARACTER SET latin1))",
+            "ALTER TABLE `t` ADD COLUMN `b` CHAR(3) AS (CAST(`a` AS CHAR CHARACTER SET latin1))",
+        ),
+        ("CREATE VIEW `v` AS SELECT _latin1'CHARSET gbk'", "CREATE VIEW `v` AS SELECT _latin1'CHARSET gbk'"),
+    ],
+)
+def test_every_character_set_gets_the_collation_that_tidb_means(statement, expected):
+    assert collation.spell_out(statement) == expected
+
+
 def test_a_database_gets_the_collation_that_tidb_means():
     assert collation.create_database("CREATE DATABASE `a`;").endswith("`a` DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
     assert collation.create_database("CREATE DATABASE a CHARACTER SET = utf8").endswith("= utf8 COLLATE utf8_bin")
@@ -106,10 +134,131 @@ def test_a_database_gets_the_collation_that_tidb_means():
     ],
 )
 def test_what_mariadb_lacks_is_rewritten_and_told(statement, expected):
-    adapted = adapt_for(statement, tidb=False, mariadb=True)
+    adapted = adapt_for(statement, Server("MariaDB"))
     assert " ".join(adapted.statement.split()) == expected
     assert bool(adapted.notices) == (statement != expected and "->" not in statement)
-    assert adapt_for(statement, tidb=True, mariadb=False) == Adapted(statement)
+    assert adapt_for(statement, Server("TiDB")) == Adapted(statement)
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected", "told"),
+    [
+        (
+            "CREATE TABLE `t` (`id` BIGINT /*T![auto_rand] AUTO_RANDOM(5) */,PRIMARY KEY(`id`) /*T![clustered_index] CLUSTERED */)"
+            " COMMENT='/*T! x */' /*T! SHARD_ROW_ID_BITS=4 */",
+            "CREATE TABLE `t` (`id` BIGINT ,PRIMARY KEY(`id`) ) COMMENT='/*T! x */'",
+            ["AUTO_RANDOM(5)", "SHARD_ROW_ID_BITS=4"],
+        ),
+        (
+            "CREATE TABLE `t` (`id` BIGINT AUTO_RANDOM(5, 54) PRIMARY KEY NONCLUSTERED) SHARD_ROW_ID_BITS = 4 PRE_SPLIT_REGIONS=2"
+            " AUTO_ID_CACHE 1 PLACEMENT POLICY = `p` TTL = `d` + INTERVAL 1 DAY TTL_ENABLE = 'OFF' STATS_SAMPLE_RATE=0.1",
+            "CREATE TABLE `t` (`id` BIGINT PRIMARY KEY )",
+            ["AUTO_RANDOM(5, 54)", "PRE_SPLIT_REGIONS=2", "AUTO_ID_CACHE 1", "PLACEMENT POLICY = `p`", "INTERVAL 1 DAY", "0.1"],
+        ),
+        ("ALTER TABLE `t` CACHE", "", ["CACHE", "nothing"]),
+        ("ALTER TABLE `t` SET TIFLASH REPLICA 1 LOCATION LABELS 'a', 'b'", "", ["TIFLASH"]),
+        ("ALTER TABLE `t` ATTRIBUTES='merge_option=allow'", "", ["ATTRIBUTES"]),
+        ("ALTER TABLE `t` /*T![ttl] REMOVE TTL */", "", ["REMOVE TTL", "nothing"]),
+        ("ALTER DATABASE `d` PLACEMENT POLICY = `p`", "", ["PLACEMENT", "nothing"]),
+        (
+            "ALTER TABLE `t` ADD VECTOR INDEX `v`((VEC_COSINE_DISTANCE(`e`))) USING HNSW, ADD COLUMN `a` INT",
+            "ALTER TABLE `t` ADD COLUMN `a` INT",
+            ["ADD VECTOR INDEX"],
+        ),
+        ("CREATE VECTOR INDEX `v` ON `t` ((VEC_L2_DISTANCE(`e`)))", "", ["VECTOR INDEX"]),
+        (
+            "CREATE TABLE `t` (`a` INT PRIMARY KEY CHECK(`a`>0) NOT ENFORCED,CONSTRAINT `c` CHECK((`a`)<9) ENFORCED)",
+            "CREATE TABLE `t` (`a` INT PRIMARY KEY )",
+            ["CHECK(`a`>0)", "CONSTRAINT `c`"],
+        ),
+        ("ALTER TABLE `t` ADD CONSTRAINT `c` CHECK(`a`>0), DROP CHECK `d`", "", ["CHECK(`a`>0)", "DROP CHECK"]),
+        (
+            "ALTER TABLE `t` ADD COLUMN `a` INT, ALGORITHM = INPLACE, LOCK = NONE",
+            "ALTER TABLE `t` ADD COLUMN `a` INT",
+            ["ALGORITHM = INPLACE", "LOCK = NONE"],
+        ),
+        ("CREATE TABLE `t` (`engine` INT PRIMARY KEY) ENGINE = MyISAM", "CREATE TABLE `t` (`engine` INT PRIMARY KEY)", ["MyISAM"]),
+        (
+            "CREATE TABLE `t` (`a` INT PRIMARY KEY,`b` INT,UNIQUE `u`(`b`) /*T![global_index] GLOBAL */)",
+            "CREATE TABLE `t` (`a` INT PRIMARY KEY,`b` INT,INDEX `u`(`b`) )",
+            ["plain index"],
+        ),
+        (
+            "ALTER TABLE `t` ADD UNIQUE INDEX `u`(`b`) WHERE `b`>0, ADD INDEX `where`(`b`)",
+            "ALTER TABLE `t` ADD INDEX `u`(`b`) , ADD INDEX `where`(`b`)",
+            ["plain index"],
+        ),
+        (
+            "CREATE DEFINER = `root`@`%` SQL SECURITY DEFINER VIEW `v` AS SELECT 1",
+            "CREATE DEFINER = CURRENT_USER SQL SECURITY DEFINER VIEW `v` AS SELECT 1",
+            ["`root`@`%`"],
+        ),
+        (
+            "ALTER TABLE `t` ADD FULLTEXT INDEX `f`(`a`) WITH PARSER MULTILINGUAL",
+            "ALTER TABLE `t` ADD FULLTEXT INDEX `f`(`a`)",
+            ["PARSER"],
+        ),
+        ("ALTER TABLE `t` /*T![force_inc] FORCE */ AUTO_INCREMENT = 9", "ALTER TABLE `t` AUTO_INCREMENT = 9", []),
+    ],
+)
+def test_what_only_tidb_knows_is_left_out_and_told(statement, expected, told):
+    adapted = adapt_for(statement, Server("MySQL"))
+    assert " ".join(adapted.statement.split()) == expected
+    notices = " ".join(adapted.notices)
+    assert [part for part in told if part not in notices] == []
+    assert bool(notices) == bool(told)
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("ALTER TABLE `t` ALTER INDEX `i` INVISIBLE", "ALTER TABLE `t` ALTER INDEX `i` IGNORED"),
+        ("ALTER TABLE `t` ADD INDEX `i`(`a`) VISIBLE", "ALTER TABLE `t` ADD INDEX `i`(`a`) NOT IGNORED"),
+        (
+            "ALTER TABLE `p` EXCHANGE PARTITION `x` WITH TABLE `y` WITHOUT VALIDATION",
+            "ALTER TABLE `p` EXCHANGE PARTITION `x` WITH TABLE `y`",
+        ),
+        (
+            "CREATE TABLE `t` (`a` INT,`b` VARCHAR(9) GENERATED ALWAYS AS(UPPER(`a`)) VIRTUAL COLLATE utf8mb4_bin COMMENT 'c')",
+            "CREATE TABLE `t` (`a` INT,`b` VARCHAR(9) COLLATE utf8mb4_bin GENERATED ALWAYS AS(UPPER(`a`)) VIRTUAL COMMENT 'c')",
+        ),
+        (
+            "CREATE TABLE `t` (`h` BINARY(16) DEFAULT (UUID_TO_BIN(UUID())),`u` CHAR(36) DEFAULT (UUID()))",
+            "CREATE TABLE `t` (`h` BINARY(16) ,`u` CHAR(36) DEFAULT (UUID()))",
+        ),
+        (
+            "ALTER TABLE `t` ADD PARTITION (PARTITION `d` VALUES IN (DEFAULT))",
+            "ALTER TABLE `t` ADD PARTITION (PARTITION `d` DEFAULT)",
+        ),
+    ],
+)
+def test_what_mysql_says_otherwise_is_said_in_mariadbs_words(statement, expected):
+    assert " ".join(adapt_for(statement, Server("MariaDB")).statement.split()) == expected
+    assert adapt_for(statement, Server("MySQL")).statement == statement
+
+
+def test_an_index_that_was_left_out_is_not_dropped_either():
+    server = Server("MariaDB", has_index=lambda name: name == "a`b")
+    adapted = adapt_for("ALTER TABLE `t` DROP INDEX `gone`, RENAME INDEX `a``b` TO `c`", server)
+    assert adapted.statement == "ALTER TABLE `t` RENAME INDEX `a``b` TO `c`"
+    assert "DROP INDEX `gone`" in adapted.notices[0]
+    assert adapt_for("DROP INDEX `gone` ON `t`", server).statement == ""
+
+
+def test_a_unique_key_that_only_tidb_has_is_not_left_out_when_rows_are_known_by_it():
+    with pytest.raises(UnadaptableError, match="only key"):
+        adapt_for("CREATE TABLE `t` (`a` INT NOT NULL,`b` INT,UNIQUE `u`(`a`) GLOBAL)", Server("MySQL"))
+
+
+def test_a_collation_becomes_one_that_holds_the_same_texts_for_equal_or_is_refused():
+    lacking = Server("MariaDB", lambda name: not name.startswith(("utf8mb4_0900", "gb18030")))
+    adapted = adapt_for("ALTER TABLE `t` CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_ai_ci", lacking)
+    assert adapted.statement.endswith("COLLATE utf8mb4_uca1400_nopad_ai_ci")
+    assert "utf8mb4_0900_ai_ci became" in adapted.notices[0]
+    adapted = adapt_for("CREATE TABLE `t` (`a` CHAR(3) CHARACTER SET gb18030 COLLATE gb18030_bin)", lacking)
+    assert adapted.statement == "CREATE TABLE `t` (`a` CHAR(3) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin)"
+    with pytest.raises(UnadaptableError, match="gb18030_chinese_ci"):
+        adapt_for("CREATE TABLE `t` (`a` CHAR(3) CHARACTER SET gb18030 COLLATE gb18030_chinese_ci)", lacking)
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import pymysql
 from headrace.model.table import TableId
 from headrace.sinks.base import TableDescription
 from headrace.sinks.mysql.connection import MySqlSession, error_code
-from headrace.sinks.mysql.text import quote_name
 from headrace.sinks.mysql.types import qualified
 
-_MISSING = frozenset({1049, 1146, 1356})
+_MISSING = frozenset({1049, 1146})
+_INVALID_VIEW = 1356
 _AUTO_INCREMENT = re.compile(r" AUTO_INCREMENT=\d+")
 
 
@@ -30,6 +30,23 @@ def describe(session: MySqlSession, table_id: TableId) -> TableDescription | Non
 def exists(session: MySqlSession, table_id: TableId) -> bool:
     """Whether there is a table, view or database of that name."""
     return describe(session, table_id) is not None
+
+
+def has_index(session: MySqlSession, table_id: TableId, index: str) -> bool:
+    """Whether the table has an index of that name; of a table that is not there, nobody can say that it has not."""
+    try:
+        found = session.execute(f"SHOW INDEX FROM {qualified(table_id)}")
+    except pymysql.err.MySQLError as error:
+        if error_code(error) in _MISSING:
+            return True
+        raise
+    return any(str(row[2]).casefold() == index.casefold() for row in found)
+
+
+def row_checksum(session: MySqlSession, table_id: TableId) -> str:
+    """A checksum over the table's rows, which are all read; empty when there is no table."""
+    rows = session.execute(f"CHECKSUM TABLE {qualified(table_id)} EXTENDED")
+    return "" if rows[0][1] is None else str(rows[0][1])
 
 
 def default_collation(session: MySqlSession, database: str) -> str:
@@ -50,10 +67,15 @@ def _database(session: MySqlSession, table_id: TableId) -> TableDescription:
 
 def _table(session: MySqlSession, table_id: TableId) -> TableDescription:
     name = qualified(table_id)
-    columns = tuple(str(row[0]) for row in session.execute(f"SHOW COLUMNS FROM {name}"))
-    definition = str(session.execute(f"SHOW CREATE TABLE {name}")[0][1])
-    has_rows = bool(session.execute(f"SELECT 1 FROM {quote_name(table_id.database)}.{quote_name(table_id.table)} LIMIT 1"))
-    return TableDescription(table_id, columns, _fingerprint(_AUTO_INCREMENT.sub("", definition)), has_rows)
+    definition = _AUTO_INCREMENT.sub("", str(session.execute(f"SHOW CREATE TABLE {name}")[0][1]))
+    try:
+        columns = tuple(str(row[0]) for row in session.execute(f"SHOW COLUMNS FROM {name}"))
+        has_rows = bool(session.execute(f"SELECT 1 FROM {name} LIMIT 1"))
+    except pymysql.err.MySQLError as error:
+        if error_code(error) != _INVALID_VIEW:
+            raise
+        columns, has_rows = (), False  # a view of tables that are gone is there all the same, and can be dropped
+    return TableDescription(table_id, columns, _fingerprint(definition), has_rows)
 
 
 def _fingerprint(definition: str) -> str:

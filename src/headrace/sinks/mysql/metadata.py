@@ -7,6 +7,7 @@ whether the statement ran: its named lock tells when it has ended, and the catal
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pymysql
 
@@ -31,7 +32,7 @@ from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import tso_to_ms
 from headrace.sinks.base import SchemaChangeRefused, TableDescription
 from headrace.sinks.mysql import catalogue, collation
-from headrace.sinks.mysql.adaptation import adapt
+from headrace.sinks.mysql.adaptation import UnadaptableError, adapt
 from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify, error_code, error_text, repeat
 from headrace.sinks.mysql.fence import pipeline_lock
 from headrace.sinks.mysql.ledger import MySqlLedger
@@ -83,6 +84,17 @@ class MySqlMetadataApplier:
         except pymysql.err.MySQLError as error:
             raise self._server_refused(change, error) from None
 
+    def run_instead(self, change: SchemaChange, statement: str) -> tuple[Notice, ...]:
+        """See ``MetadataApplier.run_instead``. A lost connection is not repeated: nothing tells what the statement did."""
+        try:
+            _execute(self._connected(), change, statement)
+        except pymysql.err.MySQLError as error:
+            if classify(error) is ErrorClass.LOST:
+                self._recover(error)
+                raise TransientError(f"The connection was lost while this ran: {statement}") from None
+            raise self._server_refused(replace(change, statement=statement), error) from None
+        return (Notice(f"in place of the source's statement this was run: {statement}", change.table_id),)
+
     def describe(self, table_id: TableId) -> TableDescription | None:
         """See ``MetadataApplier.describe``."""
         try:
@@ -111,7 +123,10 @@ class MySqlMetadataApplier:
         elif _is_done(session, change.events):
             return ()
         for statement in self._statements(session, change):
-            adapted = adapt(statement, session)
+            try:
+                adapted = adapt(statement, session, change.database)
+            except UnadaptableError as error:
+                raise _refused(change, f"{error.message} The statement is {_shown(change)}.", error.hint) from None
             notices.extend(Notice(text, change.table_id) for text in adapted.notices)
             if adapted.statement:
                 _execute(session, change, adapted.statement)
@@ -141,7 +156,7 @@ class MySqlMetadataApplier:
         if created is not None and not catalogue.exists(session, created.table_id):
             return [create_table(created.table_id, created.schema)]  # first seen by an ALTER, or by its shape alone
         if change.statement:
-            return [change.statement]
+            return [collation.spell_out(change.statement)]
         return _rendered(change)
 
     def _connected(self) -> MySqlSession:
@@ -182,10 +197,8 @@ class MySqlMetadataApplier:
             self.close()
 
     def _server_refused(self, change: SchemaChange, error: pymysql.err.MySQLError) -> SchemaChangeRefused:
-        statement = " ".join((change.statement or "the change of shape").split())
-        shown = statement if len(statement) <= _STATEMENT_LIMIT else statement[:_STATEMENT_LIMIT] + "…"
         reason = "does not know this syntax, which TiDB does" if error_code(error) in _SYNTAX else "refused the statement"
-        return _refused(change, f"the target {reason}: {error_text(error)}; the statement is {shown}.", _BY_HAND)
+        return _refused(change, f"the target {reason}: {error_text(error)}; the statement is {_shown(change)}.", _BY_HAND)
 
 
 def _fingerprints(session: MySqlSession, change: SchemaChange) -> dict[TableId, str]:
@@ -354,6 +367,11 @@ def _end(session: MySqlSession, connection_id: int) -> None:
         if classify(error) is not ErrorClass.REFUSED:
             raise
         # It ended by itself, or is another user's: then the lock stays taken, and that is told.
+
+
+def _shown(change: SchemaChange) -> str:
+    statement = " ".join((change.statement or "the change of shape").split())
+    return statement if len(statement) <= _STATEMENT_LIMIT else statement[:_STATEMENT_LIMIT] + "…"
 
 
 def _refused(change: SchemaChange, message: str, hint: str = _BY_HAND) -> SchemaChangeRefused:

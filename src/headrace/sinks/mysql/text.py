@@ -29,6 +29,11 @@ def quote_name(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def unquoted_name(text: str) -> str:
+    """The name that a statement writes with or without backquotes."""
+    return text[1:-1].replace("``", "`") if text.startswith("`") else text
+
+
 def load_assignments(columns: Sequence[Column]) -> tuple[str, str]:
     """The column list and the SET clause (possibly empty) that :func:`load_text` of these columns asks for."""
     names: list[str] = []

@@ -1,0 +1,100 @@
+"""Rewrites of TiDB's DDL for servers that lack what it names, each with the sentence that tells people what was lost.
+
+``VECTOR`` becomes LONGTEXT outside TiDB, as TiCDC does it: the data carry its text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pymysql
+
+from headrace.ddl.statement import read_statement
+from headrace.sinks.mysql import catalogue
+from headrace.sinks.mysql.adaptation import collations, features, mariadb
+from headrace.sinks.mysql.adaptation.draft import Draft, UnadaptableError
+from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify
+from headrace.sinks.mysql.text import unquoted_name
+
+__all__ = ["Adapted", "Server", "UnadaptableError", "adapt", "adapt_for"]
+
+_OF_INDEX = re.compile(r"\s*(?:DROP|RENAME|ALTER)\s+(?:INDEX|KEY)\s+(?:IF\s+EXISTS\s+)?(?P<name>[^\s;]+)", re.IGNORECASE)
+_VECTOR = re.compile(r"\bVECTOR\b(?!\s+(?:INDEX|KEY)\b)(?:\s*<\s*FLOAT\s*>)?(?:\s*\(\s*\d+\s*\))?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """A statement for this server, empty when nothing of it is left, and what was changed."""
+
+    statement: str
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Server:
+    """What adaptations depend on.
+
+    ``knows_collation`` asks the server for a name, ``has_index`` whether the statement's table has an index of that name.
+    """
+
+    name: str
+    knows_collation: Callable[[str], bool] = lambda _: True
+    has_index: Callable[[str], bool] = lambda _: True
+
+    @property
+    def is_tidb(self) -> bool:
+        return self.name == "TiDB"
+
+    @property
+    def is_mariadb(self) -> bool:
+        return self.name == "MariaDB"
+
+
+def adapt(statement: str, session: MySqlSession, database: str) -> Adapted:
+    """The statement as this server can read it; ``database`` is that of its unqualified names. Raises UnadaptableError."""
+    name = "TiDB" if session.is_tidb else "MariaDB" if "MariaDB" in session.version else "MySQL"
+    tables = read_statement(statement, database).tables
+
+    def has_index(index: str) -> bool:
+        return not tables or catalogue.has_index(session, tables[0], index)
+
+    return adapt_for(statement, Server(name, lambda collation: _knows_collation(session, collation), has_index))
+
+
+def adapt_for(statement: str, server: Server) -> Adapted:
+    """See :func:`adapt`."""
+    if server.is_tidb:
+        return Adapted(statement)
+    draft = Draft(statement)
+    features.leave_out(draft, server.name)
+    draft.replace(_VECTOR, "LONGTEXT", "a VECTOR column is kept as its text (LONGTEXT).")
+    if server.is_mariadb:
+        mariadb.rewrite(draft)
+    _leave_out_indexes(draft, server)
+    collations.replace_unknown(draft, server.name, server.knows_collation)
+    if statement.strip() and not draft.text.strip():
+        draft.tell(f"nothing of the statement is left to do for {server.name}.")
+    return Adapted(draft.text, tuple(draft.notices))
+
+
+def _leave_out_indexes(draft: Draft, server: Server) -> None:
+    """An index that was left out when it was made cannot be dropped, renamed or hidden."""
+
+    def is_of_missing_index(text: str, masked: str) -> bool:
+        found = _OF_INDEX.match(masked)
+        return found is not None and not server.has_index(unquoted_name(text[found.start("name") : found.end("name")]))
+
+    draft.drop_clauses(is_of_missing_index, f"{{clause}} was left out: {server.name} has no such index.")
+
+
+def _knows_collation(session: MySqlSession, name: str) -> bool:
+    charset = name.partition("_")[0]
+    try:
+        session.scalar(f"SELECT CONVERT('' USING {charset}) COLLATE {name}")
+    except pymysql.err.MySQLError as error:
+        if classify(error) is not ErrorClass.REFUSED:
+            raise
+        return False
+    return True

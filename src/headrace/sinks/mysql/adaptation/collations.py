@@ -1,0 +1,40 @@
+"""Collations and character sets that a server lacks, and those of its own that hold the same texts for equal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from headrace.sinks.mysql.adaptation.draft import Draft, UnadaptableError
+
+_COLLATE = re.compile(r"\bCOLLATE\s*=?\s*(?P<name>\w+)", re.IGNORECASE)
+_CHARSET = re.compile(r"\b(?P<kept>(?:CHARACTER\s+SET|CHARSET)\s*=?\s*)(?P<name>gb18030)\b", re.IGNORECASE)
+# Unicode 14 instead of 9: other weights only for what Unicode 9 did not know, and MariaDB's own answer since 11.4.5.
+_EQUAL = {
+    "utf8mb4_0900_bin": "utf8mb4_nopad_bin",
+    "utf8mb4_0900_ai_ci": "utf8mb4_uca1400_nopad_ai_ci",
+    "utf8mb4_0900_as_ci": "utf8mb4_uca1400_nopad_as_ci",
+    "utf8mb4_0900_as_cs": "utf8mb4_uca1400_nopad_as_cs",
+    "gb18030_bin": "utf8mb4_bin",
+}
+
+
+def replace_unknown(draft: Draft, server: str, knows: Callable[[str], bool]) -> None:
+    """Puts the server's own collation in the place of one that it lacks; ``knows`` asks the server for a name.
+
+    Raises UnadaptableError where there is none that holds the same texts for equal: keys would be other keys.
+    """
+    for found in reversed(list(_COLLATE.finditer(draft.masked))):
+        name = found["name"].lower()
+        if knows(name):
+            continue
+        equal = _EQUAL.get(name)
+        if equal is None or not knows(equal):
+            raise UnadaptableError(
+                f"{server} has no collation {name}, and none that holds the same texts for equal.",
+                "Make the change by hand with a collation of your choice; it then counts as done.",
+            )
+        draft.tell(f"collation {name} became {equal}, since {server} does not have it.")
+        draft.put(found.start("name"), found.end("name"), equal)
+    if _CHARSET.search(draft.masked) and not knows("gb18030_bin"):
+        draft.replace(_CHARSET, r"\g<kept>utf8mb4", f"character set gb18030 became utf8mb4, since {server} does not have it.")

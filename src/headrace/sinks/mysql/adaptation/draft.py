@@ -1,0 +1,118 @@
+"""A DDL statement that is being rewritten: its text, a view of it without strings and names, and what was changed so far."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+_QUOTED = re.compile(r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`|/\*(?!!).*?\*/""", re.DOTALL)
+_CREATE_TABLE = re.compile(r"\s*CREATE\s+(?:(?:GLOBAL|LOCAL)?\s*TEMPORARY\s+)?TABLE\b", re.IGNORECASE)
+_ALTER_TABLE = re.compile(r"\s*ALTER\s+(?:IGNORE\s+)?TABLE\s+[^\s,;]+", re.IGNORECASE)
+_INDEX_STATEMENT = re.compile(r"\s*(?:CREATE|DROP)\s+(?:\w+\s+){0,2}INDEX\b", re.IGNORECASE)
+_ALTER_DATABASE = re.compile(r"\s*ALTER\s+(?:DATABASE|SCHEMA)(?:\s+\S+)?\s*;?\s*$", re.IGNORECASE)
+_EMPTY = re.compile(r"\s*(?:ADD(?:\s+CONSTRAINT(?:\s+\S+)?)?)?\s*;?\s*", re.IGNORECASE)
+_SHOWN = 80
+
+
+class UnadaptableError(Exception):
+    """What a statement says cannot be said to this server without another meaning. ``hint`` is what a person can do."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.message, self.hint = message, hint
+
+
+class Draft:
+    """The statement under way. A clause is one of ALTER TABLE, a part of CREATE TABLE's parenthesis, or all of CREATE INDEX.
+
+    Notices may say ``{clause}`` for the text they are about.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.notices: list[str] = []
+
+    @property
+    def masked(self) -> str:
+        """The text with names, strings and comments blanked out by dots, every other character in its place."""
+        return _QUOTED.sub(lambda found: "." * len(found[0]), self.text)
+
+    @property
+    def is_create_table(self) -> bool:
+        return bool(_CREATE_TABLE.match(self.masked))
+
+    def tell(self, notice: str, clause: str = "") -> None:
+        """Adds a notice, once."""
+        shown = " ".join(clause.split())
+        shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
+        told = notice.replace("{clause}", shown)
+        if told not in self.notices:
+            self.notices.append(told)
+
+    def put(self, start: int, end: int, text: str = "") -> None:
+        """Replaces a piece of the text."""
+        self.text = self.text[:start] + text + self.text[end:]
+
+    def replace(self, pattern: re.Pattern[str], replacement: str | Callable[[re.Match[str]], str], notice: str) -> None:
+        """Replaces every match in the masked text; an empty notice tells nothing."""
+        for match in reversed(list(pattern.finditer(self.masked))):
+            if notice:
+                self.tell(notice, self.text[match.start() : match.end()])
+            self.put(match.start(), match.end(), match.expand(replacement) if isinstance(replacement, str) else replacement(match))
+
+    def clauses(self) -> list[tuple[int, int]]:
+        """The bounds of the clauses; none for statements that have none."""
+        masked = self.masked
+        if _INDEX_STATEMENT.match(masked):
+            return [(0, len(masked))]
+        if _CREATE_TABLE.match(masked):
+            start = masked.find("(") + 1
+            return list(_parts(masked, start)) if start else []
+        head = _ALTER_TABLE.match(masked)
+        return list(_parts(masked, head.end())) if head else []
+
+    def drop_clauses(self, wanted: Callable[[str, str], bool], notice: str) -> None:
+        """Leaves out the clauses for which ``wanted(text, masked text)`` holds; of nothing but them nothing is left."""
+        masked = self.masked
+        for start, end in reversed(self.clauses()):
+            if wanted(self.text[start:end], masked[start:end]):
+                if notice:
+                    self.tell(notice, self.text[start:end])
+                self.put(start, end)
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Takes out clauses that became empty, and makes a statement empty that says nothing any more."""
+        masked, clauses = self.masked, self.clauses()
+        if not clauses:
+            if _ALTER_DATABASE.match(masked):
+                self.text = ""
+            return
+        kept = [(start, end) for start, end in clauses if not _EMPTY.fullmatch(masked[start:end])]
+        if len(kept) < len(clauses):
+            parts = ",".join(self.text[start:end] for start, end in kept)
+            self.text = self.text[: clauses[0][0]] + parts + self.text[clauses[-1][1] :] if kept else ""
+
+
+def closing(masked: str, opening: int) -> int:
+    """The place behind the parenthesis that closes the one at ``opening``."""
+    depth = 0
+    for at in range(opening, len(masked)):
+        depth += (masked[at] == "(") - (masked[at] == ")")
+        if depth == 0:
+            return at + 1
+    return len(masked)
+
+
+def _parts(masked: str, start: int) -> Iterator[tuple[int, int]]:
+    """The bounds of the parts between commas, up to the end or to the parenthesis that closes them."""
+    depth, begin = 0, start
+    for at in range(start, len(masked)):
+        if masked[at] == ")" and depth == 0:
+            yield begin, at
+            return
+        depth += (masked[at] == "(") - (masked[at] == ")")
+        if masked[at] == "," and depth == 0:
+            yield begin, at
+            begin = at + 1
+    yield begin, len(masked)

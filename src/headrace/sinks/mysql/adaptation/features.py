@@ -1,0 +1,106 @@
+"""What only TiDB has: its feature comments and the same features outside of comments, left out where a server lacks them.
+
+TiDB documentation, "Comment Syntax". MySQL and MariaDB take the comments for comments; people are told what they say.
+"""
+
+from __future__ import annotations
+
+import re
+
+from headrace.sinks.mysql.adaptation.draft import Draft, UnadaptableError, closing
+
+_STRINGS = r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`"""
+_COMMENT = re.compile(rf"(?P<kept>{_STRINGS})|/\*T!(?:\[(?P<feature>[^\]]*)\])?(?P<body>.*?)\*/", re.DOTALL)
+_WITHOUT_LOSS = frozenset({"clustered_index", "force_inc"})
+_PLAIN_NOT = re.compile(r"\)[^()]*?\s(?P<special>GLOBAL\b|WHERE\b.*)", re.IGNORECASE | re.DOTALL)
+_UNIQUE = re.compile(r"(?:\bCONSTRAINT\s+(?:(?!UNIQUE\b)\S+\s+)?)?\bUNIQUE\b(?:\s+(?:INDEX|KEY)\b)?", re.IGNORECASE)
+_INDEX = re.compile(r"\s*(?:ADD\s+|CREATE\s+)?(?:CONSTRAINT\s+(?:\S+\s+)?)?(?:UNIQUE\s+)?(?:INDEX|KEY|UNIQUE)\b", re.IGNORECASE)
+_VALUE = r"\s*=?\s*(?:DEFAULT\b|[\w.]+)"
+_LEFT_OUT = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        r"\bAUTO_RANDOM\b(?:\s*\(\s*\d+\s*(?:,\s*\d+\s*)?\))?",
+        rf"\b(?:AUTO_RANDOM_BASE|SHARD_ROW_ID_BITS|PRE_SPLIT_REGIONS|AUTO_ID_CACHE){_VALUE}",
+        rf"\bPLACEMENT\s+POLICY(?:\s+SET\s+DEFAULT\b|{_VALUE})",
+        r"\bTTL\s*=\s*\S+\s*\+\s*INTERVAL\s+\S+\s+\w+",
+        r"\b(?:TTL_ENABLE|TTL_JOB_INTERVAL)\s*=?\s*\.+",
+        rf"\b(?:STATS_BUCKETS|STATS_TOPN|STATS_COL_CHOICE|STATS_COL_LIST|STATS_SAMPLE_RATE|SECONDARY_ENGINE){_VALUE}",
+        r"\bATTRIBUTES\s*=?\s*(?:\.+|DEFAULT\b)",
+        r"\bSET\s+(?:HYPO\s+)?TIFLASH\s+REPLICA\s+\d+(?:\s+LOCATION\s+LABELS\s+[.,\s]+)?",
+        r"\bWITH\s+PARSER\s+(?:STANDARD|MULTILINGUAL)\b",
+    )
+)
+_SILENT = re.compile(r"\b(?:NONCLUSTERED|CLUSTERED|FORCE(?=\s+AUTO_INCREMENT\b))", re.IGNORECASE)
+_CLAUSES = re.compile(
+    r"\s*(?:(?:NO)?CACHE\s*$|REMOVE\s+TTL\b|COMPACT\b|(?:ADD|DROP)\s+STATS_EXTENDED\b"
+    r"|(?:ADD\s+|CREATE\s+)?(?:VECTOR|COLUMNAR|HYBRID)\s+(?:INDEX|KEY)\b)",
+    re.IGNORECASE,
+)
+_ENGINE = re.compile(r"\bENGINE\s*=\s*(?!INNODB\b)\w+", re.IGNORECASE)
+_HINT = re.compile(r"\s*(?:LOCK|ALGORITHM)\s*=?\s*\w+\s*;?\s*", re.IGNORECASE)
+_CHECK = re.compile(r"(?:\bCONSTRAINT\s+(?:(?!CHECK\b)\S+\s+)?)?\bCHECK\s*(?=\()", re.IGNORECASE)
+_ENFORCED = re.compile(r"\s*(?:NOT\s+)?ENFORCED\b", re.IGNORECASE)
+_CHECK_CLAUSE = re.compile(r"\s*(?:ALTER|DROP)\s+(?:CHECK|CONSTRAINT)\b", re.IGNORECASE)
+_DEFINER = re.compile(r"\bDEFINER\s*=\s*(?!CURRENT_USER)\S+(?=\s+SQL\b|\s+VIEW\b)", re.IGNORECASE)
+_PRIMARY = re.compile(r"\bPRIMARY\s+KEY\b", re.IGNORECASE)
+
+
+def leave_out(draft: Draft, server: str) -> None:
+    """Leaves out what neither MySQL nor MariaDB has. ``server`` is its name, for people."""
+    unknown = f"{{clause}} was left out, which {server} does not know."
+    _leave_out_comments(draft, unknown)
+    for pattern in _LEFT_OUT:
+        draft.replace(pattern, "", unknown)
+    draft.replace(_SILENT, "", "")
+    draft.drop_clauses(lambda _, masked: bool(_CLAUSES.match(masked)), unknown)
+    draft.drop_clauses(lambda _, masked: bool(_HINT.fullmatch(masked)), f"{{clause}} was left out: {server} chooses its own way.")
+    draft.replace(_ENGINE, "", "{clause} was left out: TiDB takes no notice of it, and Headrace needs transactions.")
+    draft.replace(_DEFINER, "DEFINER = CURRENT_USER", "{clause} became the user that Headrace connects as.")
+    _leave_out_checks(draft)
+    _make_plain_indexes(draft, server)
+    draft.tidy()
+
+
+def _leave_out_comments(draft: Draft, notice: str) -> None:
+    def shown(found: re.Match[str]) -> str:
+        if found["kept"]:
+            return found["kept"]
+        body = found["body"].strip()
+        if body.upper() == "GLOBAL":
+            return f" {body} "  # an index that is global is another one, which is not the server's to overlook
+        if found["feature"] not in _WITHOUT_LOSS:
+            draft.tell(notice, body)
+        return " "
+
+    draft.text = _COMMENT.sub(shown, draft.text)
+
+
+def _leave_out_checks(draft: Draft) -> None:
+    """The source has checked the rows, or was told not to: a target that checks them again can only refuse them."""
+    notice = "{clause} was left out: rows are checked where they are written, at the source."
+    while (found := _CHECK.search(draft.masked)) is not None:
+        end = closing(draft.masked, found.end())
+        enforced = _ENFORCED.match(draft.masked, end)
+        end = enforced.end() if enforced else end
+        draft.tell(notice, draft.text[found.start() : end])
+        draft.put(found.start(), end)
+    draft.drop_clauses(lambda _, masked: bool(_CHECK_CLAUSE.match(masked)), notice)
+
+
+def _make_plain_indexes(draft: Draft, server: str) -> None:
+    """Global and partial indexes become plain ones over the same columns; what they keep unique is unique at the source."""
+    for start, end in reversed(draft.clauses()):
+        clause, masked = draft.text[start:end], draft.masked[start:end]
+        special = _PLAIN_NOT.search(masked) if _INDEX.match(masked) else None
+        if special is None:
+            continue
+        unique = _UNIQUE.search(masked)
+        if unique is not None and draft.is_create_table and not _PRIMARY.search(draft.masked):
+            raise UnadaptableError(
+                f"{server} knows no such index, which is the only key of the table: {' '.join(clause.split())}.",
+                "Create the table by hand with the key that it is to have; it is then taken as it is.",
+            )
+        draft.tell(f"{{clause}} became a plain index, as {server} knows no other.", clause)
+        draft.put(start + special.start("special"), start + special.end("special"))
+        if unique is not None:
+            draft.put(start + unique.start(), start + unique.end(), "INDEX")

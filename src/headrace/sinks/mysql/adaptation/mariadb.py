@@ -1,0 +1,85 @@
+"""MySQL's syntax that MariaDB lacks (10.11 tried), in MariaDB's words or left out."""
+
+from __future__ import annotations
+
+import re
+
+from headrace.sinks.mysql.adaptation.draft import Draft, closing
+
+_GENERATED = re.compile(r"\s(?:GENERATED\s+ALWAYS\s+)?AS\s*(?=\()", re.IGNORECASE)
+_GENERATED_NULL = re.compile(r"(?P<kept>\b(?:STORED|VIRTUAL))\s+(?P<not>NOT\s+)?NULL\b", re.IGNORECASE)
+_COLLATE = re.compile(r"\s+COLLATE\s+\w+", re.IGNORECASE)
+_ARROW = re.compile(
+    r"(?P<column>(?:`(?:[^`]|``)*`\.)*`(?:[^`]|``)*`|\b[A-Za-z_]\w*)\s*(?P<arrow>->>?)\s*(?P<path>(?:_\w+)?'(?:[^'\\]|\\.)*')"
+)
+_INDEX = re.compile(r"\s*(?:ADD\s+|CREATE\s+)?(?:UNIQUE\s+)?(?:INDEX|KEY|UNIQUE)\b", re.IGNORECASE)
+_INDEX_OF_EXPRESSION = re.compile(r"[(,]\s*\(")
+_ALTER_INDEX = re.compile(r"\s*ALTER\s+INDEX\b", re.IGNORECASE)
+_VISIBILITY = re.compile(r"\b(?P<hidden>IN)?VISIBLE\b", re.IGNORECASE)
+_VALIDATION = re.compile(r"\bWITH(?:OUT)?\s+VALIDATION\b", re.IGNORECASE)
+_COLUMN_HINTS = re.compile(r"\b(?:COLUMN_FORMAT\s+\w+|STORAGE\s+(?:DISK|MEMORY|DEFAULT))\b", re.IGNORECASE)
+_DEFAULT_PARTITION = re.compile(r"\bVALUES\s+IN\s*\(\s*DEFAULT\s*\)", re.IGNORECASE)
+_DEFAULT = re.compile(r"\bDEFAULT\s*(?=\()", re.IGNORECASE)
+_UNKNOWN_FUNCTIONS = re.compile(r"\b(?:UUID_TO_BIN|BIN_TO_UUID|UUID_V\d|NEXTVAL|NEXT\s+VALUE|VEC_\w+)\b", re.IGNORECASE)
+
+
+def rewrite(draft: Draft) -> None:
+    """Rewrites the statement for MariaDB."""
+    _null_of_generated_columns(draft)
+    _collations_of_generated_columns(draft)
+    draft.text = _ARROW.sub(_extraction, draft.text)
+    draft.drop_clauses(
+        lambda _, masked: bool(_INDEX.match(masked) and _INDEX_OF_EXPRESSION.search(masked)),
+        "an index over an expression was left out, which MariaDB does not know: {clause}.",
+    )
+    _visibility(draft)
+    draft.replace(_VALIDATION, "", "{clause} was left out, which MariaDB does not know.")
+    draft.replace(_COLUMN_HINTS, "", "{clause} was left out, which MariaDB does not know.")
+    draft.replace(_DEFAULT_PARTITION, "DEFAULT", "")
+    _defaults(draft)
+
+
+def _null_of_generated_columns(draft: Draft) -> None:
+    if any(found["not"] for found in _GENERATED_NULL.finditer(draft.masked)):
+        draft.tell("NOT NULL of a generated column was left out, which MariaDB does not know.")
+    draft.replace(_GENERATED_NULL, r"\g<kept>", "")
+
+
+def _collations_of_generated_columns(draft: Draft) -> None:
+    """MariaDB wants the collation behind the type, where TiDB also takes it behind the expression."""
+    for start, end in reversed(draft.clauses()):
+        masked = draft.masked
+        found = _GENERATED.search(masked, start, end)
+        named = _COLLATE.search(masked, closing(masked, found.end()), end) if found else None
+        if found is not None and named is not None:
+            text = draft.text[named.start() : named.end()]
+            draft.put(named.start(), named.end())
+            draft.put(found.start(), found.start(), text)
+
+
+def _extraction(found: re.Match[str]) -> str:
+    extracted = f"JSON_EXTRACT({found['column']}, {found['path']})"
+    return f"JSON_UNQUOTE({extracted})" if found["arrow"] == "->>" else extracted
+
+
+def _visibility(draft: Draft) -> None:
+    for start, end in reversed(draft.clauses()):
+        masked = draft.masked[start:end]
+        found = _VISIBILITY.search(masked)
+        if found is None or not (_INDEX.match(masked) or _ALTER_INDEX.match(masked)):
+            continue
+        word = "IGNORED" if found["hidden"] else "NOT IGNORED"
+        draft.tell(f"{found[0].upper()} of an index became {word}, which MariaDB calls it.")
+        draft.put(start + found.start(), start + found.end(), word)
+
+
+def _defaults(draft: Draft) -> None:
+    """Rows come whole from the source, so a default that cannot be had is none that is missed."""
+    at = 0
+    while (found := _DEFAULT.search(draft.masked, at)) is not None:
+        end = closing(draft.masked, found.end())
+        if _UNKNOWN_FUNCTIONS.search(draft.masked, found.end(), end):
+            draft.tell("{clause} was left out, which MariaDB does not know.", draft.text[found.start() : end])
+            draft.put(found.start(), end)
+            end = found.start()
+        at = end
