@@ -34,6 +34,7 @@ Key = tuple[str, ...]
 _NAME = r"`(?:[^`]|``)+`|[^`.,=\s][^`.,=]*"
 _TABLE = re.compile(rf"\s*(?P<database>{_NAME})\s*\.\s*(?P<table>`(?:[^`]|``)+`|[^`,=\s][^`,=]*)\s*")
 _COLUMN = re.compile(rf"\s*(?P<name>{_NAME})\s*(?:,|$)")
+_CLOSE = 0.8
 _HOW_TO_WRITE = "Write it as shop.orders=order_no,line; names with other signs go in backquotes."
 
 
@@ -167,7 +168,7 @@ class _History:
         for declared, key in self._keys.by_table.items():
             table_id = next((t for t in self._seen if _folded(t) == _folded(declared)), None)
             if table_id is None:
-                close = get_close_matches(str(declared), [str(t) for t in self._newest], n=1)
+                close = get_close_matches(str(declared), [str(t) for t in self._newest], n=1, cutoff=_CLOSE)
                 hint = f" Did you mean {close[0]}?" if close else ""
                 found.append(Notice(f"A key is declared for {declared}, which the source does not have.{hint}"))
             elif table_id in self._newest and not self._now.get(table_id):
