@@ -17,8 +17,9 @@ from headrace.model.events import (
     SchemaChange,
     TruncateTableEvent,
 )
-from headrace.model.outcome import Problem
-from headrace.model.progress import JournalEntry, JournalState, LedgerState, TableProgress, TableStatus
+from headrace.model.outcome import Problem, Remedy
+from headrace.model.policy import SchemaChangePolicies
+from headrace.model.progress import Decision, JournalEntry, JournalState, LedgerState, TableProgress, TableStatus, Verdict
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 
@@ -124,7 +125,46 @@ def test_a_problem_stops_its_table_and_what_depends_on_it_and_nothing_else() -> 
     found = offer(900, [create(100, A), rename, create(110, B)], [split(A, 100), split(B, 110)], problems=(problem,))
     cut = plan_cut(LedgerState("p"), found, RULES)
     assert levels(cut) == [([110], [(B, 110)])]
-    assert set(cut.problems) == {A, TableId("shop", "c")}
+    assert (set(cut.problems), set(cut.holds)) == ({A}, {TableId("shop", "c")})
+
+
+def test_a_table_goes_up_to_the_change_that_a_stopped_table_keeps_from_running() -> None:
+    problem = Problem(A, "broken")
+    rename = change(200, TableId("shop", "c"), RenameTableEvent(A, TableId("shop", "c")))
+    both = replace(rename, changes=rename.changes | {B})
+    found = offer(900, [create(100, A), create(110, B), both], [split(B, 110), split(B, 200)], problems=(problem,))
+    cut = plan_cut(LedgerState("p"), found, RULES)
+    assert levels(cut) == [([110], [(B, 110)])]
+    assert (cut.windows[B].hi, cut.holds[B].at) == (200, 200)
+
+
+def test_what_waits_for_approval_holds_its_table_and_what_comes_after() -> None:
+    truncate, add = change(200, A, TruncateTableEvent(A)), change(300, A, AddColumnEvent(A, ID))
+    found = offer(900, [create(100, A), truncate, add, create(110, B)], [split(A, 100), split(A, 200), split(B, 110)])
+    rules = replace(RULES, policies=SchemaChangePolicies.parse({"truncate-table": "approve"}))
+    cut = plan_cut(LedgerState("p"), found, rules)
+    assert levels(cut) == [([100, 110], [(A, 100), (B, 110)])]
+    assert (cut.holds[A].change, cut.holds[A].problem.remedy, cut.windows[A].hi) == (truncate, Remedy.DECISION, 200)
+
+    approved = LedgerState("p", decisions={truncate.identity: Decision(truncate.identity, Verdict.APPROVE)})
+    assert not plan_cut(approved, found, rules).holds
+
+
+def test_a_policy_skips_a_change_and_a_person_may_decide_otherwise() -> None:
+    truncate = change(200, A, TruncateTableEvent(A))
+    found = offer(900, [create(100, A), truncate], [])
+    rules = replace(RULES, policies=SchemaChangePolicies.parse({"truncate-table": "skip"}))
+    cut = plan_cut(LedgerState("p"), found, rules)
+    assert {i: d.verdict for i, d in cut.decisions.items()} == {truncate.identity: Verdict.SKIP}
+    approved = LedgerState("p", decisions={truncate.identity: Decision(truncate.identity, Verdict.APPROVE)})
+    assert [d.verdict for d in plan_cut(approved, found, rules).decisions.values()] == [Verdict.APPROVE]
+
+
+def test_a_change_that_was_skipped_is_settled() -> None:
+    truncate = change(200, A, TruncateTableEvent(A))
+    entry = JournalEntry(truncate.identity, 200, (A,), "…", JournalState.SKIPPED)
+    state = LedgerState("p", checkpoint=200, tables={A: TableProgress(A, 200)}, journal={truncate.identity: entry})
+    assert not plan_cut(state, offer(900, [truncate], []), RULES).rounds
 
 
 def test_a_stopped_table_takes_part_only_when_it_is_retried_and_from_its_own_checkpoint() -> None:

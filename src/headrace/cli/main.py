@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from headrace import __version__
+from headrace.cli.ddl import ddl
 from headrace.cli.output import hide_secrets, make_output
 from headrace.errors import EXIT_INTERRUPTED, EXIT_USAGE, DefinitionError, HeadraceError
 from headrace.model.tso import parse_tso
@@ -28,6 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.add_typer(ddl, name="ddl")
 
 Source = Annotated[str, typer.Option("--source", "-s", help="URI of the change data, e.g. file:///data/cf?protocol=csv or s3://…")]
 Sink = Annotated[str, typer.Option("--sink", "-t", help="URI of the target: duckdb:///f.duckdb, mysql://user@host/, print://")]

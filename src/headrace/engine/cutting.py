@@ -14,12 +14,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
 
-from headrace.engine.plan import Cut, CutRound
+from headrace.engine.plan import Cut, CutRound, Hold, decision_hint
 from headrace.engine.tasks import read_problems
 from headrace.model.cut import Progress
 from headrace.model.events import CreateTableEvent, DropDatabaseEvent, DropTableEvent, RenameTableEvent, SchemaChange
-from headrace.model.outcome import Notice, Problem, SplitReport, WriteOutcome
-from headrace.model.progress import CutRecord, JournalEntry, JournalState, LedgerState, TableProgress, TableStatus
+from headrace.model.outcome import Notice, Problem, Remedy, SplitReport, WriteOutcome
+from headrace.model.progress import CutRecord, JournalEntry, JournalState, LedgerState, TableProgress, TableStatus, Verdict
 from headrace.model.table import TableId
 from headrace.sinks.base import (
     CutCommit,
@@ -37,14 +37,18 @@ from headrace.sources.base import EventSource
 RoundFactory = Callable[[Cut, CutRound, WriterContext, CutCommit | None, Mapping[TableId, TableProgress]], Round]
 _Rows = Callable[[LedgerState, SchemaChange], tuple[TableProgress, ...]]
 _CUTS_KEPT = 100
+_JOURNAL_KEPT = 200
 
 
 class TablesExcluded(Exception):
-    """An ``atomic_cut`` sink refused a schema change or rows: the whole cut is to be planned again without these tables."""
+    """An ``atomic_cut`` sink refused a schema change or rows: the whole cut is to be planned again without these tables.
 
-    def __init__(self, problems: dict[TableId, Problem]) -> None:
-        super().__init__(", ".join(str(t) for t in problems))
-        self.problems = problems
+    ``held`` are those that can go up to a schema change, ``problems`` those that cannot go on at all.
+    """
+
+    def __init__(self, problems: Mapping[TableId, Problem], held: Mapping[TableId, Hold]) -> None:
+        super().__init__(", ".join(str(t) for t in (*problems, *held)))
+        self.problems, self.held = problems, held
 
 
 class CutRun:
@@ -56,6 +60,7 @@ class CutRun:
         self.cut = cut
         self.state = state
         self.problems: dict[TableId, Problem] = dict(cut.problems)
+        self.holds: dict[TableId, Hold] = dict(cut.holds)
         self.notices: list[Notice] = []
         self._source, self._sink, self._ledger, self._make_round = source, sink, ledger, make_round
         self._reports: list[SplitReport] = []
@@ -74,6 +79,11 @@ class CutRun:
             self._write(cut_round)
         return self._commit(started)
 
+    @property
+    def stopped(self) -> dict[TableId, Problem]:
+        """Every table that did not reach the end of the cut, and why."""
+        return {t: hold.problem for t, hold in self.holds.items()} | self.problems
+
     def _update(self, update: LedgerUpdate) -> None:
         self._ledger.update(update)
         self.state = applied(self.state, update)
@@ -81,28 +91,60 @@ class CutRun:
     # --- schema changes -------------------------------------------------------------------------------------------
 
     def _apply_changes(self, changes: Sequence[SchemaChange]) -> None:
-        """Journals the changes as pending, runs them, and journals those that were not refused as done."""
+        """Journals the changes as pending, runs them, and journals those that were not refused as settled."""
         entries: list[JournalEntry] = []
         running: list[SchemaChange] = []
+        skipped: set[str] = set()
         for change in changes:
-            if any(t in self.problems for t in change.touches):
-                self._stop_rest(change)
+            cause = next((t for t in sorted(change.touches) if self._stands_still(t, change.commit_ts)), None)
+            if cause is not None:
+                self._hold_rest(change, cause)
                 continue
-            entry, fingerprint = self.state.journal.get(change.identity), self._fingerprint(change)
-            if entry is None or not self._has_run(entry, change, fingerprint):
+            entry, fingerprint = self._journalled(change), self._fingerprint(change)
+            if self._verdict(change) is Verdict.SKIP:
+                skipped.add(change.identity)
+                told = " ".join(change.statement.split()) or "a change of shape"
+                self.notices.append(Notice(f"the schema change at {change.commit_ts} was skipped: {told}.", change.table_id))
+            elif entry is None or not self._has_run(entry, change, fingerprint):
                 running.append(change)
-            entries.append(_entry(change, fingerprint))
+            entries.append(self._entry(change, fingerprint))
         todo = {change.identity: change for change in changes}
         self._journal([e for e in entries if todo[e.identity] in running], _before, todo)
         refused = {change.identity for change in running if not self._run_change(change)}
-        done = [replace(e, state=JournalState.DONE) for e in entries if e.identity not in refused]
-        self._journal(done, _after, todo)
-        self._changes_done += len(done)
+        settled = [
+            replace(e, state=JournalState.SKIPPED if e.identity in skipped else JournalState.DONE)
+            for e in entries
+            if e.identity not in refused
+        ]
+        self._journal(settled, self._settled_rows, todo)
+        self._changes_done += len(settled)
+
+    def _stands_still(self, table_id: TableId, commit_ts: int) -> bool:
+        return table_id in self.problems or (table_id in self.holds and self.holds[table_id].at <= commit_ts)
+
+    def _journalled(self, change: SchemaChange) -> JournalEntry | None:
+        """The journal's entry of a change that was begun."""
+        entry = self.state.journal.get(change.identity)
+        return None if entry is None or entry.state is JournalState.WAITING else entry
+
+    def _verdict(self, change: SchemaChange) -> Verdict | None:
+        decision = self.cut.decisions.get(change.identity)
+        return decision.verdict if decision else None
+
+    def _entry(self, change: SchemaChange, fingerprint: str) -> JournalEntry:
+        decision = self.cut.decisions.get(change.identity)
+        statement = decision.statement if decision and decision.verdict is Verdict.EDIT else change.statement
+        tables = tuple(sorted(change.changes))
+        return JournalEntry(change.identity, change.commit_ts, tables, statement, JournalState.PENDING, fingerprint)
 
     def _run_change(self, change: SchemaChange) -> bool:
-        """Executes a change; false when the target refuses it."""
+        """Executes a change, or what a person wrote in its place; false when the target refuses it."""
+        applier = self._sink.metadata_applier
         try:
-            self.notices.extend(self._sink.metadata_applier.apply_schema_change(change))
+            if self._verdict(change) is Verdict.EDIT:
+                self.notices.extend(applier.run_instead(change, self.cut.decisions[change.identity].statement))
+            else:
+                self.notices.extend(applier.apply_schema_change(change))
         except SchemaChangeRefused as refused:
             self._refused(change, refused.problem)
             return False
@@ -117,22 +159,36 @@ class CutRun:
         return entry.fingerprint != fingerprint and all(self._sink.metadata_applier.describe(t) for t in created)
 
     def _refused(self, change: SchemaChange, problem: Problem) -> None:
-        stopped = {t: replace(problem, table_id=t) for t in change.changes}
+        """Its tables stop before it. A change that only a person can get past says how."""
+        hint = decision_hint(change, (Verdict.SKIP, Verdict.EDIT))
+        told = replace(problem, hint=f"{problem.hint} {hint}".lstrip())
+        held = {t: Hold(change, replace(told, table_id=t)) for t in change.changes}
         if self._sink.capabilities.atomic_cut:
-            raise TablesExcluded(stopped)
-        self.problems.update(stopped)
+            raise TablesExcluded({}, held)
+        self.holds.update(held)
 
-    def _stop_rest(self, change: SchemaChange) -> None:
-        """A change that cannot run because one of its tables stopped holds its other tables too."""
-        cause = next(self.problems[t] for t in sorted(change.touches) if t in self.problems)
-        for table_id in change.changes - set(self.problems):
-            message = f"its schema change at {change.commit_ts} also touches {cause.table_id}, which has stopped."
-            self.problems[table_id] = Problem(table_id, message, file=change.origin)
+    def _hold_rest(self, change: SchemaChange, cause: TableId) -> None:
+        """A change that cannot run because one of its tables stands still holds its other tables too."""
+        message = f"its schema change at {change.commit_ts} also touches {cause}, which has stopped."
+        problem = Problem(cause, message, file=change.origin, remedy=_remedy_behind(self.stopped[cause]))
+        for table_id in change.changes:
+            if not self._stands_still(table_id, change.commit_ts):
+                self.holds[table_id] = Hold(change, replace(problem, table_id=table_id))
+
+    def _settled_rows(self, state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
+        """The tables after a change. A table whose CREATE was skipped and that nobody made is not followed."""
+        rows = _after(state, change)
+        if self._verdict(change) is not Verdict.SKIP:
+            return rows
+        created = {event.table_id for event in change.events if isinstance(event, CreateTableEvent)}
+        absent = {t for t in created if self._sink.metadata_applier.describe(t) is None}
+        return tuple(replace(row, status=TableStatus.GONE) if row.table_id in absent else row for row in rows)
 
     def _journal(self, entries: Sequence[JournalEntry], rows: _Rows, changes: Mapping[str, SchemaChange]) -> None:
         if entries:
             tables = tuple(row for e in entries for row in rows(self.state, changes[e.identity]))
-            self._update(LedgerUpdate(journal=tuple(entries), tables=tables))
+            used = tuple(e.identity for e in entries if e.state.is_settled and e.identity in self.state.decisions)
+            self._update(LedgerUpdate(journal=tuple(entries), tables=tables, used_decisions=used))
 
     def _fingerprint(self, change: SchemaChange) -> str:
         """The catalogue's view of what the change touches: when it differs from the intent's, the change has run."""
@@ -142,7 +198,8 @@ class CutRun:
     # --- rows -----------------------------------------------------------------------------------------------------
 
     def _write(self, cut_round: CutRound) -> None:
-        splits = tuple(s for s in cut_round.splits if s.table_id not in self.problems)
+        gone = {t for t, p in self.state.tables.items() if p.status is TableStatus.GONE}
+        splits = tuple(s for s in cut_round.splits if not (s.table_id in gone or self._stands_still(s.table_id, s.version)))
         if not splits:
             return
         context = WriterContext(self.state.pipeline, self.state.epoch, self.state.attempt, 0)
@@ -154,7 +211,7 @@ class CutRun:
         try:
             report = self._sink.event_sink.write(part)
         except RowsRefused as refused:
-            raise TablesExcluded({refused.problem.table_id: refused.problem}) from None
+            raise TablesExcluded({refused.problem.table_id: refused.problem}, {}) from None
         self._take(report)
 
     def _take(self, report: WriteReport) -> None:
@@ -170,22 +227,40 @@ class CutRun:
     # --- commit ---------------------------------------------------------------------------------------------------
 
     def _stopped_rows(self) -> tuple[TableProgress, ...]:
+        """Tables with a problem stay where they are; those before a schema change they may not pass stand at it."""
         rows = []
-        for table_id, problem in self.problems.items():
+        for table_id, problem in self.stopped.items():
             own = self.state.tables.get(table_id)
-            base = own or TableProgress(table_id, self.state.start)
-            at = self.state.table_checkpoint(table_id)
-            rows.append(replace(base, checkpoint=at, status=TableStatus.STOPPED, reason=problem.sentence()))
+            row = replace(
+                own or TableProgress(table_id, self.state.start),
+                checkpoint=self.state.table_checkpoint(table_id),
+                status=problem.status,
+                reason=problem.sentence(),
+            )
+            if table_id not in self.problems:
+                hold = self.holds[table_id]
+                born = own.incarnation if own else hold.at
+                row = replace(row, checkpoint=max(row.checkpoint, hold.at), after=False, incarnation=born)
+            rows.append(row)
         return tuple(rows)
+
+    def _waiting_entries(self) -> tuple[JournalEntry, ...]:
+        """The schema changes that tables stopped before, for people to see and to decide about."""
+        held = {hold.change.identity: hold.change for hold in self.holds.values()}
+        return tuple(
+            replace(self._entry(change, ""), statement=change.statement, state=JournalState.WAITING)
+            for identity, change in held.items()
+            if identity not in self.state.journal
+        )
 
     def _running_rows(self) -> tuple[TableProgress, ...]:
         """Tables that are new to the ledger, or that go on again after a stop."""
         rows = []
-        for table_id in sorted(self.cut.tables - set(self.problems)):
+        for table_id in sorted(self.cut.tables - set(self.stopped)):
             own = self.state.tables.get(table_id)
             if own is None:
                 rows.append(TableProgress(table_id, self.cut.hi))
-            elif own.status in (TableStatus.STOPPED, TableStatus.CATCHING_UP):
+            elif own.status.is_stopped or own.status is TableStatus.CATCHING_UP:
                 rows.append(replace(own, checkpoint=self.cut.hi, status=TableStatus.RUNNING, reason=""))
         return tuple(rows)
 
@@ -203,17 +278,19 @@ class CutRun:
             exact=int(self.cut.has_commit_ts and self.cut.deletes_first),
         )
         rows = tuple(r for r in (*self._running_rows(), *self._stopped_rows()) if self.state.tables.get(r.table_id) != r)
+        waiting = self._waiting_entries()
         settled = applied(self.state, LedgerUpdate(checkpoint=self.cut.hi, tables=rows))
+        # What was read of a table up to the schema change that it stopped before is applied, and need not be read again.
         progress = Progress(self.cut.hi, frozenset(self.problems))
         checkpoints = {t: settled.table_checkpoint(t) for t in settled.tables}
         position = self._source.advance(self.state.position, self._reports, progress, checkpoints)
-        alive = [t for t, p in settled.tables.items() if p.status is not TableStatus.GONE]
         self._update(
             LedgerUpdate(
                 checkpoint=self.cut.hi,
                 position=position if position != self.state.position else None,
                 tables=rows,
-                forget_journal_below=min((settled.table_checkpoint(t) for t in alive), default=0) if self.state.journal else 0,
+                journal=waiting,
+                forget_journal_below=_forgotten_below(settled),
                 cut=record if self._reports or self._changes_done else None,
             )
         )
@@ -237,9 +314,18 @@ def _only_creates(change: SchemaChange) -> bool:
     return bool(change.events) and all(isinstance(event, CreateTableEvent) for event in change.events)
 
 
-def _entry(change: SchemaChange, fingerprint: str) -> JournalEntry:
-    tables = tuple(sorted(change.changes))
-    return JournalEntry(change.identity, change.commit_ts, tables, change.statement, JournalState.PENDING, fingerprint)
+def _remedy_behind(problem: Problem) -> Remedy:
+    """What a table waits for that waits for another one."""
+    return Remedy.REPAIR if problem.remedy is Remedy.REPAIR else Remedy.DECISION
+
+
+def _forgotten_below(state: LedgerState) -> int:
+    """The commit ts (TSO) below which nobody needs the journal: every table has passed it, and people still see the newest."""
+    settled = sorted(entry.commit_ts for entry in state.journal.values() if entry.state.is_settled)
+    if len(settled) <= _JOURNAL_KEPT:
+        return 0
+    alive = (state.table_checkpoint(t) for t, p in state.tables.items() if p.status is not TableStatus.GONE)
+    return min([settled[-_JOURNAL_KEPT], *alive])
 
 
 def _before(state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
@@ -288,7 +374,7 @@ def applied(state: LedgerState, update: LedgerUpdate) -> LedgerState:
     journal = {**state.journal, **{entry.identity: entry for entry in update.journal}}
     if update.forget_journal_below:
         keep = update.forget_journal_below
-        journal = {k: e for k, e in journal.items() if e.commit_ts >= keep or e.state is JournalState.PENDING}
+        journal = {k: e for k, e in journal.items() if e.commit_ts >= keep or not e.state.is_settled}
     return replace(
         state,
         checkpoint=state.checkpoint if update.checkpoint is None else update.checkpoint,
@@ -296,5 +382,6 @@ def applied(state: LedgerState, update: LedgerUpdate) -> LedgerState:
         position=state.position if update.position is None else update.position,
         tables=tables,
         journal=journal,
+        decisions={k: d for k, d in state.decisions.items() if k not in update.used_decisions},
         cuts=(*state.cuts, update.cut)[-_CUTS_KEPT:] if update.cut else state.cuts,
     )

@@ -9,15 +9,18 @@ it belongs to exactly one round, and nothing is decoded twice.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from headrace.ddl.kinds import kinds_of
+from headrace.ddl.statement import read_statement
 from headrace.model.cut import Offer, Split, Window
 from headrace.model.events import CreateDatabaseEvent, CreateTableEvent, DropDatabaseEvent, OtherEvent, SchemaChange
-from headrace.model.outcome import Problem
-from headrace.model.progress import JournalState, LedgerState, TableStatus
+from headrace.model.outcome import Problem, Remedy
+from headrace.model.policy import Policy, SchemaChangePolicies
+from headrace.model.progress import Decision, LedgerState, TableStatus, Verdict
 from headrace.model.table import TableId
-from headrace.model.tso import tso_from_ms, tso_to_ms
+from headrace.model.tso import MAX_TSO, tso_from_ms, tso_to_ms
 
 
 @dataclass(frozen=True)
@@ -29,11 +32,24 @@ class CutRound:
 
 
 @dataclass(frozen=True)
+class Hold:
+    """A schema change that its tables stop before, and why: they get all rows up to it and none after."""
+
+    change: SchemaChange
+    problem: Problem
+
+    @property
+    def at(self) -> int:
+        return self.change.commit_ts
+
+
+@dataclass(frozen=True)
 class Cut:
     """One unit of progress, planned.
 
     ``checkpoints`` are the tables' checkpoints before it (TSO), for every table that has splits or changes. ``problems`` are the
-    tables that cannot take part, with the reason; their splits and changes are left out.
+    tables that cannot take part, with the reason; their splits and changes are left out. ``holds`` are the tables that take part
+    up to a schema change. ``decisions`` are what a person or a policy says of the cut's changes, by their identity.
     """
 
     hi: int
@@ -41,6 +57,8 @@ class Cut:
     windows: Mapping[TableId, Window] = field(default_factory=dict)
     checkpoints: Mapping[TableId, int] = field(default_factory=dict)
     problems: Mapping[TableId, Problem] = field(default_factory=dict)
+    holds: Mapping[TableId, Hold] = field(default_factory=dict)
+    decisions: Mapping[str, Decision] = field(default_factory=dict)
     has_commit_ts: bool = True
     deletes_first: bool = True
 
@@ -54,15 +72,18 @@ class PlanRules:
     """What the definition and the sink say about planning.
 
     ``includes`` is the table filter; ``until`` bounds ``hi`` (TSO); ``nets``: the sink takes net changes, and ``bags``: those
-    of tables without key too;
-    ``excluded`` are tables that an earlier try of this cut showed cannot go on; ``retried`` are stopped tables to try again.
+    of tables without key too; ``policies`` is what is done with schema changes of each kind.
+    ``excluded`` and ``held`` are tables that an earlier try of this cut showed cannot go on, at all or behind a schema change;
+    ``retried`` are stopped tables to try again.
     """
 
     includes: Callable[[TableId], bool]
     until: int | None = None
     nets: bool = True
     bags: bool = False
+    policies: SchemaChangePolicies = field(default_factory=SchemaChangePolicies)
     excluded: Mapping[TableId, Problem] = field(default_factory=dict)
+    held: Mapping[TableId, Hold] = field(default_factory=dict)
     retried: frozenset[TableId] = frozenset()
 
 
@@ -70,26 +91,27 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     """The cut up to the offer's watermark (or ``until``). Stopped tables take part only when they are in ``rules.retried``."""
     hi = offer.watermark if rules.until is None else min(offer.watermark, rules.until)
     problems = _known_problems(state, offer, rules)
-    blocked = set(problems) | {t for t, p in state.tables.items() if p.status is TableStatus.STOPPED and t not in rules.retried}
     bound = min(offer.schema_bound, hi + 1)
     changes = _pending_changes(state, offer, rules, bound)
     # What lies in a version whose schema change is not complete yet waits for it.
     splits = [s for s in offer.splits if s.version < bound and rules.includes(s.table_id) and _may_read(state, s, changes)]
     if rules.nets:
         _reject_keyless(splits, problems, rules, offer)
-        blocked |= set(problems)
-    changes, problems = _without_blocked(state, changes, blocked, problems)
-    blocked |= set(problems)
-    splits = [s for s in splits if s.table_id not in blocked]
+    resting = {t for t, p in state.tables.items() if p.status.is_stopped and t not in rules.retried}
+    barriers = _Barriers(state, rules, problems, resting)
+    changes = [change for change in changes if barriers.lets_pass(change)]
+    splits = [s for s in splits if s.version < barriers.floor(s.table_id)]
     tables = {s.table_id for s in splits} | {t for c in changes for t in c.changes}
-    checkpoints = {t: state.table_checkpoint(t) for t in tables | set(problems)}
-    windows = {t: _window(checkpoints[t], hi, offer) for t in tables}
+    checkpoints = {t: state.table_checkpoint(t) for t in tables | set(problems) | set(barriers.holds)}
+    windows = {t: _window(checkpoints[t], min(hi, barriers.floor(t)), offer) for t in tables}
     return Cut(
         hi=hi,
         rounds=_rounds(state, changes, splits),
         windows=windows,
         checkpoints=checkpoints,
         problems=problems,
+        holds=barriers.holds,
+        decisions=barriers.decisions,
         has_commit_ts=offer.has_commit_ts,
         deletes_first=offer.deletes_first,
     )
@@ -137,7 +159,7 @@ def _is_pending(state: LedgerState, change: SchemaChange, is_base: bool) -> bool
     if is_base:
         return True
     entry = state.journal.get(change.identity)
-    if entry is not None and entry.state is JournalState.DONE:
+    if entry is not None and entry.state.is_settled:
         return False
     applied = [state.table_checkpoint(t) for t in change.changes]
     # A run that begins at `start` takes later changes only: what lies before is in the target already.
@@ -170,6 +192,8 @@ def _from_shape_if_unknown(state: LedgerState, change: SchemaChange, created: se
     """A change of a table whose beginning was never seen creates the table in its later shape instead."""
     if change.schema is None or any(isinstance(e, CreateTableEvent) for e in change.events) or _creates_view(change):
         return change
+    if read_statement(change.statement, change.database).brings_back:
+        return change  # an empty table in its place would be a lie: its rows come back without events
     before = {e.table_id for e in change.events if not isinstance(e, CreateDatabaseEvent | DropDatabaseEvent)}
     known = before & (created | {t for t, p in state.tables.items() if p.status is not TableStatus.GONE})
     if known or (not before and change.table_id in created | set(state.tables)):
@@ -209,29 +233,77 @@ def _reject_keyless(splits: Iterable[Split], problems: dict[TableId, Problem], r
             problems.setdefault(split.table_id, Problem(split.table_id, message, file=split.key, hint=hint))
 
 
-def _without_blocked(
-    state: LedgerState, changes: list[SchemaChange], blocked: set[TableId], problems: dict[TableId, Problem]
-) -> tuple[list[SchemaChange], dict[TableId, Problem]]:
-    """Leaves out changes that touch a stopped table, and stops the other tables that such a change would have changed."""
-    kept: list[SchemaChange] = []
-    stopped, found = set(blocked), dict(problems)
-    for change in changes:
-        in_the_way = sorted(stopped & (change.touches | _tables_of_dropped(state, change)))
-        if not in_the_way:
-            kept.append(change)
-            continue
-        for table_id in sorted(change.changes - stopped):
-            stopped.add(table_id)
-            found[table_id] = Problem(
-                table_id,
-                f"its schema change at {change.commit_ts} also touches {in_the_way[0]}, which has stopped.",
-                file=change.origin,
-                hint=f"It goes on when {in_the_way[0]} does.",
-            )
-    # A table that stops takes back the changes planned for it before: it keeps its place as a whole.
-    if stopped - blocked:
-        return _without_blocked(state, kept, stopped, found)
-    return kept, found
+class _Barriers:
+    """Where each table stops in this cut, found by going through the schema changes in order.
+
+    A table with a problem takes no part. One whose schema change may not run, or touches a table that stands still, goes up to
+    that change, and so do the other tables of the change.
+    """
+
+    def __init__(
+        self, state: LedgerState, rules: PlanRules, problems: Mapping[TableId, Problem], resting: Collection[TableId]
+    ) -> None:
+        self._state, self._rules, self._problems = state, rules, problems
+        self._floors = dict.fromkeys((*problems, *resting), 0)
+        self.holds: dict[TableId, Hold] = {}
+        self.decisions: dict[str, Decision] = {}
+        for table_id, hold in rules.held.items():
+            self._hold(table_id, hold)
+
+    def floor(self, table_id: TableId) -> int:
+        """The commit ts (TSO) from which on the table stands still."""
+        return self._floors.get(table_id, MAX_TSO + 1)
+
+    def lets_pass(self, change: SchemaChange) -> bool:
+        """Whether the change takes part; if not, its tables stop before it."""
+        touched = change.touches | _tables_of_dropped(self._state, change)
+        cause = next((t for t in sorted(touched) if self.floor(t) <= change.commit_ts), None)
+        decision = self._state.decisions.get(change.identity)
+        if cause is not None:
+            self._stop(change, self._depends_on(change, cause))
+            return False
+        if decision is None:
+            policy = self._rules.policies.of(kinds_of(change))
+            if policy is Policy.APPROVE:
+                self._stop(change, _awaits_approval(change))
+                return False
+            if policy is Policy.SKIP:
+                decision = Decision(change.identity, Verdict.SKIP)
+        if decision is not None:
+            self.decisions[change.identity] = decision
+        return True
+
+    def _stop(self, change: SchemaChange, problem: Problem) -> None:
+        for table_id in change.changes:
+            self._hold(table_id, Hold(change, replace(problem, table_id=table_id)))
+
+    def _hold(self, table_id: TableId, hold: Hold) -> None:
+        if hold.at < self.floor(table_id):
+            self._floors[table_id] = hold.at
+            self.holds[table_id] = hold
+
+    def _depends_on(self, change: SchemaChange, cause: TableId) -> Problem:
+        problem = self.holds[cause].problem if cause in self.holds else self._problems.get(cause)
+        status = problem.status if problem else self._state.tables[cause].status
+        remedy = Remedy.REPAIR if status is TableStatus.STOPPED else Remedy.DECISION
+        message = f"its schema change at {change.commit_ts} also touches {cause}, which has stopped."
+        return Problem(change.table_id, message, file=change.origin, hint=f"It goes on when {cause} does.", remedy=remedy)
+
+
+def _awaits_approval(change: SchemaChange) -> Problem:
+    statement = " ".join(change.statement.split()) or "a change of shape"
+    return Problem(
+        change.table_id,
+        f"its schema change waits for approval: {statement}.",
+        file=change.origin,
+        hint=decision_hint(change, (Verdict.APPROVE, Verdict.SKIP, Verdict.EDIT)),
+        remedy=Remedy.DECISION,
+    )
+
+
+def decision_hint(change: SchemaChange, verdicts: Iterable[Verdict]) -> str:
+    """How a person decides about the change."""
+    return f"Decide with headrace ddl {'|'.join(verdicts)} '{change.identity}'."
 
 
 def _tables_of_dropped(state: LedgerState, change: SchemaChange) -> frozenset[TableId]:

@@ -23,7 +23,7 @@ from headrace.errors import HeadraceError
 from headrace.model.block import COMMIT_TS, META_FIELDS, ChangeBlock
 from headrace.model.cut import Split, Window
 from headrace.model.outcome import Problem, SplitReport, WriteOutcome
-from headrace.model.progress import TableProgress, TableStatus
+from headrace.model.progress import TableProgress
 from headrace.model.table import TableId, TableSchema
 from headrace.sinks.base import ChangeDemand, CutCommit, TableChange, UnitWriter, WriterContext
 from headrace.sources.base import EventSource
@@ -361,9 +361,7 @@ def _with_problems(commit: CutCommit | None, gathered: Gathered, unfit: list[Wri
     if commit is None:
         return None
     problems = {o.table_id: o.problem for o in unfit if o.problem} | read_problems(gathered.reports.values())
-    stopped = tuple(
-        TableProgress(t, commit.checkpoints[t], status=TableStatus.STOPPED, reason=p.sentence()) for t, p in problems.items()
-    )
+    stopped = tuple(TableProgress(t, commit.checkpoints[t], status=p.status, reason=p.sentence()) for t, p in problems.items())
     return replace(commit, stopped=(*commit.stopped, *stopped))
 
 

@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
-from headrace.model.progress import TableProgress
+from headrace.model.progress import TableProgress, TableStatus
 from headrace.model.table import TableId
 
 _VALUE_LIMIT = 80
+
+
+class Remedy(StrEnum):
+    """What lets a stopped table go on."""
+
+    REPAIR = "repair"
+    """The data or the target are mended; the table is tried again by itself."""
+    DECISION = "decision"
+    """Somebody decides about a schema change (``headrace ddl``)."""
+    RESYNC = "resync"
+    """Rows changed that no event tells: the table is loaded anew, and then the schema change skipped."""
+
+
+_STATUS = {
+    Remedy.REPAIR: TableStatus.STOPPED,
+    Remedy.DECISION: TableStatus.WAITING,
+    Remedy.RESYNC: TableStatus.NEEDS_RESYNC,
+}
 
 
 @dataclass(frozen=True)
@@ -26,6 +45,12 @@ class Problem:
     value: str | None = None
     hint: str = ""
     transient: bool = False
+    remedy: Remedy = Remedy.REPAIR
+
+    @property
+    def status(self) -> TableStatus:
+        """How the table stands that stops for it."""
+        return _STATUS[self.remedy]
 
     def sentence(self) -> str:
         """One sentence: table, file and line, column and value where they exist, what is wrong, what to do."""

@@ -52,15 +52,15 @@ class SchemaChangePolicies:
 
     @classmethod
     def parse(cls, settings: Mapping[str, str]) -> SchemaChangePolicies:
-        """Reads ``{"drop-table": "approve"}``. Raises DefinitionError for an unknown word, or a skip that rows would not survive."""
+        """Reads ``{"drop-table": "approve"}``. Raises DefinitionError for unknown words and a skip that rows do not survive."""
         policies: dict[ChangeKind, Policy] = {}
         for name, word in settings.items():
             if name not in list(ChangeKind):
-                raise DefinitionError(f"{name!r} is no kind of schema change.", near_match(name, [str(kind) for kind in ChangeKind]))
-            if word not in list(Policy):
                 raise DefinitionError(
-                    f"{word!r} is no policy for {name}.", near_match(word, [str(policy) for policy in Policy])
+                    f"{name!r} is no kind of schema change.", near_match(name, [str(kind) for kind in ChangeKind])
                 )
+            if word not in list(Policy):
+                raise DefinitionError(f"{word!r} is no policy for {name}.", near_match(word, [str(policy) for policy in Policy]))
             kind, policy = ChangeKind(name), Policy(word)
             if policy is Policy.SKIP and kind in _NEEDED_BY_ROWS:
                 raise DefinitionError(

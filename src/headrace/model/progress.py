@@ -14,8 +14,16 @@ class TableStatus(StrEnum):
     """New, or back after a stop: its own checkpoint counts until a whole cut has taken it along."""
     STOPPED = "stopped"
     """Bad data or DDL: the table keeps its checkpoint, the others go on."""
+    WAITING = "waiting for a decision"
+    """Stopped before a schema change that somebody has to decide about."""
+    NEEDS_RESYNC = "needs resync"
+    """Stopped before a schema change whose effect on rows nothing tells: they have to be loaded anew."""
     GONE = "gone"
     """Dropped or renamed away: a tombstone, so that a cut planned again does not bring the name back (rule 12)."""
+
+    @property
+    def is_stopped(self) -> bool:
+        return self in (TableStatus.STOPPED, TableStatus.WAITING, TableStatus.NEEDS_RESYNC)
 
 
 @dataclass(frozen=True)
@@ -36,13 +44,25 @@ class TableProgress:
 
 
 class JournalState(StrEnum):
+    WAITING = "waiting"
+    """Its tables stopped before it: it was not begun, or what was begun was rolled back."""
     PENDING = "pending"
+    """It was begun: whether it ran is for the target's catalogue to say."""
     DONE = "done"
+    SKIPPED = "skipped"
+    """It counts as done, and was not run."""
+
+    @property
+    def is_settled(self) -> bool:
+        return self in (JournalState.DONE, JournalState.SKIPPED)
 
 
 @dataclass(frozen=True)
 class JournalEntry:
-    """One schema change in the DDL journal. ``fingerprint`` is the target's catalogue before it, as the applier described it."""
+    """One schema change in the DDL journal. ``fingerprint`` is the target's catalogue before it, as the applier described it.
+
+    ``statement`` is the source's, or the one that a person had run in its place.
+    """
 
     identity: str
     commit_ts: int
@@ -50,6 +70,26 @@ class JournalEntry:
     statement: str
     state: JournalState
     fingerprint: str = ""
+
+
+class Verdict(StrEnum):
+    """What a person decides about a schema change."""
+
+    APPROVE = "approve"
+    SKIP = "skip"
+    EDIT = "edit"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A person's word on one schema change, left in the ledger for the runner.
+
+    ``identity`` is the journal's; ``statement`` is what an edit runs instead, in the target's own SQL.
+    """
+
+    identity: str
+    verdict: Verdict
+    statement: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,7 +118,7 @@ class LedgerState:
 
     ``checkpoint``: everything of every running table is applied up to here. ``attempted``: the highest ``hi`` ever intended;
     while it is larger than ``checkpoint`` the target may be ahead. ``position`` is the source's own text. ``start`` is the
-    ts at which a table that was never seen begins.
+    ts at which a table that was never seen begins. ``decisions`` are those that no schema change has used up yet.
     """
 
     pipeline: str
@@ -93,6 +133,7 @@ class LedgerState:
     tables: dict[TableId, TableProgress] = field(default_factory=dict)
     journal: dict[str, JournalEntry] = field(default_factory=dict)
     cuts: tuple[CutRecord, ...] = ()
+    decisions: dict[str, Decision] = field(default_factory=dict)
 
     def table_checkpoint(self, table_id: TableId) -> int:
         """Up to where the table is applied: its own row, lifted by the pipeline's checkpoint while it runs."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Notice, Problem, SplitReport, WriteOutcome
-from headrace.model.progress import CutRecord, JournalEntry, LedgerState, TableProgress, TableStatus
+from headrace.model.progress import CutRecord, Decision, JournalEntry, LedgerState, TableProgress
 from headrace.model.table import TableId, TableSchema
 
 
@@ -83,7 +83,7 @@ class LedgerUpdate:
     """One durable step of progress; everything in it is written in one transaction.
 
     ``None`` leaves a field as it is. ``tables`` and ``journal`` are rows to put (by table, by identity); ``forget_journal_below``
-    removes done entries of older schema changes (TSO).
+    removes settled entries of older schema changes (TSO). ``used_decisions`` are the identities of decisions to remove.
     """
 
     checkpoint: int | None = None
@@ -93,6 +93,7 @@ class LedgerUpdate:
     journal: tuple[JournalEntry, ...] = ()
     forget_journal_below: int = 0
     cut: CutRecord | None = None
+    used_decisions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,10 +110,7 @@ class CutCommit:
 
     def update(self, problems: Sequence[Problem]) -> LedgerUpdate:
         """The ledger's update, with the tables of these problems stopped where they were."""
-        failed = (
-            TableProgress(p.table_id, self.checkpoints[p.table_id], status=TableStatus.STOPPED, reason=p.sentence())
-            for p in problems
-        )
+        failed = (TableProgress(p.table_id, self.checkpoints[p.table_id], status=p.status, reason=p.sentence()) for p in problems)
         return LedgerUpdate(checkpoint=self.hi, tables=(*self.stopped, *failed))
 
 
@@ -209,6 +207,10 @@ class MetadataApplier(Protocol):
         """
         ...
 
+    def run_instead(self, change: SchemaChange, statement: str) -> tuple[Notice, ...]:
+        """Executes a person's statement, in the target's own SQL, in place of the change's. Raises as above; verifies nothing."""
+        ...
+
     def describe(self, table_id: TableId) -> TableDescription | None:
         """The table (``None``: there is none). For a database: no columns, ``has_rows`` when it holds tables."""
         ...
@@ -230,6 +232,14 @@ class Ledger(Protocol):
 
         Raises DefinitionError when the record belongs to another source (``source_identity``), naming the way out.
         """
+        ...
+
+    def decide(self, pipeline: str, decision: Decision) -> None:
+        """Leaves a decision for the run that goes on or comes next, in place of an earlier one. Takes no epoch."""
+        ...
+
+    def decisions(self, pipeline: str) -> dict[str, Decision]:
+        """The decisions that wait to be used, by identity. Cheap: it is asked while a table waits."""
         ...
 
     def next_attempt(self) -> int:

@@ -2,11 +2,13 @@
 
 ``<location>/<pipeline>/00000000000000000042.json`` holds the whole record after its 42nd step. A step creates the next number
 and fails when that exists (a conditional write), so of two runs that write at once exactly one wins, and the other one learns
-that it is fenced. TSOs are written as strings: as numbers they are too large for most JSON readers.
+that it is fenced. People's decisions lie beside it, one file each in ``decisions``, because they are no steps of the run. TSOs
+are written as strings: as numbers they are too large for most JSON readers.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import uuid
 from collections.abc import Iterator, Mapping
@@ -20,7 +22,16 @@ from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
 from obstore.store import AzureStore, GCSStore, LocalStore, ObjectStore, S3Store
 
 from headrace.errors import DefinitionError, FencedError, SinkUnreachableError
-from headrace.model.progress import CutRecord, JournalEntry, JournalState, LedgerState, TableProgress, TableStatus
+from headrace.model.progress import (
+    CutRecord,
+    Decision,
+    JournalEntry,
+    JournalState,
+    LedgerState,
+    TableProgress,
+    TableStatus,
+    Verdict,
+)
 from headrace.model.table import TableId
 from headrace.model.uri import Uri, near_match, parse_uri, reject_unknown
 from headrace.sinks.base import LedgerUpdate
@@ -28,6 +39,7 @@ from headrace.sinks.base import LedgerUpdate
 KEPT_STATES = 5
 KEPT_CUTS = 100
 _FORMAT = 1
+_DECISIONS = "decisions"
 _ACQUIRE_TRIES = 20
 _PARAMETERS: Mapping[str, frozenset[str]] = {
     "file": frozenset(),
@@ -69,7 +81,7 @@ class FileLedger:
     def peek(self, pipeline: str) -> LedgerState | None:
         """The newest state. Takes no epoch and creates nothing. Raises SinkUnreachableError."""
         newest = self._load(pipeline)
-        return newest.state if newest else None
+        return replace(newest.state, decisions=self.decisions(pipeline)) if newest else None
 
     def pipelines(self) -> list[str]:
         """The names of the pipelines recorded here, sorted."""
@@ -94,7 +106,7 @@ class FileLedger:
             held = _Held(newest.number + 1 if newest else 1, state, uuid.uuid4().hex)
             if self._create(held):
                 self._held = held
-                return state
+                return replace(state, decisions=self.decisions(pipeline))
         raise FencedError(f"Other runs of pipeline {pipeline!r} keep taking the ledger {self.identity}.")
 
     def next_attempt(self) -> int:
@@ -105,7 +117,31 @@ class FileLedger:
 
     def update(self, update: LedgerUpdate) -> None:
         """One step. Raises FencedError, SinkUnreachableError."""
-        self._write(apply_update(self._require_held().state, update))
+        state = self._require_held().state
+        self._write(apply_update(state, update))
+        if update.used_decisions:
+            with self._place.reached(), _ignoring_absence():
+                store = self._place.store(create=True)
+                obstore.delete(store, [_decision_key(state.pipeline, identity) for identity in update.used_decisions])
+
+    def decide(self, pipeline: str, decision: Decision) -> None:
+        """Leaves a decision, in place of an earlier one about the same change. Raises SinkUnreachableError."""
+        with self._place.reached():
+            text = json.dumps(asdict(decision), ensure_ascii=False)
+            obstore.put(self._place.store(create=True), _decision_key(pipeline, decision.identity), text.encode())
+
+    def decisions(self, pipeline: str) -> dict[str, Decision]:
+        """The decisions that wait to be used. Raises SinkUnreachableError."""
+        found = []
+        with self._place.reached():
+            store = self._place.store(create=False)
+            prefix = f"{_folder(pipeline)}/{_DECISIONS}"
+            keys = [item["path"] for chunk in obstore.list(store, prefix) for item in chunk] if store else []
+            for key in keys:
+                with _ignoring_absence():
+                    data = json.loads(bytes(obstore.get(store, key).bytes()))
+                    found.append(Decision(data["identity"], Verdict(data["verdict"]), data["statement"]))
+        return {decision.identity: decision for decision in found}
 
     def close(self) -> None:
         """Forgets the held epoch; there is no connection to close."""
@@ -164,7 +200,8 @@ class FileLedger:
         return None
 
     def _numbers(self, store: ObjectStore, folder: str) -> list[int]:
-        names = (item["path"].rpartition("/")[2] for chunk in obstore.list(store, folder) for item in chunk)
+        paths = (item["path"].rpartition("/") for chunk in obstore.list(store, folder) for item in chunk)
+        names = (name for parent, _, name in paths if not parent.endswith(f"/{_DECISIONS}"))
         return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit())
 
     def _read(self, store: ObjectStore, key: str) -> tuple[LedgerState, str] | None:
@@ -253,6 +290,10 @@ def _folder(pipeline: str) -> str:
     return quote(pipeline, safe=" ").replace(".", "%2E")
 
 
+def _decision_key(pipeline: str, identity: str) -> str:
+    return f"{_folder(pipeline)}/{_DECISIONS}/{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
+
+
 def _check_source(state: LedgerState, source_identity: str) -> None:
     if state.source_identity != source_identity:
         raise DefinitionError(
@@ -266,7 +307,7 @@ def apply_update(state: LedgerState, update: LedgerUpdate) -> LedgerState:
     journal = {
         identity: entry
         for identity, entry in state.journal.items()
-        if entry.state is JournalState.PENDING or entry.commit_ts >= update.forget_journal_below
+        if not entry.state.is_settled or entry.commit_ts >= update.forget_journal_below
     }
     return replace(
         state,

@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headrace.errors import DefinitionError, FencedError
-from headrace.model.progress import CutRecord, JournalEntry, JournalState, LedgerState, TableProgress, TableStatus
+from headrace.model.progress import (
+    CutRecord,
+    Decision,
+    JournalEntry,
+    JournalState,
+    LedgerState,
+    TableProgress,
+    TableStatus,
+    Verdict,
+)
 from headrace.model.table import TableId
 from headrace.sinks.base import LedgerUpdate
 
@@ -72,22 +81,25 @@ class SqlLedger:
         return f"{self._quoted(self.namespace)}.{self._quoted(name)}"
 
     def exists(self, session: SqlSession) -> bool:
-        """Whether the ledger's tables are there."""
-        rows = session.execute(
-            "SELECT 1 FROM information_schema.tables WHERE table_schema = ? AND table_name = 'cuts'", (self.namespace,)
-        )
-        return bool(rows)
+        """Whether there is a ledger here."""
+        return "cuts" in self._present(session)
 
     def create_tables(self, session: SqlSession) -> None:
         """Creates the namespace and its tables unless they are there, so a login without CREATE can use prepared ones."""
-        if self.exists(session):
+        present = self._present(session)
+        missing = {name: layout for name, layout in self._layout().items() if name not in present}
+        if not missing:
             return
         namespace = self._quoted(self.namespace)
         if not session.execute("SELECT 1 FROM information_schema.schemata WHERE schema_name = ?", (self.namespace,)):
             session.execute(f"CREATE SCHEMA IF NOT EXISTS {namespace}{self.dialect.namespace_options}")
-        for name, (columns, key) in self._layout().items():
+        for name, (columns, key) in missing.items():
             constraint = f", PRIMARY KEY ({key})" if self.dialect.primary_keys else ""
             session.execute(f"CREATE TABLE IF NOT EXISTS {self.table(name)} ({columns}{constraint}){self.dialect.table_options}")
+
+    def _present(self, session: SqlSession) -> set[str]:
+        rows = session.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = ?", (self.namespace,))
+        return {str(name) for (name,) in rows}
 
     def pipelines(self, session: SqlSession) -> list[str]:
         """The names of the pipelines recorded here, sorted."""
@@ -116,6 +128,30 @@ class SqlLedger:
             tables=self._load_tables(session, pipeline),
             journal=self._load_journal(session, pipeline),
             cuts=self._load_cuts(session, pipeline),
+            decisions=self.decisions(session, pipeline),
+        )
+
+    def decide(self, session: SqlSession, pipeline: str, decision: Decision) -> None:
+        """Leaves a decision, in place of an earlier one about the same change."""
+        self._forget_decision(session, pipeline, decision.identity)
+        session.execute(
+            f"INSERT INTO {self.table('ddl_decisions')} (pipeline, change_identity, verdict, statement) VALUES (?, ?, ?, ?)",
+            (pipeline, decision.identity, str(decision.verdict), decision.statement),
+        )
+
+    def decisions(self, session: SqlSession, pipeline: str) -> dict[str, Decision]:
+        """The decisions that no schema change has used up, by the change's identity."""
+        if "ddl_decisions" not in self._present(session):  # a ledger that an older Headrace made
+            return {}
+        rows = session.execute(
+            f"SELECT change_identity, verdict, statement FROM {self.table('ddl_decisions')} WHERE pipeline = ?", (pipeline,)
+        )
+        found = (Decision(str(identity), Verdict(str(verdict)), str(statement)) for identity, verdict, statement in rows)
+        return {decision.identity: decision for decision in found}
+
+    def _forget_decision(self, session: SqlSession, pipeline: str, identity: str) -> None:
+        session.execute(
+            f"DELETE FROM {self.table('ddl_decisions')} WHERE pipeline = ? AND change_identity = ?", (pipeline, identity)
         )
 
     def acquire(self, session: SqlSession, pipeline: str, source_identity: str, fingerprint: str, start: int) -> LedgerState:
@@ -196,9 +232,11 @@ class SqlLedger:
             self._put_journal(session, pipeline, entry)
         if update.forget_journal_below:
             session.execute(
-                f"DELETE FROM {self.table('ddl_journal')} WHERE pipeline = ? AND state = ? AND commit_ts < ?",
-                (pipeline, str(JournalState.DONE), update.forget_journal_below),
+                f"DELETE FROM {self.table('ddl_journal')} WHERE pipeline = ? AND state IN (?, ?) AND commit_ts < ?",
+                (pipeline, *(str(state) for state in JournalState if state.is_settled), update.forget_journal_below),
             )
+        for identity in update.used_decisions:
+            self._forget_decision(session, pipeline, identity)
         if update.cut is not None:
             self._put_cut(session, pipeline, update.cut)
 
@@ -207,7 +245,7 @@ class SqlLedger:
         return f"{quote}{name.replace(quote, quote * 2)}{quote}"
 
     def _layout(self) -> dict[str, tuple[str, str]]:
-        """Table name -> (columns, primary key). ``cuts`` comes last: :meth:`exists` looks for it."""
+        """Table name -> (columns, primary key)."""
         name, text, number = self.dialect.name_type, self.dialect.text_type, "BIGINT NOT NULL"
         return {
             "pipelines": (
@@ -225,6 +263,10 @@ class SqlLedger:
             "ddl_journal": (
                 f"pipeline {name} NOT NULL, change_identity {name} NOT NULL, commit_ts {number}, touched {text} NOT NULL,"
                 f" statement {text} NOT NULL, state {name} NOT NULL, fingerprint {text} NOT NULL",
+                "pipeline, change_identity",
+            ),
+            "ddl_decisions": (
+                f"pipeline {name} NOT NULL, change_identity {name} NOT NULL, verdict {name} NOT NULL, statement {text} NOT NULL",
                 "pipeline, change_identity",
             ),
             "cuts": (

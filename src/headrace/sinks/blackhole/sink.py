@@ -62,6 +62,10 @@ class BlackholeMetadataApplier:
         """Done."""
         return ()
 
+    def run_instead(self, change: SchemaChange, statement: str) -> tuple[Notice, ...]:
+        """Done, too."""
+        return ()
+
     def describe(self, table_id: TableId) -> TableDescription | None:
         """There are no tables."""
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.errors import FencedError
-from headrace.model.progress import LedgerState
+from headrace.model.progress import Decision, LedgerState
 from headrace.sinks.base import LedgerUpdate
 from headrace.sinks.duckdb.database import Database
 from headrace.sinks.sql_ledger import DUCKDB, SqlLedger
@@ -41,6 +41,17 @@ class DuckDbLedger:
             state = self._ledger.acquire(session, pipeline, source_identity, fingerprint, start)
         self._pipeline, self._epoch = pipeline, state.epoch
         return state
+
+    def decide(self, pipeline: str, decision: Decision) -> None:
+        """Leaves a decision. Raises TransientError while another process writes."""
+        with self.database.transaction() as session:
+            self._ledger.create_tables(session)
+            self._ledger.decide(session, pipeline, decision)
+
+    def decisions(self, pipeline: str) -> dict[str, Decision]:
+        """The decisions that wait to be used."""
+        with self.database.reading() as session:
+            return self._ledger.decisions(session, pipeline) if session is not None else {}
 
     def next_attempt(self) -> int:
         """Raises the attempt. Files of the former attempt's tasks are never loaded, so nothing else has to be fenced."""

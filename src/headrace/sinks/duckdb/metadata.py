@@ -64,6 +64,16 @@ class DuckDbMetadataApplier:
                 raise SchemaChangeRefused(Problem(change.table_id, message, file=change.origin)) from error
             return tuple(work.notices)
 
+    def run_instead(self, change: SchemaChange, statement: str) -> tuple[Notice, ...]:
+        """Executes a person's statement in the open cut. Raises SchemaChangeRefused."""
+        with self.database.transaction() as session:
+            try:
+                session.execute(statement)
+            except REFUSALS as error:
+                message = f"DuckDB refused the statement that was to be run instead: {str(error).strip().splitlines()[0]}"
+                raise SchemaChangeRefused(Problem(change.table_id, message, file=change.origin)) from error
+        return (Notice(f"in place of the source's statement this was run: {statement}", change.table_id),)
+
     def describe(self, table_id: TableId) -> TableDescription | None:
         """The table, or the schema of a database, as the catalogue tells it."""
         with self.database.reading() as session:

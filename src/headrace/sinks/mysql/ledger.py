@@ -9,7 +9,7 @@ import pymysql
 import structlog
 
 from headrace.errors import FencedError
-from headrace.model.progress import LedgerState
+from headrace.model.progress import Decision, LedgerState
 from headrace.sinks.base import LedgerUpdate
 from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify, repeat
 from headrace.sinks.mysql.fence import Fence
@@ -66,6 +66,19 @@ class MySqlLedger:
         state = self._in_transaction(take)
         self._pipeline, self._epoch = pipeline, state.epoch
         return state
+
+    def decide(self, pipeline: str, decision: Decision) -> None:
+        """See ``Ledger.decide``."""
+
+        def leave(session: MySqlSession) -> None:
+            self.tables.create_tables(session)
+            self.tables.decide(session, pipeline, decision)
+
+        self._in_transaction(leave)
+
+    def decisions(self, pipeline: str) -> dict[str, Decision]:
+        """See ``Ledger.decisions``."""
+        return self._in_transaction(lambda session: self.tables.decisions(session, pipeline))
 
     def next_attempt(self) -> int:
         """See ``Ledger.next_attempt``."""

@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -78,6 +79,10 @@ class PrintMetadataApplier:
         """Prints the change. After a crash in this moment it is printed again."""
         print_lines([schema_change_line(change) + "\n"])
         return ()
+
+    def run_instead(self, change: SchemaChange, statement: str) -> tuple[Notice, ...]:
+        """Prints the change with the statement that a person wrote."""
+        return self.apply_schema_change(replace(change, statement=statement))
 
     def describe(self, table_id: TableId) -> TableDescription | None:
         """There are no tables in an output."""

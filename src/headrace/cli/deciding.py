@@ -1,0 +1,121 @@
+"""``headrace ddl``: the journal of schema changes, and what a person decides about those that wait. Starts no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from headrace.cli.output import Output
+from headrace.errors import DefinitionError
+from headrace.model.progress import Decision, JournalEntry, JournalState, LedgerState, Verdict
+from headrace.model.tso import format_tso
+from headrace.pipeline.registry import open_sink
+from headrace.sinks.base import Ledger
+from headrace.sinks.file_ledger import open_file_ledger
+
+_SETTLED_SHOWN = 20
+
+
+def show_journal(sink_uri: str, name: str, ledger_at: str, whole: bool, output: Output) -> int:
+    """Prints what waits, with why, and the newest of what is done (all of it with ``whole``). Raises DefinitionError."""
+    with _opened(sink_uri, ledger_at) as ledger:
+        state = _state(ledger, name)
+    entries = sorted(state.journal.values(), key=lambda entry: (entry.commit_ts, entry.identity))
+    open_ones = [entry for entry in entries if not entry.state.is_settled]
+    settled = [entry for entry in entries if entry.state.is_settled]
+    shown = settled if whole else settled[-_SETTLED_SHOWN:]
+    if output.is_json:
+        for entry in (*shown, *open_ones):
+            output.event("schema_change", **_fields(entry, state))
+        return 0
+    rows = [(_when(entry), _tables(entry), str(entry.state), _statement(entry)) for entry in shown]
+    output.table("done", ("at", "tables", "state", "statement"), rows)
+    for entry in open_ones:
+        output.line(f"{entry.state}: {entry.identity}")
+        output.line(f"  at {_when(entry)}, {_tables(entry)}: {_statement(entry)}")
+        for reason in _reasons(entry, state):
+            output.line(f"  {reason}")
+        if entry.identity in state.decisions:
+            output.line(f"  decided: {state.decisions[entry.identity].verdict}; the run takes it up within seconds")
+    if not open_ones:
+        output.line("no schema change waits")
+    return 0
+
+
+def decide(sink_uri: str, name: str, ledger_at: str, change: str, verdict: Verdict, statement: str, output: Output) -> int:
+    """Leaves a decision about the waiting schema change whose identity is, or begins with, ``change``. Raises DefinitionError."""
+    with _opened(sink_uri, ledger_at) as ledger:
+        state = _state(ledger, name)
+        entry = _find(state, change)
+        ledger.decide(state.pipeline, Decision(entry.identity, verdict, statement))
+    if output.is_json:
+        output.event("decision", change=entry.identity, verdict=str(verdict), statement=statement)
+    else:
+        output.line(f"{verdict}: {entry.identity}")
+        output.line("a run that goes on takes it up within seconds, else the next one does")
+    return 0
+
+
+@contextmanager
+def _opened(sink_uri: str, ledger_at: str) -> Iterator[Ledger]:
+    with open_sink(sink_uri) as sink:
+        ledger = sink.ledger or open_file_ledger(ledger_at)
+        try:
+            yield ledger
+        finally:
+            ledger.close()
+
+
+def _state(ledger: Ledger, name: str) -> LedgerState:
+    state = ledger.peek(name)
+    if state is None:
+        known = ", ".join(ledger.pipelines()) or "none"
+        raise DefinitionError(f"There is no pipeline named {name} here.", f"Name another one with --name; there are: {known}.")
+    return state
+
+
+def _find(state: LedgerState, change: str) -> JournalEntry:
+    waiting = {k: e for k, e in state.journal.items() if not e.state.is_settled}
+    found = [waiting[change]] if change in waiting else [e for k, e in waiting.items() if k.startswith(change)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise DefinitionError(f"{change!r} begins several: {', '.join(e.identity for e in found)}.", "Write more of it.")
+    if any(identity.startswith(change) for identity in state.journal):
+        raise DefinitionError(f"The schema change {change} is done already.", "See headrace ddl list.")
+    known = ", ".join(waiting) or "none"
+    raise DefinitionError(f"No schema change {change!r} waits.", f"Waiting are: {known}.")
+
+
+def _fields(entry: JournalEntry, state: LedgerState) -> dict[str, object]:
+    decision = state.decisions.get(entry.identity)
+    return {
+        "change": entry.identity,
+        "commit_ts": entry.commit_ts,
+        "time": _when(entry),
+        "tables": [str(table) for table in entry.tables],
+        "state": str(entry.state),
+        "statement": entry.statement,
+        "reasons": _reasons(entry, state),
+        "decision": str(decision.verdict) if decision else None,
+    }
+
+
+def _reasons(entry: JournalEntry, state: LedgerState) -> list[str]:
+    """Why its tables stopped, each reason once."""
+    if entry.state not in (JournalState.WAITING, JournalState.PENDING):
+        return []
+    rows = (state.tables.get(table_id) for table_id in entry.tables)
+    return list(dict.fromkeys(row.reason for row in rows if row is not None and row.reason))
+
+
+def _when(entry: JournalEntry) -> str:
+    return format_tso(entry.commit_ts)
+
+
+def _tables(entry: JournalEntry) -> str:
+    return ", ".join(map(str, entry.tables))
+
+
+def _statement(entry: JournalEntry) -> str:
+    return " ".join(entry.statement.split()) or "(shape only)"
