@@ -9,11 +9,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headrace.engine.cutting import CutRun, RoundFactory, TablesExcluded
+from headrace.engine.keys import DeclaredKeys, fingerprint_of, read_fingerprint, with_declared_keys
 from headrace.engine.observer import Observer
-from headrace.engine.plan import Cut, PlanRules, plan_cut
+from headrace.engine.plan import Cut, Hold, PlanRules, plan_cut
 from headrace.errors import (
     EXIT_OK,
     EXIT_TABLE_STOPPED,
@@ -28,7 +29,8 @@ from headrace.errors import (
 )
 from headrace.model.cut import Offer
 from headrace.model.outcome import Notice, Problem
-from headrace.model.progress import LedgerState, TableStatus
+from headrace.model.policy import SchemaChangePolicies
+from headrace.model.progress import Decision, LedgerState, TableStatus
 from headrace.model.table import TableId
 from headrace.model.tso import format_tso
 from headrace.sinks.base import ChangeDemand, DataSink, Ledger
@@ -39,6 +41,7 @@ _ONCE_TRIES = 4
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 30.0
 _RETRY_STOPPED_EVERY = 30.0
+_DECISIONS_EVERY = 2.0
 _LOOKS = 2
 _LOOK_PAUSE = 1.0
 
@@ -58,6 +61,13 @@ class RunOptions:
     poll_interval: float = 1.0
     includes: Callable[[TableId], bool] = field(default=lambda _: True)
     filter_text: str = ""
+    policies: SchemaChangePolicies = field(default_factory=SchemaChangePolicies)
+    keys: DeclaredKeys = field(default_factory=DeclaredKeys)
+
+    @property
+    def fingerprint(self) -> str:
+        """What the ledger keeps of them, since it may not change without a word."""
+        return fingerprint_of(self.filter_text, self.keys)
 
 
 class Loop:
@@ -83,7 +93,8 @@ class Loop:
         self._observer, self._options = observer, options
         self._stopping = threading.Event()
         self._state = LedgerState(name)
-        self._retried_at = float("-inf")
+        self._retried_at = self._asked_at = float("-inf")
+        self._decided: dict[str, Decision] = {}
         self._told: set[Notice] = set()
         self._reasons: dict[TableId, str] = {}
         self._tries = self._looks = 0
@@ -110,7 +121,7 @@ class Loop:
                 continue
             if finished:
                 break
-        stopped = [t for t, p in self._state.tables.items() if p.status is TableStatus.STOPPED and self._options.includes(t)]
+        stopped = [t for t, p in self._state.tables.items() if p.status.is_stopped and self._options.includes(t)]
         return EXIT_TABLE_STOPPED if stopped else EXIT_OK
 
     def _acquire(self) -> None:
@@ -126,20 +137,16 @@ class Loop:
                 f"--until {options.until} lies before {known.attempted}, up to where rows may have been written already.",
                 "Choose a later time.",
             )
-        if known is not None and known.fingerprint != options.filter_text:
-            text = (
-                f"--tables was {known.fingerprint or 'not set'} before. What it includes now is filled from the files that are "
-                "still there, as far back as they go; what it excludes now stays in the target as it is."
-            )
-            self._tell((Notice(text),))
-        self._state = self._ledger.acquire(self._name, self._source_identity, options.filter_text, options.start or 0)
+        if known is not None:
+            self._tell(_changes_of(known, options))
+        self._state = self._ledger.acquire(self._name, self._source_identity, options.fingerprint, options.start or 0)
 
     def _step(self) -> bool:
         """One poll and, if there is something to do, one cut. True when the run is complete."""
         retried = self._tables_to_retry()
         seen = -1 if retried else self._state.checkpoint
         try:
-            offer = self._source.poll(self._state.position, seen)
+            offer = self._poll(seen)
         except NoWatermarkError:
             if self._options.until_end:
                 return self._drain_when_quiet()
@@ -153,6 +160,10 @@ class Loop:
             if self._worth_another_look(problems) or not (self._options.once or self._is_done(offer)):
                 return False
         return self._is_done(offer) or self._pause(offer)
+
+    def _poll(self, checkpoint: int, *, final: bool = False) -> Offer:
+        offer = self._source.poll(self._state.position, checkpoint, final=final)
+        return with_declared_keys(offer, self._options.keys)
 
     def _worth_another_look(self, problems: Iterable[Problem]) -> bool:
         """A torn read or a file that is being replaced may be whole in a second: look again a few times before giving up."""
@@ -179,7 +190,7 @@ class Loop:
         if left > 0:
             self._stopping.wait(min(left, self._options.poll_interval))
             return False
-        offer = self._source.poll(self._state.position, self._state.checkpoint, final=True)
+        offer = self._poll(self._state.checkpoint, final=True)
         self._tell(offer.notices)
         if offer.watermark < self._state.attempted:
             raise SourceNotReadyError(
@@ -203,18 +214,37 @@ class Loop:
         self._tell((Notice(text),))
 
     def _tables_to_retry(self) -> frozenset[TableId]:
-        """Stopped tables: all at the start of a run, then again every half minute, in case somebody repaired them."""
-        stopped = frozenset(t for t, p in self._state.tables.items() if p.status is TableStatus.STOPPED)
+        """Stopped tables: all at the start of a run and when somebody decided about a schema change; then again every half
+        minute those that only need a repair."""
+        stopped = {t: p.status for t, p in self._state.tables.items() if p.status.is_stopped}
+        if not stopped:
+            return frozenset()
+        at_start = self._retried_at == float("-inf")
+        if self._has_new_decisions() or at_start:
+            self._retried_at = time.monotonic()
+            return frozenset(stopped)
         if time.monotonic() - self._retried_at < _RETRY_STOPPED_EVERY:
             return frozenset()
         self._retried_at = time.monotonic()
-        return stopped
+        return frozenset(t for t, status in stopped.items() if status is TableStatus.STOPPED)
+
+    def _has_new_decisions(self) -> bool:
+        """Whether the ledger holds decisions that were not there before; they are then part of the state."""
+        if time.monotonic() - self._asked_at < _DECISIONS_EVERY:
+            return False
+        self._asked_at = time.monotonic()
+        found = self._ledger.decisions(self._name)
+        fresh = {k: d for k, d in found.items() if self._decided.get(k) != d}
+        self._decided = found
+        self._state = replace(self._state, decisions=found)
+        return bool(fresh)
 
     def _apply(self, offer: Offer, retried: frozenset[TableId]) -> Iterable[Problem]:
         """Plans and applies one cut; returns why tables stopped in it."""
         excluded: dict[TableId, Problem] = {}
+        held: dict[TableId, Hold] = {}
         while True:
-            cut = self._plan(offer, retried, excluded)
+            cut = self._plan(offer, retried, excluded, held)
             if any(r.splits for r in cut.rounds):
                 self._before_cut()
             if self.stopping:
@@ -227,22 +257,25 @@ class Loop:
             except TablesExcluded as found:
                 self._sink.abandon_cut()
                 excluded |= found.problems
+                held |= found.held
             except BaseException:
                 self._sink.abandon_cut()
                 raise
         before, self._state = self._state, run.state
         self._tell(tuple(run.notices))
-        self._tell_tables(before, run.problems)
+        self._tell_tables(before, run.stopped)
         self._observer.cut_finished(record, offer.watermark)
-        return run.problems.values()
+        return run.stopped.values()
 
-    def _plan(self, offer: Offer, retried: frozenset[TableId], excluded: dict[TableId, Problem]) -> Cut:
+    def _plan(self, offer: Offer, retried: frozenset[TableId], excluded: dict[TableId, Problem], held: dict[TableId, Hold]) -> Cut:
         rules = PlanRules(
             includes=self._options.includes,
             until=self._options.until,
             nets=self._sink.capabilities.demand is ChangeDemand.NET,
             bags=self._sink.capabilities.bags,
+            policies=self._options.policies,
             excluded=excluded,
+            held=held,
             retried=retried,
         )
         return plan_cut(self._state, offer, rules)
@@ -260,7 +293,7 @@ class Loop:
                 self._observer.table_stopped(problem)
         for table_id, own in self._state.tables.items():
             earlier = before.tables.get(table_id)
-            if earlier is not None and earlier.status is TableStatus.STOPPED and own.status is TableStatus.RUNNING:
+            if earlier is not None and earlier.status.is_stopped and own.status is TableStatus.RUNNING:
                 self._reasons.pop(table_id, None)
                 self._observer.table_resumed(str(table_id))
 
@@ -286,3 +319,30 @@ class Loop:
             if self.stopping:
                 return
             self._failed(error)
+
+
+def _changes_of(known: LedgerState, options: RunOptions) -> tuple[Notice, ...]:
+    """What is to be said of a definition unlike the last run's. Raises DefinitionError for one that cannot follow that one."""
+    filter_text, keys = read_fingerprint(known.fingerprint)
+    notices = []
+    if filter_text != options.filter_text:
+        text = (
+            f"--tables was {filter_text or 'not set'} before. What it includes now is filled from the files that are "
+            "still there, as far back as they go; what it excludes now stays in the target as it is."
+        )
+        notices.append(Notice(text))
+    if keys != options.keys:
+        lost = keys.without(options.keys)
+        if lost and known.attempted > known.checkpoint:
+            raise DefinitionError(
+                f"The key of {lost[0]} was taken out of the definition while a cut is unfinished: without it, rows that were "
+                "written already would be counted again.",
+                "Run once with the key, until everything is applied, and take it out then.",
+            )
+        notices.append(Notice(f"The declared keys were {keys} before and are {options.keys} now; they count from here on."))
+        notices.extend(
+            Notice("it stopped while its key was declared; without a key, rows of it that were written then may be there twice.", t)
+            for t in lost
+            if t in known.tables and known.tables[t].status.is_stopped
+        )
+    return tuple(notices)
