@@ -71,6 +71,11 @@ class _SteppingApplier(_Stepping):
         return self._inner.apply_schema_change(change)
 
 
+    def run_instead(self, change: SchemaChange, statement: str) -> tuple[Notice, ...]:
+        self._begin(f"instead of a schema change {statement}")
+        return self._inner.run_instead(change, statement)
+
+
 class _SteppingEventSink(_Stepping):
     def write(self, round: Round) -> WriteReport:
         self._begin("rows")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from crashing import Crashed, CrashPoints, install
 from following import Following, run_once
 from harness import assert_state
 from headrace.cli.main import main
@@ -161,6 +163,37 @@ def test_a_statement_that_the_target_refuses_leaves_the_change_waiting(
     assert rows(target, "orders") == [("1",)]
     assert main(["ddl", "skip", waiting(uri), "--sink", uri]) == 0
     assert run_once(changefeed, uri, **policies(truncate_table="approve")) == 0
+
+
+@pytest.mark.parametrize("verdict", [["approve"], ["skip"], ["edit"]])
+def test_a_crash_at_any_step_of_a_decided_change_is_made_good(
+    verdict: list[str], place: tuple[Target, str], changefeed: Changefeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change that is waiting meets decision after decision until no step is left to die before."""
+    target, uri = place
+    changefeed.upstream.checkpoint()
+    asks = policies(truncate_table="approve", drop_column="approve")
+    assert run_once(changefeed, uri, **asks) == 0
+    steps = [""]
+    for number in range(2, 100):
+        changefeed.upstream.truncate_table(ORDERS)
+        both(changefeed, number)
+        changefeed.upstream.checkpoint()
+        assert run_once(changefeed, uri, **asks) == 3
+        edited = ["DELETE FROM shop.orders"] if verdict == ["edit"] else []
+        assert main(["ddl", *verdict, waiting(uri), *edited, "--sink", uri]) == 0
+        points = CrashPoints(fatal=number - 1)
+        with monkeypatch.context() as patch, suppress(Crashed):
+            install(points, patch)
+            assert run_once(changefeed, uri, **asks) == 0
+            steps = points.passed
+        assert run_once(changefeed, uri, **asks) == 0, points.passed
+        kept = range(1, number + 1) if verdict == ["skip"] else [number]
+        assert rows(target, "orders") == sorted((str(n),) for n in kept), points.passed
+        assert rows(target, "customers") == sorted((str(n),) for n in range(1, number + 1))
+        if len(points.passed) < number - 1:
+            break
+    assert len(steps) >= 4
 
 
 def test_the_list_shows_what_waits_and_what_was_done(

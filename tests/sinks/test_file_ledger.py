@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import DefinitionError, FencedError, SinkUnreachableError
-from headrace.model.progress import CutRecord, JournalEntry, JournalState, LedgerState, TableProgress, TableStatus
+from headrace.model.progress import (
+    CutRecord,
+    Decision,
+    JournalEntry,
+    JournalState,
+    LedgerState,
+    TableProgress,
+    TableStatus,
+    Verdict,
+)
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO
 from headrace.sinks.base import LedgerUpdate
@@ -190,6 +199,21 @@ def test_journal_entries_are_forgotten_when_done_and_old() -> None:
     state = apply_update(LedgerState("shop"), LedgerUpdate(journal=(old, pending, young)))
     state = apply_update(state, LedgerUpdate(forget_journal_below=10))
     assert list(state.journal) == ["pending", "young"]
+
+
+def test_a_decision_is_no_step_of_the_run_and_stays_until_it_is_used_up(tmp_path: Path) -> None:
+    location = str(tmp_path / "ledger")
+    run = open_file_ledger(location)
+    run.acquire("shop.a", "src", "", 5)
+    decision = Decision("8/shop.orders/00", Verdict.EDIT, "DROP TABLE é")
+    for each in (Decision(decision.identity, Verdict.SKIP), decision):
+        open_file_ledger(location).decide("shop.a", each)
+    assert run.decisions("shop.a") == {decision.identity: decision}
+    state = run.peek("shop.a")
+    assert state is not None
+    assert state.decisions == {decision.identity: decision}
+    run.update(LedgerUpdate(checkpoint=9, used_decisions=(decision.identity,)))
+    assert run.decisions("shop.a") == open_file_ledger(location).acquire("shop.a", "src", "", 5).decisions == {}
 
 
 def test_the_mark_of_what_was_attempted_never_goes_back() -> None:

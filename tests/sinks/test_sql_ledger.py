@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from headrace.errors import DefinitionError, FencedError
-from headrace.model.progress import CutRecord, JournalEntry, JournalState, TableProgress, TableStatus
+from headrace.model.progress import CutRecord, Decision, JournalEntry, JournalState, TableProgress, TableStatus, Verdict
 from headrace.model.table import TableId
 from headrace.sinks.base import LedgerUpdate
 from headrace.sinks.sql_ledger import DUCKDB, KEPT_CUTS, SqlLedger
@@ -115,16 +115,40 @@ def test_rows_are_put_by_table_and_names_differ_by_case(session):
     assert state.tables[upper.table_id] == upper
 
 
-def test_only_done_schema_changes_below_the_mark_are_forgotten(session):
+def test_only_settled_schema_changes_below_the_mark_are_forgotten(session):
     LEDGER.acquire(session, "p", "src", "f", 5)
-    entries = tuple(
-        JournalEntry(f"{ts}/t/{state}", ts, (ORDERS,), "s", state)
-        for ts in (7, 9)
-        for state in (JournalState.PENDING, JournalState.DONE)
-    )
+    entries = tuple(JournalEntry(f"{ts}/t/{state}", ts, (ORDERS,), "s", state) for ts in (7, 9) for state in JournalState)
     LEDGER.write_update(session, "p", 1, LedgerUpdate(journal=entries))
     LEDGER.write_update(session, "p", 1, LedgerUpdate(forget_journal_below=9))
-    assert set(LEDGER.load(session, "p").journal) == {"7/t/pending", "9/t/pending", "9/t/done"}
+    assert set(LEDGER.load(session, "p").journal) == {
+        "7/t/waiting",
+        "7/t/pending",
+        "9/t/waiting",
+        "9/t/pending",
+        "9/t/done",
+        "9/t/skipped",
+    }
+
+
+def test_a_decision_stays_until_a_step_uses_it_up(session):
+    LEDGER.acquire(session, "p", "src", "f", 5)
+    approve, edit = Decision("7/t/a", Verdict.APPROVE), Decision("9/t/b", Verdict.EDIT, "DROP TABLE `é'`")
+    for decision in (Decision("9/t/b", Verdict.SKIP), approve, edit):
+        LEDGER.decide(session, "p", decision)
+    assert LEDGER.decisions(session, "p") == LEDGER.load(session, "p").decisions == {"7/t/a": approve, "9/t/b": edit}
+    LEDGER.write_update(session, "p", 1, LedgerUpdate(used_decisions=("7/t/a",)))
+    assert LEDGER.decisions(session, "p") == {"9/t/b": edit}
+    assert LEDGER.decisions(session, "other") == {}
+
+
+def test_a_ledger_that_an_older_version_made_gets_the_tables_it_lacks(session):
+    LEDGER.acquire(session, "p", "src", "f", 5)
+    session.execute(f"DROP TABLE {LEDGER.table('ddl_decisions')}")
+    assert LEDGER.exists(session)
+    assert LEDGER.load(session, "p").decisions == {}
+    LEDGER.create_tables(session)
+    LEDGER.decide(session, "p", Decision("7/t/a", Verdict.SKIP))
+    assert set(LEDGER.load(session, "p").decisions) == {"7/t/a"}
 
 
 def test_the_last_hundred_cuts_are_kept_in_order(session):
