@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from storage_folder import ID, OPTIONS, C, StorageFolder, V
 
 from headrace.model.cut import Offer
 from headrace.model.events import AddColumnEvent, CreateDatabaseEvent, CreateTableEvent, DropDatabaseEvent, RenameTableEvent
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage import open_source
 from headrace.sources.ticdc_storage.renames import plan_renames
+from storage_folder import ID, OPTIONS, C, StorageFolder, V
 
 T = TableId("test", "t")
 CREATE = "CREATE TABLE `t` (`id` INT PRIMARY KEY,`v` VARCHAR(16))"
@@ -52,19 +52,6 @@ def test_shapes_and_statements_become_typed_changes_in_commit_order(folder: Stor
     assert add.origin.startswith("test/t/meta/schema_300_")
 
 
-def test_the_legacy_layout_and_the_new_one_are_read_side_by_side(folder: StorageFolder) -> None:
-    legacy = folder.schema_text("t", 100, CREATE).decode().replace("ColumnPrecision", "ColumnLength")
-    legacy = legacy.replace('"TableColumnsTotal": 2', '"TableColumnsTotal": "2"').replace('    "Type": 3,\n', "")
-    folder.write("test/t/100/schema.json", legacy)
-    folder.data("test/t/100", 1, "I 110 1 a")
-    folder.schema("t", 200)
-    folder.data("test/t/200", 1, "I 210 2 b")
-    consumer = folder.consumer()
-    offer = consumer.cut()
-    assert [change.commit_ts for change in offer.schema_changes] == [100]
-    assert consumer.changes == ["110 1 a", "210 2 b"]
-
-
 def test_swapped_names_in_the_file_give_way_to_the_path(folder: StorageFolder) -> None:
     folder.write("test/t/100/schema.json", folder.schema_text("test", 100, CREATE, database="t"))
     folder.data("test/t/100", 1, "I 110 1 a")
@@ -73,16 +60,6 @@ def test_swapped_names_in_the_file_give_way_to_the_path(folder: StorageFolder) -
     assert consumer.rows[0][0] == "test.t"
     assert offer.schema_changes[0].database == "test"
     assert any("swapped" in notice.message for notice in offer.notices)
-
-
-def test_in_table_id_mode_the_names_come_from_the_file(folder: StorageFolder) -> None:
-    folder.schema("t", 100, CREATE, parent="112")
-    folder.write("112/100/CDC000001.csv", folder.line("test/t", "I 110 1 a") + "\n")
-    consumer = folder.consumer()
-    offer = consumer.cut()
-    assert offer.schema_changes[0].table_id == T
-    assert [(table, row["id"]) for table, _, row in consumer.rows] == [("test.t", 1)]
-    assert open_source(folder.uri()).metadata_accessor.list_tables("test") == [T]
 
 
 def test_a_half_written_schema_file_holds_its_table_and_no_other(folder: StorageFolder) -> None:

@@ -19,28 +19,6 @@ from headrace.sources.ticdc_storage.paths import (
 DISPATCHER = "1234567890123456789987654321098765432"
 
 
-@pytest.mark.parametrize(
-    ("key", "separator", "expected"),
-    [
-        ("test/t/100/CDC000001.csv", None, DataPath("test/t", 100, "", "", "", "000001", "csv")),
-        ("test/t/100/2024-06-05/CDC000001.csv", None, DataPath("test/t", 100, "", "2024-06-05", "", "000001", "csv")),
-        ("test/t/100/2024/CDC000001.csv", DateSeparator.YEAR, DataPath("test/t", 100, "", "2024", "", "000001", "csv")),
-        ("test/t/100/2024-06/CDC000001.csv", None, DataPath("test/t", 100, "", "2024-06", "", "000001", "csv")),
-        ("test/p/100/112/CDC000001.csv", DateSeparator.NONE, DataPath("test/p", 100, "112", "", "", "000001", "csv")),
-        ("test/p/100/112/2024-06-05/CDC000001.csv", None, DataPath("test/p", 100, "112", "2024-06-05", "", "000001", "csv")),
-        ("112/100/2024-06-05/CDC000001.csv", None, DataPath("112", 100, "", "2024-06-05", "", "000001", "csv")),
-        (
-            f"test/t/100/2024-06-05/CDC_{DISPATCHER}_00000000000000000001.json",
-            None,
-            DataPath("test/t", 100, "", "2024-06-05", DISPATCHER, "00000000000000000001", "json"),
-        ),
-    ],
-)
-def test_every_layout_of_data_files_is_read_and_written(key: str, separator: DateSeparator | None, expected: DataPath) -> None:
-    assert parse_path(key, separator) == expected
-    assert expected.key == key
-
-
 def test_the_other_files_are_read_and_written() -> None:
     cases = {
         "metadata": MetadataPath(),
@@ -56,27 +34,6 @@ def test_the_other_files_are_read_and_written() -> None:
     for key, expected in cases.items():
         assert parse_path(key) == expected
         assert expected.key == key
-
-
-def test_a_schema_file_is_never_taken_for_canal_json_data() -> None:
-    assert isinstance(parse_path("test/t/meta/schema_100_3633961634.json"), SchemaPath)
-    assert isinstance(parse_path("test/t/100/CDC000001.json"), DataPath)
-
-
-def test_numbers_above_the_width_are_legal_and_ordered_as_numbers() -> None:
-    last, first = parse_path("test/t/100/CDC1000000.csv"), parse_path("test/t/100/CDC999999.csv")
-    assert isinstance(last, DataPath)
-    assert isinstance(first, DataPath)
-    assert last.number == 1_000_000
-    assert first.order < last.order
-
-
-def test_a_dispatcher_id_is_digits_and_split_off_at_the_last_underscore() -> None:
-    parsed = parse_path("test/t/100/CDC_12345678901234567890_000001.csv")
-    assert isinstance(parsed, DataPath)
-    assert (parsed.dispatcher, parsed.number) == ("12345678901234567890", 1)
-    for name in ("CDC__000001.csv", "CDC_abc_000001.csv", "CDC00001.csv"):
-        assert isinstance(parse_path(f"test/t/100/{name}"), ForeignPath)
 
 
 @pytest.mark.parametrize(

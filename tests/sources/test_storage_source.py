@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from storage_folder import ID, OPTIONS, C, StorageFolder, V
 
 from headrace.errors import DefinitionError, SourceNotReadyError
 from headrace.model.cut import Progress, Window
@@ -19,6 +18,7 @@ from headrace.sources.ticdc_storage import open_source
 from headrace.sources.ticdc_storage.position import StoragePosition
 from headrace.sources.ticdc_storage.source import file_states, is_repeated
 from headrace.sources.ticdc_storage.stores import Store
+from storage_folder import ID, OPTIONS, C, StorageFolder, V
 
 T = TableId("test", "t")
 CREATE = "CREATE TABLE `t` (`id` INT PRIMARY KEY,`v` VARCHAR(16))"
@@ -78,111 +78,6 @@ def test_an_idle_poll_lists_nothing_and_takes_no_time(folder: StorageFolder, mon
     for _ in range(20):
         assert consumer.poll().splits == ()
     assert (time.perf_counter() - start) / 20 < 0.005
-
-
-def test_files_are_taken_in_the_order_of_their_numbers(folder: StorageFolder) -> None:
-    folder.data("test/t/100", 1_000_000, "U 110 1 b")
-    folder.data("test/t/100", 999_999, "U 110 1 a")
-    consumer = folder.consumer()
-    consumer.cut()
-    assert consumer.changes == ["110 1 a", "110 1 b"]
-
-
-def test_an_index_is_never_needed(folder: StorageFolder) -> None:
-    folder.data("test/t/100", 1, "I 110 1 a")
-    folder.write("test/t/100/meta/CDC.index", "CDC000002.csv\n")
-    consumer = folder.consumer()
-    offer = consumer.cut()
-    assert consumer.changes == ["110 1 a"]
-    assert offer.problems == ()
-    folder.data("test/t/100", 2, "I 210 2 b")
-    folder.data("test/t/100", 3, "I 220 3 c")
-    folder.checkpoint(300)
-    consumer.cut()
-    assert consumer.changes == ["210 2 b", "220 3 c"]
-
-
-def test_an_empty_file_is_waited_for(folder: StorageFolder) -> None:
-    folder.data("test/t/100", 1, "I 110 1 a")
-    folder.write("test/t/100/CDC000002.csv", "")
-    consumer = folder.consumer()
-    offer = consumer.cut()
-    assert len(offer.splits) == 1
-    assert not any("missing" in notice.message for notice in offer.notices)
-    folder.data("test/t/100", 2, "I 210 2 b")
-    folder.checkpoint(300)
-    consumer.cut()
-    assert consumer.changes == ["210 2 b"]
-
-
-def test_a_gap_in_the_numbers_is_told_once(folder: StorageFolder) -> None:
-    folder.data("test/t/100", 4, "I 110 1 a")
-    folder.data("test/t/100", 6, "I 120 2 b")
-    consumer = folder.consumer()
-    offer = consumer.cut()
-    assert consumer.changes == ["110 1 a", "120 2 b"]
-    assert [notice.message for notice in offer.notices] == ["File numbers 1-3,5 are missing."]
-    folder.data("test/t/100", 7, "I 210 3 c")
-    folder.checkpoint(300)
-    assert consumer.cut().notices == ()
-
-
-def test_dates_of_directories_say_nothing_about_rows(folder: StorageFolder) -> None:
-    folder.data("test/t/100/2024-06-05", 9, "I 110 1 a")
-    folder.data("test/t/100/2024-06-06", 1, "U 105 1 z")
-    consumer = folder.consumer("protocol=csv&terminator=%0A")
-    consumer.cut()
-    assert consumer.changes == ["105 1 z", "110 1 a"]
-
-
-def test_a_file_that_was_written_again_is_read_again_and_only_the_window_counts(folder: StorageFolder) -> None:
-    path = folder.data("test/t/100", 1, "I 110 1 a")
-    folder.checkpoint(140)
-    consumer = folder.consumer()
-    consumer.cut()
-    folder.data("test/t/100", 1, "I 110 1 a", "U 150 1 z")
-    folder.checkpoint(200)
-    offer = consumer.cut()
-    assert consumer.changes == ["150 1 z"]
-    assert [notice.file for notice in offer.notices] == [path]
-    folder.checkpoint(300)
-    assert consumer.cut().splits == ()
-
-
-def test_partitions_are_one_table(folder: StorageFolder) -> None:
-    folder.schema("p", 100)
-    folder.data("test/p/100/112", 1, "D 120 1 a")
-    folder.data("test/p/100/113", 1, "I 120 1 b")
-    consumer = folder.consumer()
-    offer = consumer.cut()
-    assert [(split.table_id.table, split.rank) for split in offer.splits] == [("p", 0), ("p", 1)]
-    assert consumer.changes == ["120 1 a", "120 1 b"]
-
-
-def test_names_of_any_characters_are_taken_as_they_are(folder: StorageFolder) -> None:
-    names = [("my-db", "or.der$"), ("数据", "表"), ("a b", "c@d#e?f%20")]
-    for database, table in names:
-        folder.schema(table, 100, database=database)
-        line = f'"I","{table}","{database}",110,1,"a"\n'
-        folder.write(f"{database}/{table}/100/CDC000001.csv", line)
-    consumer = folder.consumer()
-    consumer.cut()
-    assert {table for table, _, _ in consumer.rows} == {f"{database}.{table}" for database, table in names}
-
-
-def test_files_that_are_not_of_the_format_are_left_alone(folder: StorageFolder) -> None:
-    folder.data("test/t/100", 1, "I 110 1 a")
-    for path in (
-        "README",
-        "test/t/100/CDC000002.csv.tmp.6f1c",
-        "test/t/100/CDC000001.csv.checkpoint",
-        "test/t/100/CDC_abc_000001.csv",
-    ):
-        folder.write(path, "x")
-    consumer = folder.consumer()
-    offer = consumer.cut()
-    assert (offer.problems, offer.notices) == ((), ())
-    assert consumer.changes == ["110 1 a"]
 
 
 def test_replays_in_a_newer_directory_are_dropped(folder: StorageFolder) -> None:

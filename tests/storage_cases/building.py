@@ -114,15 +114,17 @@ class Bucket:
         """
         directory, _, file = f"{database}/{place}".rpartition("/")
         file = f"CDC{int(file):06d}.csv" if file.isdecimal() else file
-        columns = self._columns(directory)
         table = name or place.split("/", maxsplit=1)[0]
+        columns = self._columns(database, table, directory)
         self.write(f"{directory}/{file}", "".join(csv_record(row, table, database, columns) + terminator for row in rows))
         self.write(f"{directory}/meta/CDC.index", f"{file}\n")
         return f"{directory}/{file}"
 
-    def _columns(self, directory: str) -> tuple[dict[str, Any], ...]:
-        database, table, version = directory.split("/")[:3]
-        return self.shapes.get((f"{database}/{table}", int(version)), (ID, V))
+    def _columns(self, database: str, table: str, directory: str) -> tuple[dict[str, Any], ...]:
+        """The shape that was written for the version of the directory, else ``id,v``."""
+        parent = f"{database}/{table}"
+        version = directory.removeprefix(f"{parent}/").split("/")[0]
+        return self.shapes.get((parent, int(version)), (ID, V)) if version.isdecimal() else (ID, V)
 
     def run(self, sink: str = "", **options: Any) -> Ran:
         """``headrace run --once``; ``options`` are those of its loop. Raises HeadraceError as the command would tell it."""

@@ -10,7 +10,7 @@ from headrace.model.outcome import Notice, Problem
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.catalogue import Catalogue, TableVersion
 from headrace.sources.ticdc_storage.options import Protocol, StorageOptions
-from headrace.sources.ticdc_storage.paths import DataPath
+from headrace.sources.ticdc_storage.paths import DataPath, is_misplaced
 from headrace.sources.ticdc_storage.position import (
     Intervals,
     StoragePosition,
@@ -165,6 +165,18 @@ def vanished_problems(
         for path, table_id in sorted(gone.items())
         if not is_sealed(path.rpartition("/")[0], position.sealed)
     )
+
+
+def misplaced_notices(listing: Listing) -> tuple[Notice, ...]:
+    """What is left out because its folder has no place in the layout, though TiCDC must have written it."""
+    paths = [file.path for file in listing.foreign if file.size and is_misplaced(file.path)]
+    if not paths:
+        return ()
+    message = (
+        f"{len(paths)} schema and data files lie in folders that are none of TiCDC's layout and are left out; a table whose name "
+        "holds a slash cannot be told from its folders."
+    )
+    return (Notice(message, file=paths[0]),)
 
 
 def gaps(listing: Listing, position: StoragePosition, busy: Collection[str]) -> dict[tuple[str, str], Intervals]:

@@ -155,6 +155,12 @@ def parse_data_name(name: str) -> tuple[str, str, str] | None:
     return (match.group(1) or "", match.group(2), match.group(3)) if match else None
 
 
+def is_misplaced(key: str) -> bool:
+    """Whether a file that :func:`parse_path` calls foreign has the name of a schema or data file: only its folder is none."""
+    name = key.rpartition("/")[2]
+    return _SCHEMA_NAME.fullmatch(name) is not None or _DATA_NAME.fullmatch(name) is not None
+
+
 def stream_of(dispatcher: str, digits: str) -> str:
     """The name of a sequence of file numbers inside a directory.
 

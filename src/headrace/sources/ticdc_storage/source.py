@@ -28,6 +28,7 @@ from headrace.sources.ticdc_storage.offering import (
     detect_protocol,
     gap_notice,
     gaps,
+    misplaced_notices,
     ranked_splits,
     select_files,
     unknown_version_problems,
@@ -139,7 +140,12 @@ class StorageEventSource:
         stopped = {problem.table_id for problem in problems}
         candidates = [c for c in selected.candidates if c[2].table_id not in stopped]
         self._announced.update({stored.path: (version.table_id, stored.modified) for stored, _, version in selected.candidates})
-        notices += [*catalogue.notices, *selected.notices, *_gap_notices(listing, place, catalogue, selected.candidates)]
+        notices += [
+            *catalogue.notices,
+            *misplaced_notices(listing),
+            *selected.notices,
+            *_gap_notices(listing, place, catalogue, selected.candidates),
+        ]
         if place.drain is not None:
             notices += late_schema_files(place.drain, catalogue)
         splits = ranked_splits(candidates, self._location, self._options, protocol, has_commit_ts, place)
