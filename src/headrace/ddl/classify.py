@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headrace.ddl.difference import difference, renames_by_id
+from headrace.ddl.partitions import Partitioning, row_events
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.model.events import (
     CreateDatabaseEvent,
@@ -36,7 +37,13 @@ class Classified:
 
 
 def classify(
-    statement: str, *, database: str, table_id: TableId, before: TableSchema | None, after: TableSchema | None
+    statement: str,
+    *,
+    database: str,
+    table_id: TableId,
+    before: TableSchema | None,
+    after: TableSchema | None,
+    partitioning: Partitioning | None = None,
 ) -> Classified:
     """Classifies a DDL statement; never raises.
 
@@ -44,6 +51,7 @@ def classify(
     names without one. ``before`` and ``after`` are that object's shapes, ``None`` where there is none: they decide about
     structure, the text about the kind. An empty statement only tells a shape: a table that comes to be when there was none
     before, else the difference, which may be no events at all. A table that was first seen by an ALTER comes to be, too.
+    ``partitioning`` is how the object was partitioned before, as far as that is known.
     """
     read = read_statement(statement, database)
     if read.kind in _DATABASE_KINDS:
@@ -55,7 +63,7 @@ def classify(
         return _result(tuple(event(table) for table in dropped), dropped)
     if read.renames:
         return _renamed(read, table_id, before, after)
-    return _of_table(read, table_id, before, after)
+    return _of_table(read, table_id, before, after, row_events(statement, database, table_id, partitioning))
 
 
 def changes_rows_unseen(statement: str, database: str) -> bool:
@@ -64,15 +72,7 @@ def changes_rows_unseen(statement: str, database: str) -> bool:
     So do dropping, truncating and exchanging partitions, and bringing dropped tables back: a target that cannot run the
     statement itself would go wrong without a word.
     """
-    read = read_statement(statement, database)
-    if read.kind is StatementKind.OTHER:
-        return read.brings_back
-    # EXCHANGE is always about a partition; the other two need the word, to be told from DROP COLUMN and its like.
-    return any(
-        action[0].says("EXCHANGE")
-        or (len(action) > 1 and action[1].says("PARTITION") and (action[0].says("DROP") or action[0].says("TRUNCATE")))
-        for action in read.actions
-    )
+    return bool(row_events(statement, database, TableId(database), None))
 
 
 def column_renames(read: Statement, before: TableSchema, after: TableSchema) -> dict[str, str]:
@@ -112,15 +112,25 @@ def _renamed(read: Statement, table_id: TableId, before: TableSchema | None, aft
     return _result(tuple(events), names, [*read.reads, *(TableId(name.database) for name in names)])
 
 
-def _of_table(read: Statement, table_id: TableId, before: TableSchema | None, after: TableSchema | None) -> Classified:
-    """All that is about one table, the empty statement, and what only carries a statement."""
+def _of_table(
+    read: Statement,
+    table_id: TableId,
+    before: TableSchema | None,
+    after: TableSchema | None,
+    of_rows: tuple[SchemaChangeEvent, ...],
+) -> Classified:
+    """All that is about one table, the empty statement, and what only carries a statement.
+
+    ``of_rows`` are the events of rows that change without row events. They come last: in the shape afterwards, their
+    conditions hold of the rows that are there.
+    """
     events: tuple[SchemaChangeEvent, ...] = ()
     if read.kind is StatementKind.TRUNCATE_TABLE:
         events = (TruncateTableEvent(table_id),)
     elif read.kind is StatementKind.CREATE_TABLE:
         events = (CreateTableEvent(table_id, after),) if after else ()
     elif read.kind is not StatementKind.CREATE_VIEW and before and after:
-        events = difference(before, after, column_renames(read, before, after))
+        events = difference(before, after, column_renames(read, before, after)) + of_rows
     elif after and read.kind in (StatementKind.EMPTY, StatementKind.ALTER_TABLE):
         events = (CreateTableEvent(table_id, after),)
     if not events and read.kind is not StatementKind.EMPTY:

@@ -1,4 +1,4 @@
-"""The expression of a generated column, from MySQL's SQL to DuckDB's: sqlglot reads and writes it, the rules here vouch for it.
+"""Expressions of generated columns and partitions, from MySQL's SQL to DuckDB's: sqlglot reads and writes, the rules here vouch.
 
 What reads alike may differ: DuckDB overflows in narrow integers, divides integers by rounding differently, and fails on a
 division by zero where TiDB gives NULL. So a function or an operator gets through only with operands for which both give the
@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum, auto
 from typing import Any
 
@@ -67,6 +68,10 @@ _TARGETS = {
 _CHARACTER_SETS = frozenset({"_utf8mb4", "_utf8", "_ascii"})
 _PLAIN_PATH = re.compile(r"\$(\.[A-Za-z_]\w*|\.\"[^\"\\']*\"|\[\d+\])*")
 _DIGITS_OF_QUOTIENT = 9  # as many as TiDB keeps after the point, in the result of an integer by an integer
+_PARTS = (exp.Year, exp.Quarter, exp.Month, exp.Day, exp.Hour, exp.Minute, exp.Second)  # that EXTRACT may name
+_WRITTEN_MOMENT = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d{1,6})?)?")
+_DAY_0001_01_01 = 366  # as TO_DAYS counts
+_SECONDS_OF_DAY = 86400
 _QUOTIENT = f"DECIMAL(28, {_DIGITS_OF_QUOTIENT})"
 _MAX_QUOTIENT_SCALE = 6
 
@@ -93,6 +98,20 @@ def to_duckdb(expression: str, target: ColumnType, schema: TableSchema) -> str:
         raise UntranslatableError
     sql: str = value.node.sql(dialect="duckdb")
     return sql
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition in DuckDB's SQL, and the names of the columns in it, as the table's shape spells them."""
+
+    sql: str
+    columns: frozenset[str]
+
+
+def condition_to_duckdb(expression: str, schema: TableSchema) -> Condition:
+    """The condition for rows of a table of this shape. Raises UntranslatableError."""
+    node = _Translation(schema).condition(_read(expression))
+    return Condition(node.sql(dialect="duckdb"), frozenset(column.name for column in node.find_all(exp.Column)))
 
 
 def _read(expression: str) -> Any:
@@ -143,7 +162,8 @@ class _Translation:
             exp.LTE: self._comparison,
             exp.And: self._connection,
             exp.Or: self._connection,
-            exp.Not: lambda node: _Value(exp.Not(this=self._condition(node.this)), _Family.BOOLEAN),
+            exp.In: self._membership,
+            exp.Not: lambda node: _Value(exp.Not(this=self.condition(node.this)), _Family.BOOLEAN),
             exp.Is: self._is_null,
             exp.If: self._if,
             exp.Case: self._case,
@@ -166,6 +186,15 @@ class _Translation:
             exp.Year: self._part_of_date,
             exp.Month: self._part_of_date,
             exp.Day: self._part_of_date,
+            exp.DayOfMonth: self._part_of_date,
+            exp.DayOfYear: self._part_of_date,
+            exp.Quarter: self._part_of_date,
+            exp.DayOfWeek: lambda node: self._day_of_week(node.this, "dayofweek", 1),
+            exp.Hour: self._part_of_time,
+            exp.Minute: self._part_of_time,
+            exp.Second: self._part_of_time,
+            exp.Extract: self._extracted,
+            exp.DateDiff: self._days_between,
             exp.TimeToStr: self._formatted,
         }
 
@@ -182,7 +211,8 @@ class _Translation:
             raise UntranslatableError
         return value
 
-    def _condition(self, node: Any) -> Any:
+    def condition(self, node: Any) -> Any:
+        """The DuckDB expression of a node that is a condition."""
         return self._of(node, frozenset({_Family.BOOLEAN})).node
 
     # --- values ---------------------------------------------------------------------------------------------------
@@ -241,14 +271,30 @@ class _Translation:
     # --- conditions -----------------------------------------------------------------------------------------------
 
     def _comparison(self, node: Any) -> _Value:
-        left, right = self.value(node.this), self.value(node.expression)
-        comparable = {left.family, right.family} <= _NUMBERS or (left.family is right.family and left.family in _MOMENTS)
-        if not comparable:
+        left, right = self._compared(node.this, node.expression)
+        return _Value(type(node)(this=left, expression=right), _Family.BOOLEAN)
+
+    def _compared(self, left: Any, right: Any) -> tuple[Any, Any]:
+        """Two values that both compare alike. A text beside a date is one, or a moment, too."""
+        sides = left, right
+        values = [None if _is_text(side) else self.value(side) for side in sides]
+        moment = any(value is not None and value.family in _MOMENTS for value in values)
+        known = [value or (self._moment(side) if moment else self.value(side)) for value, side in zip(values, sides, strict=True)]
+        families = {value.family for value in known}
+        if families == _MOMENTS:
+            return _cast(known[0].node, "TIMESTAMP"), _cast(known[1].node, "TIMESTAMP")
+        if not (families <= _NUMBERS or (len(families) == 1 and families <= _MOMENTS)):
             raise UntranslatableError
-        return _Value(type(node)(this=left.node, expression=right.node), _Family.BOOLEAN)
+        return known[0].node, known[1].node
+
+    def _membership(self, node: Any) -> _Value:
+        pairs = [self._compared(node.this, listed) for listed in node.expressions]
+        if not pairs or any(pair[0] != pairs[0][0] for pair in pairs):
+            raise UntranslatableError
+        return _Value(exp.In(this=pairs[0][0], expressions=[listed for _, listed in pairs]), _Family.BOOLEAN)
 
     def _connection(self, node: Any) -> _Value:
-        sides = self._condition(node.this), self._condition(node.expression)
+        sides = self.condition(node.this), self.condition(node.expression)
         return _Value(type(node)(this=sides[0], expression=sides[1]), _Family.BOOLEAN)
 
     def _is_null(self, node: Any) -> _Value:
@@ -258,14 +304,14 @@ class _Translation:
 
     def _if(self, node: Any) -> _Value:
         then, other = self.value(node.args["true"]), self.value(node.args.get("false") or exp.Null())
-        branch = exp.If(this=self._condition(node.this), true=then.node)
+        branch = exp.If(this=self.condition(node.this), true=then.node)
         return _Value(exp.Case(ifs=[branch], default=other.node), _common([then, other]))
 
     def _case(self, node: Any) -> _Value:
         if node.this is not None:
             raise UntranslatableError
         results = [self.value(branch.args["true"]) for branch in node.args["ifs"]]
-        tests = [self._condition(branch.this) for branch in node.args["ifs"]]
+        tests = [self.condition(branch.this) for branch in node.args["ifs"]]
         default = self.value(node.args.get("default") or exp.Null())
         branches = [exp.If(this=test, true=result.node) for test, result in zip(tests, results, strict=True)]
         return _Value(exp.Case(ifs=branches, default=default.node), _common([*results, default]))
@@ -348,21 +394,96 @@ class _Translation:
         return _Value(exp.Case(ifs=[null], default=text), _Family.TEXT)
 
     def _anonymous(self, node: Any) -> _Value:
-        if node.name.upper() != "JSON_UNQUOTE" or len(node.expressions) != 1:
+        """The functions that sqlglot does not know."""
+        rules: dict[str, Callable[[Any], _Value]] = {
+            "JSON_UNQUOTE": lambda inner: self._unquoted(self._of(inner, frozenset({_Family.JSON}))),
+            "TO_SECONDS": self._seconds_since_0000,
+            "UNIX_TIMESTAMP": self._unix_timestamp,
+            "WEEKDAY": lambda inner: self._day_of_week(inner, "isodow", -1),
+        }
+        rule = rules.get(node.name.upper())
+        if rule is None or len(node.expressions) != 1:
             raise UntranslatableError
-        return self._unquoted(self._of(node.expressions[0], frozenset({_Family.JSON})))
+        return rule(node.expressions[0])
 
     # --- dates ----------------------------------------------------------------------------------------------------
 
-    def _date(self, node: Any) -> _Value:
-        return _Value(_cast(self._of(node.this, _MOMENTS).node, "DATE"), _Family.DATE)
+    def _moment(self, node: Any) -> _Value:
+        """A date or a moment; written as a text it has to be whole, and one that there is."""
+        if not _is_text(node):
+            return self._of(node, _MOMENTS)
+        written = node.this
+        try:
+            datetime.fromisoformat(written)
+        except ValueError:
+            raise UntranslatableError from None
+        if not _WRITTEN_MOMENT.fullmatch(written):
+            raise UntranslatableError
+        family = _Family.DATETIME if ":" in written else _Family.DATE
+        return _Value(_cast(exp.Literal.string(written), "DATE" if family is _Family.DATE else "TIMESTAMP"), family)
 
-    def _part_of_date(self, node: Any) -> _Value:
-        inner = node.this.this if isinstance(node.this, exp.TsOrDsToDate) else node.this
-        return _Value(exp.Anonymous(this=type(node).__name__.lower(), expressions=[self._date_of(inner)]), _Family.INTEGER)
+    def _date(self, node: Any) -> _Value:
+        return _Value(self._date_of(node.this), _Family.DATE)
 
     def _date_of(self, node: Any) -> Any:
-        return _cast(self._of(node, _MOMENTS).node, "DATE")
+        return _cast(self._moment(_undressed(node)).node, "DATE")
+
+    def _part_of_date(self, node: Any) -> _Value:
+        return self._part(type(node).__name__, node.this)
+
+    def _part(self, name: str, node: Any) -> _Value:
+        return _Value(exp.Anonymous(this=name.lower(), expressions=[self._date_of(node)]), _Family.INTEGER)
+
+    def _day_of_week(self, node: Any, name: str, shift: int) -> _Value:
+        """MySQL's days are counted from Sunday as 1, or from Monday as 0; DuckDB's from Sunday as 0, or from Monday as 1."""
+        day = exp.Add(this=self._part(name, node).node, expression=exp.Literal.number(shift))
+        return _Value(exp.Paren(this=day), _Family.INTEGER)
+
+    def _part_of_time(self, node: Any) -> _Value:
+        moment = _cast(self._moment(_undressed(node.this)).node, "TIMESTAMP")
+        return _Value(exp.Anonymous(this=type(node).__name__.lower(), expressions=[moment]), _Family.INTEGER)
+
+    def _extracted(self, node: Any) -> _Value:
+        rule = {
+            kind.__name__.upper(): kind for kind in (exp.Year, exp.Quarter, exp.Month, exp.Day, exp.Hour, exp.Minute, exp.Second)
+        }
+        if node.this.name.upper() not in rule:
+            raise UntranslatableError
+        return self.value(rule[node.this.name.upper()](this=node.expression))
+
+    def _days_between(self, node: Any) -> _Value:
+        """DATEDIFF, and TO_DAYS, which sqlglot reads as a distance to a day that DuckDB counts otherwise, plus 1."""
+        unit = node.args.get("unit")
+        if unit is not None and unit.name.upper() != "DAY":
+            raise UntranslatableError
+        end, start = (_undressed(side) for side in (node.this, node.expression))
+        if _is_text(start) and start.this == "0000-01-01":
+            days = _days(exp.Literal.string("0001-01-01"), self._date_of(end))
+            return _Value(exp.Paren(this=exp.Add(this=days, expression=exp.Literal.number(_DAY_0001_01_01 - 1))), _Family.INTEGER)
+        return _Value(_days(self._date_of(start), self._date_of(end)), _Family.INTEGER)
+
+    def _seconds_since_0000(self, node: Any) -> _Value:
+        moment = _cast(self._moment(node).node, "TIMESTAMP")
+        since = exp.Anonymous(
+            this="date_diff",
+            expressions=[exp.Literal.string("second"), _cast(exp.Literal.string("0001-01-01"), "TIMESTAMP"), moment],
+        )
+        before = exp.Literal.number(_DAY_0001_01_01 * _SECONDS_OF_DAY)
+        return _Value(exp.Paren(this=exp.Add(this=since, expression=before)), _Family.INTEGER)
+
+    def _unix_timestamp(self, node: Any) -> _Value:
+        """Of a TIMESTAMP column only: what a moment without time zone means, the source's session knew."""
+        if not isinstance(node, exp.Column) or not self._schema.has_column(node.name):
+            raise UntranslatableError
+        column = self._schema.column(node.name)
+        if column.type.kind is not TypeKind.TIMESTAMP:
+            raise UntranslatableError
+        named = exp.column(exp.to_identifier(column.name, quoted=True))
+        micros = exp.Anonymous(this="epoch_us", expressions=[named])
+        if not column.type.scale:
+            return _Value(exp.Paren(this=exp.IntDiv(this=micros, expression=exp.Literal.number(1_000_000))), _Family.INTEGER)
+        exact = exp.Mul(this=_cast(micros, "DECIMAL(20, 0)"), expression=exp.Literal.number("0.000001"))
+        return _Value(exp.Paren(this=exact), _Family.DECIMAL)
 
     def _formatted(self, node: Any) -> _Value:
         """DATE_FORMAT; sqlglot holds its format in the signs of Python's strftime, which are DuckDB's too."""
@@ -393,6 +514,19 @@ def _family_of(column_type: ColumnType) -> _Family:
     if found is None:
         raise UntranslatableError
     return found
+
+
+def _is_text(node: Any) -> bool:
+    return isinstance(node, exp.Literal) and bool(node.is_string)
+
+
+def _undressed(node: Any) -> Any:
+    """Without the cast to a date that sqlglot reads into some functions."""
+    return node.this if isinstance(node, exp.TsOrDsToDate) else node
+
+
+def _days(start: Any, end: Any) -> Any:
+    return exp.Anonymous(this="date_diff", expressions=[exp.Literal.string("day"), _cast(start, "DATE"), end])
 
 
 def _cast(node: Any, type_name: str) -> Any:

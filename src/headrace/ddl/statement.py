@@ -35,8 +35,9 @@ class Statement:
 
     ``tables`` are what it changes, in order; ``reads`` what it only refers to. ``renames`` are table renames in execution
     order, ``column_renames`` old to new column names, also in order. ``like`` is the pattern of CREATE TABLE … LIKE.
-    ``definitions`` are the parts inside the parenthesis of CREATE TABLE, ``actions`` the clauses of ALTER TABLE, each as words;
-    CREATE UNIQUE INDEX has the one action ``UNIQUE (columns)``. ``brings_back`` marks RECOVER TABLE and FLASHBACK TABLE.
+    ``definitions`` are the parts inside the parenthesis of CREATE TABLE, ``options`` the words behind it, ``actions`` the clauses
+    of ALTER TABLE, each as words; CREATE UNIQUE INDEX has the one action ``UNIQUE (columns)``. ``brings_back`` marks RECOVER
+    and FLASHBACK, of tables and of all else.
     """
 
     kind: StatementKind
@@ -46,6 +47,7 @@ class Statement:
     column_renames: tuple[tuple[str, str], ...] = ()
     like: TableId | None = None
     definitions: tuple[tuple[Word, ...], ...] = ()
+    options: tuple[Word, ...] = ()
     actions: tuple[tuple[Word, ...], ...] = ()
     brings_back: bool = False
 
@@ -91,8 +93,9 @@ class _Reader:
         return Statement(StatementKind.TRUNCATE_TABLE, (self._table(),))
 
     def _recover(self) -> Statement:
-        known = self._cursor.accept("TABLE")
-        return Statement(StatementKind.OTHER, (self._table(),), brings_back=True) if known else Statement(StatementKind.UNKNOWN)
+        if not self._cursor.accept("TABLE"):
+            return Statement(StatementKind.UNKNOWN, brings_back=True)
+        return Statement(StatementKind.OTHER, (self._table(),), brings_back=True)
 
     def _table(self) -> TableId:
         database, name = self._cursor.name()
@@ -159,6 +162,7 @@ class _Reader:
             (table,),
             reads=self._named_after(body, "REFERENCES"),
             definitions=tuple(split_at_commas(body)),
+            options=cursor.rest(),
         )
 
     def _create_view(self) -> Statement:

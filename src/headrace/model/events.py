@@ -118,8 +118,38 @@ class AlterColumnTypeEvent:
 
 
 @dataclass(frozen=True)
+class DeletePartitionRowsEvent:
+    """All rows of these partitions go, by DROP PARTITION or TRUNCATE PARTITION; no row events tell of it.
+
+    ``condition`` is a boolean expression in MySQL's SQL over the table's columns that is true exactly for these rows, and
+    false or NULL for all others.
+    """
+
+    table_id: TableId
+    partitions: tuple[str, ...]
+    condition: str
+
+
+@dataclass(frozen=True)
+class ExchangePartitionEvent:
+    """The rows of a partition and all rows of the table ``other``, of the same shape, change places; no row events tell of it.
+
+    ``condition`` is that of :class:`DeletePartitionRowsEvent`. Rows of ``other`` for which it is not true were let in WITHOUT
+    VALIDATION: then no condition tells any more which rows a partition has.
+    """
+
+    table_id: TableId
+    other: TableId
+    partition: str
+    condition: str
+
+
+@dataclass(frozen=True)
 class OtherEvent:
-    """A change that only carries a statement: indexes, comments, charsets, partitions, views."""
+    """A change that only carries a statement: indexes, comments, charsets, definitions of partitions, views.
+
+    It also stands for rows that change without row events, where nothing tells which these are.
+    """
 
     table_id: TableId
 
@@ -135,6 +165,8 @@ SchemaChangeEvent = (
     | DropColumnEvent
     | RenameColumnEvent
     | AlterColumnTypeEvent
+    | DeletePartitionRowsEvent
+    | ExchangePartitionEvent
     | OtherEvent
 )
 

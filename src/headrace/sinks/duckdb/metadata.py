@@ -15,9 +15,11 @@ from headrace.model.events import (
     AlterColumnTypeEvent,
     CreateDatabaseEvent,
     CreateTableEvent,
+    DeletePartitionRowsEvent,
     DropColumnEvent,
     DropDatabaseEvent,
     DropTableEvent,
+    ExchangePartitionEvent,
     OtherEvent,
     RenameColumnEvent,
     RenameTableEvent,
@@ -38,6 +40,7 @@ from headrace.sinks.duckdb.catalog import (
 )
 from headrace.sinks.duckdb.database import REFUSALS, Database, Session
 from headrace.sinks.duckdb.generated import build_again, generated_columns, is_virtual
+from headrace.sinks.duckdb.partitions import delete_rows, exchange_rows, rows_unseen
 from headrace.sinks.duckdb.spool import ValuePolicies, unfit_problem, unsupported_problem
 from headrace.sinks.duckdb.types import DATE_KINDS, UnsupportedTypeError, duckdb_type, fill_value, quoted, type_change
 
@@ -118,6 +121,8 @@ class _Change:
             DropColumnEvent: self._drop_column,
             RenameColumnEvent: self._rename_column,
             AlterColumnTypeEvent: self._alter_column,
+            DeletePartitionRowsEvent: self._delete_partition_rows,
+            ExchangePartitionEvent: self._exchange_partition,
             OtherEvent: self._other,
         }
         for event in self._change.events:
@@ -195,10 +200,16 @@ class _Change:
         self._create_database(CreateDatabaseEvent(new.database))
         build_again(self._session, there, new, [])
 
+    def _delete_partition_rows(self, event: DeletePartitionRowsEvent) -> None:
+        delete_rows(self._session, self._change, event)
+
+    def _exchange_partition(self, event: ExchangePartitionEvent) -> None:
+        exchange_rows(self._session, self._change, event)
+
     def _other(self, event: OtherEvent) -> None:
         if changes_rows_unseen(self._change.statement, self._change.database):
             message = "the statement changes rows that no change event tells, and DuckDB cannot run it."
-            raise self._refusal(event.table_id, message, "Load the table anew, or leave it out by a filter.")
+            raise rows_unseen(self._change, event.table_id, message)
         if self._change.statement:
             self.notices.append(Notice("DuckDB has no need of this schema change; nothing was done.", event.table_id))
 

@@ -11,6 +11,7 @@ from itertools import groupby
 
 from headrace.ddl.classify import Classified, classify
 from headrace.ddl.columns import annotate
+from headrace.ddl.partitions import Partitioning, partitioning_after
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.formats.schema_file import SchemaFile, SchemaFileError, parse_schema_file
 from headrace.model.events import (
@@ -104,13 +105,21 @@ class _Loaded:
 
 
 @dataclass(frozen=True)
+class _Known:
+    """What is known of a table between two schema files."""
+
+    schema: TableSchema | None = None
+    partitioning: Partitioning | None = None
+
+
+@dataclass(frozen=True)
 class _Step:
     """What one schema file does to the tables before it."""
 
     entry: SchemaEntry
-    before: TableSchema | None
-    pattern: TableSchema | None
-    schema: TableSchema | None
+    before: _Known
+    pattern: _Known
+    after: _Known
     classified: Classified
 
 
@@ -220,6 +229,7 @@ class _History:
         self.problems: list[Problem] = []
         self.notices: list[Notice] = []
         self._versions: dict[str, dict[int, TableVersion]] = {}
+        self._partitionings: dict[TableId, Partitioning] = {}
 
     def take(self, version: int, entries: list[SchemaEntry]) -> None:
         """All schema files of one version."""
@@ -244,6 +254,8 @@ class _History:
                 if plan.unclear:
                     for renamed in renames.values():
                         self._keep_version(renamed, renamed.file.schema, ())
+                        for name in (renamed.table_id, *renamed.statement.renames[0]):
+                            self._partition(name, None)
 
     def table_versions(self) -> dict[str, dict[int, TableVersion]]:
         """The versions of each path, each with the bound below which its rows are stale."""
@@ -259,8 +271,9 @@ class _History:
         step = self._step(entry)
         self.steps[entry.path.key] = step
         classified = step.classified
-        self._keep_version(entry, step.schema, classified.events)
-        gone = self._move(classified.events, step.schema, entry.table_id, is_view=entry.statement.kind in _VIEW_KINDS)
+        schema = step.after.schema
+        self._keep_version(entry, schema, classified.events)
+        gone = self._move(classified.events, step.after, entry.table_id, is_view=entry.statement.kind in _VIEW_KINDS)
         if not entry.file.statement and not classified.events:
             return
         changes = classified.changes
@@ -275,7 +288,7 @@ class _History:
             database=entry.table_id.database,
             changes=changes,
             reads=classified.reads - changes,
-            schema=None if gone else step.schema,
+            schema=None if gone else schema,
             origin=entry.path.key,
         )
         self.changes.append(change)
@@ -284,18 +297,28 @@ class _History:
         """What the entry does, taken from the last time when nothing before it changed."""
         statement = entry.statement
         renamed_from = statement.renames[0][0] if len(statement.renames) == 1 else entry.table_id
-        before = self.tables.get(renamed_from, self.tables.get(entry.table_id))
-        pattern = self.tables.get(statement.like) if statement.like else None
+        schema_before = self.tables.get(renamed_from, self.tables.get(entry.table_id))
+        before = _Known(schema_before, self._partitionings.get(renamed_from))
+        pattern = _Known()
+        if statement.like:
+            pattern = _Known(self.tables.get(statement.like), self._partitionings.get(statement.like))
         former = self._former.get(entry.path.key)
         if former is not None and (former.entry, former.before, former.pattern) == (entry, before, pattern):
             return former
+        text, database = entry.file.statement, entry.table_id.database
         schema = entry.file.schema
         if schema is not None and statement.kind not in _VIEW_KINDS:
-            schema = annotate(entry.file.statement, schema, pattern if statement.like else before)
+            schema = annotate(text, schema, pattern.schema if statement.like else before.schema)
         classified = classify(
-            entry.file.statement, database=entry.table_id.database, table_id=entry.table_id, before=before, after=schema
+            text,
+            database=database,
+            table_id=entry.table_id,
+            before=before.schema,
+            after=schema,
+            partitioning=before.partitioning,
         )
-        return _Step(entry, before, pattern, schema, classified)
+        partitioning = partitioning_after(before.partitioning, text, database, pattern.partitioning)
+        return _Step(entry, before, pattern, _Known(schema, partitioning), classified)
 
     def _keep_version(self, entry: SchemaEntry, schema: TableSchema | None, events: Iterable[SchemaChangeEvent]) -> None:
         if schema is None:
@@ -315,34 +338,45 @@ class _History:
             entry.file.statement,
         )
 
-    def _move(self, events: Iterable[SchemaChangeEvent], schema: TableSchema | None, table_id: TableId, *, is_view: bool) -> bool:
+    def _move(self, events: Sequence[SchemaChangeEvent], after: _Known, table_id: TableId, *, is_view: bool) -> bool:
         """Carries the events out on the known tables; whether the table of the file is gone afterwards."""
         gone = False
+        renames = [event for event in events if isinstance(event, RenameTableEvent)]
         for event in events:
             match event:
                 case DropTableEvent(dropped):
                     self.tables.pop(dropped, None)
+                    self._partitionings.pop(dropped, None)
                     gone |= dropped == table_id
                 case DropDatabaseEvent(database):
                     for table in [t for t in self.tables if t.database == database]:
                         del self.tables[table]
+                        self._partitionings.pop(table, None)
                     gone = True
                 case RenameTableEvent(old, new):
                     moved = self.tables.pop(old, None)
                     if moved is not None:
                         self.tables[new] = replace(moved, table_id=new)
+                    self._partition(new, self._partitionings.pop(old, None))
                 case _:
                     pass
-        if schema is not None and not gone and not is_view:
-            self.tables[table_id] = schema
+        if after.schema is not None and not gone and not is_view:
+            self.tables[table_id] = after.schema
+            if len(renames) < 2:  # else each table has taken its own along
+                self._partition(table_id, after.partitioning)
         return gone
+
+    def _partition(self, table_id: TableId, partitioning: Partitioning | None) -> None:
+        self._partitionings.pop(table_id, None)
+        if partitioning is not None:
+            self._partitionings[table_id] = partitioning
 
     def _infer(self, rename: Rename, version: int) -> None:
         old, new = rename
         schema = replace(self.tables[old], table_id=new)
         statement = f"RENAME TABLE {_quoted(old)} TO {_quoted(new)}"
         events = (RenameTableEvent(old, new),)
-        self._move(events, schema, new, is_view=False)
+        self._move(events, _Known(schema, self._partitionings.get(old)), new, is_view=False)
         databases = frozenset((TableId(old.database), TableId(new.database)))
         change = SchemaChange(version, new, events, statement, old.database, frozenset(rename), databases, schema)
         self.changes.append(change)

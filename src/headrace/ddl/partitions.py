@@ -1,0 +1,371 @@
+"""How a table is partitioned, followed through its statements, and which rows a partition holds.
+
+Only the texts of statements tell it, so it is known for tables that were created, or partitioned, under Headrace's eyes. ``None``
+stands for a table without partitions and for one whose partitions are not known (KEY, LINEAR HASH, subpartitions, TiDB's
+INTERVAL): of either no rows of a partition can be named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import pairwise
+
+from headrace.ddl.lexer import Cursor, Word, split_at_commas, text_of, words
+from headrace.ddl.statement import Statement, StatementKind, read_statement
+from headrace.model.events import DeletePartitionRowsEvent, ExchangePartitionEvent, OtherEvent, SchemaChangeEvent
+from headrace.model.table import TableId
+
+MAXVALUE = "MAXVALUE"
+NULL = "NULL"
+_EVERY_ROW = "1 = 1"
+_SIGNED_LIMIT, _UNSIGNED_RANGE = 2**63 - 1, 2**64
+_NAME_LISTS = frozenset({"DROP", "TRUNCATE", "REORGANIZE"})  # what is followed by names of partitions, with commas between
+# Clauses about partitions that leave the definitions as they are.
+_KEEPING = frozenset({"TRUNCATE", "EXCHANGE", "ANALYZE", "CHECK", "OPTIMIZE", "REBUILD", "REPAIR", "PARTITION"})
+
+
+class Method(StrEnum):
+    """How rows are told apart. The COLUMNS forms of RANGE and LIST differ in nothing but the number of keys."""
+
+    RANGE = "RANGE"
+    LIST = "LIST"
+    HASH = "HASH"
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One partition. All values are MySQL text, one for each key; ``MAXVALUE`` and ``NULL`` stand for themselves.
+
+    ``values`` is for RANGE the one tuple that all rows are below, for LIST the tuples that rows have, for HASH empty.
+    ``is_default`` marks the LIST partition of the rows that no other one lists.
+    """
+
+    name: str
+    values: tuple[tuple[str, ...], ...] = ()
+    is_default: bool = False
+
+
+@dataclass(frozen=True)
+class Partitioning:
+    """The partitions of a table, in order. ``keys`` are the expression, or the columns, that decide, as MySQL text."""
+
+    method: Method
+    keys: tuple[str, ...]
+    partitions: tuple[Partition, ...]
+
+    def condition(self, names: Sequence[str]) -> str | None:
+        """A boolean expression in MySQL's SQL: true for the rows of these partitions, false for all others, never NULL.
+
+        ``None`` when there is no partition of one of the names. Names compare without case.
+        """
+        places = [self.place(name) for name in names]
+        known = [place for place in places if place is not None]
+        if not known or len(known) < len(places):
+            return None
+        rules = {Method.RANGE: self._in_range, Method.LIST: self._in_list, Method.HASH: self._of_remainder}
+        return _either([rules[self.method](place) for place in known])
+
+    def place(self, name: str) -> int | None:
+        """Where the partition of that name stands, from 0."""
+        return next((i for i, p in enumerate(self.partitions) if p.name.casefold() == name.casefold()), None)
+
+    def depends_on(self, column: str) -> bool:
+        """Whether the column decides about the partition of a row."""
+        folded = column.casefold()
+        return any(word.text.casefold() == folded for key in self.keys for word in words(key) or () if not word.is_literal)
+
+    def _in_range(self, place: int) -> str:
+        below = _below(self.keys, self.partitions[place].values[0])
+        if place == 0:
+            return below
+        return f"NOT {_below(self.keys, self.partitions[place - 1].values[0])} AND {below}"
+
+    def _in_list(self, place: int) -> str:
+        listed = self._listed(self.partitions[place])
+        if not self.partitions[place].is_default:
+            return listed
+        others = [self._listed(p) for i, p in enumerate(self.partitions) if i != place and p.values]
+        return f"NOT ({_either(others)})" if others else _EVERY_ROW
+
+    def _listed(self, partition: Partition) -> str:
+        if len(self.keys) > 1:
+            return _either([_equal(self.keys, values) for values in partition.values])
+        (key,) = self.keys
+        plain = ", ".join(value for (value,) in partition.values if value != NULL)
+        parts = [f"({key}) IS NOT NULL AND ({key}) IN ({plain})"] if plain else []
+        if (NULL,) in partition.values:
+            parts.append(f"({key}) IS NULL")
+        return _either(parts)
+
+    def _of_remainder(self, place: int) -> str:
+        """The servers take the remainder of the value as a signed number, and its amount; NULL counts as 0."""
+        (key,) = self.keys
+        signed = f"CASE WHEN ({key}) > {_SIGNED_LIMIT} THEN ({key}) - {_UNSIGNED_RANGE} ELSE ({key}) END"
+        same = f"ABS(MOD({signed}, {len(self.partitions)})) = {place}"
+        return f"({key}) IS NULL OR {same}" if place == 0 else f"({key}) IS NOT NULL AND {same}"
+
+
+def _below(keys: Sequence[str], bound: Sequence[str]) -> str:
+    """Whether the keys are less than the bound, compared one after another. NULL is less than anything."""
+    (key, *keys_left), (value, *bound_left) = keys, bound
+    if value == MAXVALUE:
+        return f"({_EVERY_ROW})"
+    test = f"({key}) IS NULL OR ({key}) < ({value})"
+    # NULL is below every bound, so what follows counts only for values.
+    return f"({test} OR ({key}) = ({value}) AND {_below(keys_left, bound_left)})" if keys_left else f"({test})"
+
+
+def _equal(keys: Sequence[str], values: Sequence[str]) -> str:
+    tests = (
+        f"({key}) IS NULL" if value == NULL else f"({key}) IS NOT NULL AND ({key}) = ({value})"
+        for key, value in zip(keys, values, strict=True)
+    )
+    return " AND ".join(tests)
+
+
+def _either(conditions: Sequence[str]) -> str:
+    """OR, with halves in parentheses: a chain of thousands would be too deep for those who read it."""
+    if len(conditions) == 1:
+        return conditions[0]
+    middle = len(conditions) // 2
+    return f"({_either(conditions[:middle])}) OR ({_either(conditions[middle:])})"
+
+
+# --- statements -----------------------------------------------------------------------------------------------------------------
+
+
+def partitioning_after(
+    before: Partitioning | None, statement: str, database: str, pattern: Partitioning | None = None
+) -> Partitioning | None:
+    """The partitioning of a statement's table after it; never raises. ``pattern`` is that of the table in CREATE TABLE … LIKE."""
+    read = read_statement(statement, database)
+    if read.kind is StatementKind.CREATE_TABLE:
+        return pattern if read.like is not None else _defined(read.options, statement)
+    if read.kind in (StatementKind.UNKNOWN, StatementKind.DROP_TABLE):
+        return None
+    for clause in _clauses(read):
+        before = _altered(before, clause, statement)
+    if before is not None and any(before.depends_on(old) for old, _ in read.column_renames):
+        return None
+    return before
+
+
+def row_events(statement: str, database: str, table_id: TableId, before: Partitioning | None) -> tuple[SchemaChangeEvent, ...]:
+    """What a statement does to rows without telling it by row events; empty when it does no such thing; never raises.
+
+    An OtherEvent stands for rows of which nobody knows which they are. ``before`` is the table's partitioning before it.
+    """
+    read = read_statement(statement, database)
+    if read.brings_back:
+        return (OtherEvent(table_id),)
+    # Of a table's rows an expression with a column's old name says nothing when the columns have their new ones.
+    follows = partitioning_after(before, statement, database) is not None
+    events: list[SchemaChangeEvent] = []
+    for clause in _clauses(read):
+        event = _event(clause, read, table_id, before if follows else None)
+        events.extend([event] if event is not None else [])
+        before = _altered(before, clause, statement)
+    return tuple(events)
+
+
+def _event(clause: tuple[Word, ...], read: Statement, table_id: TableId, before: Partitioning | None) -> SchemaChangeEvent | None:
+    cursor = Cursor(clause)
+    if cursor.accept("FIRST", "PARTITION"):
+        return OtherEvent(table_id)
+    if cursor.accept("DROP", "PARTITION") or cursor.accept("TRUNCATE", "PARTITION"):
+        cursor.accept("IF", "EXISTS")
+        names = _names(cursor)
+        condition = _EVERY_ROW if cursor.peek().says("ALL") else _condition(before, names)
+        return OtherEvent(table_id) if condition is None else DeletePartitionRowsEvent(table_id, names, condition)
+    if cursor.accept("EXCHANGE", "PARTITION"):
+        name = cursor.next().text
+        condition = _condition(before, (name,))
+        if condition is None or len(read.tables) < 2:
+            return OtherEvent(table_id)
+        return ExchangePartitionEvent(table_id, read.tables[1], name, condition)
+    return None
+
+
+def _condition(before: Partitioning | None, names: tuple[str, ...]) -> str | None:
+    return before.condition(names) if before is not None else None
+
+
+def _clauses(read: Statement) -> list[tuple[Word, ...]]:
+    """The clauses of ALTER TABLE, with what commas and missing commas have parted and joined put right.
+
+    A list of partitions has commas itself, and PARTITION BY and REMOVE PARTITIONING come after the other clauses without one.
+    """
+    found: list[tuple[Word, ...]] = []
+    for action in read.actions if read.kind is StatementKind.ALTER_TABLE else ():
+        if found and _is_list(found[-1]) and (len(action) == 1 or action[1].says("INTO")):
+            found[-1] = (*found[-1], Word(","), *action)
+            continue
+        found.extend(part for part in _parted(action) if part)
+    return found
+
+
+def _is_list(clause: tuple[Word, ...]) -> bool:
+    return len(clause) > 2 and clause[0].text.upper() in _NAME_LISTS and clause[1].says("PARTITION")
+
+
+def _parted(action: tuple[Word, ...]) -> tuple[tuple[Word, ...], ...]:
+    at = _outside(action, ("PARTITION", "BY")) or _outside(action, ("REMOVE", "PARTITIONING"))
+    return (action[:at], action[at:]) if at else (action,)
+
+
+def _outside(found: tuple[Word, ...], keywords: tuple[str, str]) -> int | None:
+    """Where two keywords come one after another in no parenthesis."""
+    depth = 0
+    for at, (word, following) in enumerate(pairwise(found)):
+        depth += word.says("(") - word.says(")")
+        if depth == 0 and word.says(keywords[0]) and following.says(keywords[1]):
+            return at
+    return None
+
+
+def _altered(before: Partitioning | None, clause: tuple[Word, ...], statement: str) -> Partitioning | None:
+    """The partitioning after one clause."""
+    first, second = (clause[i].text.upper() if i < len(clause) and not clause[i].is_name else "" for i in (0, 1))
+    if (first, second) == ("PARTITION", "BY"):
+        return _defined(clause, statement)
+    if second == "PARTITIONING":
+        return None
+    about_partitions = second == "PARTITION" or (first, second) in (("PARTITION", ""), ("SPLIT", "MAXVALUE"), ("MERGE", "FIRST"))
+    if before is None or not about_partitions or first in _KEEPING:
+        return before
+    changes: dict[str, Callable[[Partitioning, Cursor, str], Partitioning | None]] = {
+        "ADD": _with_more,
+        "DROP": _with_fewer,
+        "COALESCE": _coalesced,
+        "REORGANIZE": _reorganized,
+    }
+    cursor = Cursor(clause[2:])
+    cursor.skip_any("NO_WRITE_TO_BINLOG", "LOCAL")
+    change = changes.get(first)
+    return change(before, cursor, statement) if change else None
+
+
+def _with_more(before: Partitioning, cursor: Cursor, statement: str) -> Partitioning | None:
+    cursor.accept("IF", "NOT", "EXISTS")
+    if cursor.accept("PARTITIONS"):
+        count = _number(cursor)
+        if count is None or before.method is not Method.HASH:
+            return None
+        more: tuple[Partition, ...] | None = _numbered(len(before.partitions), count)
+    else:
+        more = _definitions(cursor.group(), before.method, len(before.keys), statement)
+    return replace(before, partitions=(*before.partitions, *more)) if more else None
+
+
+def _with_fewer(before: Partitioning, cursor: Cursor, _statement: str) -> Partitioning | None:
+    lenient = cursor.accept("IF", "EXISTS")
+    places = [before.place(name) for name in _names(cursor)]
+    if None in places and not lenient:
+        return None
+    return replace(before, partitions=tuple(p for i, p in enumerate(before.partitions) if i not in places))
+
+
+def _coalesced(before: Partitioning, cursor: Cursor, _statement: str) -> Partitioning | None:
+    count = _number(cursor)
+    left = before.partitions[:-count] if count else ()
+    return replace(before, partitions=left) if left and before.method is Method.HASH else None
+
+
+def _reorganized(before: Partitioning, cursor: Cursor, statement: str) -> Partitioning | None:
+    if cursor.done:
+        return before
+    places = [before.place(name) for name in _names(cursor)]
+    known = [place for place in places if place is not None]
+    into = _definitions(cursor.group(), before.method, len(before.keys), statement) if cursor.accept("INTO") else None
+    if into is None or len(known) < len(places):
+        return None
+    at = min(known)
+    kept = [p for i, p in enumerate(before.partitions) if i not in known]
+    return replace(before, partitions=(*kept[:at], *into, *kept[at:]))
+
+
+def _names(cursor: Cursor) -> tuple[str, ...]:
+    """``a, b``; the word ALL alone is left to be read."""
+    if cursor.peek().says("ALL"):
+        return ()
+    names = [cursor.next().text]
+    while cursor.accept(","):
+        names.append(cursor.next().text)
+    return tuple(names)
+
+
+def _number(cursor: Cursor) -> int | None:
+    text = cursor.next().text
+    return int(text) if text.isdecimal() else None
+
+
+# --- definitions ----------------------------------------------------------------------------------------------------------------
+
+
+def _defined(found: tuple[Word, ...], statement: str) -> Partitioning | None:
+    """The partitioning that PARTITION BY in these words defines."""
+    at = _outside(found, ("PARTITION", "BY"))
+    if at is None or any(word.says("SUBPARTITION") for word in found):
+        return None
+    cursor = Cursor(found[at + 2 :])
+    method = next((method for method in Method if cursor.accept(method.value)), None)
+    by_columns = method is not Method.HASH and cursor.accept("COLUMNS")
+    group = cursor.group()
+    if method is None or not group or cursor.peek().says("INTERVAL"):
+        return None
+    keys = tuple(text_of(part, statement) for part in (split_at_commas(group) if by_columns else [group]))
+    count = _number(cursor) if cursor.accept("PARTITIONS") else None
+    partitions = _definitions(cursor.group(), method, len(keys), statement)
+    if partitions == () and method is Method.HASH:
+        partitions = _numbered(0, 1 if count is None else count)
+    return Partitioning(method, keys, partitions) if partitions else None
+
+
+def _numbered(first: int, count: int) -> tuple[Partition, ...]:
+    return tuple(Partition(f"p{number}") for number in range(first, first + count))
+
+
+def _definitions(group: tuple[Word, ...], method: Method, width: int, statement: str) -> tuple[Partition, ...] | None:
+    """The partitions that ``PARTITION name VALUES …, …`` defines; ``None`` when one of them is not understood."""
+    found = [_definition(Cursor(part), method, width, statement) for part in split_at_commas(group)]
+    known = tuple(partition for partition in found if partition is not None)
+    return known if len(known) == len(found) else None
+
+
+def _definition(cursor: Cursor, method: Method, width: int, statement: str) -> Partition | None:
+    if not cursor.accept("PARTITION"):
+        return None
+    name = cursor.next().text
+    if method is Method.HASH:
+        return Partition(name)
+    if method is Method.LIST and cursor.accept("DEFAULT"):
+        return Partition(name, is_default=True)
+    if method is Method.RANGE and cursor.accept("VALUES", "LESS", "THAN"):
+        bound = (MAXVALUE,) if cursor.accept(MAXVALUE) else _tuple(cursor.group(), statement)
+        return Partition(name, (bound,)) if len(bound) == width else None
+    if method is Method.LIST and cursor.accept("VALUES", "IN"):
+        parts = split_at_commas(cursor.group())
+        listed = tuple(_listed_values(part, width, statement) for part in parts if not _is_default(part))
+        fits = bool(parts) and all(len(values) == width for values in listed)
+        return Partition(name, listed, any(map(_is_default, parts))) if fits else None
+    return None
+
+
+def _listed_values(part: tuple[Word, ...], width: int, statement: str) -> tuple[str, ...]:
+    inner = Cursor(part).group()
+    return _tuple(inner if width > 1 or len(inner) == len(part) - 2 else part, statement)
+
+
+def _is_default(part: tuple[Word, ...]) -> bool:
+    return len(part) == 1 and part[0].says("DEFAULT")
+
+
+def _tuple(found: tuple[Word, ...], statement: str) -> tuple[str, ...]:
+    """The values between commas; the keywords among them in upper case."""
+    texts = []
+    for part in split_at_commas(found):
+        keyword = next((keyword for keyword in (MAXVALUE, NULL) if len(part) == 1 and part[0].says(keyword)), "")
+        texts.append(keyword or text_of(part, statement))
+    return tuple(texts)

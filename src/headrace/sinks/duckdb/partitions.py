@@ -1,0 +1,89 @@
+"""What statements about partitions do to rows in DuckDB, which has no partitions: the rows are found by a condition.
+
+A condition that DuckDB might read otherwise, or that does not tell which rows the source had in the partition, is refused: then
+only loading the table anew helps.
+"""
+
+from __future__ import annotations
+
+from headrace.ddl.expressions import Condition, UntranslatableError, condition_to_duckdb
+from headrace.model.events import DeletePartitionRowsEvent, ExchangePartitionEvent, SchemaChange
+from headrace.model.outcome import Problem, Remedy
+from headrace.model.table import TableId, TableSchema
+from headrace.sinks.base import SchemaChangeRefused
+from headrace.sinks.duckdb.catalog import TargetTable, find_table, place
+from headrace.sinks.duckdb.database import Session
+from headrace.sinks.duckdb.types import quoted
+
+_MOVED = quoted("headrace$moved")
+
+
+def rows_unseen(change: SchemaChange, table_id: TableId, message: str) -> SchemaChangeRefused:
+    """The refusal of a change of rows that no event tells and that cannot be followed here. ``message`` says why."""
+    hint = "Load the table anew and skip the statement, or leave the table out by a filter."
+    return SchemaChangeRefused(Problem(table_id, message, file=change.origin, hint=hint, remedy=Remedy.RESYNC))
+
+
+def delete_rows(session: Session, change: SchemaChange, event: DeletePartitionRowsEvent) -> None:
+    """Deletes the rows of the partitions. Raises SchemaChangeRefused."""
+    target = _target(session, change, event.table_id)
+    condition = _condition(session, change, target, event.condition)
+    session.execute(f"DELETE FROM {place(event.table_id)} WHERE {condition.sql}")
+
+
+def exchange_rows(session: Session, change: SchemaChange, event: ExchangePartitionEvent) -> None:
+    """Lets the rows of the partition and those of the other table change places. Raises SchemaChangeRefused."""
+    target, other = _target(session, change, event.table_id), _target(session, change, event.other)
+    if _shape(target) != _shape(other):
+        message = f"its columns in the DuckDB file are not those of {event.other}, with which a partition was exchanged."
+        raise rows_unseen(change, event.table_id, message)
+    condition = _condition(session, change, target, event.condition)
+    here, there = place(event.table_id), place(event.other)
+    if session.execute(f"SELECT 1 FROM {there} WHERE ({condition.sql}) IS NOT TRUE LIMIT 1"):
+        message = f"rows of {event.other} do not belong in partition {event.partition}, so nothing tells any more what it holds."
+        raise rows_unseen(change, event.table_id, message)
+    columns = ", ".join(quoted(name) for name in target.columns if name not in target.generated)
+    session.execute(f"CREATE TEMPORARY TABLE {_MOVED} AS SELECT {columns} FROM {here} WHERE {condition.sql}")
+    session.execute(f"DELETE FROM {here} WHERE {condition.sql}")
+    session.execute(f"INSERT INTO {here} ({columns}) SELECT {columns} FROM {there}")
+    session.execute(f"DELETE FROM {there}")
+    session.execute(f"INSERT INTO {there} ({columns}) SELECT {columns} FROM temp.{_MOVED}")
+    session.execute(f"DROP TABLE temp.{_MOVED}")
+
+
+def _target(session: Session, change: SchemaChange, table_id: TableId) -> TargetTable:
+    found = find_table(session, table_id)
+    if found is None:
+        message = f"{table_id}, whose rows the statement changes, is not in the DuckDB file."
+        raise rows_unseen(change, change.table_id, message)
+    return found
+
+
+def _shape(target: TargetTable) -> dict[str, str]:
+    return {name.casefold(): type_name for name, type_name in target.columns.items() if name not in target.generated}
+
+
+def _condition(session: Session, change: SchemaChange, target: TargetTable, text: str) -> Condition:
+    """The condition in DuckDB's SQL, once all that it depends on was found to be in the table."""
+    table_id, schema = target.table_id, change.schema
+    if schema is None:
+        raise rows_unseen(change, table_id, "the shape of the table is not known, so its rows cannot be told apart.")
+    try:
+        condition = condition_to_duckdb(text, schema)
+    except UntranslatableError:
+        message = f"DuckDB cannot tell which rows were in the partition; the condition for them is {text}."
+        raise rows_unseen(change, table_id, message) from None
+    for name in sorted(condition.columns):
+        _check_column(session, change, target, schema, name)
+    return condition
+
+
+def _check_column(session: Session, change: SchemaChange, target: TargetTable, schema: TableSchema, name: str) -> None:
+    """NULL in a column that has none at the source stands for a value that did not come, or for a date that DuckDB has not."""
+    if target.find(name) is None:
+        message = f"column {name}, which decides about the partition of a row, is not in the DuckDB file."
+        raise rows_unseen(change, target.table_id, message)
+    table = place(target.table_id)
+    if not schema.column(name).nullable and session.execute(f"SELECT 1 FROM {table} WHERE {quoted(name)} IS NULL LIMIT 1"):
+        message = f"column {name}, which decides about the partition of a row, is NULL here in rows that have a value upstream."
+        raise rows_unseen(change, target.table_id, message)
