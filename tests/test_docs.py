@@ -25,7 +25,10 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 CONNECTORS = sorted((ROOT / "docs" / "connectors").glob("*.md"))
 SECTIONS = ["What it does", "Requirements", "Example", "Options", "Guarantees", "Limits", "Errors"]
-COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+GROUPS = {name: group.commands for name, group in typer.main.get_command(app).commands.items() if hasattr(group, "commands")}  # type: ignore[attr-defined]
+COMMANDS = {n: c for n, c in typer.main.get_command(app).commands.items() if n not in GROUPS} | {  # type: ignore[attr-defined]
+    f"{group} {name}": command for group, commands in GROUPS.items() for name, command in commands.items()
+}
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`([^`\n]+)`")
@@ -109,6 +112,8 @@ def documented_parameters(name: str) -> set[str]:
 @pytest.mark.parametrize(("name", "line"), list(command_lines()))
 def test_every_command_line_parses(name: str, line: str) -> None:
     _, command, *arguments = shlex.split(line, comments=True)
+    if command in GROUPS:
+        command, arguments = f"{command} {arguments[0]}", arguments[1:]
     assert command in COMMANDS, f"{name}: {line}"
     COMMANDS[command].make_context(command, arguments)
 
@@ -122,14 +127,17 @@ def test_options_and_commands_named_in_the_text_exist(path: Path) -> None:
     spans = _CODE.findall(prose(path))
     unknown = {option for span in spans for option in re.findall(r"^--[a-z][\w-]*", span)} - all_options() - {"--tz"}
     assert not unknown
-    commands = {span.split()[1] for span in spans if span.startswith("headrace ") and len(span.split()) > 1}
-    assert commands <= set(COMMANDS)
+    named = {tuple(span.split()[1:3]) for span in spans if span.startswith("headrace ") and len(span.split()) > 1}
+    assert all(words[0] in COMMANDS.keys() | GROUPS or words[0] in GROUPS and " ".join(words) in COMMANDS for words in named), named
 
 
 def test_the_table_of_options_is_complete_and_says_whose_they_are() -> None:
     told: dict[str, set[str]] = {}
     for cells in table_rows(section(page("docs/operations.md"), "Options"))[1:]:
-        named = set(COMMANDS) - {"version"} if cells[1].startswith("all but version") else set(cells[1].split(", "))
+        listed = [
+            word for name in cells[1].split(", ") for word in ([f"{name} {c}" for c in GROUPS[name]] if name in GROUPS else [name])
+        ]
+        named = set(COMMANDS) - {"version"} if cells[1].startswith("all but version") else set(listed)
         told |= dict.fromkeys(_CODE.findall(cells[0]), named)
     held = {option: {command for command in COMMANDS if option in options_of(command)} for option in all_options() - {"--help"}}
     assert told == held
