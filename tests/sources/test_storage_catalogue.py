@@ -139,13 +139,14 @@ def test_the_overwritten_first_step_of_a_swap_is_inferred(folder: StorageFolder)
     assert tables == [TableId("test", "a"), TableId("test", "b")]
 
 
-def test_a_swap_that_cannot_be_told_is_a_problem_of_its_tables(folder: StorageFolder) -> None:
+def test_swaps_that_cannot_be_told_are_one_change_that_a_person_decides_about(folder: StorageFolder) -> None:
     for name in "abcd":
         folder.schema(name, 100)
     for old, new in (("b", "a"), ("x", "b"), ("d", "c"), ("y", "d")):
         folder.schema(new, 200, f"RENAME TABLE `test`.`{old}` TO `test`.`{new}`;")
-    problems = poll(folder).problems
-    assert {"a", "b", "c", "d", "x", "y"} == {problem.table_id.table for problem in problems}
+    *_, change = poll(folder).schema_changes
+    assert "cannot be told" in change.doubt
+    assert {"a", "b", "c", "d", "x", "y"} == {table_id.table for table_id in change.changes}
 
 
 def test_a_chain_of_renames_frees_names_first() -> None:

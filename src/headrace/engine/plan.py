@@ -262,6 +262,10 @@ class _Barriers:
         if cause is not None:
             self._stop(change, self._depends_on(change, cause))
             return False
+        if change.doubt and (decision is None or decision.verdict is Verdict.APPROVE):
+            hint = decision_hint(change, (Verdict.SKIP, Verdict.EDIT))
+            self._stop(change, Problem(change.table_id, change.doubt, file=change.origin, hint=hint, remedy=Remedy.DECISION))
+            return False
         if decision is None:
             policy = self._rules.policies.of(kinds_of(change))
             if policy is Policy.APPROVE:

@@ -178,7 +178,7 @@ class SchemaChange:
     ``statement`` is the source's own text, empty when only a shape was found; ``database`` is the current database for its
     unqualified names. ``changes`` and ``reads`` are the objects it touches (a database is ``TableId(db)``); ``schema`` is the
     shape afterwards of the table that ``table_id`` names, ``None`` for databases and dropped tables. ``origin`` says where it
-    was read (a file's path), for messages.
+    was read (a file's path), for messages. ``doubt`` says why only a person can tell what is to be done.
     """
 
     commit_ts: int
@@ -190,6 +190,7 @@ class SchemaChange:
     reads: frozenset[TableId] = frozenset()
     schema: TableSchema | None = None
     origin: str = ""
+    doubt: str = ""
 
     @property
     def identity(self) -> str:

@@ -239,7 +239,7 @@ class _History:
         if len(renames) > 1:
             shapes = {e.table_id: e.file.schema for e in renames.values() if e.file.schema}
             plan = plan_renames(tuple(renames), self.tables, shapes)
-            self._explain(plan, version, entries)
+            self._explain(plan, version)
         done = False
         for entry in entries:
             if entry.rename is None:
@@ -252,10 +252,7 @@ class _History:
                     else:
                         self._infer(rename, version)
                 if plan.unclear:
-                    for renamed in renames.values():
-                        self._keep_version(renamed, renamed.file.schema, ())
-                        for name in (renamed.table_id, *renamed.statement.renames[0]):
-                            self._partition(name, None)
+                    self._leave_open(version, renames, plan.unclear)
 
     def table_versions(self) -> dict[str, dict[int, TableVersion]]:
         """The versions of each path, each with the bound below which its rows are stale."""
@@ -381,17 +378,35 @@ class _History:
         change = SchemaChange(version, new, events, statement, old.database, frozenset(rename), databases, schema)
         self.changes.append(change)
 
-    def _explain(self, plan: RenamePlan, version: int, entries: Sequence[SchemaEntry]) -> None:
+    def _leave_open(self, version: int, renames: Mapping[Rename, SchemaEntry], unclear: frozenset[TableId]) -> None:
+        """Renames whose order nobody knows are one schema change, about which a person has to decide."""
+        for renamed in renames.values():
+            self._keep_version(renamed, renamed.file.schema, ())
+        names = frozenset(name for rename in renames for name in rename) | unclear
+        for name in names:
+            self.tables.pop(name, None)
+            self._partition(name, None)
+        for renamed in renames.values():
+            if renamed.file.schema is not None:
+                self.tables[renamed.table_id] = renamed.file.schema
+        first = next(iter(renames.values()))
+        change = SchemaChange(
+            commit_ts=version,
+            table_id=first.table_id,
+            events=tuple(RenameTableEvent(old, new) for old, new in renames),
+            statement="RENAME TABLE " + ", ".join(f"{_quoted(old)} TO {_quoted(new)}" for old, new in renames),
+            database=first.table_id.database,
+            changes=names,
+            origin=first.path.key,
+            doubt="the order of the renames cannot be told from what TiCDC left of them. Rename the tables in the target by hand.",
+        )
+        self.changes.append(change)
+
+    def _explain(self, plan: RenamePlan, version: int) -> None:
         for old, new in plan.steps:
             if (old, new) in plan.inferred:
                 message = f"A rename of {old} to {new} at version {version} was inferred: TiCDC overwrote its schema file."
                 self.notices.append(Notice(message, new))
-        if plan.unclear:
-            names = sorted({name for entry in entries if entry.rename for name in entry.rename} | plan.unclear)
-            for name in names:
-                message = f"The order of the renames at version {version} cannot be told from what TiCDC left of them."
-                hint = "Rename the tables on the target by hand, then let Headrace skip this change."
-                self.problems.append(Problem(name, message, hint=hint))
 
 
 def _rank(entry: SchemaEntry) -> tuple[int, str]:
