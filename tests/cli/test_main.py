@@ -10,10 +10,11 @@ import pytest
 
 from headrace import __version__
 from headrace.cli import output
-from headrace.cli.main import main, parse_seconds, parse_settings
+from headrace.cli.main import main, parse_settings
 from headrace.errors import DefinitionError
 from headrace.model.table import Column, TableId
 from headrace.model.types import ColumnType, TypeKind
+from headrace.pipeline.definition import parse_seconds
 from headrace.testing.shop import write_shop
 from headrace.testing.ticdc_writer import TicdcWriter
 from headrace.testing.upstream import Insert, Upstream
@@ -28,7 +29,13 @@ def _no_secrets() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["run"], "Missing option '--source' / '-s'. See headrace --help."),
+        (["run"], "No source is given. Name it with --source, or name a definition file: headrace run pipeline.yaml."),
+        (["run", "nowhere.yaml"], "The definition nowhere.yaml cannot be read: No such file or directory."),
+        (
+            ["run", "--source", "file:///cf", "--key", "orders=id"],
+            "The key 'orders=id' cannot be read. Write it as shop.orders=order_no",
+        ),
+        (["run", "--source", "file:///cf", "--schema-changes", "index=never"], "'never' is no policy for index."),
         (["rum"], "No such command 'rum'. Did you mean 'run'? See headrace --help."),
         (["run", "--source", "file:///cf?protocol=csv", "--onec"], "No such option: --onec"),
         (["run", "--source", "fiel:///cf"], "Unknown source scheme 'fiel'. Did you mean 'file'?"),

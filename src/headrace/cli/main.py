@@ -7,10 +7,9 @@ run took over), 130 interrupted, 1 a bug.
 from __future__ import annotations
 
 import contextlib
-import re
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +19,9 @@ from headrace.cli.output import hide_secrets, make_output
 from headrace.errors import EXIT_INTERRUPTED, EXIT_USAGE, DefinitionError, HeadraceError
 from headrace.model.tso import parse_tso
 from headrace.model.uri import parse_uri
+
+if TYPE_CHECKING:
+    from headrace.pipeline.definition import Settings
 
 app = typer.Typer(
     name="headrace",
@@ -31,24 +33,44 @@ app = typer.Typer(
 )
 app.add_typer(ddl, name="ddl")
 
-Source = Annotated[str, typer.Option("--source", "-s", help="URI of the change data, e.g. file:///data/cf?protocol=csv or s3://…")]
-Sink = Annotated[str, typer.Option("--sink", "-t", help="URI of the target: duckdb:///f.duckdb, mysql://user@host/, print://")]
+DefinitionFile = Annotated[Path | None, typer.Argument(help="A pipeline's YAML file; what options say wins over it.")]
+Source = Annotated[
+    str | None, typer.Option("--source", "-s", help="URI of the change data, e.g. file:///data/cf?protocol=csv or s3://…")
+]
+Sink = Annotated[
+    str | None,
+    typer.Option(
+        "--sink",
+        "-t",
+        help="URI of the target: mysql://user@host/, print://, … Default: duckdb:///headrace.duckdb.",
+        show_default=False,
+    ),
+]
 Changefeed = Annotated[Path | None, typer.Option("--changefeed", help="TiCDC's own changefeed TOML, for what no bucket tells.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines, for machines.")]
-Name = Annotated[str, typer.Option("--name", help="The pipeline's name in the target's ledger.")]
-LedgerAt = Annotated[str, typer.Option("--ledger", help="Where the ledger of a sink without its own lies (a folder or s3:// URL).")]
-Tables = Annotated[str, typer.Option("--tables", help="Which tables: 'shop.*,!shop.tmp_*'. Default: all.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Stop a table whose schema file does not match its checksum.")]
+Name = Annotated[str | None, typer.Option("--name", help="The pipeline's name in the target's ledger. Default: default.")]
+LedgerAt = Annotated[
+    str | None,
+    typer.Option("--ledger", help="Where the ledger of a sink without its own lies: a folder or s3:// URL. Default: .headrace."),
+]
+Tables = Annotated[str | None, typer.Option("--tables", help="Which tables: 'shop.*,!shop.tmp_*'. Default: all.")]
+Keys = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--key", help="What identifies a row of a table without primary key: 'shop.orders=order_no,line'; may be repeated."
+    ),
+]
+Strict = Annotated[
+    bool | None, typer.Option("--strict", help="Stop a table whose schema file does not match its checksum.", show_default=False)
+]
 SparkSettings = Annotated[list[str] | None, typer.Option("--spark", help="A Spark setting KEY=VALUE; may be repeated.")]
-
-_DEFAULT_SINK = "duckdb:///headrace.duckdb"
-_DEFAULT_LEDGER = ".headrace"
 
 
 @app.command()
 def run(
-    source: Source,
-    sink: Sink = _DEFAULT_SINK,
+    definition: DefinitionFile = None,
+    source: Source = None,
+    sink: Sink = None,
     changefeed: Changefeed = None,
     once: Annotated[bool, typer.Option("--once", help="Catch up to the watermark published now, then exit.")] = False,
     until: Annotated[str, typer.Option("--until", help="Stop when everything up to this TSO or ISO time is applied.")] = "",
@@ -60,24 +82,48 @@ def run(
     start: Annotated[
         str, typer.Option("--start", help="Begin after this TSO or ISO time: the target holds a snapshot of it.")
     ] = "",
-    tables: Tables = "",
-    name: Name = "default",
-    poll_interval: Annotated[str, typer.Option("--poll-interval", help="How often to look for a new watermark: 1s, 500ms.")] = "1s",
-    adopt: Annotated[bool, typer.Option("--adopt", help="Accept target tables that hold rows already.")] = False,
-    ledger: LedgerAt = _DEFAULT_LEDGER,
-    strict: Strict = False,
+    tables: Tables = None,
+    keys: Keys = None,
+    schema_changes: Annotated[
+        str | None,
+        typer.Option("--schema-changes", help="What to do with each kind of schema change: 'drop-table=approve,index=skip'."),
+    ] = None,
+    name: Name = None,
+    poll_interval: Annotated[
+        str | None, typer.Option("--poll-interval", help="How often to look for a new watermark: 1s, 500ms. Default: 1s.")
+    ] = None,
+    adopt: Annotated[
+        bool | None, typer.Option("--adopt", help="Accept target tables that hold rows already.", show_default=False)
+    ] = None,
+    ledger: LedgerAt = None,
+    strict: Strict = None,
     spark: SparkSettings = None,
     json: Json = False,
 ) -> int:
     """Apply the changes of a changefeed to a target: to its end with --once, else until interrupted."""
     from headrace.cli.display import RunDisplay
+    from headrace.engine.keys import DeclaredKeys
     from headrace.engine.loop import RunOptions
+    from headrace.model.policy import SchemaChangePolicies
+    from headrace.pipeline.definition import Settings, parse_seconds
     from headrace.pipeline.registry import open_sink
-    from headrace.pipeline.runner import Definition, PipelineRun
-    from headrace.transform.filters import TableFilter
+    from headrace.pipeline.runner import PipelineRun
 
-    _hide_secrets_of(source, sink, ledger)
-    table_filter = TableFilter.parse(tables)
+    said = Settings(
+        source=source,
+        changefeed=str(changefeed) if changefeed else None,
+        sink=sink,
+        adopt=adopt,
+        name=name,
+        tables=tables,
+        poll_interval=None if poll_interval is None else parse_seconds(poll_interval),
+        ledger=ledger,
+        strict=strict,
+        keys=DeclaredKeys.parse_texts(keys or []),
+        policies=SchemaChangePolicies.parse_text(schema_changes or ""),
+        spark=parse_settings(spark or []),
+    )
+    settings = _settings(said, definition)
     if until and until_end:
         raise DefinitionError("--until and --until-end exclude each other.", "A run ends at one of them.")
     options = RunOptions(
@@ -86,22 +132,10 @@ def run(
         until_end=until_end,
         quiet=parse_seconds(quiet),
         start=_tso(start, "--start"),
-        poll_interval=parse_seconds(poll_interval),
-        includes=table_filter.includes,
-        filter_text=tables,
     )
-    definition = Definition(
-        source=_source(source, strict),
-        sink=sink,
-        name=name,
-        changefeed=str(changefeed) if changefeed else None,
-        ledger=ledger,
-        adopt=adopt,
-        options=options,
-        spark=parse_settings(spark or []),
-    )
-    with RunDisplay(make_output(json=json, aside=open_sink(sink).capabilities.owns_stdout)) as display:
-        return PipelineRun(definition, display).run()
+    pipeline = settings.definition(options)
+    with RunDisplay(make_output(json=json, aside=open_sink(pipeline.sink).capabilities.owns_stdout)) as display:
+        return PipelineRun(pipeline, display).run()
 
 
 @app.command()
@@ -133,37 +167,53 @@ def inspect(
 
 @app.command()
 def status(
-    sink: Annotated[str, typer.Option("--sink", "-t", help="URI of the target.")] = _DEFAULT_SINK,
-    name: Annotated[str, typer.Option("--name", help="The pipeline; all of them when left out.")] = "",
-    ledger: LedgerAt = _DEFAULT_LEDGER,
+    definition: DefinitionFile = None,
+    sink: Sink = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="The pipeline; the definition's, else all of them, when left out.")
+    ] = None,
+    ledger: LedgerAt = None,
     json: Json = False,
 ) -> int:
     """Show what the ledger in a target says: checkpoint, lag, tables, last cuts."""
     from headrace.cli.status import show_status
+    from headrace.pipeline.definition import Settings
 
-    _hide_secrets_of(sink, ledger)
-    return show_status(sink, name, ledger, make_output(json=json))
+    settings = _settings(Settings(sink=sink, name=name, ledger=ledger), definition)
+    asked = settings.name or ("default" if definition else "")
+    return show_status(settings.sink_uri, asked, settings.ledger_place, make_output(json=json))
 
 
 @app.command()
 def validate(
-    source: Source,
-    sink: Sink = _DEFAULT_SINK,
+    definition: DefinitionFile = None,
+    source: Source = None,
+    sink: Sink = None,
     changefeed: Changefeed = None,
-    tables: Tables = "",
-    strict: Strict = False,
+    tables: Tables = None,
+    keys: Keys = None,
+    strict: Strict = None,
     spark: SparkSettings = None,
     no_spark: Annotated[bool, typer.Option("--no-spark", help="Leave out the check that starts Spark.")] = False,
     json: Json = False,
 ) -> int:
     """Check Java, Spark, source, target, privileges and keys before a run. Changes nothing."""
     from headrace.cli.validating import show_checks
+    from headrace.engine.keys import DeclaredKeys
+    from headrace.engine.loop import RunOptions
+    from headrace.pipeline.definition import Settings
 
-    _hide_secrets_of(source, sink)
-    settings = None if no_spark else parse_settings(spark or [])
-    return show_checks(
-        _source(source, strict), sink, str(changefeed) if changefeed else None, tables, settings, make_output(json=json)
+    said = Settings(
+        source=source,
+        changefeed=str(changefeed) if changefeed else None,
+        sink=sink,
+        tables=tables,
+        strict=strict,
+        keys=DeclaredKeys.parse_texts(keys or []),
+        spark=parse_settings(spark or []),
     )
+    pipeline = _settings(said, definition).definition(RunOptions())
+    return show_checks(pipeline, make_output(json=json), with_spark=not no_spark)
 
 
 @app.command()
@@ -181,9 +231,14 @@ def _hide_secrets_of(*uris: str) -> None:
             hide_secrets(parse_uri(uri).secrets())
 
 
-def _source(uri: str, strict: bool) -> str:
-    """The source's URI with what an option says in it; of a parameter that is there twice the last one counts."""
-    return uri + ("&" if "?" in uri else "?") + "strict=true" if strict else uri
+def _settings(said: Settings, file: Path | None) -> Settings:
+    """What the options say, completed by the definition file. From here on no output shows a secret of it."""
+    from headrace.pipeline.definition import read_settings
+
+    _hide_secrets_of(*said.uris)
+    settings = said if file is None else said.over(read_settings(file))
+    _hide_secrets_of(*settings.uris)
+    return settings
 
 
 def _tso(text: str, option: str) -> int | None:
@@ -193,14 +248,6 @@ def _tso(text: str, option: str) -> int | None:
         return parse_tso(text)
     except ValueError as error:
         raise DefinitionError(f"{option}: {error}.") from None
-
-
-def parse_seconds(text: str) -> float:
-    """``1s``, ``500ms``, ``2m`` or a plain number of seconds. Raises DefinitionError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m)?", text.strip())
-    if match is None:
-        raise DefinitionError(f"{text!r} is not a duration.", "Write it as 1s, 500ms or 2m.")
-    return float(match.group(1)) * {"ms": 0.001, "s": 1.0, "m": 60.0}[match.group(2) or "s"]
 
 
 def parse_settings(settings: list[str]) -> dict[str, str]:

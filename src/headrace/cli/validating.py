@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from headrace.cli.output import Output
+from headrace.engine.keys import with_declared_keys
 from headrace.errors import EXIT_OK, EXIT_USAGE, HeadraceError
 from headrace.model.cut import Offer
 from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import format_tso
 from headrace.pipeline.registry import open_sink, open_source
+from headrace.pipeline.runner import Definition
 from headrace.sinks.base import ChangeDemand, Check, CheckState, DataSink, SinkCapabilities
-from headrace.transform.filters import TableFilter
 
 
-def show_checks(
-    source: str, sink: str, changefeed: str | None, tables: str, spark: Mapping[str, str] | None, output: Output
-) -> int:
-    """Runs the checks one after another, printing each as it comes. ``spark`` is ``None`` to leave the session out.
+def show_checks(pipeline: Definition, output: Output, *, with_spark: bool) -> int:
+    """Runs the checks one after another, printing each as it comes; ``with_spark`` starts a session too.
 
     Returns 0 when none failed, else 2.
     """
     failed = False
-    for check in _checks(source, sink, changefeed, TableFilter.parse(tables), spark):
+    for check in _checks(pipeline, with_spark=with_spark):
         failed |= check.state is CheckState.FAILED
         if output.is_json:
             output.event("check", name=check.name, state=str(check.state), detail=check.detail, advice=check.advice)
@@ -32,22 +31,20 @@ def show_checks(
     return EXIT_USAGE if failed else EXIT_OK
 
 
-def _checks(
-    source: str, sink: str, changefeed: str | None, tables: TableFilter, spark: Mapping[str, str] | None
-) -> Iterator[Check]:
+def _checks(pipeline: Definition, *, with_spark: bool) -> Iterator[Check]:
     yield _java()
     capabilities = SinkCapabilities(ChangeDemand.NET)
     spark_conf: Mapping[str, str] = {}
     try:
-        with open_sink(sink) as opened:
+        with open_sink(pipeline.sink) as opened:
             capabilities = opened.capabilities
             spark_conf = opened.spark_conf()
             yield from _sink_checks(opened)
     except HeadraceError as error:
         yield Check("target", CheckState.FAILED, error.message, error.hint)
-    yield from _source_checks(source, changefeed, tables, capabilities)
-    if spark is not None:
-        yield _spark(spark, spark_conf)
+    yield from _source_checks(pipeline, capabilities)
+    if with_spark:
+        yield _spark(pipeline.spark, spark_conf)
 
 
 def _java() -> Check:
@@ -64,36 +61,37 @@ def _sink_checks(sink: DataSink) -> Iterator[Check]:
     yield from sink.check()
 
 
-def _source_checks(uri: str, changefeed: str | None, tables: TableFilter, capabilities: SinkCapabilities) -> Iterator[Check]:
+def _source_checks(pipeline: Definition, capabilities: SinkCapabilities) -> Iterator[Check]:
+    includes = pipeline.options.includes
     try:
-        source = open_source(uri, changefeed)
-        offer = source.event_source.poll("", -1)
+        source = open_source(pipeline.source, pipeline.changefeed)
+        offer = with_declared_keys(source.event_source.poll("", -1), pipeline.options.keys)
     except HeadraceError as error:
         yield Check("source", CheckState.FAILED, error.message, error.hint)
         return
     yield Check("source", CheckState.OK, f"{source.identity} is complete up to {format_tso(offer.watermark)}")
     for problem in offer.problems:
-        if tables.includes(problem.table_id):
+        if includes(problem.table_id):
             yield Check("source files", CheckState.FAILED, problem.sentence())
     for notice in offer.notices:
         yield Check("source files", CheckState.WARNING, notice.sentence())
     if capabilities.demand is ChangeDemand.NET:
-        yield from _converge_checks(offer, tables, bags=capabilities.bags)
+        yield from _converge_checks(offer, includes, bags=capabilities.bags)
 
 
-def _converge_checks(offer: Offer, tables: TableFilter, *, bags: bool) -> Iterator[Check]:
+def _converge_checks(offer: Offer, includes: Callable[[TableId], bool], *, bags: bool) -> Iterator[Check]:
     """Conditions under which the order of writes does not matter (docs/guarantees.md)."""
     shapes = newest_shapes(offer)
     exact = offer.has_commit_ts and offer.deletes_first
-    keyless = sorted(str(t) for t, s in shapes.items() if tables.includes(t) and not s.handle_key)
+    keyless = sorted(str(t) for t, s in shapes.items() if includes(t) and not s.handle_key)
     if keyless and bags and not exact:
-        advice = "Give them a primary key upstream, or let rows carry their commit ts."
+        advice = "Give them a primary key upstream, declare their keys with --key, or let rows carry their commit ts."
         detail = f"no usable key, so rows are counted, which needs the exact commit ts: {', '.join(keyless)}."
         yield Check("keys", CheckState.WARNING, detail, advice)
     elif keyless and bags:
         yield Check("keys", CheckState.OK, f"no usable key, so kept as bags of rows: {', '.join(keyless)}")
     elif keyless:
-        advice = "Give them a primary key upstream or leave them out with --tables."
+        advice = "Give them a primary key upstream, declare their keys with --key, or leave them out with --tables."
         yield Check("keys", CheckState.FAILED, f"no usable key: {', '.join(keyless)}.", advice)
     else:
         yield Check("keys", CheckState.OK, f"every one of {len(shapes)} tables has a key")

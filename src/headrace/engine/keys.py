@@ -62,19 +62,17 @@ class DeclaredKeys:
     @classmethod
     def parse_texts(cls, texts: Iterable[str]) -> DeclaredKeys:
         """From ``shop.orders=order_no,line``, one text a table. Raises DefinitionError."""
-        keys = cls()
+        found: dict[str, list[str]] = {}
         for text in texts:
             table, columns = _parts(text)
-            keys = keys.with_more(cls.parse({table: columns}))
-        return keys
+            if table in found:
+                raise DefinitionError(f"The key of {table} is declared twice.", "Declare all of its columns at once.")
+            found[table] = columns
+        return cls.parse(found)
 
-    def with_more(self, others: DeclaredKeys) -> DeclaredKeys:
-        """These and the others. Raises DefinitionError for a table that both declare."""
-        mine = {_folded(table_id) for table_id in self.by_table}
-        for table_id in others.by_table:
-            if _folded(table_id) in mine:
-                raise DefinitionError(f"The key of {table_id} is declared twice.", "Declare all of its columns at once.")
-        return DeclaredKeys({**self.by_table, **others.by_table})
+    def over(self, others: DeclaredKeys) -> DeclaredKeys:
+        """These, and those of the others for tables that have none here."""
+        return DeclaredKeys({**{t: key for t, key in others.by_table.items() if not self.of(t)}, **self.by_table})
 
     def of(self, table_id: TableId) -> Key:
         """The key declared for the table; empty when there is none."""

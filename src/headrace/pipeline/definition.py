@@ -1,0 +1,307 @@
+"""What a user says of a pipeline: a YAML file, the options of a command line, or both; put together they are one Definition.
+
+The file has the shape that Flink CDC users know (``source:``, ``sink:``, ``pipeline:``); sources and sinks are named by URI. Every
+value is taken as the text that was written, so ``spark.ui.enabled: false`` is ``false`` and no ``False``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
+
+from headrace.engine.keys import DeclaredKeys
+from headrace.engine.loop import RunOptions
+from headrace.errors import DefinitionError
+from headrace.model.policy import SchemaChangePolicies
+from headrace.model.uri import expand_environment, near_match
+from headrace.pipeline.runner import DEFAULT_LEDGER, DEFAULT_SINK, Definition
+from headrace.transform.filters import TableFilter
+
+_Path = tuple[str | int, ...]
+_T = TypeVar("_T")
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0}
+_URIS: frozenset[_Path] = frozenset({("source", "uri"), ("sink", "uri"), ("pipeline", "ledger")})
+_EXAMPLES = {"source": "file:///data/changefeed?protocol=csv", "sink": "mysql://user:${MYSQL_PASSWORD}@db:3306/"}
+_NOT_BUILT = {
+    "route": ("tables cannot be routed to other names yet.", "Take it out; each table keeps its name."),
+    "transform": ("rows cannot be transformed yet.", "Take it out; tables are chosen with tables under pipeline."),
+}
+
+
+class _Part(BaseModel):
+    """A mapping of the file; names are written with dashes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=lambda name: name.replace("_", "-"))
+
+
+class SourcePart(_Part):
+    """Where changes come from. ``changefeed`` is the path of TiCDC's own TOML file, relative to the definition's folder."""
+
+    uri: str
+    changefeed: str | None = None
+
+
+class SinkPart(_Part):
+    """Where they go. ``adopt`` accepts target tables that hold rows already."""
+
+    uri: str
+    adopt: bool | None = None
+
+
+class PipelinePart(_Part):
+    """How. ``ledger`` is a folder, relative to the definition's, or a URL."""
+
+    name: str | None = None
+    tables: str | None = None
+    poll_interval: str | None = None
+    ledger: str | None = None
+    strict: bool | None = None
+    keys: dict[str, list[str]] = {}
+    schema_changes: dict[str, str] = {}
+    spark: dict[str, str] = {}
+
+
+class DefinitionFile(_Part):
+    """One pipeline as a YAML file."""
+
+    source: SourcePart
+    sink: SinkPart | None = None
+    pipeline: PipelinePart = PipelinePart()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What was said of a pipeline; ``None`` and empty mappings are what was left open. ``poll_interval`` is in seconds."""
+
+    source: str | None = None
+    changefeed: str | None = None
+    sink: str | None = None
+    adopt: bool | None = None
+    name: str | None = None
+    tables: str | None = None
+    poll_interval: float | None = None
+    ledger: str | None = None
+    strict: bool | None = None
+    keys: DeclaredKeys = field(default_factory=DeclaredKeys)
+    policies: SchemaChangePolicies = field(default_factory=SchemaChangePolicies)
+    spark: Mapping[str, str] = field(default_factory=dict)
+
+    def over(self, other: Settings) -> Settings:
+        """These, completed by the other's: where both say something, these win (keys, policies and Spark settings one by one)."""
+        said = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+        mixed = {
+            "keys": self.keys.over(other.keys),
+            "policies": SchemaChangePolicies({**other.policies.by_kind, **self.policies.by_kind}),
+            "spark": {**other.spark, **self.spark},
+        }
+        return replace(other, **(said | mixed))
+
+    @property
+    def source_uri(self) -> str:
+        """The source's URI with what an option says in it. Raises DefinitionError when there is no source."""
+        if self.source is None:
+            raise DefinitionError(
+                "No source is given.", "Name it with --source, or name a definition file: headrace run pipeline.yaml."
+            )
+        # Of a parameter that is there twice the last one counts.
+        return self.source + ("&" if "?" in self.source else "?") + "strict=true" if self.strict else self.source
+
+    @property
+    def sink_uri(self) -> str:
+        return self.sink or DEFAULT_SINK
+
+    @property
+    def ledger_place(self) -> str:
+        return self.ledger or DEFAULT_LEDGER
+
+    @property
+    def uris(self) -> tuple[str, ...]:
+        """All that may hold secrets."""
+        return tuple(uri for uri in (self.source, self.sink, self.ledger) if uri)
+
+    def definition(self, options: RunOptions) -> Definition:
+        """The pipeline; ``options`` say how long to run. Raises DefinitionError."""
+        table_filter = TableFilter.parse(self.tables or "")
+        return Definition(
+            source=self.source_uri,
+            sink=self.sink_uri,
+            name=self.name or "default",
+            changefeed=self.changefeed,
+            ledger=self.ledger_place,
+            adopt=bool(self.adopt),
+            options=replace(
+                options,
+                poll_interval=options.poll_interval if self.poll_interval is None else self.poll_interval,
+                includes=table_filter.includes,
+                filter_text=self.tables or "",
+                policies=self.policies,
+                keys=self.keys,
+            ),
+            spark=self.spark,
+        )
+
+
+def read_settings(path: Path) -> Settings:
+    """What a definition file says. Raises DefinitionError, with the file, the line and the key of what is wrong."""
+    return _Reader(path).read()
+
+
+def parse_seconds(text: str) -> float:
+    """``1s``, ``500ms``, ``2m`` or a plain number of seconds. Raises DefinitionError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m)?", text.strip())
+    if match is None:
+        raise DefinitionError(f"{text!r} is not a duration.", "Write it as 1s, 500ms or 2m.")
+    return float(match.group(1)) * _SECONDS[match.group(2) or "s"]
+
+
+class _Reader:
+    """Reads one file and knows the line of each key in it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lines: dict[_Path, int] = {}
+
+    def read(self) -> Settings:
+        document = self._document()
+        for section in ("source", "sink"):
+            self._refuse_type(document, section)
+        try:
+            file = DefinitionFile.model_validate(document)
+        except ValidationError as error:
+            raise self._explained(error.errors()[0]) from None
+        return self._settings(file)
+
+    def _document(self) -> dict[str, Any]:
+        try:
+            root = yaml.compose(self._path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise DefinitionError(f"The definition {self._path} cannot be read: {reason}.") from None
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            line = f", line {mark.line + 1}" if mark is not None else ""
+            told = getattr(error, "problem", None) or "it is not YAML"
+            raise DefinitionError(f"The definition {self._path}{line} is no YAML: {told}.") from None
+        document = self._value(root, ()) if root is not None else {}
+        if not isinstance(document, dict):
+            raise self._wrong((), "it must be a mapping with source:, sink: and pipeline:.")
+        for name, (message, hint) in _NOT_BUILT.items():
+            if name in document:
+                raise self._wrong((name,), message, hint)
+        return document
+
+    def _value(self, node: yaml.Node, place: _Path) -> Any:
+        """The node as mappings, lists and texts, with variables put in; notes lines. A mapping without content is left out."""
+        self._lines.setdefault(place, node.start_mark.line + 1)
+        if isinstance(node, yaml.MappingNode):
+            return dict(self._entries(node, place))
+        if isinstance(node, yaml.SequenceNode):
+            return [self._value(item, (*place, number)) for number, item in enumerate(node.value)]
+        text = str(node.value)
+        if place in _URIS and "://" in text:
+            return text  # put in when the URI is taken apart, so that a password may hold any sign
+        return self._at(place, lambda: expand_environment(text))
+
+    def _entries(self, node: yaml.MappingNode, place: _Path) -> Iterator[tuple[str, Any]]:
+        seen: set[str] = set()
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise DefinitionError(f"The definition {self._path}, line {key.start_mark.line + 1}: a key must be a plain text.")
+            name = str(key.value)
+            where = (*place, name)
+            self._lines[where] = key.start_mark.line + 1
+            if name in seen:
+                raise self._wrong(where, "it is there twice.", "Keep one of them.")
+            seen.add(name)
+            found = self._value(value, where)
+            if found != "":  # nothing behind the colon: as if the line were not there
+                yield name, found
+
+    def _refuse_type(self, document: Mapping[str, Any], section: str) -> None:
+        """Flink CDC names connectors by ``type:``, with the rest in keys of their own."""
+        part = document.get(section)
+        if not isinstance(part, dict) or "type" not in part or "uri" in part:
+            return
+        kind, host, user = (str(part.get(name, "")) for name in ("type", "hostname", "username"))
+        uri = _EXAMPLES[section]
+        if host:
+            port = f":{part['port']}" if "port" in part else ""
+            uri = f"{kind}://{f'{user}:${{PASSWORD}}@' if user else ''}{host}{port}/"
+        raise self._wrong(
+            (section, "type"), f"a {section} is named by its URI.", f'Write uri: "{uri}" in place of type and the rest.'
+        )
+
+    def _settings(self, file: DefinitionFile) -> Settings:
+        pipeline = file.pipeline
+        interval = pipeline.poll_interval
+        tables = pipeline.tables
+        if tables is not None:
+            self._at(("pipeline", "tables"), lambda: TableFilter.parse(tables))
+        return Settings(
+            source=file.source.uri,
+            changefeed=self._relative(file.source.changefeed),
+            sink=file.sink.uri if file.sink else None,
+            adopt=file.sink.adopt if file.sink else None,
+            name=pipeline.name,
+            tables=tables,
+            poll_interval=self._at(("pipeline", "poll-interval"), lambda: None if interval is None else parse_seconds(interval)),
+            ledger=self._relative(pipeline.ledger),
+            strict=pipeline.strict,
+            keys=self._at(("pipeline", "keys"), lambda: DeclaredKeys.parse(pipeline.keys)),
+            policies=self._at(("pipeline", "schema-changes"), lambda: SchemaChangePolicies.parse(pipeline.schema_changes)),
+            spark=pipeline.spark,
+        )
+
+    def _relative(self, place: str | None) -> str | None:
+        if place is None or "://" in place:
+            return place
+        return str(self._path.parent / Path(place).expanduser())
+
+    def _at(self, place: _Path, read: Callable[[], _T]) -> _T:
+        """What ``read`` gives; what it refuses is told with its place in the file."""
+        try:
+            return read()
+        except DefinitionError as error:
+            raise self._wrong(place, error.message, error.hint) from None
+
+    def _explained(self, error: ErrorDetails) -> DefinitionError:
+        place: _Path = tuple(error["loc"])
+        kind = error["type"]
+        if kind == "extra_forbidden":
+            return self._wrong(place, "it is not known here.", near_match(str(place[-1]), _names_at(place[:-1])))
+        if kind == "missing":
+            example = _EXAMPLES.get(str(place[0]), "")
+            return self._wrong(
+                place, "it is missing.", f'Write it as uri: "{example}".' if place[-1] in ("uri", *_EXAMPLES) else ""
+            )
+        if kind.startswith("bool"):
+            return self._wrong(place, f"{error['input']!r} is neither true nor false.")
+        if kind == "string_type":
+            return self._wrong(place, "it must be one text.")
+        if kind == "list_type":
+            return self._wrong(place, "it must be a list.", "Write it as [order_no, line].")
+        return self._wrong(place, "it must be a mapping of names to values.")
+
+    def _wrong(self, place: _Path, message: str, hint: str = "") -> DefinitionError:
+        known = next((place[:length] for length in range(len(place), 0, -1) if place[:length] in self._lines), ())
+        line = f", line {self._lines[known]}" if known else ""
+        name = f", {'.'.join(map(str, place))}" if place else ""
+        return DefinitionError(f"The definition {self._path}{line}{name}: {message}", hint)
+
+
+def _names_at(place: _Path) -> list[str]:
+    parts: dict[_Path, type[BaseModel]] = {
+        (): DefinitionFile,
+        ("source",): SourcePart,
+        ("sink",): SinkPart,
+        ("pipeline",): PipelinePart,
+    }
+    return [str(entry.alias) for entry in parts[place].model_fields.values()]

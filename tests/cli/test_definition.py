@@ -1,0 +1,228 @@
+"""Pipelines as YAML files: what they say, how options win over them, and what is told of a mistake."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.cli.main import main
+from headrace.engine.keys import DeclaredKeys
+from headrace.engine.loop import RunOptions
+from headrace.errors import DefinitionError
+from headrace.model.policy import ChangeKind, Policy
+from headrace.model.table import TableId
+from headrace.pipeline import runner
+from headrace.pipeline.definition import Settings, read_settings
+from headrace.pipeline.runner import Definition
+from headrace.testing.shop import write_shop
+
+WHOLE = """\
+source:
+  uri: "s3://bucket/prefix?protocol=csv"
+  changefeed: changefeed.toml
+sink:
+  uri: "mysql://user:${MYSQL_PASSWORD}@db:3306/"
+  adopt: true
+pipeline:
+  name: ${NAME}
+  tables: "shop.*,!shop.tmp_*"
+  poll-interval: 500ms
+  ledger: .headrace
+  strict: no
+  keys:
+    shop.orders: [order_no, line]
+    "`shop`.`a.b`": [x]
+  schema-changes:
+    drop-table: approve
+    index: skip
+  spark:
+    spark.driver.memory: 4g
+    spark.ui.enabled: false
+"""
+ROOT = Path(__file__).parents[2]
+LEAST = "source:\n  uri: file:///cf?protocol=csv\n"
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "pipeline.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_everything_that_a_file_can_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NAME", "shop")
+    pipeline = read_settings(written(tmp_path, WHOLE)).definition(RunOptions(once=True))
+    assert (pipeline.source, pipeline.sink) == (
+        "s3://bucket/prefix?protocol=csv",
+        "mysql://user:${MYSQL_PASSWORD}@db:3306/",  # put in by the URI, where a password may hold any sign
+    )
+    assert pipeline.changefeed == str(tmp_path / "changefeed.toml")
+    assert pipeline.ledger == str(tmp_path / ".headrace")
+    assert (pipeline.name, pipeline.adopt) == ("shop", True)
+    assert pipeline.spark == {"spark.driver.memory": "4g", "spark.ui.enabled": "false"}
+    options = pipeline.options
+    assert (options.once, options.poll_interval, options.filter_text) == (True, 0.5, "shop.*,!shop.tmp_*")
+    assert options.includes(TableId("shop", "orders"))
+    assert not options.includes(TableId("shop", "tmp_1"))
+    assert options.keys.by_table == {TableId("shop", "orders"): ("order_no", "line"), TableId("shop", "a.b"): ("x",)}
+    assert options.policies.by_kind == {ChangeKind.DROP_TABLE: Policy.APPROVE, ChangeKind.INDEX: Policy.SKIP}
+
+
+def test_what_is_left_open_is_as_on_the_command_line(tmp_path: Path) -> None:
+    for text in (LEAST, LEAST + "sink:\npipeline:\n", LEAST + "pipeline:\n  tables:\n  name:\n"):
+        assert read_settings(written(tmp_path, text)) == Settings(source="file:///cf?protocol=csv")
+    made = Settings(source="file:///cf").definition(RunOptions())
+    assert without_function(made) == without_function(Definition("file:///cf"))
+
+
+def test_options_win_over_the_file_and_complete_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NAME", "shop")
+    monkeypatch.setenv("MYSQL_PASSWORD", "never-shown")
+    path = written(tmp_path, WHOLE)
+    taken = ran(
+        monkeypatch, "run", str(path), "--once", "--sink", "blackhole://", "--name", "other", "--strict", "--poll-interval", "2s"
+    )
+    assert (taken.sink, taken.name, taken.options.poll_interval, taken.options.once) == ("blackhole://", "other", 2.0, True)
+    assert taken.source == "s3://bucket/prefix?protocol=csv&strict=true"
+    assert taken.options.filter_text == "shop.*,!shop.tmp_*"
+    more = ("--key", "SHOP.orders=id", "--key", "shop.log=at", "--schema-changes", "index=apply,view=skip", "--spark", "a=b")
+    taken = ran(monkeypatch, "run", str(path), *more)
+    assert taken.options.keys == DeclaredKeys(
+        {TableId("SHOP", "orders"): ("id",), TableId("shop", "log"): ("at",), TableId("shop", "a.b"): ("x",)}
+    )
+    assert taken.options.policies.by_kind == {
+        ChangeKind.DROP_TABLE: Policy.APPROVE,
+        ChangeKind.INDEX: Policy.APPLY,
+        ChangeKind.VIEW: Policy.SKIP,
+    }
+    assert taken.spark == {"spark.driver.memory": "4g", "spark.ui.enabled": "false", "a": "b"}
+
+
+def ran(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Definition:
+    """The definition that a command line runs."""
+    taken: list[Definition] = []
+
+    class Run:
+        def __init__(self, definition: Definition, display: Any) -> None:
+            taken.append(definition)
+
+        def run(self) -> int:
+            return 0
+
+    monkeypatch.setattr(runner, "PipelineRun", Run)
+    assert main(list(arguments)) == 0
+    return taken[0]
+
+
+def test_the_same_pipeline_from_options_and_from_a_file_is_one_definition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(
+        tmp_path, LEAST + "sink:\n  uri: print://\npipeline:\n  keys:\n    a.b: [c]\n  schema-changes:\n    view: skip\n"
+    )
+    from_file = ran(monkeypatch, "run", str(path), "--once")
+    options = ("--source", "file:///cf?protocol=csv", "--sink", "print://", "--key", "a.b=c", "--schema-changes", "view=skip")
+    from_options = ran(monkeypatch, "run", "--once", *options)
+    assert without_function(from_file) == without_function(from_options)
+
+
+def without_function(definition: Definition) -> str:
+    return re.sub(r"includes=<.*?>+, ", "", repr(definition))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("sink:\n  uri: print://\n", ', source: it is missing. Write it as uri: "file:///data/changefeed?protocol=csv".'),
+        ("source:\n  changefeed: x\n", ", line 1, source.uri: it is missing."),
+        ("sauce:\n  uri: x\n" + LEAST, ", line 1, sauce: it is not known here. Did you mean 'source'?"),
+        (LEAST + "  changfeed: x\n", ", line 3, source.changfeed: it is not known here. Did you mean 'changefeed'?"),
+        (
+            LEAST + "pipeline:\n  poll_interval: 1s\n",
+            ", line 4, pipeline.poll_interval: it is not known here. Did you mean 'poll-interval'?",
+        ),
+        (LEAST + "pipeline:\n  poll-interval: soon\n", ", line 4, pipeline.poll-interval: 'soon' is not a duration."),
+        (LEAST + "pipeline:\n  strict: perhaps\n", ", line 4, pipeline.strict: 'perhaps' is neither true nor false."),
+        (LEAST + "pipeline:\n  tables: orders\n", ", line 4, pipeline.tables: The table pattern 'orders' names no database."),
+        (LEAST + "pipeline:\n  tables: [a.*]\n", ", line 4, pipeline.tables: it must be one text."),
+        (LEAST + "pipeline: shop\n", ", line 3, pipeline: it must be a mapping of names to values."),
+        (
+            LEAST + "pipeline:\n  keys:\n    shop.orders: id\n",
+            ", line 5, pipeline.keys.shop.orders: it must be a list. Write it as [order_no, line].",
+        ),
+        (LEAST + "pipeline:\n  keys:\n    orders: [id]\n", ", line 4, pipeline.keys: 'orders' is no table's name."),
+        (
+            LEAST + "pipeline:\n  schema-changes:\n    drop-tabel: skip\n",
+            "'drop-tabel' is no kind of schema change. Did you mean 'drop-table'?",
+        ),
+        (
+            LEAST + "pipeline:\n  schema-changes:\n    view: stop\n",
+            ", line 4, pipeline.schema-changes: 'stop' is no policy for view.",
+        ),
+        (
+            LEAST + "pipeline:\n  name: ${NOT_SET_HERE}\n",
+            ", line 4, pipeline.name: The environment variable NOT_SET_HERE is not set.",
+        ),
+        (LEAST + "source:\n  uri: x\n", ", line 3, source: it is there twice."),
+        (LEAST + "route:\n  - source-table: a.b\n", ", line 3, route: tables cannot be routed to other names yet. Take it out"),
+        (LEAST + "transform: []\n", ", line 3, transform: rows cannot be transformed yet."),
+        (
+            LEAST + "sink:\n  type: mysql\n  hostname: db\n  port: 3306\n  username: repl\n  password: open-sesame\n",
+            ', line 4, sink.type: a sink is named by its URI. Write uri: "mysql://repl:${PASSWORD}@db:3306/" in place of type',
+        ),
+        (
+            "source:\n  type: mysql\n",
+            ', line 2, source.type: a source is named by its URI. Write uri: "file:///data/changefeed?protocol=csv"',
+        ),
+        ("- source\n", ": it must be a mapping with source:, sink: and pipeline:."),
+        ("source: [\n", ", line 2 is no YAML: "),
+        ("", ", source: it is missing."),
+    ],
+)
+def test_a_mistake_is_one_sentence_with_file_line_and_key(
+    text: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path, text)
+    assert main(["run", str(path), "--once"]) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"error: The definition {path}")
+    assert told in shown
+    assert shown.count("\n") == 1
+    assert "open-sesame" not in shown
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match=r"nowhere\.yaml cannot be read: No such file"):
+        read_settings(tmp_path / "nowhere.yaml")
+    (tmp_path / "latin.yaml").write_bytes(b"source: \xe4\n")
+    with pytest.raises(DefinitionError, match=r"latin\.yaml cannot be read: it is not UTF-8"):
+        read_settings(tmp_path / "latin.yaml")
+
+
+def test_status_and_validate_take_a_definition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shop = write_shop(tmp_path / "cf")
+    (tmp_path / "changefeed.toml").write_text(shop.changefeed_toml)
+    sink = f"duckdb://{tmp_path}/f.duckdb"
+    text = f"source:\n  uri: {shop.source_uri}\n  changefeed: changefeed.toml\nsink:\n  uri: {sink}\npipeline:\n  name: shop\n"
+    path = written(tmp_path, text)
+    assert main(["validate", str(path), "--no-spark"]) == 0
+    assert "ok      keys" in capsys.readouterr().out
+    assert main(["status", str(path)]) == 2
+    assert "holds no pipeline named shop" in capsys.readouterr().err
+
+
+def test_validate_knows_declared_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shop = write_shop(tmp_path / "cf")
+    arguments = ["validate", "--source", shop.source_uri, "--sink", f"duckdb://{tmp_path}/f.duckdb", "--no-spark"]
+    table = sorted(shop.rows)[0]
+    assert main([*arguments, "--key", f"{table}=nothing"]) == 2
+    assert "failed  source files: table " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/operations.md"])
+def test_the_files_that_the_docs_show_are_read(page: str, tmp_path: Path) -> None:
+    blocks = re.findall(r"^```yaml\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    assert blocks
+    for block in blocks:
+        assert read_settings(written(tmp_path, block)).definition(RunOptions()).options.keys
