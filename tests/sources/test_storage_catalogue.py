@@ -28,12 +28,6 @@ def poll(folder: StorageFolder, options: str = OPTIONS) -> Offer:
     return folder.consumer(options).poll()
 
 
-def test_versions_are_exact_integers(folder: StorageFolder) -> None:
-    folder.checkpoint(450253245302439999)
-    folder.schema("t", 450253245302439940, CREATE)
-    assert [change.commit_ts for change in poll(folder).schema_changes] == [450253245302439940]
-
-
 def test_shapes_and_statements_become_typed_changes_in_commit_order(folder: StorageFolder) -> None:
     folder.schema("t", 300, "ALTER TABLE `t` ADD COLUMN `c` INT DEFAULT 7", (ID, V, C))
     folder.schema("t", 100)
@@ -52,51 +46,11 @@ def test_shapes_and_statements_become_typed_changes_in_commit_order(folder: Stor
     assert add.origin.startswith("test/t/meta/schema_300_")
 
 
-def test_swapped_names_in_the_file_give_way_to_the_path(folder: StorageFolder) -> None:
-    folder.write("test/t/100/schema.json", folder.schema_text("test", 100, CREATE, database="t"))
-    folder.data("test/t/100", 1, "I 110 1 a")
-    consumer = folder.consumer()
-    offer = consumer.cut()
-    assert consumer.rows[0][0] == "test.t"
-    assert offer.schema_changes[0].database == "test"
-    assert any("swapped" in notice.message for notice in offer.notices)
-
-
-def test_a_half_written_schema_file_holds_its_table_and_no_other(folder: StorageFolder) -> None:
-    whole = folder.schema("t", 100, CREATE)
-    raw = (folder.root / whole).read_bytes()
-    folder.write(whole, raw[:50])
-    folder.data("test/t/100", 1, "I 110 1 a")
-    folder.schema("u", 100)
-    folder.data("test/u/100", 1, "I 110 2 b")
-    consumer = folder.consumer()
-    offer = consumer.cut(stopped=frozenset({T}))
-    assert [(problem.table_id, problem.transient) for problem in offer.problems] == [(T, True)]
-    assert consumer.changes == ["110 2 b"]
-    folder.write(whole, raw)
-    offer = consumer.poll()
-    assert offer.problems == ()
-    consumer.checkpoint = 0
-    consumer.cut()
-    assert consumer.changes == ["110 1 a"]
-
-
 def test_an_unknown_column_type_stops_its_table_for_good(folder: StorageFolder) -> None:
     folder.schema("t", 100, "", (ID, {"ColumnName": "g", "ColumnType": "GEOMETRY"}))
     (problem,) = poll(folder).problems
     assert (problem.table_id, problem.transient) == (T, False)
     assert "GEOMETRY" in problem.sentence()
-
-
-def test_a_wrong_checksum_is_a_notice_and_with_strict_a_problem(folder: StorageFolder) -> None:
-    folder.write("test/t/meta/schema_100_0000000001.json", folder.schema_text("t", 100, CREATE))
-    offer = poll(folder)
-    assert offer.problems == ()
-    assert "checksum" in offer.notices[0].message
-    assert len(offer.schema_changes) == 1
-    strict = poll(folder, OPTIONS + "&strict=true")
-    assert "checksum" in strict.problems[0].message
-    assert strict.schema_changes == ()
 
 
 def test_databases_come_before_and_go_after_what_is_in_them(folder: StorageFolder) -> None:
