@@ -276,7 +276,7 @@ class _Translation:
 
     def _compared(self, left: Any, right: Any) -> tuple[Any, Any]:
         """Two values that both compare alike. A text beside a date is one, or a moment, too."""
-        sides = left, right
+        sides = [side.unnest() if _is_text(side.unnest()) else side for side in (left, right)]
         values = [None if _is_text(side) else self.value(side) for side in sides]
         moment = any(value is not None and value.family in _MOMENTS for value in values)
         known = [value or (self._moment(side) if moment else self.value(side)) for value, side in zip(values, sides, strict=True)]

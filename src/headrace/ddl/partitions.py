@@ -83,9 +83,8 @@ class Partitioning:
         return f"NOT {_below(self.keys, self.partitions[place - 1].values[0])} AND {below}"
 
     def _in_list(self, place: int) -> str:
-        listed = self._listed(self.partitions[place])
         if not self.partitions[place].is_default:
-            return listed
+            return self._listed(self.partitions[place])
         others = [self._listed(p) for i, p in enumerate(self.partitions) if i != place and p.values]
         return f"NOT ({_either(others)})" if others else _EVERY_ROW
 
@@ -100,7 +99,7 @@ class Partitioning:
         return _either(parts)
 
     def _of_remainder(self, place: int) -> str:
-        """The servers take the remainder of the value as a signed number, and its amount; NULL counts as 0."""
+        """TiDB takes the value as a signed number, and the amount of its remainder; NULL counts as 0 (MySQL has it elsewhere)."""
         (key,) = self.keys
         signed = f"CASE WHEN ({key}) > {_SIGNED_LIMIT} THEN ({key}) - {_UNSIGNED_RANGE} ELSE ({key}) END"
         same = f"ABS(MOD({signed}, {len(self.partitions)})) = {place}"
@@ -355,7 +354,8 @@ def _definition(cursor: Cursor, method: Method, width: int, statement: str) -> P
 
 def _listed_values(part: tuple[Word, ...], width: int, statement: str) -> tuple[str, ...]:
     inner = Cursor(part).group()
-    return _tuple(inner if width > 1 or len(inner) == len(part) - 2 else part, statement)
+    bracketed = bool(inner) and len(inner) == len(part) - 2
+    return _tuple(inner if bracketed or width > 1 else part, statement)
 
 
 def _is_default(part: tuple[Word, ...]) -> bool:
