@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from headrace.engine.bag import MissingOldImages, attempts, bag_change
+from headrace.engine.bag import EqualInStreams, MissingOldImages, attempts, bag_change, unsure_files
 from headrace.model.block import COMMIT_TS, KIND, SEQ, SEQ_RANK_SHIFT
 from headrace.model.events import RowKind
 from headrace.model.outcome import SplitReport
@@ -15,9 +15,12 @@ INS, BEFORE, AFTER, DEL = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_
 T = TableId("test", "n")
 
 
-def net(*files: list[tuple[RowKind, int, str | None]], full: bool = False) -> tuple[list[str | None], list[str | None]]:
+File = list[tuple[RowKind, int, str | None]]
+
+
+def block_of(files: tuple[File, ...]) -> pa.RecordBatch:
     rows = [(kind, ts, rank, value) for rank, file in enumerate(files) for kind, ts, value in file]
-    block = pa.record_batch(
+    return pa.record_batch(
         {
             KIND: pa.array([int(r[0]) for r in rows], pa.int8()),
             COMMIT_TS: pa.array([r[1] for r in rows], pa.int64()),
@@ -26,13 +29,21 @@ def net(*files: list[tuple[RowKind, int, str | None]], full: bool = False) -> tu
             "f": pa.array([0.5] * len(rows), pa.float32()),
         }
     )
+
+
+def reports_of(files: tuple[File, ...], streams: str = "", *, full: bool = False) -> list[SplitReport]:
+    """``streams`` names the stream of each file by a letter."""
     stamps = [[ts for _, ts, _ in file] for file in files]
-    reports = [
-        SplitReport(str(n), T, rank=n, rows=len(s), min_ts=min(s), max_ts=max(s), rolled_over=full)
+    return [
+        SplitReport(str(n), T, n, streams[n : n + 1], rows=len(s), min_ts=min(s), max_ts=max(s), rolled_over=full)
         for n, s in enumerate(stamps)
         if s
     ]
-    change = bag_change(block, attempts(reports, block))
+
+
+def net(*files: File, streams: str = "", full: bool = False) -> tuple[list[str | None], list[str | None]]:
+    block = block_of(files)
+    change = bag_change(block, attempts(reports_of(files, streams, full=full), block))
     assert change.inserts.column_names == ["v", "f"]
     return sorted(change.deletes["v"].to_pylist(), key=str), sorted(change.inserts["v"].to_pylist(), key=str)
 
@@ -64,3 +75,21 @@ def test_deletes_and_updates_remove_one_equal_row_each() -> None:
 def test_an_update_without_its_old_row_is_refused() -> None:
     with pytest.raises(MissingOldImages):
         net([(AFTER, 1, "a")])
+
+
+def test_a_guess_about_a_repetition_is_told() -> None:
+    repeats = ([(INS, 1, "x"), (INS, 2, "a")], [(INS, 2, "a"), (INS, 3, "b")])
+    goes_on = ([(INS, 1, "x"), (INS, 2, "a")], [(INS, 2, "c"), (INS, 3, "b")])
+    assert unsure_files(reports_of(repeats), block_of(repeats)) == ["1"]
+    assert unsure_files(reports_of(repeats, full=True), block_of(repeats)) == []
+    assert unsure_files(reports_of(goes_on), block_of(goes_on)) == []
+
+
+def test_streams_count_each_for_itself_and_equal_changes_of_two_are_refused() -> None:
+    long = [(INS, 1, "x"), (INS, 5, "a")]
+    assert net(long, [(INS, 2, "y"), (INS, 5, "b")], [(INS, 5, "b"), (INS, 6, "c")], streams="abb") == (
+        [],
+        ["a", "b", "c", "x", "y"],
+    )
+    with pytest.raises(EqualInStreams):
+        net(long, [(INS, 5, "a")], streams="ab")

@@ -12,11 +12,11 @@ import pytest
 
 from headrace.errors import DefinitionError, SourceNotReadyError
 from headrace.model.cut import Progress, Window
-from headrace.model.outcome import SplitReport
+from headrace.model.outcome import SplitReport, is_repeated
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage import open_source
 from headrace.sources.ticdc_storage.position import StoragePosition
-from headrace.sources.ticdc_storage.source import file_states, is_repeated
+from headrace.sources.ticdc_storage.source import file_states
 from headrace.sources.ticdc_storage.stores import Store
 from storage_folder import ID, OPTIONS, C, StorageFolder, V
 
@@ -234,11 +234,14 @@ def report(path: str, **values: object) -> SplitReport:
 
 
 def test_a_cut_off_file_counts_as_consumed_only_when_a_later_one_repeats_it() -> None:
-    cut_off = report("test/t/100/CDC000001.csv", truncated=True, truncated_ts=130)
-    repeats = report("test/t/100/CDC000002.csv", min_ts=125, max_ts=140)
-    goes_on = report("test/t/100/CDC000002.csv", min_ts=140, max_ts=150)
+    cut_off = report("test/t/100/CDC999999.csv", truncated=True, truncated_ts=130)
+    repeats = report("test/t/100/CDC1000000.csv", rank=1, min_ts=125, max_ts=140)
+    goes_on = report("test/t/100/CDC1000000.csv", rank=1, min_ts=140, max_ts=150)
+    elsewhere = replace(repeats, stream="another partition")
     assert is_repeated(cut_off, [cut_off, repeats])
     assert not is_repeated(cut_off, [cut_off, goes_on])
+    assert not is_repeated(cut_off, [cut_off, elsewhere])
+    assert not is_repeated(repeats, [cut_off, repeats])
     assert [state.consumed for state in file_states([cut_off, repeats], Progress(200), {})] == [True, True]
     assert [state.consumed for state in file_states([cut_off, goes_on], Progress(200), {})] == [False, True]
 

@@ -4,16 +4,19 @@ Inserts add, deletes remove as many equal rows. TiCDC repeats rows after a resta
 second one, so files are taken as attempts: a file that begins below the end of the one before it begins a new attempt.
 Equal changes of one commit ts are counted in each attempt, and the largest count is the true one.
 
-One case is ambiguous: a file that begins at the very commit ts at which the one before it ends is either the rest of a
+Two cases are ambiguous. A file that begins at the very commit ts at which the one before it ends is either the rest of a
 transaction or a repetition of all of it. It is taken for a repetition when it holds everything of that commit ts that
-the other holds, unless the other ended because it was full.
+the other holds, unless the other ended because it was full; :func:`unsure_files` tells which. And equal changes of one commit
+ts in two streams (dispatchers) are either two parts of a transaction or a repetition by a dispatcher that took over: nothing
+tells them apart, so they are refused.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +28,7 @@ from headrace.model.block import COMMIT_TS, KIND, META_COUNT, SEQ, SEQ_RANK_SHIF
 from headrace.model.events import RowKind
 from headrace.model.outcome import SplitReport
 
-_ATTEMPT, _SIGN, _COUNT = "headrace$attempt", "headrace$sign", "headrace$count"
+_ATTEMPT, _SIGN, _COUNT, _STREAM = "headrace$attempt", "headrace$sign", "headrace$count", "headrace$stream"
 
 
 @dataclass(frozen=True)
@@ -40,17 +43,48 @@ class MissingOldImages(Exception):
     """An update of a table without key came without its old row: which row it changed cannot be known."""
 
 
-def attempts(reports: Iterable[SplitReport], block: pa.RecordBatch) -> dict[int, int]:
-    """Split rank to attempt number, for one table's splits and their rows. Empty files belong to no attempt."""
-    numbers: dict[int, int] = {}
+class EqualInStreams(Exception):
+    """Two streams of a table without key hold an equal change of one commit ts: both count, or one repeats the other."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """``number`` tells the attempts of a table apart, whatever their stream."""
+
+    stream: str
+    number: int
+
+
+def attempts(reports: Iterable[SplitReport], block: pa.RecordBatch) -> dict[int, Attempt]:
+    """Split rank to attempt, for one table's splits and their rows. Empty files belong to no attempt."""
+    found: dict[int, Attempt] = {}
     number = 0
-    before: SplitReport | None = None
+    for stream, members in _streams(reports).items():
+        number += 1
+        found[members[0].rank] = Attempt(stream, number)
+        for before, report in pairwise(members):
+            number += report.min_ts < before.max_ts or _repeats_end(before, report, block)
+            found[report.rank] = Attempt(stream, number)
+    return found
+
+
+def unsure_files(reports: Iterable[SplitReport], block: pa.RecordBatch) -> list[str]:
+    """The files that begin where the one before them ends, with equal changes there: a guess was made about these."""
+    return [
+        report.split_key
+        for members in _streams(reports).values()
+        for before, report in pairwise(members)
+        if report.min_ts == before.max_ts and not before.rolled_over
+        if _counts_at(block, before.rank, report.min_ts) & _counts_at(block, report.rank, report.min_ts)
+    ]
+
+
+def _streams(reports: Iterable[SplitReport]) -> dict[str, list[SplitReport]]:
+    """The reports of files with rows by their stream, in order."""
+    found: dict[str, list[SplitReport]] = defaultdict(list)
     for report in sorted((r for r in reports if r.rows), key=lambda r: r.rank):
-        if before is not None and (report.min_ts < before.max_ts or _repeats_end(before, report, block)):
-            number += 1
-        numbers[report.rank] = number
-        before = report
-    return numbers
+        found[report.stream].append(report)
+    return found
 
 
 def _repeats_end(before: SplitReport, report: SplitReport, block: pa.RecordBatch) -> bool:
@@ -68,8 +102,8 @@ def _counts_at(block: pa.RecordBatch, rank: int, commit_ts: int) -> Counter[tupl
     return Counter(zip(*columns, strict=True))
 
 
-def bag_change(block: pa.RecordBatch, attempt_of: Mapping[int, int]) -> BagChange:
-    """Nets a block (``model.block``) of one table. Raises MissingOldImages."""
+def bag_change(block: pa.RecordBatch, attempt_of: Mapping[int, Attempt]) -> BagChange:
+    """Nets a block (``model.block``) of one table. Raises MissingOldImages and EqualInStreams."""
     kinds = block.column(KIND).to_numpy(zero_copy_only=False)
     if (kinds == RowKind.UPDATE_AFTER).sum() != (kinds == RowKind.UPDATE_BEFORE).sum():
         raise MissingOldImages
@@ -79,6 +113,7 @@ def bag_change(block: pa.RecordBatch, attempt_of: Mapping[int, int]) -> BagChang
     counted = counted.append_column(_ATTEMPT, pa.array(_attempt_numbers(ranks, attempt_of)))
     counted = counted.append_column(_SIGN, pa.array(np.where(is_upsert(block), 1, -1)))
     counted = _grouped(counted, [_ATTEMPT, COMMIT_TS, _SIGN, *columns], ([], "count_all"))
+    _refuse_equal_in_streams(counted, attempt_of.values(), [COMMIT_TS, _SIGN, *columns])
     counted = _grouped(counted, [COMMIT_TS, _SIGN, *columns], (_COUNT, "max"))
     signed = pc.multiply(counted[_SIGN], counted[_COUNT])
     counted = counted.set_column(counted.schema.get_field_index(_COUNT), _COUNT, signed)
@@ -88,9 +123,19 @@ def bag_change(block: pa.RecordBatch, attempt_of: Mapping[int, int]) -> BagChang
     return BagChange(deletes=_repeated(rows, -surplus), inserts=_repeated(rows, surplus))
 
 
-def _attempt_numbers(ranks: npt.NDArray[np.int64], attempt_of: Mapping[int, int]) -> npt.NDArray[np.int64]:
+def _attempt_numbers(ranks: npt.NDArray[np.int64], attempt_of: Mapping[int, Attempt]) -> npt.NDArray[np.int64]:
     known, places = np.unique(ranks, return_inverse=True)
-    return np.array([attempt_of[int(rank)] for rank in known], dtype=np.int64)[places]
+    return np.array([attempt_of[int(rank)].number for rank in known], dtype=np.int64)[places]
+
+
+def _refuse_equal_in_streams(counted: pa.Table, known: Iterable[Attempt], change: list[str]) -> None:
+    streams = {attempt.number: attempt.stream for attempt in known}
+    if len(set(streams.values())) < 2:
+        return
+    of_attempt = pa.array([streams[number] for number in counted[_ATTEMPT].to_pylist()], pa.string())
+    found = _grouped(counted.append_column(_STREAM, of_attempt), change, (_STREAM, "count_distinct"))
+    if pc.max(found[_COUNT]).as_py() > 1:
+        raise EqualInStreams
 
 
 def _grouped(table: pa.Table, keys: list[str], counting: tuple[list[str] | str, str]) -> pa.Table:

@@ -16,13 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.engine.bag import MissingOldImages, attempts, bag_change
+from headrace.engine.bag import Attempt, EqualInStreams, MissingOldImages, attempts, bag_change, unsure_files
 from headrace.engine.net import buckets, commit_order, last_states, net_change
 from headrace.engine.progress_channel import ProgressAddress, ProgressSender
 from headrace.errors import HeadraceError
 from headrace.model.block import COMMIT_TS, META_FIELDS, ChangeBlock
 from headrace.model.cut import Split, Window
-from headrace.model.outcome import Problem, SplitReport, WriteOutcome
+from headrace.model.outcome import Notice, Problem, SplitReport, WriteOutcome, is_repeated
 from headrace.model.progress import TableProgress
 from headrace.model.table import TableId, TableSchema
 from headrace.sinks.base import ChangeDemand, CutCommit, TableChange, UnitWriter, WriterContext
@@ -138,8 +138,7 @@ def read_splits(job: ReadJob, splits: Iterable[Split]) -> Iterator[tuple[int, pa
 def _read_one(source: EventSource, split: Split, window: Window, old_images: bool) -> Iterator[ChangeBlock | SplitReport]:
     """Reads one split; a store that fails in the middle stops the split's table, to be tried again, and no other."""
     try:
-        for item in source.read(split, window, old_images=old_images):
-            yield replace(item, rank=split.rank) if isinstance(item, SplitReport) else item
+        yield from source.read(split, window, old_images=old_images)
     except HeadraceError as error:
         problem = Problem(split.table_id, error.message, file=split.key, hint=error.hint, transient=True)
         yield SplitReport(split.key, split.table_id, problem=problem)
@@ -225,6 +224,7 @@ class Gathered:
         self._job = job
         self._batches: dict[int, list[pa.RecordBatch]] = defaultdict(list)
         self.reports: dict[str, SplitReport] = {}
+        self.notices: dict[TableId, list[Notice]] = defaultdict(list)
 
     def add_exchange(self, batch: pa.RecordBatch) -> None:
         for number, payload in zip(batch.column(1).to_pylist(), batch.column(2), strict=True):
@@ -255,14 +255,16 @@ class Gathered:
                 continue
             try:
                 changes.append(self._change(part, _combined(batches)))
-            except MissingOldImages:
-                problems[part.table_id] = _missing_old_images(part.table_id)
+            except (MissingOldImages, EqualInStreams) as error:
+                explained = _missing_old_images if isinstance(error, MissingOldImages) else _equal_in_streams
+                problems[part.table_id] = explained(part.table_id)
                 outcomes.append(WriteOutcome(part.table_id, problem=problems[part.table_id]))
         return [c for c in changes if c.table_id not in problems], outcomes
 
     def _change(self, part: TablePart, batch: pa.RecordBatch) -> TableChange:
         if part.is_bag and self._job.demand is ChangeDemand.NET:
             reports = [r for r in self.reports.values() if r.table_id == part.table_id]
+            self.notices[part.table_id] += [_guessed(part.table_id, file) for file in unsure_files(reports, batch)]
             return _bag_table_change(part, batch, attempts(reports, batch))
         return _table_change(part, batch, self._job)
 
@@ -276,7 +278,25 @@ def _missing_old_images(table_id: TableId) -> Problem:
     )
 
 
-def _bag_table_change(part: TablePart, batch: pa.RecordBatch, attempt_of: Mapping[int, int]) -> TableChange:
+def _equal_in_streams(table_id: TableId) -> Problem:
+    return Problem(
+        table_id,
+        "it has no key, and two dispatchers wrote an equal row at one commit ts: whether both count or one repeats the other "
+        "cannot be known.",
+        hint="Give the table a primary key, or set enable-table-across-nodes = false under [scheduler] of the changefeed and copy "
+        "the table anew.",
+    )
+
+
+def _guessed(table_id: TableId, file: str) -> Notice:
+    message = (
+        "The table has no key, and the file begins with rows of the very commit ts at which the one before it ends: what it "
+        "holds again of that transaction in full is taken for a repetition, anything less for the rest of it."
+    )
+    return Notice(message, table_id, file)
+
+
+def _bag_table_change(part: TablePart, batch: pa.RecordBatch, attempt_of: Mapping[int, Attempt]) -> TableChange:
     bag = bag_change(batch, attempt_of)
     reached = pc.max(batch.column(COMMIT_TS)).as_py()
     progress = part.progress
@@ -307,16 +327,14 @@ def read_problems(reports: Iterable[SplitReport]) -> dict[TableId, Problem]:
 
 
 def _truncated(report: SplitReport, reports: list[SplitReport]) -> Problem | None:
-    """A file cut in its last record is made good by a later file of the table that repeats the record's commit ts.
+    """A file cut in its last record is made good by a later one that repeats it.
 
-    A writer that died was not acknowledged, so TiCDC writes everything after its checkpoint again; what lies above the
-    window is nobody's concern yet.
+    What lies above the window is nobody's concern yet.
     """
-    cut_off = report.truncated_ts if report.truncated_ts is not None else report.max_ts
-    if report.pending_ts is not None and report.truncated_ts is not None and cut_off >= report.pending_ts:
+    cut_off = report.truncated_ts
+    if report.pending_ts is not None and cut_off is not None and cut_off >= report.pending_ts:
         return None
-    later = (o for o in reports if o.table_id == report.table_id and o.split_key > report.split_key and o.rows)
-    if any(other.min_ts <= cut_off <= other.max_ts for other in later):
+    if is_repeated(report, reports):
         return None
     return Problem(
         report.table_id,
@@ -354,7 +372,10 @@ def write_gathered(gathered: Gathered, job: WriteJob, slot: int) -> Iterator[obj
         yield error
         return
     reached = {c.table_id: c.progress for c in changes}
-    yield from (o if o.problem else replace(o, progress=reached.get(o.table_id)) for o in outcomes)
+    for outcome in outcomes:
+        table_id = outcome.table_id
+        told = (*outcome.notices, *gathered.notices.get(table_id, ()))
+        yield outcome if outcome.problem else replace(outcome, progress=reached.get(table_id), notices=told)
 
 
 def _with_problems(commit: CutCommit | None, gathered: Gathered, unfit: list[WriteOutcome]) -> CutCommit | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -33,8 +34,9 @@ _STATUS = {
 class Problem:
     """Why a table cannot go on, told so that a person can act: :meth:`sentence` is what is printed.
 
-    ``line`` counts from 1 in the file; ``column`` is a column's name; ``value`` is cut when printed. ``transient`` problems
-    are worth another try without a repair (a torn read, a file that is still being written).
+    ``line`` counts from 1 in the file; ``row`` is a row's key where file and line are not known any more; ``column`` is a
+    column's name; ``value`` is cut when printed. ``transient`` problems are worth another try without a repair (a torn read, a
+    file that is still being written).
     """
 
     table_id: TableId
@@ -46,6 +48,7 @@ class Problem:
     hint: str = ""
     transient: bool = False
     remedy: Remedy = Remedy.REPAIR
+    row: str = ""
 
     @property
     def status(self) -> TableStatus:
@@ -53,12 +56,14 @@ class Problem:
         return _STATUS[self.remedy]
 
     def sentence(self) -> str:
-        """One sentence: table, file and line, column and value where they exist, what is wrong, what to do."""
+        """One sentence: table, file and line or row, column and value where they exist, what is wrong, what to do."""
         place = f"table {self.table_id}" if self.table_id.table else f"database {self.table_id}"
         if self.file:
             place += f", file {self.file}"
         if self.line is not None:
             place += f", line {self.line}"
+        if self.row:
+            place += f", row {self.row}"
         if self.column:
             place += f", column {self.column}"
         if self.value is not None:
@@ -87,13 +92,15 @@ class SplitReport:
     ``rows`` counts all rows of the split, ``kept`` those inside the window; ``min_ts`` and ``max_ts`` (TSO) are over all
     rows, 0 for none; ``pending_ts`` is the smallest commit ts above the window's ``hi``, ``None`` when nothing is left.
     ``rolled_over`` says that the split ended because it was full, so that a transaction may go on in the next one.
-    ``truncated`` says that the last record is cut in the middle; ``truncated_ts`` is its commit ts where that much is
-    readable.
+    ``rank`` is the split's; ``stream`` names the sequence that it belongs to: what a writer repeats after a crash comes later in
+    the same one. ``truncated`` says that the last record is cut in the middle; ``truncated_ts`` is its commit ts where that much
+    is readable.
     """
 
     split_key: str
     table_id: TableId
     rank: int = 0
+    stream: str = ""
     rows: int = 0
     kept: int = 0
     size: int = 0
@@ -106,6 +113,18 @@ class SplitReport:
     truncated_line: int | None = None
     problem: Problem | None = None
     notices: tuple[Notice, ...] = ()
+
+
+def is_repeated(report: SplitReport, reports: Iterable[SplitReport]) -> bool:
+    """Whether a later split of the same stream holds again what is cut off at the end of this one.
+
+    A writer that died was not acknowledged, so it writes everything again from a commit ts at or below the one of the record
+    that it did not finish. Other streams of the table cover the same time and hold other rows.
+    """
+    end = report.truncated_ts if report.truncated_ts is not None else report.max_ts
+    place = (report.table_id, report.stream)
+    later = (o for o in reports if (o.table_id, o.stream) == place and o.rank > report.rank and o.rows)
+    return any(other.min_ts <= end <= other.max_ts for other in later)
 
 
 @dataclass(frozen=True)

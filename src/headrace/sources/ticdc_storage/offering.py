@@ -124,6 +124,7 @@ def ranked_splits(
                     stale_from=version.stale_from,
                     stale_below=path.version,
                     file_size=options.file_size,
+                    stream=f"{path.parent}/{path.partition}/{path.dispatcher}",
                     after=None if stored.path in position.open else position.drain,
                 )
             )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from headrace.errors import DefinitionError, NoWatermarkError
 from headrace.model.block import ChangeBlock
 from headrace.model.cut import Offer, Progress, Split, Window
-from headrace.model.outcome import Notice, Problem, SplitReport
+from headrace.model.outcome import Notice, Problem, SplitReport, is_repeated
 from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import MAX_TSO, format_tso
 from headrace.model.uri import parse_uri
@@ -310,16 +310,6 @@ def file_states(reports: Sequence[SplitReport], progress: Progress, modified: Ma
         consumed = good and pending is None and (not report.truncated or is_repeated(report, reports))
         states.append(FileState(report.split_key, report.size, modified.get(report.split_key, 0), consumed, pending))
     return states
-
-
-def is_repeated(report: SplitReport, reports: Sequence[SplitReport]) -> bool:
-    """Whether a later file of the table holds again what is cut off at the end of this one.
-
-    After a crash TiCDC writes everything again from a commit ts at or below the one of the record it did not finish.
-    """
-    end = report.truncated_ts if report.truncated_ts is not None else report.max_ts
-    later = (other for other in reports if other.table_id == report.table_id and other.split_key > report.split_key)
-    return any(other.rows and other.min_ts <= end <= other.max_ts for other in later)
 
 
 def _published(folder: Folder) -> int | None:

@@ -29,6 +29,7 @@ _BLOCK_BYTES = 8 << 20
 class FileSplit(Split):
     """A data file; its key is its path. ``modified`` is ns since 1970.
 
+    ``stream`` is the sequence of numbers that it belongs to, through versions and dates: that of a partition and dispatcher.
     Rows with ``stale_from <= commit_ts < stale_below`` are replays of rows that an older directory of the table holds.
     ``after`` is the final drain that the file came after.
     """
@@ -42,6 +43,7 @@ class FileSplit(Split):
     stale_from: int = 0
     stale_below: int = 0
     file_size: int = 64 << 20
+    stream: str = ""
     after: Drain | None = None
 
 
@@ -166,6 +168,8 @@ class _Tally:
         return SplitReport(
             split_key=self.split.key,
             table_id=self.split.table_id,
+            rank=self.split.rank,
+            stream=self.split.stream,
             rows=self.rows,
             kept=self.kept,
             size=self.split.size,
