@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from headrace.model.cut import Offer
-from headrace.model.events import AddColumnEvent, CreateDatabaseEvent, CreateTableEvent, DropDatabaseEvent, RenameTableEvent
+from headrace.model.events import (
+    AddColumnEvent,
+    CreateDatabaseEvent,
+    CreateTableEvent,
+    DeletePartitionRowsEvent,
+    DropDatabaseEvent,
+    OtherEvent,
+    RenameTableEvent,
+)
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage import open_source
 from headrace.sources.ticdc_storage.renames import plan_renames
@@ -124,6 +132,58 @@ def test_generated_columns_are_carried_from_version_to_version(folder: StorageFo
     folder.schema("t", 200, "ALTER TABLE `t` ADD COLUMN `c` INT DEFAULT 7", (ID, V, C))
     schema = open_source(folder.uri()).metadata_accessor.get_table_schema(T)
     assert [column.name for column in schema.row_columns] == ["id", "c"]
+
+
+PARTITIONED = f"{CREATE} PARTITION BY RANGE (`id`) (PARTITION `p0` VALUES LESS THAN (10),PARTITION `p1` VALUES LESS THAN (20))"
+
+
+def events_of(folder: StorageFolder, statement: str, table: str = "t", version: int = 900) -> list[type]:
+    """What the statement is taken for after all that is in the folder."""
+    folder.schema(table, version, statement)
+    (change,) = [change for change in poll(folder).schema_changes if change.commit_ts == version]
+    return [type(event) for event in change.events]
+
+
+@pytest.mark.parametrize(
+    ("history", "expected"),
+    [
+        ([], [DeletePartitionRowsEvent]),
+        ([("t", "TRUNCATE TABLE `t`"), ("t", "")], [DeletePartitionRowsEvent]),
+        ([("t", "ALTER TABLE `t` DROP PARTITION `p0`")], [OtherEvent]),
+        ([("t", "ALTER TABLE `t` REMOVE PARTITIONING")], [OtherEvent]),
+        ([("t", "DROP TABLE `t`"), ("t", CREATE)], [OtherEvent]),
+        ([("", "DROP DATABASE `test`"), ("", "CREATE DATABASE `test`"), ("t", CREATE)], [OtherEvent]),
+        ([("x", "RENAME TABLE `t` TO `x`"), ("t", CREATE)], [OtherEvent]),
+        ([("x", "RENAME TABLE `t` TO `x`"), ("t", "RENAME TABLE `x` TO `t`")], [DeletePartitionRowsEvent]),
+        (
+            [("x", "CREATE TABLE `x` LIKE `t`"), ("t", "DROP TABLE `t`"), ("t", "ALTER TABLE `x` RENAME `t`")],
+            [DeletePartitionRowsEvent],
+        ),
+    ],
+)
+def test_partitions_go_with_their_table(folder: StorageFolder, history: list[tuple[str, str]], expected: list[type]) -> None:
+    folder.schema("t", 100, PARTITIONED)
+    for number, (table, statement) in enumerate(history):
+        folder.schema(table, 200 + number, statement)
+    assert events_of(folder, "ALTER TABLE `t` DROP PARTITION `p0`") == expected
+
+
+def test_partitions_swap_with_their_tables(folder: StorageFolder) -> None:
+    folder.schema("a", 100, PARTITIONED.replace("`t`", "`a`"))
+    folder.schema("b", 100, CREATE.replace("`t`", "`b`"))
+    for old, new in (("a", "x"), ("b", "a"), ("x", "b")):
+        folder.schema(new, 200, f"RENAME TABLE `test`.`{old}` TO `test`.`{new}`")
+    assert events_of(folder, "ALTER TABLE `a` DROP PARTITION `p0`", "a", 300) == [OtherEvent]
+    assert events_of(folder, "ALTER TABLE `b` DROP PARTITION `p0`", "b", 400) == [DeletePartitionRowsEvent]
+
+
+def test_a_definition_that_arrives_late_counts(folder: StorageFolder) -> None:
+    consumer = folder.consumer(OPTIONS)
+    folder.schema("t", 100)
+    folder.schema("t", 900, "ALTER TABLE `t` DROP PARTITION `p0`")
+    assert isinstance(consumer.poll().schema_changes[-1].events[0], OtherEvent)
+    folder.schema("t", 200, PARTITIONED.replace(CREATE, "ALTER TABLE `t`"))
+    assert isinstance(consumer.poll().schema_changes[-1].events[0], DeletePartitionRowsEvent)
 
 
 def test_only_new_schema_files_are_read(folder: StorageFolder, monkeypatch: pytest.MonkeyPatch) -> None:

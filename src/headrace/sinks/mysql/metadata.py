@@ -27,7 +27,7 @@ from headrace.model.events import (
     SchemaChangeEvent,
     TruncateTableEvent,
 )
-from headrace.model.outcome import Notice, Problem
+from headrace.model.outcome import Notice, Problem, Remedy
 from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import tso_to_ms
 from headrace.sinks.base import SchemaChangeRefused, TableDescription
@@ -49,12 +49,14 @@ _NOT_COLUMNS = frozenset(
 )
 _EXCHANGE = re.compile(r"\bEXCHANGE\s+PARTITION\b", re.IGNORECASE)
 _BY_HAND = "Bring the target to the same state by hand; at the next start the change then counts as done."
+_LOAD_ANEW = "Its rows come back without change events: load the table anew and skip the statement, or leave it out by a filter."
 
 
 class MySqlMetadataApplier:
-    """``MetadataApplier`` for MySQL, MariaDB and TiDB."""
+    """``MetadataApplier`` for MySQL, MariaDB and TiDB. ``verified`` loses each table that a schema change touches."""
 
-    def __init__(self, settings: MySqlSettings, ledger: MySqlLedger, *, adopt: bool) -> None:
+    def __init__(self, settings: MySqlSettings, ledger: MySqlLedger, *, adopt: bool, verified: set[TableId] | None = None) -> None:
+        self._verified = set() if verified is None else verified
         self._settings = settings
         self._ledger = ledger
         self._adopt = adopt
@@ -63,6 +65,7 @@ class MySqlMetadataApplier:
 
     def apply_schema_change(self, change: SchemaChange) -> tuple[Notice, ...]:
         """See ``MetadataApplier.apply_schema_change``."""
+        self._verified -= change.changes
         before: dict[TableId, str] = {}
         asked: set[int] = set()
 
@@ -86,6 +89,7 @@ class MySqlMetadataApplier:
 
     def run_instead(self, change: SchemaChange, statement: str) -> tuple[Notice, ...]:
         """See ``MetadataApplier.run_instead``. A lost connection is not repeated: nothing tells what the statement did."""
+        self._verified -= change.changes
         try:
             _execute(self._connected(), change, statement)
         except pymysql.err.MySQLError as error:
@@ -198,7 +202,11 @@ class MySqlMetadataApplier:
 
     def _server_refused(self, change: SchemaChange, error: pymysql.err.MySQLError) -> SchemaChangeRefused:
         reason = "does not know this syntax, which TiDB does" if error_code(error) in _SYNTAX else "refused the statement"
-        return _refused(change, f"the target {reason}: {error_text(error)}; the statement is {_shown(change)}.", _BY_HAND)
+        message = f"the target {reason}: {error_text(error)}; the statement is {_shown(change)}."
+        refused = _refused(change, message)
+        if read_statement(change.statement, change.database).brings_back:
+            refused.problem = replace(refused.problem, hint=_LOAD_ANEW, remedy=Remedy.RESYNC)
+        return refused
 
 
 def _fingerprints(session: MySqlSession, change: SchemaChange) -> dict[TableId, str]:
