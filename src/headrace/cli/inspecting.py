@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 
 from headrace.cli.output import Output
 from headrace.cli.progress import seconds_text
-from headrace.errors import EXIT_OK
+from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
 from headrace.model.tso import format_tso
-from headrace.sources.ticdc_storage.inspection import Inspection, TableInspection, inspect
+from headrace.sources.ticdc_storage.checking import Checkup, check
+from headrace.sources.ticdc_storage.inspection import Finding, Inspection, Severity, TableInspection, inspect
+
+_EXAMPLES = 5
+_PROGRESS_SECONDS = 2.0
 
 
 def show_inspection(source: str, changefeed: str | None, rows: bool, output: Output) -> int:
@@ -17,6 +25,49 @@ def show_inspection(source: str, changefeed: str | None, rows: bool, output: Out
     if output.is_json:
         output.event("inspection", **asdict(found))
         return EXIT_OK
+    _show_contents(found, rows, output)
+    for finding in found.findings:
+        place = f" ({finding.file})" if finding.file else ""
+        table = f"{finding.table_id}: " if finding.table_id else ""
+        output.line(f"{finding.kind}: {table}{finding.message}{place}")
+    if not found.findings:
+        output.line("nothing wrong found")
+    return EXIT_OK
+
+
+def show_checkup(source: str, changefeed: str | None, output: Output) -> int:
+    """Reads every file and prints what is wrong. Returns 3 when there were errors. Raises what :func:`show_inspection` raises."""
+    found = check(source, changefeed, _progress(output))
+    if output.is_json:
+        for finding in found.findings:
+            output.event("finding", **asdict(finding))
+        contents = {name: value for name, value in asdict(found.inspection).items() if name != "findings"}
+        counts = [{"kind": kind, "severity": severity, "count": count} for (kind, severity), count in found.counts.items()]
+        output.event("inspection", **contents, findings=counts)
+    else:
+        _show_contents(found.inspection, True, output)
+        _show_findings(found, output)
+    return EXIT_TABLE_STOPPED if found.errors else EXIT_OK
+
+
+def _progress(output: Output) -> Callable[[int, int], None]:
+    """Says now and then how far a check is: for people on the standard error, so that a report in a file has none of it."""
+    told = time.monotonic()
+
+    def tell(done: int, total: int) -> None:
+        nonlocal told
+        if time.monotonic() - told < _PROGRESS_SECONDS:
+            return
+        told = time.monotonic()
+        if output.is_json:
+            output.event("progress", phase="checking", files_done=done, files_total=total)
+        else:
+            sys.stderr.write(f"checked {done:,} of {total:,} files\n")
+
+    return tell
+
+
+def _show_contents(found: Inspection, rows: bool, output: Output) -> None:
     output.line(f"{found.place} ({found.protocol})")
     output.line(_checkpoint_text(found))
     output.line(f"databases: {', '.join(found.databases) or 'none'}")
@@ -28,13 +79,38 @@ def show_inspection(source: str, changefeed: str | None, rows: bool, output: Out
         for version in table.versions
     ]
     output.table("versions", ("table", "version", "files", "schema change"), versions)
-    for finding in found.findings:
-        place = f" ({finding.file})" if finding.file else ""
-        table = f"{finding.table_id}: " if finding.table_id else ""
-        output.line(f"{finding.kind}: {table}{finding.message}{place}")
-    if not found.findings:
+
+
+def _show_findings(found: Checkup, output: Output) -> None:
+    """The worst first, each kind with its number and the first few."""
+    for severity in (Severity.ERROR, Severity.WARNING, Severity.INFO):
+        examples = _by_kind(finding for finding in found.findings if finding.severity is severity)
+        for kind, kept in examples.items():
+            count = found.counts[kept[0].kind, severity]
+            output.line(f"{severity}: {kind}: {count:,} found")
+            for finding in kept[:_EXAMPLES]:
+                output.line(f"  {_finding_text(finding)}")
+            if count > _EXAMPLES:
+                output.line(f"  … and {count - min(_EXAMPLES, len(kept)):,} more")
+    if not found.counts:
         output.line("nothing wrong found")
-    return EXIT_OK
+
+
+def _by_kind(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
+    kinds: dict[str, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        kinds[finding.kind].append(finding)
+    return kinds
+
+
+def _finding_text(finding: Finding) -> str:
+    """A finding's sentence and its place; a sentence that begins with the table says all of that itself."""
+    if finding.table_id is None or finding.message.startswith(("table ", "database ")):
+        return finding.message
+    parts = [finding.file] if finding.file else []
+    parts += [f"line {finding.line}"] if finding.line is not None else []
+    parts += [f"commit ts {finding.commit_ts}"] if finding.commit_ts is not None else []
+    return f"table {finding.table_id}: {finding.message}" + (f" ({', '.join(parts)})" if parts else "")
 
 
 def _checkpoint_text(found: Inspection) -> str:

@@ -156,12 +156,15 @@ def inspect(
     source: Annotated[str, typer.Argument(help="URI of the change data.")],
     changefeed: Changefeed = None,
     rows: Annotated[bool, typer.Option("--rows", help="Count rows too; reads every file.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Check every row too; reads every file. Exit code 3 for errors.")] = False,
     json: Json = False,
 ) -> int:
     """Show what a changefeed's folder holds, and what is wrong in there. Reads only."""
-    from headrace.cli.inspecting import show_inspection
+    from headrace.cli.inspecting import show_checkup, show_inspection
 
     _hide_secrets_of(source)
+    if check:
+        return show_checkup(source, str(changefeed) if changefeed else None, make_output(json=json))
     return show_inspection(source, str(changefeed) if changefeed else None, rows, make_output(json=json))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -17,38 +18,107 @@ from headrace.model.table import TableId
 from headrace.model.tso import tso_to_ms
 from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.folder import Folder
-from headrace.sources.ticdc_storage.offering import detect_protocol, gap_notice, gaps, ranked_splits, unknown_version_problems
-from headrace.sources.ticdc_storage.options import Protocol, StorageOptions
+from headrace.sources.ticdc_storage.offering import (
+    Candidate,
+    detect_protocol,
+    gap_notice,
+    gaps,
+    ranked_splits,
+    unknown_version_problems,
+)
+from headrace.sources.ticdc_storage.options import Protocol
 from headrace.sources.ticdc_storage.paths import SchemaPath, parse_path
 from headrace.sources.ticdc_storage.position import StoragePosition
 from headrace.sources.ticdc_storage.reader import Listing
-from headrace.sources.ticdc_storage.source import open_source
+from headrace.sources.ticdc_storage.source import TicdcStorageSource, open_source
 from headrace.sources.ticdc_storage.splits import read_split
-from headrace.sources.ticdc_storage.stores import Store, StoredFile, StoreLocation
+from headrace.sources.ticdc_storage.stores import Store, StoredFile
+
+_TEMPORARY = ".tmp."
+"""In the name of what TiCDC writes before it renames it, on file systems."""
+
+
+class Severity(StrEnum):
+    """How bad a finding is: worth knowing, likely to surprise, or something that a run stops at or gets wrong."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
 
 
 class FindingKind(StrEnum):
-    """What may be wrong in a folder. Only the last four keep a table from being read."""
+    """What may be wrong in a folder. Those from ``REPLAY`` on only a check of every row finds."""
 
     GAP = "gap in file numbers"
     INDEX_WITHOUT_DATA = "index without data"
+    INDEX_BEHIND = "index behind the data"
     CHECKSUM = "schema checksum mismatch"
     UNKNOWN_FILES = "unknown files"
+    TEMPORARY_FILES = "temporary files"
+    EMPTY_FILE = "empty data file"
+    OTHER_PROTOCOL = "files of another protocol"
     REMARK = "remark"
     NO_METADATA = "no metadata"
+    ABOVE_CHECKPOINT = "above the checkpoint"
     DATA_WITHOUT_SCHEMA = "data without schema"
     BROKEN_SCHEMA = "broken schema file"
     BROKEN_DATA = "broken data file"
+    REPLAY = "repeated rows"
+    SPLIT_TRANSACTION = "transaction in two files"
+    NOT_CHECKED = "not checked"
+    CUT_OFF = "record cut off"
+    OUT_OF_ORDER = "commit ts going back in a file"
+    OUTSIDE_VERSION = "rows outside their version"
+    OTHER_TABLE = "rows of another table"
+    KEY_HISTORY = "history of a key"
+
+
+_INFOS = frozenset(
+    {
+        FindingKind.GAP,
+        FindingKind.INDEX_BEHIND,
+        FindingKind.UNKNOWN_FILES,
+        FindingKind.TEMPORARY_FILES,
+        FindingKind.EMPTY_FILE,
+        FindingKind.REMARK,
+        FindingKind.ABOVE_CHECKPOINT,
+        FindingKind.REPLAY,
+        FindingKind.SPLIT_TRANSACTION,
+        FindingKind.NOT_CHECKED,
+    }
+)
+_ERRORS = frozenset(
+    {
+        FindingKind.DATA_WITHOUT_SCHEMA,
+        FindingKind.BROKEN_SCHEMA,
+        FindingKind.BROKEN_DATA,
+        FindingKind.OUT_OF_ORDER,
+        FindingKind.OTHER_TABLE,
+        FindingKind.KEY_HISTORY,
+    }
+)
+
+
+def usual_severity(kind: FindingKind) -> Severity:
+    """How bad findings of a kind are, unless something about one makes it worse or better."""
+    return Severity.INFO if kind in _INFOS else Severity.ERROR if kind in _ERRORS else Severity.WARNING
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something worth a look; ``message`` is one plain sentence."""
+    """Something worth a look; ``message`` is one plain sentence.
+
+    ``line`` counts physical lines from 1, ``commit_ts`` is a TSO, ``key`` a row's key as a JSON list of texts.
+    """
 
     kind: FindingKind
     message: str
     table_id: TableId | None = None
     file: str = ""
+    severity: Severity = Severity.INFO
+    line: int | None = None
+    commit_ts: int | None = None
+    key: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,8 +169,32 @@ class Inspection:
     findings: tuple[Finding, ...]
 
 
-def inspect(uri: str, changefeed: str | None = None, count_rows: bool = False) -> Inspection:
-    """Looks into the folder that a source's URI names; ``count_rows`` decodes every data file.
+@dataclass(frozen=True)
+class Look:
+    """A folder as it was found, before any data file is read. ``checkpoint`` (TSO) is ``None`` without ``metadata``."""
+
+    source: TicdcStorageSource
+    store: Store
+    folder: Folder
+    listing: Listing
+    catalogue: Catalogue
+    protocol: Protocol
+    checkpoint: int | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        """The data files that can be read, with the version of their table."""
+        return [
+            (stored, path, version)
+            for stored, path in self.listing.data
+            if path.extension == self.protocol.extension and stored.size
+            if (version := self.catalogue.versions.get(path.parent, {}).get(path.version)) is not None
+        ]
+
+
+def look(uri: str, changefeed: str | None = None) -> Look:
+    """What the folder that a source's URI names shows without reading data.
 
     Raises DefinitionError, SourceUnreachableError, and SourceNotReadyError for a folder that holds nothing of a changefeed.
     """
@@ -112,25 +206,55 @@ def inspect(uri: str, changefeed: str | None = None, count_rows: bool = False) -
     try:
         checkpoint = folder.reader.checkpoint()
     except SourceNotReadyError as error:
-        findings.append(Finding(FindingKind.NO_METADATA, str(error), file="metadata"))
+        findings.append(_finding(FindingKind.NO_METADATA, str(error), file="metadata"))
     listing, catalogue = folder.scan(StoragePosition())
     if checkpoint is None and not listing.data and not listing.schemas:
         folder.reader.checkpoint()  # says what is wrong with the folder
     protocol = detect_protocol(listing, source.options)
-    rows: dict[str, int] | None = None
-    if count_rows:
-        rows, problems = _count_rows(listing, catalogue, source.location, source.options, protocol)
-        findings += [Finding(FindingKind.BROKEN_DATA, p.sentence(), p.table_id, p.file) for p in problems]
-    findings = [*findings, *_findings(store, listing, catalogue)]
+    findings += _findings(store, listing, catalogue, protocol)
+    return Look(source, store, folder, listing, catalogue, protocol, checkpoint, tuple(findings))
+
+
+def inspect(uri: str, changefeed: str | None = None, count_rows: bool = False) -> Inspection:
+    """Looks into the folder that a source's URI names; ``count_rows`` decodes every data file.
+
+    Raises what :func:`look` raises.
+    """
+    seen = look(uri, changefeed)
+    if not count_rows:
+        return inspection_of(seen)
+    rows, problems = _count_rows(seen)
+    return inspection_of(seen, rows, [data_finding(problem) for problem in problems])
+
+
+def inspection_of(seen: Look, rows: dict[str, int] | None = None, more: Iterable[Finding] = ()) -> Inspection:
+    """The inspection of a folder, with the rows of each file where they were counted, and ``more`` findings before its own."""
+    catalogue, checkpoint = seen.catalogue, seen.checkpoint
     return Inspection(
-        place=store.place,
-        protocol=protocol,
+        place=seen.store.place,
+        protocol=seen.protocol,
         checkpoint=checkpoint,
         lag_seconds=None if checkpoint is None else max(0.0, time.time() - tso_to_ms(checkpoint) / 1000),
         databases=tuple(sorted(catalogue.databases | {table.database for table in catalogue.tables})),
-        tables=_tables(listing, catalogue, rows),
-        findings=tuple(findings),
+        tables=_tables(seen.listing, catalogue, rows),
+        findings=(*more, *seen.findings),
     )
+
+
+def data_finding(problem: Problem) -> Finding:
+    """A data file that cannot be read to its end."""
+    return Finding(
+        FindingKind.BROKEN_DATA,
+        problem.sentence(),
+        problem.table_id,
+        problem.file,
+        usual_severity(FindingKind.BROKEN_DATA),
+        problem.line,
+    )
+
+
+def _finding(kind: FindingKind, message: str, table_id: TableId | None = None, file: str = "") -> Finding:
+    return Finding(kind, message, table_id, file, usual_severity(kind))
 
 
 def _tables(listing: Listing, catalogue: Catalogue, rows: dict[str, int] | None) -> tuple[TableInspection, ...]:
@@ -158,19 +282,12 @@ def _tables(listing: Listing, catalogue: Catalogue, rows: dict[str, int] | None)
     )
 
 
-def _count_rows(
-    listing: Listing, catalogue: Catalogue, location: StoreLocation, options: StorageOptions, protocol: Protocol
-) -> tuple[dict[str, int], list[Problem]]:
+def _count_rows(seen: Look) -> tuple[dict[str, int], list[Problem]]:
     """Rows per data file, and the files that could not be read to their end."""
-    candidates = [
-        (stored, path, version)
-        for stored, path in listing.data
-        if path.extension == protocol.extension and stored.size
-        if (version := catalogue.versions.get(path.parent, {}).get(path.version)) is not None
-    ]
     rows = {}
     problems = []
-    for split in ranked_splits(candidates, location, options, protocol, has_commit_ts=False):
+    source = seen.source
+    for split in ranked_splits(seen.candidates, source.location, source.options, seen.protocol, has_commit_ts=False):
         for item in read_split(split, Window()):
             if not isinstance(item, SplitReport):
                 continue
@@ -183,38 +300,63 @@ def _count_rows(
     return rows, problems
 
 
-def _findings(store: Store, listing: Listing, catalogue: Catalogue) -> list[Finding]:
+def _findings(store: Store, listing: Listing, catalogue: Catalogue, protocol: Protocol) -> list[Finding]:
     findings = []
     mismatched = set(catalogue.mismatched)
     for problem in catalogue.problems:
         kind = FindingKind.CHECKSUM if problem.file in mismatched else FindingKind.BROKEN_SCHEMA
-        findings.append(Finding(kind, problem.sentence(), problem.table_id, problem.file))
+        findings.append(_finding(kind, problem.sentence(), problem.table_id, problem.file))
     for notice in catalogue.notices:
         kind = FindingKind.CHECKSUM if notice.file in mismatched and "checksum" in notice.message else FindingKind.REMARK
-        findings.append(Finding(kind, notice.sentence(), notice.table_id, notice.file))
+        findings.append(_finding(kind, notice.sentence(), notice.table_id, notice.file))
     tables = {path.directory: catalogue.table_of(path.parent, path.version) for _, path in listing.data}
     for (directory, dispatcher), missing in gaps(listing, StoragePosition(), tables.keys()).items():
         notice = gap_notice(directory, dispatcher, missing, tables[directory])
-        findings.append(Finding(FindingKind.GAP, notice.sentence(), notice.table_id, directory))
+        findings.append(_finding(FindingKind.GAP, notice.sentence(), notice.table_id, directory))
     broken = {(p.parent, p.version) for key in catalogue.broken if isinstance(p := parse_path(key), SchemaPath)}
     unknown = [(s, p) for s, p in listing.data if p.version not in catalogue.versions.get(p.parent, {})]
     for problem in unknown_version_problems(unknown, catalogue, broken):
-        findings.append(Finding(FindingKind.DATA_WITHOUT_SCHEMA, problem.sentence(), problem.table_id, problem.file))
+        findings.append(_finding(FindingKind.DATA_WITHOUT_SCHEMA, problem.sentence(), problem.table_id, problem.file))
     findings.extend(_index_findings(store, listing, tables))
-    if listing.foreign:
-        names = ", ".join(file.path for file in listing.foreign[:3]) + (", …" if len(listing.foreign) > 3 else "")
-        findings.append(Finding(FindingKind.UNKNOWN_FILES, f"{len(listing.foreign)} files are not part of the format: {names}."))
+    temporary = [file for file in listing.foreign if _TEMPORARY in file.path]
+    unknown_files = [file for file in listing.foreign if _TEMPORARY not in file.path]
+    if unknown_files:
+        message = f"{len(unknown_files)} files are not part of the format: {_some(unknown_files)}."
+        findings.append(_finding(FindingKind.UNKNOWN_FILES, message))
+    if temporary:
+        message = f"{len(temporary)} files were never finished by a writer that died: {_some(temporary)}."
+        findings.append(_finding(FindingKind.TEMPORARY_FILES, message))
+    strangers = [stored for stored, path in listing.data if path.extension != protocol.extension]
+    if strangers:
+        message = f"{len(strangers)} files are left out, because the protocol is {protocol}: {_some(strangers)}."
+        findings.append(_finding(FindingKind.OTHER_PROTOCOL, message))
+    for stored, path in listing.data:
+        if stored.size == 0:
+            message = "The file is empty: TiCDC took its number and has not filled it."
+            findings.append(_finding(FindingKind.EMPTY_FILE, message, tables[path.directory], stored.path))
     return findings
 
 
+def _some(files: Sequence[StoredFile]) -> str:
+    return ", ".join(file.path for file in files[:3]) + (", …" if len(files) > 3 else "")
+
+
 def _index_findings(store: Store, listing: Listing, tables: dict[str, TableId]) -> list[Finding]:
-    """Index files that name a data file which is not there: a crash of TiCDC, or a file that went missing."""
+    """Index files that name a data file which is not there, or not the newest: a crash of TiCDC, or a file that went missing."""
+    newest: dict[tuple[str, str], tuple[int, str]] = {}
+    for stored, path in listing.data:
+        place = (path.directory, path.dispatcher)
+        newest[place] = max(newest.get(place, (0, "")), (path.number, stored.path.rpartition("/")[2]))
     present = {stored.path for stored, _ in listing.data}
     contents = store.read_many([stored.path for stored, _ in listing.indexes])
     findings = []
-    for (stored, path), raw in zip(listing.indexes, contents, strict=True):
+    for (stored, index), raw in zip(listing.indexes, contents, strict=True):
         named = (raw or b"").decode("utf-8", "replace").strip()
-        if named and f"{path.directory}/{named}" not in present:
+        last = newest.get((index.directory, index.dispatcher), (0, ""))[1]
+        if named and f"{index.directory}/{named}" not in present:
             message = f"The index names {named}, which is not there."
-            findings.append(Finding(FindingKind.INDEX_WITHOUT_DATA, message, tables.get(path.directory), stored.path))
+            findings.append(_finding(FindingKind.INDEX_WITHOUT_DATA, message, tables.get(index.directory), stored.path))
+        elif named != last:
+            message = f"The index names {named or 'nothing'}, and {last} is there."
+            findings.append(_finding(FindingKind.INDEX_BEHIND, message, tables.get(index.directory), stored.path))
     return findings
