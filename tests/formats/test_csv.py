@@ -44,65 +44,10 @@ def insert(*fields: str, ts: int = 110) -> bytes:
     return line('"I"', '"t"', '"test"', str(ts), *fields)
 
 
-def test_the_documented_records_decode_with_their_kinds_and_nulls() -> None:
-    new = (1, "10.50", "new", 'say "hi", ok', 5, 2024, "2024-06-05 09:30:23.694", b"\x89PNG\r\n\x1a\n")
-    assert decode(OLD_VALUE, ORDERS) == [
-        (INSERT, 450253245302439944, *new),
-        (UPDATE_BEFORE, 450253245302439951, *new),
-        (UPDATE_AFTER, 450253245302439951, 1, "10.50", "paid", "\\N", None, None, None, None),
-    ]
-
-
 def test_batches_have_the_layout_of_a_block() -> None:
     batch = next(decode_csv(OLD_VALUE, ORDERS, CsvOptions()))
     assert batch.schema == block_schema(ORDERS.columns)
     assert batch.column(2).to_pylist() == [0, 1, 2]
-
-
-def test_escape_mode_undoes_its_escapes_and_tells_null_from_the_text() -> None:
-    schema = table(id="INT", amount="DECIMAL", note="VARCHAR", flags="BIT", made="YEAR", at="TIMESTAMP", pic="VARCHAR")
-    data = b"I,orders,shop,450253245302439944,1,10.50,a\\,b\\\\c\\nd,5,2024,\\N,\\\\N\r\n"
-    assert decode(data, schema, ESCAPE) == [(INSERT, 450253245302439944, 1, "10.50", "a,b\\c\nd", 5, 2024, None, "\\N")]
-
-
-def test_text_that_is_no_base64_in_a_binary_column_is_an_error() -> None:
-    rows, error = rows_and_error(decode_csv(b"I,t,test,110,1,\\\\N\r\n", table(id="INT", pic="VARBINARY"), ESCAPE))
-    assert rows == []
-    assert (error.line, error.column, error.value) == (1, "pic", "\\N")
-
-
-def test_line_breaks_delimiters_quotes_and_backslashes_stay_inside_quotes() -> None:
-    assert decode(insert("1", '"a\r\nb"",""c""d\\"') + insert("2", '"x"')) == [
-        (INSERT, 110, 1, 'a\r\nb","c"d\\'),
-        (INSERT, 110, 2, "x"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("null", "field", "value"),
-    [
-        ("\\N", "\\N", None),
-        ("\\N", '"\\N"', "\\N"),
-        ("\\N", '""', ""),
-        ("\\N", '"NULL"', "NULL"),
-        ("NULL", "NULL", None),
-        ("NULL", '"NULL"', "NULL"),
-        ("", "", None),
-        ("", '""', ""),
-    ],
-)
-def test_null_is_the_null_string_without_quotes(null: str, field: str, value: str | None) -> None:
-    assert decode(insert("1", field), options=CsvOptions(null=null)) == [(INSERT, 110, 1, value)]
-
-
-@pytest.mark.parametrize(("field", "value"), [("\\N", None), ("", ""), ("\\\\N", "\\N"), ("NULL", "NULL"), ("a\\\\", "a\\")])
-def test_null_in_escape_mode_is_the_raw_null_string(field: str, value: str | None) -> None:
-    assert decode(line("I", "t", "test", "110", "1", field), options=ESCAPE) == [(INSERT, 110, 1, value)]
-
-
-def test_a_delimiter_of_three_characters_in_escape_mode() -> None:
-    data = b"D[*]t[*]test[*]110[*]1[*]a\\[\\*\\]b\r\n"
-    assert decode(data, options=CsvOptions(quote="", delimiter="[*]")) == [(DELETE, 110, 1, "a[*]b")]
 
 
 def test_a_delimiter_of_several_characters_in_quote_mode() -> None:
@@ -149,41 +94,6 @@ def test_a_header_column_that_the_schema_file_lacks_is_a_mismatch() -> None:
     _, error = rows_and_error(decode_csv(HEADER + b"id,w\r\n" + insert("1", '"a"'), ID_V, CsvOptions()))
     assert isinstance(error, SchemaMismatchError)
     assert error.column == "w"
-
-
-@pytest.mark.parametrize(("encoding", "text"), [("hex", "00ff10"), ("base64", "AP8Q")])
-def test_both_binary_encodings_give_the_bytes(encoding: str, text: str) -> None:
-    schema = table(id="INT", b="BLOB")
-    options = CsvOptions(binary_encoding=encoding)
-    assert decode(insert("1", f'"{text}"') + insert("2", '""') + insert("3", "\\N"), schema, options) == [
-        (INSERT, 110, 1, b"\x00\xff\x10"),
-        (INSERT, 110, 2, b""),
-        (INSERT, 110, 3, None),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("kind", "field", "value"),
-    [
-        ("BIGINT UNSIGNED", "18446744073709551615", 18446744073709551615),
-        ("BIGINT", "-9223372036854775808", -9223372036854775808),
-        ("BIT UNSIGNED", "18446744073709551615", 18446744073709551615),
-        ("YEAR UNSIGNED", "0", 0),
-        ("YEAR", "2155", 2155),
-        ("TIME", '"-838:59:59"', "-838:59:59"),
-        ("DATE", '"0000-00-00"', "0000-00-00"),
-        ("DATETIME", '"2024-00-00 00:00:00"', "2024-00-00 00:00:00"),
-        ("DECIMAL", '"-' + "9" * 65 + '"', "-" + "9" * 65),
-        ("DOUBLE", "1e-05", 1e-05),
-        ("DOUBLE", "1.2345678901234568e+20", 1.2345678901234568e20),
-        ("FLOAT", "1.6777216e+07", 16777216.0),
-        ("SET", '"a,c"', "a,c"),
-        ("JSON", '"{""big"": 123456789012345678901234567890}"', '{"big": 123456789012345678901234567890}'),
-        ("VECTOR", '"[1,2.5,3]"', "[1,2.5,3]"),
-    ],
-)
-def test_extreme_values_are_exact(kind: str, field: str, value: object) -> None:
-    assert decode(insert("1", field), table(id="INT", c=kind)) == [(INSERT, 110, 1, value)]
 
 
 def test_timestamps_are_shifted_to_utc_with_their_fraction() -> None:

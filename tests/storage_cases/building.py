@@ -20,7 +20,9 @@ from headrace.engine import loop
 from headrace.engine.loop import RunOptions
 from headrace.engine.plan import Cut
 from headrace.formats.schema_file import schema_checksum
-from headrace.model.outcome import Notice, Problem
+from headrace.model.events import RowKind
+from headrace.model.outcome import Notice, Problem, SplitReport
+from headrace.model.tso import MAX_TSO
 from headrace.pipeline.runner import Definition, PipelineRun
 from local_engine import LocalEngine
 from storage_folder import ID, OPTIONS, C, Consumer, StorageFolder, V
@@ -28,6 +30,9 @@ from storage_folder import ID, OPTIONS, C, Consumer, StorageFolder, V
 Row = str | tuple[object, ...]
 """``I 110 1 a``, or its fields as a tuple where a value has spaces. ``NULL`` and ``None`` are NULL; after the operation a ``+``
 marks a row of an update, a ``-`` one that is none (with ``output-old-value``)."""
+
+Read = tuple[object, ...]
+"""A row as it was read: ``I``, ``D``, or ``-`` and ``+`` for the old and the new row of an update; commit ts; values."""
 
 COLUMNS: dict[str, dict[str, Any]] = {"id": ID, "v": V, "c": C}
 """The columns that shapes name."""
@@ -128,6 +133,18 @@ class Bucket:
         version = directory.removeprefix(f"{parent}/").split("/")[0]
         return self.shapes.get((parent, int(version)), (ID, V)) if version.isdecimal() else (ID, V)
 
+    def decoded(
+        self, raw: bytes, columns: tuple[dict[str, Any], ...] = (ID, V), statement: str = ""
+    ) -> tuple[list[Read], SplitReport]:
+        """The rows of a data file of ``test.t`` with this content, as its source reads them, and the report on it."""
+        self.schema("t", 100, columns, statement)
+        self.write(f"test/t/100/CDC000001.{'json' if 'canal-json' in self.options else 'csv'}", raw)
+        self.checkpoint(MAX_TSO)
+        consumer = self.consumer()
+        consumer.cut()
+        (report,) = consumer.reports
+        return [_read(row) for _, _, row in consumer.rows], report
+
     def run(self, sink: str = "", **options: Any) -> Ran:
         """``headrace run --once``; ``options`` are those of its loop. Raises HeadraceError as the command would tell it."""
         definition = Definition(
@@ -176,6 +193,11 @@ class _Display(Recorder):
 
     def table_stopped(self, problem: Problem) -> None:
         self.ran.problems.append(problem)
+
+
+def _read(row: Mapping[str, object]) -> Read:
+    kind, commit_ts, _, *values = row.values()
+    return ("I-+D"[RowKind(kind)], commit_ts, *values)  # type: ignore[arg-type]
 
 
 def csv_record(row: Row, table: str, database: str, columns: tuple[Mapping[str, Any], ...] = (ID, V)) -> str:
