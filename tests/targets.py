@@ -167,13 +167,15 @@ def _duckdb_value(type_text: str, kind: str, value: Any) -> str | None:
         return None
     digits = fraction_digits(type_text)
     if kind.startswith("TIMESTAMP"):
-        return _with_digits(f"{_EPOCH + timedelta(microseconds=value):%Y-%m-%d %H:%M:%S.%f}", digits).zfill(19)
+        return _with_digits((_EPOCH + timedelta(microseconds=value)).isoformat(" ", "microseconds"), digits)
     if kind == "INTERVAL":
         return _time_text(value, digits)
     if kind == "TIME":
         return _with_digits(value, digits)
     if kind == "BIT":
         return str(int(value, 2))
+    if kind.startswith("DECIMAL"):
+        return re.sub(r"^(-?)\.", r"\g<1>0.", value)  # without digits before the point there is none at all
     return normal_value(type_text, value)
 
 

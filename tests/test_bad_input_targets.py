@@ -126,8 +126,8 @@ MARIADB_DAMAGES = (
     Damage(
         "narrowed",
         by_hand("ALTER TABLE {table} MODIFY amount TINYINT", "ALTER TABLE {table} MODIFY amount INT"),
-        ", column amount, value '310': the target refused a value: Out of range value for column 'amount' at row 1 (error 1264). "
-        "Make the target's column as wide as the source's.",
+        ", row id=31, column amount, value '310': the target refused a value: Out of range value for column 'amount' at row 1 "
+        "(error 1264). Make the target's column as wide as the source's.",
     ),
     Damage(
         "constrained",

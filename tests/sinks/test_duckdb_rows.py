@@ -239,7 +239,7 @@ def test_a_value_that_does_not_fit_stops_its_table_and_no_other(sink: DuckDbSink
     bad = change(other, [{"id": 2, "d": "2024-01-02"}, {"id": 3, "d": "2024-00-00"}])
     problems = write(sink, [change(PLAIN, [{"id": 1, "v": "a"}]), good], [bad])
     assert problems[other.table_id].sentence() == (
-        "table shop.days, column d, value '2024-00-00': DuckDB cannot hold this value of type DATE."
+        "table shop.days, row id=3, column d, value '2024-00-00': DuckDB cannot hold this value of type DATE."
         " Set zero-dates=null in the sink's URI to write such dates as NULL."
     )
     assert content(path) == [(1, "a")]

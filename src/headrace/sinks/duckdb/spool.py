@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from headrace.model.outcome import Notice, Problem, WriteOutcome
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.sinks.base import CutCommit, TableChange, WriterContext
 from headrace.sinks.duckdb.types import DATE_KINDS, UnsupportedPolicy, UnsupportedTypeError, from_canonical, quoted
+from headrace.sinks.refused_row import row_name
 
 DELETES, UPSERTS = "deletes", "upserts"
 _KEY = b"headrace$key"
@@ -152,34 +153,31 @@ def convert(rows: pa.Table, schema: TableSchema, policies: ValuePolicies, connec
     finally:
         connection.unregister("canonical_rows")
     for column in columns:
-        _inspect(schema.table_id, column, rows.column(column.name), converted.column(column.name), policies, notices)
+        if rows.column(column.name).null_count != converted.column(column.name).null_count:
+            notices.append(_forgiven(rows, converted, schema, column, policies))
     return converted
 
 
-def _inspect(
-    table_id: TableId,
-    column: Column,
-    before: pa.ChunkedArray,
-    after: pa.ChunkedArray,
-    policies: ValuePolicies,
-    notices: list[Notice],
-) -> None:
-    if before.null_count == after.null_count:
-        return
-    unfit = pc.and_(pc.is_valid(before), pc.is_null(after))
-    if column.type.kind in DATE_KINDS and policies.zero_dates_null:
-        notices.append(Notice(f"dates in column {column.name} that DuckDB cannot hold were written as NULL.", table_id))
-        return
-    value = before.filter(unfit)[0].as_py()
-    raise UnfitValueError(unfit_problem(table_id, column, str(value)))
+def _forgiven(rows: pa.Table, converted: pa.Table, schema: TableSchema, column: Column, policies: ValuePolicies) -> Notice:
+    """What to say of values that became NULL. Raises UnfitValueError where they must not."""
+    is_key = column.name in schema.handle_key
+    if column.type.kind in DATE_KINDS and policies.zero_dates_null and not is_key:
+        return Notice(f"dates in column {column.name} that DuckDB cannot hold were written as NULL.", schema.table_id)
+    before = rows.column(column.name)
+    unfit = pc.and_(pc.is_valid(before), pc.is_null(converted.column(column.name)))
+    first = pc.index(unfit, pa.scalar(True)).as_py()
+    problem = unfit_problem(schema.table_id, column, str(before[first].as_py()), is_key=is_key)
+    raise UnfitValueError(replace(problem, row=row_name(rows, first, schema.handle_key)))
 
 
-def unfit_problem(table_id: TableId, column: Column, value: str) -> Problem:
+def unfit_problem(table_id: TableId, column: Column, value: str, *, is_key: bool = False) -> Problem:
     """A value that the column's DuckDB type does not hold."""
-    zero_dates = "Set zero-dates=null in the sink's URI to write such dates as NULL." if column.type.kind in DATE_KINDS else ""
-    return Problem(
-        table_id, f"DuckDB cannot hold this value of type {column.type}.", column=column.name, value=value, hint=zero_dates
-    )
+    hint = ""
+    if is_key:  # NULL would be one key for many rows, and no row would be found by it
+        hint = "It is part of the key: change it in the source, or leave the table out with --tables."
+    elif column.type.kind in DATE_KINDS:
+        hint = "Set zero-dates=null in the sink's URI to write such dates as NULL."
+    return Problem(table_id, f"DuckDB cannot hold this value of type {column.type}.", column=column.name, value=value, hint=hint)
 
 
 def unsupported_problem(table_id: TableId, column: Column, error: UnsupportedTypeError) -> Problem:

@@ -81,8 +81,10 @@ def from_canonical(value: str, column_type: ColumnType, unsupported: Unsupported
     """SQL for a canonical value (an expression) in the column's DuckDB type; NULL where it does not fit."""
     kind = column_type.kind
     target = duckdb_type(column_type, unsupported)
-    if kind is TypeKind.TIMESTAMP:
-        return f"TRY_CAST({value} || '+00' AS {target})"
+    if kind in DATE_KINDS:
+        # DuckDB has a year 0 too, but would show it as another one: 0001 BC.
+        zone = " || '+00'" if kind is TypeKind.TIMESTAMP else ""
+        return f"CASE WHEN NOT starts_with({value}, '0000') THEN TRY_CAST({value}{zone} AS {target}) END"
     if kind is TypeKind.JSON:
         return f"CASE WHEN json_valid({value}) THEN {value} END"
     if target in ("VARCHAR", "BLOB"):

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from headrace.model.outcome import Problem
-from headrace.model.table import TableId
+from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.types import CHARACTER_KINDS, TypeKind
 from headrace.sinks.mysql.connection import MySqlSession, error_code, error_text
+from headrace.sinks.mysql.text import quote_name
+from headrace.sinks.mysql.types import qualified
+from headrace.sinks.refused_row import row_name
 
 _COLUMN = re.compile(r"column (?:(?:`[^`]*`\.)*`(?P<quoted>[^`]+)`|'(?P<plain>[^']+)')", re.IGNORECASE)
+_CONSTRAINED = re.compile(r"CONSTRAINT `(?:[^`]*\.)?(?P<quoted>[^`]+)`(?P<plain>) failed")
 _ROW = re.compile(r"at row (\d+)")
 # Warnings about the server's habits, not about the data: deprecated syntax, statements that binlog_format=STATEMENT dislikes.
 _HARMLESS = frozenset({1287, 1592, 1681, 3719, 3778})
 _NO_TABLE = frozenset({1049, 1146})
 _UNKNOWN_COLUMN = 1054
 _DENIED = frozenset({1044, 1142, 1143, 1227})
+_CONSTRAINT, _TRUNCATED, _INCORRECT = 4025, 1265, 1366
+_JSON_LEVELS = 32
+_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"')
 _REFUSED_VALUE = frozenset({1048, 1264, 1265, 1292, 1366, 1406, 1411, 3140, 3157, 4025, 1526})
 
 
@@ -28,21 +37,58 @@ class Refused(Exception):
         self.problem = problem
 
 
-def from_error(error: Exception, table_id: TableId, rows: pa.Table | None = None) -> Refused:
+def from_error(error: Exception, table_id: TableId, rows: pa.Table | None = None, schema: TableSchema | None = None) -> Refused:
     """The problem behind an error; ``rows`` are those of the statement, to look the value up that it names by row number."""
-    return Refused(_problem(error_code(error), error_text(error), table_id, rows))
+    return Refused(_problem(error_code(error), error_text(error), table_id, _Sent(rows, schema)))
 
 
-def from_warnings(session: MySqlSession, table_id: TableId, rows: pa.Table) -> Refused | None:
+def from_warnings(session: MySqlSession, table_id: TableId, rows: pa.Table, schema: TableSchema) -> Refused | None:
     """The problem behind the warnings of the last statement; ``None`` when they do not concern the data."""
     for _, code, message in session.execute("SHOW WARNINGS"):
         if code not in _HARMLESS:
-            return Refused(_problem(int(str(code)), f"{message} (warning {code})", table_id, rows))
+            return Refused(_problem(int(str(code)), f"{message} (warning {code})", table_id, _Sent(rows, schema)))
     return None
 
 
-def _problem(code: int, text: str, table_id: TableId, rows: pa.Table | None) -> Problem:
-    found = _COLUMN.search(text)
+@dataclass(frozen=True)
+class _Sent:
+    """The rows of a statement, where they are known."""
+
+    rows: pa.Table | None
+    schema: TableSchema | None
+
+    def column(self, name: str) -> Column | None:
+        if self.rows is None or self.schema is None or not self.schema.has_column(name):
+            return None
+        return self.schema.column(name)
+
+    def refused(self, code: int, text: str, column: Column | None) -> int | None:
+        """The number of the row that an error is about."""
+        if self.rows is None or column is None:
+            return None
+        found = _ROW.search(text)
+        if found is not None:
+            number = int(found[1]) - 1
+            return number if 0 <= number < self.rows.num_rows else None
+        if code == _CONSTRAINT and column.type.kind is TypeKind.JSON:
+            documents = self.rows.column(column.name).to_pylist()
+            return next((n for n, text in enumerate(documents) if text is not None and _depth(text) > _JSON_LEVELS), None)
+        return None
+
+    def value(self, number: int | None, column: Column | None) -> str | None:
+        if self.rows is None or number is None or column is None:
+            return None
+        value = self.rows.column(column.name)[number].as_py()
+        return None if value is None else str(value)
+
+    def name(self, number: int | None) -> str:
+        if self.rows is None or self.schema is None or number is None:
+            return ""
+        return row_name(self.rows, number, self.schema.handle_key)
+
+
+def _problem(code: int, text: str, table_id: TableId, sent: _Sent) -> Problem:
+    found = _COLUMN.search(text) or (_CONSTRAINED.search(text) if code == _CONSTRAINT else None)
     column = (found["quoted"] or found["plain"]) if found else ""
     if code in _NO_TABLE:
         return Problem(
@@ -59,22 +105,44 @@ def _problem(code: int, text: str, table_id: TableId, rows: pa.Table | None) -> 
         )
     if code in _DENIED:
         return Problem(table_id, f"the target's user lacks a privilege: {text}.", hint="Grant it to the user of the sink's URI.")
+    if code not in _REFUSED_VALUE:
+        return Problem(table_id, f"the target refused the rows: {text}.", column=column)
+    known = sent.column(column)
+    number = sent.refused(code, text, known)
+    value = sent.value(number, known)
     return Problem(
         table_id,
-        f"the target refused a value: {text}." if code in _REFUSED_VALUE else f"the target refused the rows: {text}.",
+        f"the target refused a value: {text}.",
+        row=sent.name(number),
         column=column,
-        value=_value(text, column, rows),
-        hint="Make the target's column as wide as the source's." if code in _REFUSED_VALUE else "",
+        value=value,
+        hint=_hint(code, table_id, known, value),
     )
 
 
-def _value(text: str, column: str, rows: pa.Table | None) -> str | None:
-    found = _ROW.search(text)
-    if rows is None or found is None:
-        return None
-    row = int(found[1]) - 1
-    name = next((name for name in rows.column_names if name.casefold() == column.casefold()), None)
-    if name is None or not 0 <= row < rows.num_rows:
-        return None
-    value = rows.column(name)[row].as_py()
-    return None if value is None else str(value)
+def _hint(code: int, table_id: TableId, column: Column | None, value: str | None) -> str:
+    kind = column.type.kind if column is not None else None
+    if kind in (TypeKind.ENUM, TypeKind.SET) and code == _TRUNCATED:
+        if value == "":
+            return (
+                "It is what TiDB keeps for a value that is no member, which MariaDB and MySQL take from nobody. Give the row a "
+                "member in the source, or add '' to the members of the target's column."
+            )
+        return "Give the target's column the members of the source's."
+    if column is not None and kind is TypeKind.JSON and code == _CONSTRAINT:
+        return (
+            f"MariaDB checks JSON, and takes at most {_JSON_LEVELS} levels. Drop the check in the target: ALTER TABLE "
+            f"{qualified(table_id)} MODIFY {quote_name(column.name)} LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin."
+        )
+    if code == _INCORRECT and kind in CHARACTER_KINDS | {TypeKind.ENUM, TypeKind.SET}:
+        return "Give the target's column a character set that holds it, such as utf8mb4."
+    return "Make the target's column as wide as the source's."
+
+
+def _depth(document: str) -> int:
+    """How deep a JSON text is nested."""
+    depth = deepest = 0
+    for sign in _STRINGS.sub("", document):
+        depth += (sign in "[{") - (sign in "]}")
+        deepest = max(deepest, depth)
+    return deepest

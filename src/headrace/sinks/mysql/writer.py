@@ -342,7 +342,7 @@ def _run(session: MySqlSession, piece: _Piece, statement: bytes, rows: pa.Table)
         warnings = session.run(statement)
     except pymysql.err.MySQLError as error:
         if classify(error) is ErrorClass.REFUSED:
-            raise refusal.from_error(error, piece.table_id, rows) from None
+            raise refusal.from_error(error, piece.table_id, rows, piece.schema) from None
         raise
     _reject_warnings(session, piece, warnings, rows)
 
@@ -363,7 +363,7 @@ def _load(session: MySqlSession, piece: _Piece) -> bool:
         if error_code(error) in _LOCAL_DISABLED:
             return False
         if classify(error) is ErrorClass.REFUSED:
-            raise refusal.from_error(error, piece.table_id, rows) from None
+            raise refusal.from_error(error, piece.table_id, rows, piece.schema) from None
         raise
     _reject_warnings(session, piece, warnings, rows)
     return True
@@ -371,7 +371,7 @@ def _load(session: MySqlSession, piece: _Piece) -> bool:
 
 def _reject_warnings(session: MySqlSession, piece: _Piece, warnings: int, rows: pa.Table) -> None:
     """A warning may be a value that was changed to fit: LOCAL makes warnings of errors, as the server cannot stop the client."""
-    refused = refusal.from_warnings(session, piece.table_id, rows) if warnings else None
+    refused = refusal.from_warnings(session, piece.table_id, rows, piece.schema) if warnings else None
     if refused is not None:
         raise refused
 
