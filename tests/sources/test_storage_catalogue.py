@@ -168,11 +168,13 @@ def test_partitions_go_with_their_table(folder: StorageFolder, history: list[tup
     assert events_of(folder, "ALTER TABLE `t` DROP PARTITION `p0`") == expected
 
 
-def test_partitions_swap_with_their_tables(folder: StorageFolder) -> None:
+@pytest.mark.parametrize("together", [True, False])
+def test_partitions_swap_with_their_tables(folder: StorageFolder, together: bool) -> None:
     folder.schema("a", 100, PARTITIONED.replace("`t`", "`a`"))
     folder.schema("b", 100, CREATE.replace("`t`", "`b`"))
-    for old, new in (("a", "x"), ("b", "a"), ("x", "b")):
-        folder.schema(new, 200, f"RENAME TABLE `test`.`{old}` TO `test`.`{new}`")
+    steps = {new: f"`test`.`{old}` TO `test`.`{new}`" for old, new in (("a", "x"), ("b", "a"), ("x", "b"))}
+    for new, step in steps.items() if not together else [("a", ", ".join(steps.values()))]:
+        folder.schema(new, 200, f"RENAME TABLE {step}")
     assert events_of(folder, "ALTER TABLE `a` DROP PARTITION `p0`", "a", 300) == [OtherEvent]
     assert events_of(folder, "ALTER TABLE `b` DROP PARTITION `p0`", "b", 400) == [DeletePartitionRowsEvent]
 
