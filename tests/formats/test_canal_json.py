@@ -66,23 +66,6 @@ def test_batches_have_the_layout_of_a_block_and_two_places_for_each_message() ->
         assert batch.column(2).to_pylist() == [1, 2, 3]
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_an_old_row_without_some_columns_is_completed_from_the_new_one(told: bool) -> None:
-    schema = table(id="INT", v="VARCHAR", w="VARCHAR")
-    options = CanalJsonOptions(only_updated_columns_in_old=told)
-    insert = canal("INSERT", {"id": 0, "v": None, "w": None})
-    to_null = only_changed(canal("UPDATE", {"id": 1, "v": None, "w": None}, {"id": 1, "v": "a", "w": None}), "v")
-    from_null = only_changed(canal("UPDATE", {"id": 2, "v": "null", "w": "x"}, {"id": 2, "v": None, "w": "x"}), "v")
-    assert b'"old":[{"v":null}]' in from_null
-    assert decode(insert, to_null, from_null, schema=schema, options=options) == [
-        (INSERT, 100, 0, None, None),
-        (UPDATE_BEFORE, 100, 1, "a", None),
-        (UPDATE_AFTER, 100, 1, None, None),
-        (UPDATE_BEFORE, 100, 2, None, "x"),
-        (UPDATE_AFTER, 100, 2, "null", "x"),
-    ]
-
-
 def test_blank_lines_do_not_shift_what_old_rows_say() -> None:
     insert = canal("INSERT", {"id": 0, "v": "i"})
     update = only_changed(canal("UPDATE", {"id": 2, "v": "x"}, {"id": 2, "v": None}), "v")
@@ -109,11 +92,6 @@ def test_a_table_without_a_key_gets_every_old_row() -> None:
     assert [row[0] for row in decode(update, schema=schema, old_images=False)] == [UPDATE_BEFORE, UPDATE_AFTER]
 
 
-def test_a_delete_may_hold_the_handle_key_only() -> None:
-    rows = decode(canal("DELETE", {"id": 1}), canal("INSERT", {"id": 2, "v": "b"}))
-    assert rows == [(DELETE, 100, 1, None), (INSERT, 100, 2, "b")]
-
-
 def test_columns_that_no_row_carries_are_absent() -> None:
     schema = table(id="INT", g="INT", v="VARCHAR")
     data = canal("DELETE", {"id": 1}) + b"\r\n" + canal("INSERT", {"v": "b", "id": 2}) + b"\r\n"
@@ -134,39 +112,6 @@ def test_a_column_named_type_does_not_confuse() -> None:
     assert rows == [(DELETE, 100, 1, "INSERT", None), (INSERT, 100, 2, "DELETE", "x")]
 
 
-def test_each_character_of_a_binary_column_is_a_byte() -> None:
-    schema = table(id="INT", b="VARBINARY")
-    every = bytes(range(256))
-    rows = decode(
-        *(canal("INSERT", {"id": n, "b": value}) for n, value in enumerate([every, None, b"", b"ascii", every[::-1]])),
-        schema=schema,
-    )
-    assert [row[3] for row in rows] == [every, None, b"", b"ascii", every[::-1]]
-
-
-def test_a_character_above_one_byte_in_a_binary_column_is_an_error() -> None:
-    schema = table(id="INT", b="VARBINARY")
-    _, error = rows_and_error(decode_canal_json(canal("INSERT", {"id": 1, "b": "€"}) + b"\r\n", schema, CanalJsonOptions()))
-    assert (error.line, error.column, error.value) == (1, "b", "€")
-
-
-def test_enum_indexes_and_set_masks_become_members() -> None:
-    schema = table(
-        id="INT",
-        e=ColumnType(TypeKind.ENUM, elements=("blob", "x")),
-        s=ColumnType(TypeKind.SET, elements=("a", "b", "c")),
-        q=ColumnType(TypeKind.ENUM),
-        n=ColumnType(TypeKind.SET),
-    )
-    types = {"e": "enum('blob','x')", "q": "enum('a,b','it''s')", "n": "set"}
-    rows = decode(
-        canal("INSERT", {"id": 1, "e": "1", "s": "5", "q": "2", "n": "3"}, mysql_types=types),
-        canal("INSERT", {"id": 2, "e": "0", "s": "0", "q": "1", "n": None}, mysql_types=types),
-        schema=schema,
-    )
-    assert [row[3:] for row in rows] == [("blob", "a,c", "it's", "3"), ("", "", "a,b", None)]
-
-
 def test_an_index_without_a_member_is_an_error() -> None:
     schema = table(id="INT", e=ColumnType(TypeKind.ENUM, elements=("a", "b")))
     _, error = rows_and_error(decode_canal_json(canal("INSERT", {"id": 1, "e": "3"}) + b"\r\n", schema, CanalJsonOptions()))
@@ -183,12 +128,6 @@ def test_without_the_extension_the_millisecond_gives_the_largest_commit_ts_it_al
 
 def test_commit_ts_above_2_to_the_53_is_exact() -> None:
     assert decode(canal("INSERT", {"id": 1, "v": "a"}, commit_ts=450253245302439941))[0][1] == 450253245302439941
-
-
-def test_unicode_line_separators_and_empty_lines_do_not_split_messages() -> None:
-    message = canal("INSERT", {"id": 1, "v": "a\u0085b\u2028c"})
-    data = b"\r\n" + message + b"\r\n\r\n" + message + b"\r\n"
-    assert rows_of(decode_canal_json(data, ID_V, CanalJsonOptions())) == [(INSERT, 100, 1, "a\u0085b\u2028c")] * 2
 
 
 def test_every_value_is_text_whatever_the_jdbc_code_says() -> None:

@@ -271,20 +271,6 @@ def test_without_commit_ts_files_behind_an_uncertain_schema_change_wait(folder: 
     assert len(consumer.cut().splits) == 1
 
 
-def test_canal_json_without_the_extension_keeps_windows_and_says_what_is_weaker(folder: StorageFolder) -> None:
-    ms = 1_700_000_000_000
-    line = '{"id":0,"database":"test","table":"t","pkNames":["id"],"isDdl":false,"type":"INSERT","es":%d,"ts":1,"sql":"",'
-    line += '"sqlType":{"id":4,"v":12},"mysqlType":{"id":"int","v":"varchar"},"old":null,"data":[{"id":"%d","v":"a"}]}\n'
-    folder.write("test/t/100/CDC000001.json", line % (ms, 1) + line % (ms + 5, 2))
-    folder.checkpoint((ms + 2) << 18)
-    consumer = folder.consumer("terminator=%0A&date-separator=none")
-    offer = consumer.cut()
-    assert (offer.has_commit_ts, offer.deletes_first) == (True, False)
-    assert any("enable-tidb-extension=true" in notice.message for notice in offer.notices)
-    assert [row["id"] for _, _, row in consumer.rows] == [1]
-    assert consumer.reports[0].pending_ts == (ms + 5) << 18
-
-
 def test_a_file_without_commit_ts_among_others_is_a_problem(folder: StorageFolder) -> None:
     folder.data("test/t/100", 1, "I 110 1 a")
     folder.write("test/t/100/CDC000002.csv", '"I","t","test",2,"b"\n')
@@ -324,15 +310,6 @@ def test_what_travels_to_tasks_pickles(folder: StorageFolder) -> None:
     (split,) = events.poll("", 0).splits
     block, _ = pickle.loads(pickle.dumps(events)).read(pickle.loads(pickle.dumps(split)), Window(0, 200))
     assert isinstance(block.batch, pa.RecordBatch)
-
-
-def test_column_selectors_tell_which_columns_rows_carry(folder: StorageFolder, tmp_path: Path) -> None:
-    changefeed = tmp_path / "changefeed.toml"
-    changefeed.write_text("[[sink.column-selectors]]\nmatcher = ['test.t']\ncolumns = ['*', '!v']\n")
-    folder.write("test/t/100/CDC000001.csv", '"I","t","test",110,1\n')
-    consumer = folder.consumer(changefeed=str(changefeed))
-    consumer.cut()
-    assert "v" not in consumer.rows[0][2]
 
 
 def test_the_identity_has_no_secrets_and_a_foreign_position_is_refused(folder: StorageFolder) -> None:

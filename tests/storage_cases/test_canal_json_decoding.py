@@ -1,0 +1,196 @@
+"""Section 8.4 of the specification of TiCDC's storage output: decoding canal-JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from building import Bucket
+
+from headrace.errors import EXIT_TABLE_STOPPED
+from storage_folder import ID, V
+
+OPTIONS = "protocol=canal-json&enable-tidb-extension=true&date-separator=none&terminator="
+LF, CRLF, NONE = (OPTIONS + terminator for terminator in ("%0A", "%0D%0A", ""))
+ENDS = {LF: b"\n", CRLF: b"\r\n", NONE: b""}
+Fields = Mapping[str, object]
+
+
+def column(name: str, kind: str, **more: Any) -> dict[str, Any]:
+    return {"ColumnName": name, "ColumnType": kind, **more}
+
+
+def message(
+    kind: str,
+    data: Fields,
+    old: Fields | None = None,
+    ts: int | None = 110,
+    *,
+    mysql: Fields | None = None,
+    sql: Fields | None = None,
+    es: int = 0,
+) -> bytes:
+    """A message as TiCDC writes it, without its terminator; without ``ts`` it has no TiDB extension."""
+    names = list(data)
+    document: dict[str, object] = {
+        "id": 0,
+        "database": "test",
+        "table": "t",
+        "pkNames": ["id"],
+        "isDdl": False,
+        "type": kind,
+        "es": es,
+        "ts": es + 5,
+        "sql": "",
+        "sqlType": sql or dict.fromkeys(names, 12),
+        "mysqlType": mysql or dict.fromkeys(names, "varchar"),
+        "old": None if old is None else [old],
+        "data": [data],
+    }
+    if ts is not None:
+        document["_tidb"] = {"commitTs": ts}
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def row(key: int, value: str | None) -> Fields:
+    return {"id": str(key), "v": value}
+
+
+@pytest.mark.parametrize("options", [CRLF, LF])
+def test_t38_insert_update_and_delete_of_one_key(tmp_path: Path, options: str) -> None:
+    messages = (
+        message("INSERT", row(1, "a")),
+        message("UPDATE", row(1, "b"), row(1, "a"), 120),
+        message("DELETE", row(1, "b"), ts=130),
+    )
+    bucket = Bucket(tmp_path, options)
+    rows, report = bucket.decoded(b"".join(m + ENDS[options] for m in messages))
+    assert rows == [("I", 110, 1, "a"), ("-", 120, 1, "a"), ("+", 120, 1, "b"), ("D", 130, 1, "b")]
+    assert report.problem is None
+    for ts, state in ((110, [(1, "a")]), (120, [(1, "b")]), (130, [])):
+        assert bucket.at(ts).code == 0
+        assert bucket.state() == state
+
+
+@pytest.mark.parametrize("told", ["", "&only-output-updated-columns=true", "&content-compatible=true"])
+@pytest.mark.parametrize("options", [LF, NONE])
+def test_t39_an_old_row_of_changed_columns_is_completed_from_the_new_one(tmp_path: Path, options: str, told: str) -> None:
+    messages = (
+        message("UPDATE", {"id": "1", "v": "b", "w": "same"}, {"v": "a"}),
+        message("UPDATE", {"id": "2", "v": "b", "w": None}, {"v": None}, 120),
+        message("UPDATE", {"id": "3", "v": "b", "w": "full"}, {"id": "3", "v": "a", "w": None}, 130),
+    )
+    columns = (ID, V, column("w", "VARCHAR"))
+    rows, report = Bucket(tmp_path, options + told).decoded(b"".join(m + ENDS[options] for m in messages), columns)
+    assert report.problem is None
+    assert [r for r in rows if r[0] == "-"] == [("-", 110, 1, "a", "same"), ("-", 120, 2, None, None), ("-", 130, 3, "a", None)]
+
+
+def test_t40_an_update_of_the_key_deletes_the_old_row(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path, LF)
+    bucket.create("t")
+    bucket.write("test/t/100/CDC000001.json", message("INSERT", row(1, "a")) + b"\n")
+    assert bucket.at(115).code == 0
+    bucket.write("test/t/100/CDC000002.json", message("UPDATE", row(2, "a"), row(1, "a"), 120) + b"\n")
+    assert bucket.at(200).code == 0
+    assert bucket.state() == [(2, "a")]
+
+
+def test_t41_a_delete_may_hold_the_key_only(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path, LF)
+    bucket.create("t")
+    inserts = (message("INSERT", row(1, "a")), message("INSERT", row(2, "b")))
+    bucket.write("test/t/100/CDC000001.json", b"".join(m + b"\n" for m in inserts))
+    assert bucket.at(115).code == 0
+    # In a file of its own no other row shows the columns.
+    bucket.write("test/t/100/CDC000002.json", message("DELETE", {"id": "1"}, ts=120) + b"\n")
+    assert bucket.at(200).code == 0
+    assert bucket.state() == [(2, "b")]
+
+
+@pytest.mark.parametrize("escaped", [False, True])
+def test_t42_each_character_of_a_binary_column_is_a_byte(tmp_path: Path, escaped: bool) -> None:
+    every = bytes(range(256))
+    written = message("INSERT", {"id": "1", "b": every.decode("latin-1")})
+    if escaped:
+        written = json.dumps(json.loads(written)).encode()
+    bucket = Bucket(tmp_path, LF)
+    rows, report = bucket.decoded(written + b"\n", (ID, column("b", "VARBINARY", ColumnPrecision="256")))
+    assert (rows, report.problem) == ([("I", 110, 1, every)], None)
+    assert bucket.at(200).code == 0
+    assert bucket.state() == [(1, every)]
+
+
+def test_t42_a_character_above_a_byte_is_an_error(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path, LF)
+    rows, report = bucket.decoded(message("INSERT", {"id": "1", "b": "€"}) + b"\n", (ID, column("b", "BLOB")))
+    assert rows == []
+    assert report.problem is not None
+    assert (report.problem.line, report.problem.column, report.problem.value) == (1, "b", "€")
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_t43_members_of_enum_and_set_are_kept_whole(tmp_path: Path, listed: bool) -> None:
+    """Their names come from the schema file, or from the messages in content-compatible mode."""
+    members = {"e": ["blob", "x"], "s": ["a", "b", "c"], "q": ["a,b", "it's"]}
+    kinds = {"e": "ENUM", "s": "SET", "q": "ENUM"}
+    mysql = {"id": "int(11)", "e": "enum('blob','x')", "s": "set('a','b','c')", "q": "enum('a,b','it''s')"}
+    columns = tuple(column(name, kind, **({"ColumnElems": members[name]} if listed else {})) for name, kind in kinds.items())
+    types = dict(zip(mysql, ("int", "enum", "set", "enum"), strict=True)) if listed else mysql
+    messages = (
+        message("INSERT", {"id": "1", "e": "1", "s": "5", "q": "1"}, mysql=types),
+        message("INSERT", {"id": "2", "e": "0", "s": "0", "q": "2"}, mysql=types),
+    )
+    rows, report = Bucket(tmp_path, LF).decoded(b"".join(m + b"\n" for m in messages), (ID, *columns))
+    assert report.problem is None
+    assert rows == [("I", 110, 1, "blob", "a,c", "a,b"), ("I", 110, 2, "", "", "it's")]
+
+
+def test_t44_without_the_extension_the_millisecond_decides_and_it_is_told(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path, "protocol=canal-json&date-separator=none&terminator=%0A")
+    ms = 1_700_000_000_000
+    bucket.create("t", ms << 18)
+    messages = (
+        message("INSERT", row(1, "a"), ts=None, es=ms + 1),
+        message("INSERT", row(1, "b"), ts=None, es=ms + 1),
+        message("INSERT", row(2, "c"), ts=None, es=ms + 5),
+    )
+    bucket.write(f"test/t/{ms << 18}/CDC000001.json", b"".join(m + b"\n" for m in messages))
+    ran = bucket.at((ms + 3) << 18)
+    assert (ran.code, ran.problems, bucket.state()) == (0, [], [(1, "b")])
+    assert "no commit ts but the millisecond of it" in ran.told
+    assert "enable-tidb-extension=true" in ran.told
+    assert bucket.at((ms + 6) << 18).code == 0
+    assert bucket.state() == [(1, "b"), (2, "c")]
+
+
+@pytest.mark.parametrize("options", [LF, CRLF, NONE])
+def test_t45_only_terminators_end_messages(tmp_path: Path, options: str) -> None:
+    text = "a\u0085b\u2028c\u2029d"
+    messages = (message("INSERT", row(1, text)), b"" if options == NONE else b"\n", message("INSERT", row(2, text)))
+    rows, report = Bucket(tmp_path, options).decoded(b"".join(m + ENDS[options] for m in messages))
+    assert (rows, report.problem) == ([("I", 110, 1, text), ("I", 110, 2, text)], None)
+    assert text.encode() in messages[0]
+
+
+def test_t46_the_jdbc_code_of_a_row_does_not_matter(tmp_path: Path) -> None:
+    messages = (
+        message("INSERT", {"id": "1", "n": "1"}, sql={"id": 4, "n": -6}),
+        message("INSERT", {"id": "2", "n": "200"}, sql={"id": 4, "n": 5}),
+    )
+    bucket = Bucket(tmp_path, LF)
+    rows, report = bucket.decoded(b"".join(m + b"\n" for m in messages), (ID, column("n", "TINYINT UNSIGNED")))
+    assert (rows, report.problem) == ([("I", 110, 1, 1), ("I", 110, 2, 200)], None)
+    assert bucket.at(200).code == 0
+    assert bucket.state() == [(1, 1), (2, 200)]
+
+
+def test_t46_a_value_outside_of_the_column_s_type_stops_its_table(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path, LF)
+    bucket.decoded(message("INSERT", {"id": "1", "n": "256"}, sql={"id": 4, "n": 5}) + b"\n", (ID, column("n", "TINYINT UNSIGNED")))
+    ran = bucket.at(200)
+    assert ran.code == EXIT_TABLE_STOPPED
+    assert "column n, value '256'" in ran.stopped["test.t"]
