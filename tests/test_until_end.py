@@ -132,6 +132,21 @@ def test_a_changefeed_that_ended_before_its_first_checkpoint_is_taken_whole(
     assert_state(target, changefeed.state())
 
 
+def test_a_table_that_stopped_is_taken_after_its_repair_without_metadata_too(tmp_path: Path, changefeed: Changefeed) -> None:
+    target = DuckDbTarget(tmp_path / "target.duckdb")
+    small_shop(changefeed, with_bag=True)
+    goes_beyond(changefeed)
+    (changefeed.writer.root / "metadata").unlink()
+    (damaged, *_) = sorted((changefeed.writer.root / "shop" / "orders").rglob("CDC*.csv"))
+    whole = damaged.read_bytes()
+    damaged.write_bytes(b"nonsense\r\n" + whole)
+    assert drain(changefeed, target.uri) == EXIT_TABLE_STOPPED
+    assert drain(changefeed, target.uri) == EXIT_TABLE_STOPPED
+    damaged.write_bytes(whole)
+    assert drain(changefeed, target.uri) == 0
+    assert_state(target, changefeed.state())
+
+
 def test_a_folder_of_something_else_has_no_end(tmp_path: Path, changefeed: Changefeed) -> None:
     changefeed.writer.root.mkdir()
     with pytest.raises(SourceNotReadyError, match="is empty"):

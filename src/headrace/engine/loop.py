@@ -197,7 +197,9 @@ class Loop:
                 f"The files end at {offer.watermark}, but rows up to {self._state.attempted} may have been written before.",
                 "Bring back the files that were there then.",
             )
-        return not self._worth_another_look(self._apply(offer, frozenset()))
+        # It is the last chance of stopped tables, and without a watermark the only one.
+        stopped = frozenset(t for t, p in self._state.tables.items() if p.status.is_stopped)
+        return not self._worth_another_look(self._apply(offer, stopped))
 
     def _pause(self, offer: Offer) -> bool:
         if self._options.until_end:
