@@ -15,9 +15,11 @@ from headrace.model.events import (
     ColumnPosition,
     CreateDatabaseEvent,
     CreateTableEvent,
+    DeletePartitionRowsEvent,
     DropColumnEvent,
     DropDatabaseEvent,
     DropTableEvent,
+    ExchangePartitionEvent,
     OtherEvent,
     Position,
     RenameColumnEvent,
@@ -25,6 +27,7 @@ from headrace.model.events import (
     SchemaChange,
     TruncateTableEvent,
 )
+from headrace.model.outcome import Remedy
 from headrace.model.table import TableId
 from headrace.model.tso import tso_from_ms
 from headrace.sinks.base import SchemaChangeRefused
@@ -199,6 +202,28 @@ def test_a_statement_that_the_server_does_not_know_is_refused_with_all_that_is_n
     assert "ALTER TABLE `t` ADD TIDB_NONSENSE" in sentence
     assert "1064" in sentence
     assert "by hand" in sentence
+
+
+def test_rows_that_come_back_on_a_server_that_cannot_bring_them_back_ask_for_a_resync(target):
+    with pytest.raises(SchemaChangeRefused) as refused:
+        apply(target, "RECOVER TABLE `t`", OtherEvent(T))
+    assert refused.value.problem.remedy is Remedy.RESYNC
+    assert "load the table anew" in refused.value.problem.hint
+
+
+def test_partitions_are_dropped_and_exchanged_by_the_sources_statement(target):
+    target.execute(
+        "CREATE TABLE shop.t (id INT PRIMARY KEY) PARTITION BY RANGE (id)"
+        " (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (20))",
+        "CREATE TABLE shop.u (id INT PRIMARY KEY)",
+        "INSERT INTO shop.t VALUES (1), (11)",
+    )
+    other = TableId("shop", "u")
+    apply(target, "ALTER TABLE `t` EXCHANGE PARTITION `p1` WITH TABLE `u`", ExchangePartitionEvent(T, other, "p1", "id >= 10"))
+    assert target.execute("SELECT id FROM shop.u") == [(11,)]
+    apply(target, "ALTER TABLE `t` DROP PARTITION `p0`", DeletePartitionRowsEvent(T, ("p0",), "id < 10"))
+    assert target.execute("SELECT id FROM shop.t") == []
+    assert "`p0`" not in str(target.execute("SHOW CREATE TABLE shop.t"))
 
 
 def test_a_table_with_a_vector_is_created_and_told(target):
