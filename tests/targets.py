@@ -57,7 +57,7 @@ def fraction_digits(type_text: str) -> int:
 
 
 def normal_value(type_text: str, text: str | None) -> str | None:
-    """One text for all that are equal: ``042`` and ``42``, ``1e3`` and ``1000``, the same JSON with other spaces."""
+    """One text for all that are equal: ``042`` and ``42``, ``1e3`` and ``1000``, ``.5`` and ``0.5``, JSON with other spaces."""
     base = base_type(type_text)
     if text is None:
         return None
@@ -70,7 +70,7 @@ def normal_value(type_text: str, text: str | None) -> str | None:
         return json.dumps(json.loads(text), ensure_ascii=False, sort_keys=True)
     if base == "vector":
         return json.dumps([float(np.float32(element)) for element in json.loads(text)])
-    return text
+    return re.sub(r"^(-?)\.", r"\g<1>0.", text) if base == "decimal" else text
 
 
 def sort_rows(rows: Iterable[Row]) -> list[Row]:
@@ -174,8 +174,6 @@ def _duckdb_value(type_text: str, kind: str, value: Any) -> str | None:
         return _with_digits(value, digits)
     if kind == "BIT":
         return str(int(value, 2))
-    if kind.startswith("DECIMAL"):
-        return re.sub(r"^(-?)\.", r"\g<1>0.", value)  # without digits before the point there is none at all
     return normal_value(type_text, value)
 
 

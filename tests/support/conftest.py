@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-_DESELECTED = pytest.StashKey[set[str]]()
+_DESELECTED = pytest.StashKey[set[object]]()
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
@@ -21,5 +21,4 @@ def whole_suites(request: pytest.FixtureRequest) -> frozenset[str]:
     config = request.config
     if request.session.testsfailed or any("::" in argument for argument in config.args):
         return frozenset()
-    left_out = config.stash[_DESELECTED] if _DESELECTED in config.stash else set()
-    return frozenset({item.path.name for item in request.session.items} - left_out)
+    return frozenset({item.path.name for item in request.session.items} - config.stash.get(_DESELECTED, set()))
