@@ -80,7 +80,10 @@ def test_metadata_that_are_missing_or_cannot_be_read_move_nothing(scene: Scene) 
     for text in UNREADABLE:
         metadata.write_bytes(text)
         told.append(scene.run())
-    wait = f"{scene.root} has no file metadata yet. TiCDC writes it with its first checkpoint: wait, or look at the changefeed."
+    wait = (
+        f"{scene.root} has no file metadata yet. TiCDC writes it with its first checkpoint: wait, or look at the changefeed. "
+        "One that ended before that is taken with --until-end."
+    )
     unreadable = (
         f"""The file metadata in {scene.root} holds no checkpoint. It should read {{"checkpoint-ts":…}}, as TiCDC writes it."""
     )

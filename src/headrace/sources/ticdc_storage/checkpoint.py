@@ -57,8 +57,8 @@ def _missing(store: Store) -> SourceNotReadyError:
     if _looks_like_changefeed(store, root.folders):
         return NoWatermarkError(
             f"{store.place} has no file {METADATA} yet.",
-            "TiCDC writes it with its first checkpoint: wait, or look at the changefeed; one that ended before it is taken with "
-            "--until-end.",
+            "TiCDC writes it with its first checkpoint: wait, or look at the changefeed. "
+            "One that ended before that is taken with --until-end.",
         )
     return SourceNotReadyError(
         f"{store.place} does not look like the output of a changefeed: there is no file {METADATA} in it.",
