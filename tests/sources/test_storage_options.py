@@ -77,6 +77,13 @@ def test_the_changefeed_file_is_read_and_the_uri_wins(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(told)) == told
 
 
+def test_the_section_of_cloud_storage_tells_when_files_are_full_and_whether_updates_are_split(tmp_path: Path) -> None:
+    text = "[sink.cloud-storage-config]\nfile-size = 1048576\noutput-raw-change-event = true\n"
+    told = options("", changefeed(tmp_path, text))
+    assert (told.file_size, told.raw_change_events) == (1 << 20, True)
+    assert options("file-size=2097152", changefeed(tmp_path, text)).file_size == 2 << 20
+
+
 def test_control_characters_may_be_written_in_the_uri() -> None:
     told = options("delimiter=%5Ct&terminator=%5Cr%5Cn")
     assert (told.csv.delimiter, told.csv.terminator) == ("\t", "\r\n")

@@ -44,19 +44,17 @@ _SINK_KEYS = frozenset(
         "only-output-updated-columns",
     }
 )
-_STORAGE_KEYS = frozenset({"use-table-id-as-path"})
+_STORAGE_KEYS = frozenset({"file-size", "output-raw-change-event", "use-table-id-as-path"})
 _OTHER_URI_PARAMETERS = frozenset(
     {
         "delete-only-output-handle-key-columns",
         "file-cleanup-cron-spec",
         "file-expiration-days",
         "file-index-digit",
-        "file-size",
         "flush-concurrency",
         "flush-interval",
         "max-message-bytes",
         "output-column-id",
-        "output-raw-change-event",
         "output-row-key",
         "spool-base-dir",
         "spool-disk-quota",
@@ -144,7 +142,8 @@ class StorageOptions:
     """How to read a changefeed's folder.
 
     ``protocol`` and ``date_separator`` are ``None`` when nobody said them: then the files' names tell. ``enable_tidb_extension`` is
-    ``None`` likewise. ``file_size`` (bytes) is the size at which TiCDC begins a new file. ``strict`` makes a schema file's wrong
+    ``None`` likewise. ``raw_change_events``: updates that change a key are not split.
+    ``file_size`` (bytes) is the size at which TiCDC begins a new file. ``strict`` makes a schema file's wrong
     checksum an error. ``time_zone`` is TiCDC's ``--tz``.
     """
 
@@ -155,6 +154,7 @@ class StorageOptions:
     partition_separator: bool = True
     use_table_id_as_path: bool | None = None
     enable_tidb_extension: bool | None = None
+    raw_change_events: bool = False
     file_size: int = 64 << 20
     strict: bool = False
 
@@ -199,6 +199,7 @@ def _options(told: Mapping[str, object], selectors: ColumnSelectors) -> StorageO
         partition_separator=partition_separator is not False,
         use_table_id_as_path=_flag(told, "use-table-id-as-path"),
         enable_tidb_extension=_flag(told, "enable-tidb-extension"),
+        raw_change_events=bool(_flag(told, "output-raw-change-event")),
         file_size=_whole(told, "file-size", 64 << 20),
         strict=bool(_flag(told, "strict")),
     )

@@ -30,6 +30,7 @@ from headrace.sources.ticdc_storage.offering import (
     gaps,
     misplaced_notices,
     ranked_splits,
+    repeated_hour_notices,
     select_files,
     unknown_version_problems,
     vanished_problems,
@@ -59,6 +60,12 @@ _NO_COMMIT_TS = {
         "may be seen in parts. Set enable-tidb-extension=true in the changefeed's sink URI for more."
     ),
 }
+
+_LOST_KEYS = (
+    "With output-raw-change-event = true an update that changes a primary key is not split, and without output-old-value = true "
+    "under [sink.csv] it does not tell the old key: the row under the old key stays in the target, and nothing in the data shows "
+    "it. Change one of the two settings, and copy the tables whose keys were updated anew."
+)
 
 
 def open_source(uri: str, changefeed: str | None = None) -> TicdcStorageSource:
@@ -133,6 +140,8 @@ class StorageEventSource:
         has_commit_ts = exact or protocol is not Protocol.CSV
         if not exact:
             notices.append(Notice(_NO_COMMIT_TS[protocol]))
+        if protocol is Protocol.CSV and self._options.raw_change_events and not self._options.csv.output_old_value:
+            notices.append(Notice(_LOST_KEYS))
         broken, problems = _schema_problems(catalogue, place)
         problems += unknown_version_problems(selected.unknown, catalogue, broken)
         held = {path: self._table_of(path, catalogue) for path in place.open}
@@ -149,6 +158,7 @@ class StorageEventSource:
         if place.drain is not None:
             notices += late_schema_files(place.drain, catalogue)
         splits = ranked_splits(candidates, self._location, self._options, protocol, has_commit_ts, place)
+        notices += repeated_hour_notices(splits, self._options.csv.time_zone)
         if final:
             marks = {"watermark": self._watermark, "published": self._published, "checkpoint": checkpoint}
             rest = find_rest(splits, catalogue, **marks)
