@@ -34,7 +34,8 @@ marks a row of an update, a ``-`` one that is none (with ``output-old-value``)."
 Read = tuple[object, ...]
 """A row as it was read: ``I``, ``D``, or ``-`` and ``+`` for the old and the new row of an update; commit ts; values."""
 
-COLUMNS: dict[str, dict[str, Any]] = {"id": ID, "v": V, "c": C}
+UK = {"ColumnName": "uk", "ColumnType": "INT", "ColumnPrecision": "11", "ColumnNullable": "false"}
+COLUMNS: dict[str, dict[str, Any]] = {"id": ID, "v": V, "c": C, "uk": UK}
 """The columns that shapes name."""
 _NUMBERS = ("INT", "BIT", "YEAR", "FLOAT", "DOUBLE")
 
