@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import binascii
 from collections.abc import Callable
+from datetime import datetime
+from functools import cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
@@ -31,6 +33,15 @@ def check_time_zone(name: str) -> None:
         raise ValueError(
             f"{name!r} is no time zone; write an IANA name such as Asia/Shanghai, or an offset such as +08:00"
         ) from None
+
+
+@cache
+def repeats_an_hour(time_zone: str) -> bool:
+    """Whether clocks of the zone were put back since 2000 or will be, so that one text stands for two moments."""
+    if time_zone in UTC_NAMES or time_zone[:1] in ("+", "-"):
+        return False
+    zone = ZoneInfo(time_zone)
+    return len({datetime(year, month, 1, tzinfo=zone).utcoffset() for year in range(2000, 2038) for month in range(1, 13)}) > 1
 
 
 def canonical_from_text(texts: pa.Array, column_type: ColumnType, time_zone: str) -> pa.Array:

@@ -6,8 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from headrace.formats.values import repeats_an_hour
 from headrace.model.outcome import Notice, Problem
 from headrace.model.table import TableId
+from headrace.model.types import TypeKind
 from headrace.sources.ticdc_storage.catalogue import Catalogue, TableVersion
 from headrace.sources.ticdc_storage.options import Protocol, StorageOptions
 from headrace.sources.ticdc_storage.paths import DataPath, is_misplaced
@@ -178,6 +180,19 @@ def misplaced_notices(listing: Listing) -> tuple[Notice, ...]:
         "holds a slash cannot be told from its folders."
     )
     return (Notice(message, file=paths[0]),)
+
+
+def repeated_hour_notices(splits: Iterable[FileSplit], time_zone: str) -> tuple[Notice, ...]:
+    """That TIMESTAMP text of this zone, TiCDC's, may stand for two moments; nothing where there is none."""
+    if not repeats_an_hour(time_zone):
+        return ()
+    if not any(column.type.kind is TypeKind.TIMESTAMP for split in splits for column in split.schema.row_columns):
+        return ()
+    message = (
+        f"When the clocks of {time_zone} are put back, an hour comes twice, and the files do not tell which one a TIMESTAMP is of: "
+        "it is taken as the earlier one. Run TiCDC with --tz UTC."
+    )
+    return (Notice(message),)
 
 
 def gaps(listing: Listing, position: StoragePosition, busy: Collection[str]) -> dict[tuple[str, str], Intervals]:
