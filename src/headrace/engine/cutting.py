@@ -7,7 +7,6 @@ position and what became of each table are one ledger update. A sink with ``atom
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -100,7 +99,7 @@ class CutRun:
             if cause is not None:
                 self._hold_rest(change, cause)
                 continue
-            entry, fingerprint = self._journalled(change), self._fingerprint(change)
+            entry, fingerprint = self._journalled(change), self._sink.metadata_applier.fingerprint(change)
             if self._verdict(change) is Verdict.SKIP:
                 skipped.add(change.identity)
                 told = " ".join(change.statement.split()) or "a change of shape"
@@ -189,11 +188,6 @@ class CutRun:
             tables = tuple(row for e in entries for row in rows(self.state, changes[e.identity]))
             used = tuple(e.identity for e in entries if e.state.is_settled and e.identity in self.state.decisions)
             self._update(LedgerUpdate(journal=tuple(entries), tables=tables, used_decisions=used))
-
-    def _fingerprint(self, change: SchemaChange) -> str:
-        """The catalogue's view of what the change touches: when it differs from the intent's, the change has run."""
-        described = {str(t): self._sink.metadata_applier.describe(t) for t in sorted(change.changes)}
-        return json.dumps({name: d.fingerprint if d else None for name, d in described.items()}, sort_keys=True)
 
     # --- rows -----------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ The engine asks ``SinkCapabilities``; it never asks which system a sink is. A si
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -214,6 +215,16 @@ class MetadataApplier(Protocol):
     def describe(self, table_id: TableId) -> TableDescription | None:
         """The table (``None``: there is none). For a database: no columns, ``has_rows`` when it holds tables."""
         ...
+
+    def fingerprint(self, change: SchemaChange) -> str:
+        """What differs before and after the change has run: of the definitions of what it changes, else of their rows."""
+        ...
+
+
+def definitions_fingerprint(applier: MetadataApplier, change: SchemaChange) -> str:
+    """``MetadataApplier.fingerprint`` from the definitions alone."""
+    described = {str(t): applier.describe(t) for t in sorted(change.changes)}
+    return json.dumps({name: d.fingerprint if d else None for name, d in described.items()}, sort_keys=True)
 
 
 class Ledger(Protocol):

@@ -21,6 +21,7 @@ from headrace.sinks.base import (
     TableDescription,
     WriterContext,
     WriteReport,
+    definitions_fingerprint,
 )
 from headrace.sinks.stateless import StatelessSink
 
@@ -69,6 +70,10 @@ class BlackholeMetadataApplier:
     def describe(self, table_id: TableId) -> TableDescription | None:
         """There are no tables."""
         return None
+
+    def fingerprint(self, change: SchemaChange) -> str:
+        """The definitions tell."""
+        return definitions_fingerprint(self, change)
 
 
 class CountingWriter:

@@ -28,6 +28,7 @@ from headrace.sinks.base import (
     TableDescription,
     WriterContext,
     WriteReport,
+    definitions_fingerprint,
 )
 from headrace.sinks.printing.lines import merged_lines, row_lines, schema_change_line, spool, spool_file
 from headrace.sinks.stateless import StatelessSink
@@ -87,6 +88,10 @@ class PrintMetadataApplier:
     def describe(self, table_id: TableId) -> TableDescription | None:
         """There are no tables in an output."""
         return None
+
+    def fingerprint(self, change: SchemaChange) -> str:
+        """The definitions tell."""
+        return definitions_fingerprint(self, change)
 
 
 class SpoolingWriter:
