@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from headrace.ddl.classify import changes_rows_unseen
+from headrace.ddl.defaults import computed_default
+from headrace.ddl.statement import StatementKind, read_statement
 from headrace.model.events import (
     AddColumnEvent,
     AlterColumnTypeEvent,
@@ -28,7 +30,7 @@ from headrace.model.events import (
 )
 from headrace.model.outcome import Notice, Problem
 from headrace.model.table import Column, Generated, TableId, TableSchema
-from headrace.sinks.base import SchemaChangeRefused, TableDescription
+from headrace.sinks.base import SchemaChangeRefused, TableDescription, definitions_fingerprint
 from headrace.sinks.duckdb.catalog import (
     TargetTable,
     find_table,
@@ -91,6 +93,10 @@ class DuckDbMetadataApplier:
             if found is None:
                 return None
             return TableDescription(table_id, tuple(found.columns), found.fingerprint, has_rows(session, table_id))
+
+    def fingerprint(self, change: SchemaChange) -> str:
+        """The definitions tell."""
+        return definitions_fingerprint(self, change)
 
 
 class _Change:
@@ -210,6 +216,9 @@ class _Change:
         if changes_rows_unseen(self._change.statement, self._change.database):
             message = "the statement changes rows that no change event tells, and DuckDB cannot run it."
             raise rows_unseen(self._change, event.table_id, message)
+        if self._change.statement and read_statement(self._change.statement, self._change.database).kind is StatementKind.UNKNOWN:
+            message = f"nobody knows what this statement does: {' '.join(self._change.statement.split())}."
+            raise self._refusal(event.table_id, message, "")
         if self._change.statement:
             self.notices.append(Notice("DuckDB has no need of this schema change; nothing was done.", event.table_id))
 
@@ -230,6 +239,10 @@ class _Change:
                 message = f"there is a column of that name already, of type {found[1]}."
                 raise self._refusal(target.table_id, message, "Drop it in the file.", column.name)
             return
+        function = computed_default(read_statement(self._change.statement, self._change.database), column.name)
+        if function and has_rows(self._session, target.table_id):
+            message = f"the source computed {function} for each row that was there, and no event tells what came of it."
+            raise rows_unseen(self._change, target.table_id, message)
         fill = fill_value(column, self._change.commit_ts, self._policies.unsupported)
         default = f" DEFAULT {self._checked_fill(target, column, fill)}" if fill is not None else ""
         table = place(target.table_id)

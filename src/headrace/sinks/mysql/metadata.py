@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pymysql
 
+from headrace.ddl.defaults import computed_default
 from headrace.ddl.lexer import Word
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.errors import TerminalError, TransientError
@@ -30,7 +31,7 @@ from headrace.model.events import (
 from headrace.model.outcome import Notice, Problem, Remedy
 from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import tso_to_ms
-from headrace.sinks.base import SchemaChangeRefused, TableDescription
+from headrace.sinks.base import SchemaChangeRefused, TableDescription, definitions_fingerprint
 from headrace.sinks.mysql import catalogue, collation
 from headrace.sinks.mysql.adaptation import UnadaptableError, adapt
 from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify, error_code, error_text, repeat
@@ -49,6 +50,7 @@ _NOT_COLUMNS = frozenset(
 )
 _EXCHANGE = re.compile(r"\bEXCHANGE\s+PARTITION\b", re.IGNORECASE)
 _BY_HAND = "Bring the target to the same state by hand; at the next start the change then counts as done."
+_COMPUTED = "Load the table anew with that column and skip the statement, or leave the table out by a filter."
 _LOAD_ANEW = "Its rows come back without change events: load the table anew and skip the statement, or leave it out by a filter."
 
 
@@ -73,12 +75,9 @@ class MySqlMetadataApplier:
             session = self._connected()
             if not before:
                 before.update(_fingerprints(session, change))
-            elif session.connection_id not in asked:  # the connection was lost, maybe while the statement ran
-                if _fingerprints(session, change) != before:
-                    _verify(session, change)
-                    return ()
-                if _EXCHANGE.search(change.statement):
-                    raise _refused(change, "the connection was lost during EXCHANGE PARTITION; nothing tells whether it ran.")
+            elif session.connection_id not in asked and _fingerprints(session, change) != before:
+                _verify(session, change)  # the connection was lost, and the statement ran all the same
+                return ()
             asked.add(session.connection_id)
             return self._apply(session, change)
 
@@ -108,6 +107,16 @@ class MySqlMetadataApplier:
         except pymysql.err.MySQLError as error:
             raise TerminalError(f"The definition of {table_id} cannot be read: {error_text(error)}.") from None
 
+    def fingerprint(self, change: SchemaChange) -> str:
+        """See ``MetadataApplier.fingerprint``."""
+        definitions = definitions_fingerprint(self, change)
+        what = f"Reading the rows of {change.table_id}"
+        try:
+            rows = repeat(lambda: _moved_rows(self._connected(), change), what, self._recover)
+        except pymysql.err.MySQLError as error:
+            raise TerminalError(f"The rows of {change.table_id} cannot be read: {error_text(error)}.") from None
+        return definitions + rows
+
     def close(self) -> None:
         if self._session is not None:
             self._session.close()
@@ -126,6 +135,7 @@ class MySqlMetadataApplier:
                     return tuple(notices)
         elif _is_done(session, change.events):
             return ()
+        _refuse_computed_defaults(session, change)
         for statement in self._statements(session, change):
             try:
                 adapted = adapt(statement, session, change.database)
@@ -214,7 +224,21 @@ def _fingerprints(session: MySqlSession, change: SchemaChange) -> dict[TableId, 
     names = change.changes | {change.table_id}
     tables = {name for name in names if not name.is_database} or names
     found = {table_id: catalogue.describe(session, table_id) for table_id in tables}
-    return {table_id: description.fingerprint if description else "" for table_id, description in found.items()}
+    definitions = {table_id: description.fingerprint if description else "" for table_id, description in found.items()}
+    return {**definitions, change.table_id: definitions.get(change.table_id, "") + _moved_rows(session, change)}
+
+
+def _moved_rows(session: MySqlSession, change: SchemaChange) -> str:
+    """A checksum over a table whose rows change places with another's while no definition changes; empty for other changes.
+
+    EXCHANGE PARTITION, and a swap of names: run twice they are undone. Where both hold the same rows, twice does no harm.
+    """
+    if _EXCHANGE.search(change.statement):
+        moved = read_statement(change.statement, change.database).tables[1:]
+    else:
+        renames = [event for event in change.events if isinstance(event, RenameTableEvent)]
+        moved = tuple(sorted(_final_names(renames) & {rename.table_id for rename in renames}))
+    return ",".join(catalogue.row_checksum(session, table_id) for table_id in moved)
 
 
 def _execute(session: MySqlSession, change: SchemaChange, statement: str) -> None:
@@ -261,6 +285,17 @@ def _inherits(session: MySqlSession, database: str) -> bool:
     """Whether the database's default collation is somebody's choice, not the server's own default that nobody thought of."""
     chosen = catalogue.default_collation(session, database)
     return chosen in (collation.TIDB_COLLATION, "None") or chosen != str(session.scalar("SELECT @@collation_server"))
+
+
+def _refuse_computed_defaults(session: MySqlSession, change: SchemaChange) -> None:
+    """A column whose values the source computed for the rows that were there would get others here."""
+    read = read_statement(change.statement, change.database)
+    for event in change.events:
+        function = computed_default(read, event.column.name) if isinstance(event, AddColumnEvent) else ""
+        present = catalogue.describe(session, change.table_id) if function else None
+        if present is not None and present.has_rows:
+            message = f"the source computed {function} for each row that was there, and no event tells what came of it."
+            raise SchemaChangeRefused(Problem(change.table_id, message, file=change.origin, hint=_COMPUTED, remedy=Remedy.RESYNC))
 
 
 def _rendered(change: SchemaChange) -> list[str]:
