@@ -100,3 +100,43 @@ def test_like_takes_the_marks_of_its_pattern() -> None:
     copy = annotate("CREATE TABLE t LIKE s", shape("a", "g", not_null="a"), pattern)
     assert generated(copy)["g"] is Generated.VIRTUAL
     assert copy.handle_key == ("a",)
+
+
+@pytest.mark.parametrize(
+    ("created", "then", "expected"),
+    [
+        ("UNIQUE KEY `k`(`a`)", "ALTER TABLE t DROP INDEX k", ()),
+        ("UNIQUE KEY `k`(`a`)", "ALTER TABLE t ADD COLUMN x INT, DROP KEY IF EXISTS `K`", ()),
+        ("UNIQUE KEY `k`(`a`)", "DROP INDEX IF EXISTS `k` ON `t`", ()),
+        ("CONSTRAINT `k` UNIQUE (`a`)", "ALTER TABLE t DROP INDEX k", ()),
+        ("UNIQUE KEY `k`(`a`)", "ALTER TABLE t DROP INDEX other", ("a",)),
+        ("UNIQUE (`a`)", "ALTER TABLE t DROP INDEX a", ()),
+        ("KEY `a`(`b`), UNIQUE (`a`)", "ALTER TABLE t DROP INDEX a", ("a",)),
+        ("KEY `a`(`b`), UNIQUE (`a`)", "ALTER TABLE t DROP INDEX a_2", ()),
+        ("UNIQUE KEY `k`(`a`), UNIQUE KEY `l`(`b`)", "ALTER TABLE t DROP INDEX k", ("b",)),
+        ("UNIQUE KEY `k`(`a`), UNIQUE KEY `l`(`b`)", "ALTER TABLE t DROP INDEX l", ("a",)),
+        ("UNIQUE KEY `k`(`a`), UNIQUE KEY `l`(`b`)", "ALTER TABLE t RENAME KEY k TO m", ("a",)),
+        ("UNIQUE KEY `k`(`a`)", "ALTER TABLE t DROP INDEX k, ADD UNIQUE INDEX k USING BTREE (b)", ("b",)),
+    ],
+)
+def test_the_handle_goes_with_its_unique_key(created: str, then: str, expected: tuple[str, ...]) -> None:
+    columns = shape("a", "b", not_null="a b")
+    before = annotate(f"CREATE TABLE `t` (`a` INT NOT NULL, `b` INT NOT NULL, {created})", columns, None)
+    assert annotate(then, columns, before).handle_key == expected
+
+
+def test_a_renamed_or_added_unique_key_is_dropped_by_its_name() -> None:
+    columns = shape("a", "b", not_null="a b")
+    table = annotate("CREATE TABLE t (a INT NOT NULL, b INT NOT NULL, UNIQUE KEY k (a))", columns, None)
+    for text in ("ALTER TABLE t RENAME INDEX k TO m", "CREATE UNIQUE INDEX n ON t (b)", "ALTER TABLE t DROP INDEX m"):
+        table = annotate(text, columns, table)
+    assert table.handle_key == ("b",)
+    assert annotate("DROP INDEX n ON t", columns, table).handle_key == ()
+
+
+def test_without_a_primary_key_the_unique_key_that_was_there_all_along_is_the_handle() -> None:
+    created = annotate(
+        "CREATE TABLE t (a INT PRIMARY KEY, b INT NOT NULL UNIQUE)", shape("a", "b", not_null="a b", primary="a"), None
+    )
+    assert created.handle_key == ("a",)
+    assert annotate("ALTER TABLE t DROP PRIMARY KEY", shape("a", "b", not_null="a b"), created).handle_key == ("b",)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from headrace.ddl.classify import column_renames
 from headrace.ddl.lexer import Cursor, Word, split_at_commas, text_of
 from headrace.ddl.statement import Statement, StatementKind, read_statement
-from headrace.model.table import Column, Generated, TableSchema
+from headrace.model.table import Column, Generated, TableSchema, UniqueKey
 
 HIDDEN_PREFIX = "_V$_"
 _CONSTRAINTS = ("PRIMARY", "UNIQUE", "KEY", "INDEX", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR", "FOREIGN", "CHECK", "CONSTRAINT")
@@ -28,18 +29,26 @@ class _Generation:
 
 @dataclass
 class _Facts:
-    """Found in a text: per folded column name how it is generated, if at all, and the column lists of unique keys, in order."""
+    """Found in a text: per folded column name how it is generated, if at all, and what becomes of unique keys.
+
+    ``unique`` are new ones in order, without a name where the text gives none; ``named`` are the folded names of all new indexes,
+    ``dropped`` those of dropped ones, ``renamed`` maps old ones to new names.
+    """
 
     generated: dict[str, _Generation] = field(default_factory=dict)
-    unique: list[tuple[str, ...]] = field(default_factory=list)
+    unique: list[UniqueKey] = field(default_factory=list)
+    named: set[str] = field(default_factory=set)
+    dropped: set[str] = field(default_factory=set)
+    renamed: dict[str, str] = field(default_factory=dict)
 
 
 def annotate(statement: str, schema: TableSchema, before: TableSchema | None) -> TableSchema:
     """The schema with ``generated`` and ``hidden`` marks, expressions, and a handle key where the source could not tell one.
 
-    A table without primary key gets the columns of the first UNIQUE key whose columns are all NOT NULL, stored, and
-    whole (no prefix, no expression). ``before`` is the table's shape before the statement: its marks and handle key are kept
-    unless the statement creates the table anew. For CREATE TABLE … LIKE give the shape of the pattern as ``before``.
+    A table without primary key gets the columns of a UNIQUE key whose columns are all NOT NULL, stored, and whole (no prefix, no
+    expression): the one it had for as long as that is there, else the first. ``before`` is the table's shape before the
+    statement: its marks and unique keys are kept unless the statement creates the table anew. For CREATE TABLE … LIKE give the
+    shape of the pattern as ``before``.
     """
     read = read_statement(statement, schema.table_id.database)
     facts = _facts(read)
@@ -49,8 +58,9 @@ def annotate(statement: str, schema: TableSchema, before: TableSchema | None) ->
     former = {c.name.casefold(): c for c in kept.columns} if kept else {}
     folded = [(column, column.name.casefold()) for column in schema.columns]
     columns = tuple(_marked(column, facts, former.get(renames.get(name, name)), statement) for column, name in folded)
-    marked = replace(schema, columns=columns)
-    return replace(marked, handle_key=_handle_key(marked, kept, facts, {old: new for new, old in renames.items()}))
+    moved = {old: new for new, old in renames.items()}
+    marked = replace(schema, columns=columns, unique_keys=_unique_keys(schema, kept, facts, moved))
+    return replace(marked, handle_key=_handle_key(marked, kept, moved))
 
 
 def _renames(read: Statement, before: TableSchema | None, after: TableSchema) -> Mapping[str, str]:
@@ -67,12 +77,41 @@ def _marked(column: Column, facts: _Facts, former: Column | None, statement: str
     return replace(column, generated=known.generated, hidden=False, expression=known.expression)
 
 
-def _handle_key(schema: TableSchema, before: TableSchema | None, facts: _Facts, renames: Mapping[str, str]) -> tuple[str, ...]:
+def _unique_keys(
+    schema: TableSchema, before: TableSchema | None, facts: _Facts, renames: Mapping[str, str]
+) -> tuple[UniqueKey, ...]:
+    """The unique keys after the statement: those that were there and stay, under their new names, and the new ones."""
+    keys: list[UniqueKey] = []
+    for key in before.unique_keys if before else ():
+        columns = _moved(key.columns, renames)
+        if key.name.casefold() not in facts.dropped and all(schema.has_column(name) for name in columns):
+            keys.append(UniqueKey(facts.renamed.get(key.name.casefold(), key.name), columns))
+    taken = {key.name.casefold() for key in keys} | facts.named
+    for key in facts.unique:
+        name = key.name or _free_name(key.columns[0], taken)
+        taken.add(name.casefold())
+        keys.append(UniqueKey(name, key.columns))
+    return tuple(keys)
+
+
+def _free_name(column: str, taken: set[str]) -> str:
+    """The name of an index without one: its first column's, with a number where that is taken."""
+    names = (column if number == 1 else f"{column}_{number}" for number in count(1))
+    return next(name for name in names if name.casefold() not in taken)
+
+
+def _moved(columns: tuple[str, ...], renames: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(renames.get(name.casefold(), name) for name in columns)
+
+
+def _handle_key(schema: TableSchema, before: TableSchema | None, renames: Mapping[str, str]) -> tuple[str, ...]:
     if any(c.primary_key for c in schema.columns):
         return schema.handle_key or tuple(c.name for c in schema.columns if c.primary_key)
-    candidates = list(facts.unique)
+    candidates = [key.columns for key in schema.unique_keys]
     if before and before.handle_key and not any(c.primary_key for c in before.columns):
-        candidates.insert(0, tuple(renames.get(name.casefold(), name) for name in before.handle_key))
+        former = _moved(before.handle_key, renames)
+        if former in candidates or not any(key.columns == before.handle_key for key in before.unique_keys):
+            candidates.insert(0, former)
     if schema.handle_key:
         candidates.insert(0, schema.handle_key)
     for names in candidates:
@@ -98,10 +137,20 @@ def _facts(read: Statement) -> _Facts:
 
 
 def _action(action: tuple[Word, ...], facts: _Facts) -> None:
-    """One clause of ALTER TABLE; only ADD, MODIFY and CHANGE tell something."""
+    """One clause of ALTER TABLE."""
     cursor = Cursor(action)
     if cursor.peek().says("UNIQUE"):
         _definition(action, facts)
+        return
+    if cursor.accept("RENAME"):
+        if _accepts_index(cursor):
+            old = cursor.next().text
+            facts.renamed[old.casefold()] = cursor.next().text if cursor.accept("TO") else old
+        return
+    if cursor.accept("DROP"):
+        if _accepts_index(cursor) or cursor.accept("CONSTRAINT"):
+            cursor.accept("IF", "EXISTS")
+            facts.dropped.add(cursor.next().text.casefold())
         return
     if not (cursor.accept("ADD") or cursor.accept("MODIFY") or cursor.accept("CHANGE")):
         return
@@ -128,19 +177,31 @@ def _definition(definition: tuple[Word, ...], facts: _Facts) -> None:
     name = definition[0].text
     facts.generated[name.casefold()] = _generation(Cursor(definition[1:]))
     if _is_unique(Cursor(definition[1:])):
-        facts.unique.append((name,))
+        facts.unique.append(UniqueKey("", (name,)))
+
+
+def _accepts_index(cursor: Cursor) -> bool:
+    return cursor.accept("INDEX") or cursor.accept("KEY")
 
 
 def _constraint(cursor: Cursor, facts: _Facts) -> None:
+    """``[CONSTRAINT [symbol]] [UNIQUE] [INDEX | KEY] [name] [USING …] (columns)``; the symbol names a unique key without a name."""
+    symbol = ""
+    if cursor.accept("CONSTRAINT") and not any(cursor.peek().says(keyword) for keyword in _CONSTRAINTS):
+        symbol = cursor.next().text
+    unique = cursor.accept("UNIQUE")
+    if not unique and not any(cursor.peek().says(keyword) for keyword in ("INDEX", "KEY")):
+        return
+    _accepts_index(cursor)
+    cursor.accept("IF", "NOT", "EXISTS")
+    name = symbol if any(cursor.peek().says(sign) for sign in ("(", "USING")) else cursor.next().text
+    facts.named.add(name.casefold())
     while not cursor.done and not cursor.peek().says("("):
-        if cursor.next().says("UNIQUE"):
-            while not cursor.done and not cursor.peek().says("("):
-                cursor.next()
-            parts = split_at_commas(cursor.group())
-            # A part of more than a name and a direction is a prefix or an expression: no value of the row is unique then.
-            if all(part[0].text != "(" and (len(part) == 1 or part[1].says("ASC") or part[1].says("DESC")) for part in parts):
-                facts.unique.append(tuple(part[0].text for part in parts))
-            return
+        cursor.next()
+    parts = split_at_commas(cursor.group())
+    # A part of more than a name and a direction is a prefix or an expression: no value of the row is unique then.
+    if unique and all(part[0].text != "(" and (len(part) == 1 or part[1].says("ASC") or part[1].says("DESC")) for part in parts):
+        facts.unique.append(UniqueKey(name, tuple(part[0].text for part in parts)))
 
 
 def _generation(cursor: Cursor) -> _Generation:

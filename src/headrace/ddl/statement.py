@@ -36,8 +36,8 @@ class Statement:
     ``tables`` are what it changes, in order; ``reads`` what it only refers to. ``renames`` are table renames in execution
     order, ``column_renames`` old to new column names, also in order. ``like`` is the pattern of CREATE TABLE … LIKE.
     ``definitions`` are the parts inside the parenthesis of CREATE TABLE, ``options`` the words behind it, ``actions`` the clauses
-    of ALTER TABLE, each as words; CREATE UNIQUE INDEX has the one action ``UNIQUE (columns)``. ``brings_back`` marks RECOVER
-    and FLASHBACK, of tables and of all else.
+    of ALTER TABLE, each as words; CREATE UNIQUE INDEX has the one action ``UNIQUE name (columns)``, DROP INDEX ``DROP INDEX name``.
+    ``brings_back`` marks RECOVER and FLASHBACK, of tables and of all else.
     """
 
     kind: StatementKind
@@ -129,8 +129,8 @@ class _Reader:
         unique = cursor.peek().says("UNIQUE")
         cursor.skip_any("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR")
         if cursor.accept("INDEX"):
-            table, keys = self._index()
-            return Statement(StatementKind.CREATE_INDEX, (table,), actions=((Word("UNIQUE"), *keys),) if unique else ())
+            name, table, keys = self._index()
+            return Statement(StatementKind.CREATE_INDEX, (table,), actions=((Word("UNIQUE"), name, *keys),) if unique else ())
         if self._step_to("VIEW"):
             return self._create_view()
         return Statement(StatementKind.UNKNOWN)
@@ -199,14 +199,17 @@ class _Reader:
             self._skip_existence()
             return Statement(StatementKind.DROP_VIEW, self._table_list())
         if cursor.accept("INDEX"):
-            return Statement(StatementKind.OTHER, (self._index()[0],))
+            name, table, _ = self._index()
+            return Statement(StatementKind.OTHER, (table,), actions=((Word("DROP"), Word("INDEX"), name),))
         return Statement(StatementKind.UNKNOWN)
 
-    def _index(self) -> tuple[TableId, tuple[Word, ...]]:
-        """The table behind ON, and the words after it."""
+    def _index(self) -> tuple[Word, TableId, tuple[Word, ...]]:
+        """The index's name, the table behind ON, and the words after it."""
+        self._skip_existence()
+        name = self._cursor.next()
         while not self._cursor.done and not self._cursor.accept("ON"):
             self._cursor.next()
-        return self._table(), self._cursor.rest()
+        return name, self._table(), self._cursor.rest()
 
     def _rename(self) -> Statement:
         pairs: list[tuple[TableId, TableId]] = []

@@ -51,15 +51,25 @@ class Column:
 
 
 @dataclass(frozen=True)
+class UniqueKey:
+    """A unique key over whole columns, as DDL text tells it."""
+
+    name: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class TableSchema:
     """The shape of a table at one version: columns in order, and the handle key (primary key, else a declared unique key).
 
-    An empty ``handle_key`` means a table without a usable key. Equality compares the shape, so it does not depend on the version.
+    An empty ``handle_key`` means a table without a usable key. ``unique_keys`` are those that DDL text has told of, in order.
+    Equality compares the shape, so it does not depend on the version.
     """
 
     table_id: TableId
     columns: tuple[Column, ...]
     handle_key: tuple[str, ...] = ()
+    unique_keys: tuple[UniqueKey, ...] = ()
 
     def column(self, name: str) -> Column:
         """The column of that name, compared as TiDB does, without case. Raises ``KeyError``."""
