@@ -217,6 +217,10 @@ def test_the_list_shows_what_waits_and_what_was_done(
     done = next(line["change"] for line in lines if line["state"] == "done")
     assert main(["ddl", "skip", done, "--sink", uri]) == 2
     assert "is done already" in capsys.readouterr().err
+    definition = changefeed.toml.with_name("pipeline.yaml")
+    definition.write_text(f'source: {{uri: "{changefeed.uri}"}}\nsink: {{uri: "{uri}"}}\npipeline: {{name: default}}\n')
+    assert main(["ddl", "list", "--definition", str(definition)]) == 0
+    assert f"waiting: {waiting(uri)}" in capsys.readouterr().out
     assert main(["ddl", "list", "--sink", uri, "--name", "other"]) == 2
     assert "there are: default" in capsys.readouterr().err
 

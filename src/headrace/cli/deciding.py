@@ -9,6 +9,7 @@ from headrace.cli.output import Output
 from headrace.errors import DefinitionError
 from headrace.model.progress import Decision, JournalEntry, JournalState, LedgerState, Verdict
 from headrace.model.tso import format_tso
+from headrace.pipeline.definition import Settings
 from headrace.pipeline.registry import open_sink
 from headrace.sinks.base import Ledger
 from headrace.sinks.file_ledger import open_file_ledger
@@ -16,10 +17,10 @@ from headrace.sinks.file_ledger import open_file_ledger
 _SETTLED_SHOWN = 20
 
 
-def show_journal(sink_uri: str, name: str, ledger_at: str, whole: bool, output: Output) -> int:
+def show_journal(settings: Settings, whole: bool, output: Output) -> int:
     """Prints what waits, with why, and the newest of what is done (all of it with ``whole``). Raises DefinitionError."""
-    with _opened(sink_uri, ledger_at) as ledger:
-        state = _state(ledger, name)
+    with _opened(settings) as ledger:
+        state = _state(ledger, settings.name or "default")
     entries = sorted(state.journal.values(), key=lambda entry: (entry.commit_ts, entry.identity))
     open_ones = [entry for entry in entries if not entry.state.is_settled]
     settled = [entry for entry in entries if entry.state.is_settled]
@@ -42,10 +43,10 @@ def show_journal(sink_uri: str, name: str, ledger_at: str, whole: bool, output: 
     return 0
 
 
-def decide(sink_uri: str, name: str, ledger_at: str, change: str, verdict: Verdict, statement: str, output: Output) -> int:
+def decide(settings: Settings, change: str, verdict: Verdict, statement: str, output: Output) -> int:
     """Leaves a decision about the waiting schema change whose identity is, or begins with, ``change``. Raises DefinitionError."""
-    with _opened(sink_uri, ledger_at) as ledger:
-        state = _state(ledger, name)
+    with _opened(settings) as ledger:
+        state = _state(ledger, settings.name or "default")
         entry = _find(state, change)
         ledger.decide(state.pipeline, Decision(entry.identity, verdict, statement))
     if output.is_json:
@@ -57,9 +58,9 @@ def decide(sink_uri: str, name: str, ledger_at: str, change: str, verdict: Verdi
 
 
 @contextmanager
-def _opened(sink_uri: str, ledger_at: str) -> Iterator[Ledger]:
-    with open_sink(sink_uri) as sink:
-        ledger = sink.ledger or open_file_ledger(ledger_at)
+def _opened(settings: Settings) -> Iterator[Ledger]:
+    with open_sink(settings.sink_uri) as sink:
+        ledger = sink.ledger or open_file_ledger(settings.ledger_place)
         try:
             yield ledger
         finally:

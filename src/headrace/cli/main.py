@@ -6,22 +6,32 @@ run took over), 130 interrupted, 1 a bug.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from headrace import __version__
 from headrace.cli.ddl import ddl
-from headrace.cli.output import hide_secrets, make_output
+from headrace.cli.options import (
+    Changefeed,
+    DefinitionFile,
+    Json,
+    Keys,
+    LedgerAt,
+    Name,
+    Sink,
+    Source,
+    SparkSettings,
+    Strict,
+    Tables,
+    completed,
+    hide_secrets_of,
+)
+from headrace.cli.output import make_output
 from headrace.errors import EXIT_INTERRUPTED, EXIT_USAGE, DefinitionError, HeadraceError
 from headrace.model.tso import parse_tso
-from headrace.model.uri import parse_uri
-
-if TYPE_CHECKING:
-    from headrace.pipeline.definition import Settings
 
 app = typer.Typer(
     name="headrace",
@@ -32,38 +42,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(ddl, name="ddl")
-
-DefinitionFile = Annotated[Path | None, typer.Argument(help="A pipeline's YAML file; what options say wins over it.")]
-Source = Annotated[
-    str | None, typer.Option("--source", "-s", help="URI of the change data, e.g. file:///data/cf?protocol=csv or s3://…")
-]
-Sink = Annotated[
-    str | None,
-    typer.Option(
-        "--sink",
-        "-t",
-        help="URI of the target: mysql://user@host/, print://, … Default: duckdb:///headrace.duckdb.",
-        show_default=False,
-    ),
-]
-Changefeed = Annotated[Path | None, typer.Option("--changefeed", help="TiCDC's own changefeed TOML, for what no bucket tells.")]
-Json = Annotated[bool, typer.Option("--json", help="JSON lines, for machines.")]
-Name = Annotated[str | None, typer.Option("--name", help="The pipeline's name in the target's ledger. Default: default.")]
-LedgerAt = Annotated[
-    str | None,
-    typer.Option("--ledger", help="Where the ledger of a sink without its own lies: a folder or s3:// URL. Default: .headrace."),
-]
-Tables = Annotated[str | None, typer.Option("--tables", help="Which tables: 'shop.*,!shop.tmp_*'. Default: all.")]
-Keys = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--key", help="What identifies a row of a table without primary key: 'shop.orders=order_no,line'; may be repeated."
-    ),
-]
-Strict = Annotated[
-    bool | None, typer.Option("--strict", help="Stop a table whose schema file does not match its checksum.", show_default=False)
-]
-SparkSettings = Annotated[list[str] | None, typer.Option("--spark", help="A Spark setting KEY=VALUE; may be repeated.")]
 
 
 @app.command()
@@ -123,7 +101,7 @@ def run(
         policies=SchemaChangePolicies.parse_text(schema_changes or ""),
         spark=parse_settings(spark or []),
     )
-    settings = _settings(said, definition)
+    settings = completed(said, definition)
     if until and until_end:
         raise DefinitionError("--until and --until-end exclude each other.", "A run ends at one of them.")
     options = RunOptions(
@@ -162,7 +140,7 @@ def inspect(
     """Show what a changefeed's folder holds, and what is wrong in there. Reads only."""
     from headrace.cli.inspecting import show_checkup, show_inspection
 
-    _hide_secrets_of(source)
+    hide_secrets_of(source)
     if check:
         return show_checkup(source, str(changefeed) if changefeed else None, make_output(json=json))
     return show_inspection(source, str(changefeed) if changefeed else None, rows, make_output(json=json))
@@ -182,7 +160,7 @@ def status(
     from headrace.cli.status import show_status
     from headrace.pipeline.definition import Settings
 
-    settings = _settings(Settings(sink=sink, name=name, ledger=ledger), definition)
+    settings = completed(Settings(sink=sink, name=name, ledger=ledger), definition)
     asked = settings.name or ("default" if definition else "")
     return show_status(settings.sink_uri, asked, settings.ledger_place, make_output(json=json))
 
@@ -215,7 +193,7 @@ def validate(
         keys=DeclaredKeys.parse_texts(keys or []),
         spark=parse_settings(spark or []),
     )
-    pipeline = _settings(said, definition).definition(RunOptions())
+    pipeline = completed(said, definition).definition(RunOptions())
     return show_checks(pipeline, make_output(json=json), with_spark=not no_spark)
 
 
@@ -224,24 +202,6 @@ def version() -> int:
     """Print the version."""
     typer.echo(f"headrace {__version__}")
     return 0
-
-
-def _hide_secrets_of(*uris: str) -> None:
-    """No output shows the passwords and keys of these URIs, whatever a server or a library says about them."""
-    for uri in uris:
-        # What is no URI, or names a variable that is not set, is refused where it is used.
-        with contextlib.suppress(DefinitionError, ValueError):
-            hide_secrets(parse_uri(uri).secrets())
-
-
-def _settings(said: Settings, file: Path | None) -> Settings:
-    """What the options say, completed by the definition file. From here on no output shows a secret of it."""
-    from headrace.pipeline.definition import read_settings
-
-    _hide_secrets_of(*said.uris)
-    settings = said if file is None else said.over(read_settings(file))
-    _hide_secrets_of(*settings.uris)
-    return settings
 
 
 def _tso(text: str, option: str) -> int | None:

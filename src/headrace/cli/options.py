@@ -1,0 +1,66 @@
+"""The options that several commands share, and what they say together with a definition file."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.output import hide_secrets
+from headrace.errors import DefinitionError
+from headrace.model.uri import parse_uri
+
+if TYPE_CHECKING:
+    from headrace.pipeline.definition import Settings
+
+DefinitionFile = Annotated[Path | None, typer.Argument(help="A pipeline's YAML file; what options say wins over it.")]
+Source = Annotated[
+    str | None, typer.Option("--source", "-s", help="URI of the change data, e.g. file:///data/cf?protocol=csv or s3://…")
+]
+Sink = Annotated[
+    str | None,
+    typer.Option(
+        "--sink",
+        "-t",
+        help="URI of the target: mysql://user@host/, print://, … Default: duckdb:///headrace.duckdb.",
+        show_default=False,
+    ),
+]
+Changefeed = Annotated[Path | None, typer.Option("--changefeed", help="TiCDC's own changefeed TOML, for what no bucket tells.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON lines, for machines.")]
+Name = Annotated[str | None, typer.Option("--name", help="The pipeline's name in the target's ledger. Default: default.")]
+LedgerAt = Annotated[
+    str | None,
+    typer.Option("--ledger", help="Where the ledger of a sink without its own lies: a folder or s3:// URL. Default: .headrace."),
+]
+Tables = Annotated[str | None, typer.Option("--tables", help="Which tables: 'shop.*,!shop.tmp_*'. Default: all.")]
+Keys = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--key", help="What identifies a row of a table without primary key: 'shop.orders=order_no,line'; may be repeated."
+    ),
+]
+Strict = Annotated[
+    bool | None, typer.Option("--strict", help="Stop a table whose schema file does not match its checksum.", show_default=False)
+]
+SparkSettings = Annotated[list[str] | None, typer.Option("--spark", help="A Spark setting KEY=VALUE; may be repeated.")]
+
+
+def hide_secrets_of(*uris: str) -> None:
+    """No output shows the passwords and keys of these URIs, whatever a server or a library says about them."""
+    for uri in uris:
+        # What is no URI, or names a variable that is not set, is refused where it is used.
+        with contextlib.suppress(DefinitionError, ValueError):
+            hide_secrets(parse_uri(uri).secrets())
+
+
+def completed(said: Settings, file: Path | None) -> Settings:
+    """What the options say, completed by the definition file. From here on no output shows a secret of it."""
+    from headrace.pipeline.definition import read_settings
+
+    hide_secrets_of(*said.uris)
+    settings = said if file is None else said.over(read_settings(file))
+    hide_secrets_of(*settings.uris)
+    return settings
