@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -48,6 +49,17 @@ def split_key_updates(schema: TableSchema, changes: Iterable[RowChange]) -> list
         else:
             others.append(change)
     return deletes + others
+
+
+@dataclass(frozen=True)
+class SchemaFile:
+    """What the schema file of one object says; ``schema`` is ``None`` for a database. See :meth:`TicdcWriter.schema_change`."""
+
+    table_id: TableId
+    statement: str
+    schema: TableSchema | None
+    type_code: int
+    physical_id: int | None = None
 
 
 @dataclass
@@ -115,8 +127,7 @@ class TicdcWriter:
         self.flush(table_id)
         self._streams = {key: stream for key, stream in self._streams.items() if stream.table_id != table_id}
         options = self.options
-        encoder = CsvEncoder(options, schema) if options.protocol == "csv" else CanalEncoder(options, schema)
-        self._tables[table_id] = _TableState(schema, version, encoder, physical_id)
+        self.resume(table_id, schema, version, physical_id)
         if options.legacy:
             path = self.root.joinpath(table_id.database, table_id.table, str(version), "schema.json")
             self._put(path, legacy_schema_text(table_id, version, schema, statement).encode())
@@ -125,6 +136,19 @@ class TicdcWriter:
         path = self.root.joinpath(*self._table_path(table_id), "meta", schema_file_name(version, checksum))
         self._put(path, schema_text(table_id, version, schema, statement, type_code, column_id=options.output_column_id).encode())
         return path
+
+    def schema_changes(self, version: int, files: Iterable[SchemaFile], gone: Iterable[TableId] = ()) -> None:
+        """Writes what one DDL leaves: the files of the objects that it gives a shape, after their rows and those of what goes."""
+        written = list(files)
+        for table_id in (*gone, *(file.table_id for file in written)):
+            self.flush(table_id)
+        for file in written:
+            self.schema_change(file.table_id, version, file.statement, file.schema, file.type_code, physical_id=file.physical_id)
+
+    def resume(self, table_id: TableId, schema: TableSchema, version: int, physical_id: int | None = None) -> None:
+        """Directs a table's next rows to a version directory without writing a schema file: what a restarted TiCDC finds."""
+        encoder = CsvEncoder(self.options, schema) if self.options.protocol == "csv" else CanalEncoder(self.options, schema)
+        self._tables[table_id] = _TableState(schema, version, encoder, physical_id)
 
     def _database_change(self, table_id: TableId, version: int, statement: str, type_code: int) -> Path | None:
         if not table_id.is_database:
@@ -194,6 +218,20 @@ class TicdcWriter:
         """Writes the waiting rows of one table or of all into files; returns their paths."""
         paths = [self._write(s) for s in list(self._streams.values()) if table_id is None or s.table_id == table_id]
         return [path for path in paths if path is not None]
+
+    def tear(self, chance: Random) -> list[tuple[Path, bytes]]:
+        """Writes the waiting rows in place, as ``flush-concurrency`` above 1 does, and stops somewhere; returns files and contents.
+
+        The rows no longer wait: whoever tears puts the whole contents there, or is a TiCDC that crashed and repeats the rows.
+        """
+        torn = []
+        for stream in self._streams.values():
+            path = self._write(stream)
+            if path is not None:
+                whole = path.read_bytes()
+                path.write_bytes(whole[: chance.randrange(len(whole))])
+                torn.append((path, whole))
+        return torn
 
     def checkpoint(self, ts: int, *, flush: bool = True) -> None:
         """Writes ``metadata``, after all waiting rows; without ``flush`` it may promise rows that are not there."""
