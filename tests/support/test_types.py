@@ -20,8 +20,8 @@ from type_cases import CASES, ZERO_DATES, TypeCase
 
 from following import Recorder
 from headrace.engine.loop import RunOptions
-from headrace.model.outcome import Problem
-from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.outcome import Notice, Problem
+from headrace.model.table import Column, Generated, TableId, TableSchema
 from headrace.model.tso import tso_from_ms
 from headrace.model.types import ColumnType, TypeKind
 from headrace.pipeline.runner import Definition, PipelineRun
@@ -181,6 +181,10 @@ class Observed(Recorder):
     def __init__(self) -> None:
         super().__init__()
         self.problems: dict[TableId, Problem] = {}
+        self.notices: list[str] = []
+
+    def notice(self, notice: Notice) -> None:
+        self.notices.append(notice.sentence())
 
     def table_stopped(self, problem: Problem) -> None:
         self.problems[problem.table_id] = problem
@@ -345,6 +349,77 @@ def test_a_value_is_in_the_target_as_it_was_upstream_or_it_is_refused(outcome: O
         if problem is not None:
             record("types", row, place.name, refused_cell(column, problem))
     assert not failures, "\n".join(failures)
+
+
+@pytest.fixture(params=[MARIADB, DUCKDB, DUCKDB_LENIENT])
+def target_name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+FIRST, AGAIN = "2024-11-03 05:30:00", "2024-11-03 06:30:00"
+"""Half past one in New York, before and after the clocks were put back."""
+
+
+@pytest.mark.parametrize("protocol", ["csv", "canal-json"])
+def test_a_timestamp_in_the_hour_that_comes_twice_is_taken_as_the_earlier_one(
+    protocol: Protocol, target_name: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    way = Way(protocol, CSV if protocol == "csv" else CANAL, statements=True, time_zone="America/New_York")
+    case = TypeCase("TIMESTAMP", ColumnType(TypeKind.TIMESTAMP), (FIRST, AGAIN), "the hour that comes twice in TiCDC's zone")
+    with opened(target_name, tmp_path, way, request) as place:
+        feed, story = Feed(tmp_path, way), tell(0, case)
+        feed.create(story)
+        feed.writer.rows(story.table_id, feed.next_ts(), story.first)
+        said = feed.run(place.uri).notices
+        feed.writer.rows(story.table_id, feed.next_ts(), story.second[0])
+        feed.run(place.uri)
+        differences = differing(story, story.held(place.target))
+        record("types", case.row, place.name, held_cell(place.columns()[story.table_id.table], differences))
+    assert differences == {AGAIN: FIRST}
+    assert [text for text in said if "America/New_York" in text and "--tz UTC" in text], said
+
+
+GENERATED = TableId(DATABASE, "generated")
+NOT_WRITTEN = -1
+"""What the files say of the stored column, so that it shows whether somebody took it from there."""
+
+
+@pytest.mark.parametrize("protocol", ["csv", "canal-json"])
+def test_a_generated_column_has_its_value_and_is_not_written(
+    protocol: Protocol, target_name: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    way = Way(protocol, CSV if protocol == "csv" else CANAL, statements=True)
+    columns = (
+        Column("id", INT, nullable=False, primary_key=True),
+        Column("a", INT),
+        Column("v", INT, generated=Generated.VIRTUAL),
+        Column("s", INT, generated=Generated.STORED),
+    )
+    statement = (
+        "CREATE TABLE `types`.`generated` (`id` INT NOT NULL,`a` INT,`v` INT GENERATED ALWAYS AS (`a` + 1) VIRTUAL,"
+        "`s` INT GENERATED ALWAYS AS (`a` * 2) STORED,PRIMARY KEY(`id`))"
+    )
+    with opened(target_name, tmp_path, way, request) as place:
+        feed = Feed(tmp_path, way)
+        feed.writer.schema_change(GENERATED, feed.next_ts(), statement, TableSchema(GENERATED, columns, ("id",)), 3)
+
+        def row(key: int, a: int | None) -> dict[str, object]:
+            return {"id": key, "a": a, "s": None if a is None else NOT_WRITTEN}
+
+        feed.writer.rows(GENERATED, feed.next_ts(), [RowChange(after=row(n, n)) for n in (1, 2, 3)])
+        feed.writer.rows(GENERATED, feed.next_ts(), [RowChange(after=row(4, None))])
+        assert not feed.run(place.uri).problems
+        feed.writer.rows(GENERATED, feed.next_ts(), [RowChange(row(2, 2), row(2, 20)), RowChange(before=row(3, 3))])
+        assert not feed.run(place.uri).problems
+        held = {(r[0], r[1]): r[2:] for r in place.target.rows(DATABASE, "generated", dict.fromkeys(("id", "a", "v", "s"), "int"))}
+        assert {key: values[0] for key, values in held.items()} == {("1", "1"): "2", ("2", "20"): "21", ("4", None): None}
+        stored = {key: values[1] for key, values in held.items()}
+        computed = stored == {("1", "1"): "2", ("2", "20"): "40", ("4", None): None}
+        assert computed or stored == {("1", "1"): "-1", ("2", "20"): "-1", ("4", None): None}
+        column = place.columns()["generated"]
+        record("types", "generated column, `VIRTUAL`", place.name, f"`{column}`, computed by the target")
+        told = "computed by the target" if computed else "a plain column with the values of the files"
+        record("types", "generated column, `STORED`", place.name, f"`{column}`, {told}")
 
 
 def differing(story: Story, held: Mapping[object, object]) -> dict[object, object]:

@@ -31,7 +31,6 @@ from headrace.sources.ticdc_storage.offering import (
     misplaced_notices,
     ranked_splits,
     repeated_hour_notices,
-    repeated_hour_notices,
     select_files,
     unknown_version_problems,
     vanished_problems,
