@@ -21,6 +21,7 @@ from headrace.formats.canal_messages import (
     first_message,
     has_partial_old,
     is_lines,
+    shows_old_rows,
     truncated,
     written_old_nulls,
 )
@@ -117,7 +118,7 @@ def _decode_block(block: bytes, mark: bytes, reader: CanalReader, number: int) -
         )
         old_nulls = None
         if reader.old_rows is OldRows.CHANGED and reader.old_images:
-            if table.num_rows != block.count(mark):
+            if table.num_rows != block.count(mark) or not shows_old_rows(block, table.column("old")):
                 return None, 0, reader
             old_nulls = written_old_nulls(block, mark, reader)
         messages = pa.RecordBatch.from_arrays([column.combine_chunks() for column in table.columns], schema=table.schema)

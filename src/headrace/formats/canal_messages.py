@@ -13,6 +13,7 @@ from headrace.formats.base import DecodeError, SchemaMismatchError, TruncatedRec
 from headrace.formats.canal_rows import TYPES, CanalReader, CarriedColumn, OldRows, message_batch
 from headrace.formats.values import first_bad
 from headrace.model.table import Column, TableSchema
+from headrace.model.tso import LOGICAL_BITS, MAX_TSO
 from headrace.model.types import TypeKind
 
 BATCH_ROWS = 65_536
@@ -26,8 +27,16 @@ _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 # Numbers stand unquoted only outside of rows, so no column of that name can be meant.
 _COMMIT_TS = re.compile(rb'"commitTs"\s*:\s*(\d+)\s*[,}]')
 _MYSQL_MEMBER = re.compile(r"'((?:[^'\\]|''|\\.)*)'", re.DOTALL)
+_LONGEST_NUMBER = 40
+
+
+def _integer(text: str) -> int | str:
+    """Python refuses to read very long numbers at all; what is that long is no value of a message's own fields."""
+    return int(text) if len(text) <= _LONGEST_NUMBER else text
+
+
 # Numbers are kept as the text they are: a value is text for all that follows.
-_decoder = json.JSONDecoder(parse_float=str)
+_decoder = json.JSONDecoder(parse_float=str, parse_int=_integer)
 _SEARCH_BYTES = 1 << 20
 _LINE_BYTES = 1 << 12
 _LONGEST_LITERAL = len("false")
@@ -43,7 +52,7 @@ def first_message(data: memoryview) -> Message | None:
             return None
         try:
             message, _ = _decoder.raw_decode(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(message, dict):
             return message
@@ -106,6 +115,11 @@ def written_old_nulls(block: bytes, mark: bytes, reader: CanalReader) -> dict[st
         number += part.count(mark)
         place += len(_OLD) + len(part)
     return found
+
+
+def shows_old_rows(block: bytes, old: pa.ChunkedArray) -> bool:
+    """Whether every old row of a block stands where :func:`written_old_nulls` looks: another writer may use spaces."""
+    return bool(block.count(_OLD) == len(old) - old.null_count)
 
 
 def has_partial_old(block: bytes) -> bool:
@@ -174,7 +188,7 @@ def _message_of_line(data: memoryview, place: int) -> Message | None:
     for reach in (_LINE_BYTES, _SEARCH_BYTES, len(data)):
         try:
             message, _ = _decoder.raw_decode(bytes(data[begin + start : place + reach]).decode("utf-8", "replace").lstrip())
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         return message if isinstance(message, dict) else None
     return None
@@ -204,11 +218,16 @@ def normalise(message: object, reader: CanalReader, line: int | None) -> Message
             raise DecodeError("The message does not have exactly one row in old.", line=line, column="old")
         old = [data | _texts(old_row, reader, line)]
     extension = message.get("_tidb")
-    commit_ts = extension.get("commitTs") if isinstance(extension, dict) else None
-    es = message.get("es")
-    if not isinstance(commit_ts, int) and not isinstance(es, int):
+    commit_ts = _number(extension.get("commitTs") if isinstance(extension, dict) else None, MAX_TSO)
+    es = _number(message.get("es"), MAX_TSO >> LOGICAL_BITS)
+    if commit_ts is None and es is None:
         raise DecodeError("The message has neither _tidb.commitTs nor es.", line=line)
     return {"type": message["type"], "es": es, "data": [data], "old": old, "_tidb": {"commitTs": commit_ts}}
+
+
+def _number(value: object, largest: int) -> int | None:
+    """A whole number that is none too large, ``None`` for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= largest else None
 
 
 def _texts(row: dict[str, object], reader: CanalReader, line: int | None) -> dict[str, str | None]:
@@ -258,7 +277,9 @@ class LineMessages:
 
 def _parse(text: bytes, line: int) -> object:
     try:
-        return json.loads(text.decode("utf-8"), parse_float=str)
+        return _decoder.decode(text.decode("utf-8"))
+    except RecursionError:
+        raise DecodeError("The message is nested too deeply.", line=line, value=text[:80].decode("utf-8", "replace")) from None
     except ValueError as error:
         at = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else "it is not UTF-8"
         raise DecodeError(f"The message is not valid JSON: {at}.", line=line, value=text[:80].decode("utf-8", "replace")) from None
@@ -300,6 +321,9 @@ def stream_messages(data: memoryview, terminator: str) -> Iterator[tuple[object,
     while position < len(text):
         try:
             message, end = _decoder.raw_decode(text, position)
+        except RecursionError:
+            line = text.count("\n", 0, position) + 1
+            raise DecodeError("The message is nested too deeply.", line=line, value=text[position : position + 80]) from None
         except json.JSONDecodeError as error:
             if error.pos >= len(text) - _LONGEST_LITERAL or error.msg.startswith("Unterminated"):
                 raise truncated(text[position:].encode("utf-8", "surrogateescape"), text.count("\n", 0, position) + 1) from None

@@ -14,7 +14,7 @@ from headrace.formats.values import binary_from_latin1, canonical_from_text, mem
 from headrace.model.block import META_FIELDS
 from headrace.model.events import RowKind
 from headrace.model.table import Column, TableSchema
-from headrace.model.tso import LOGICAL_BITS
+from headrace.model.tso import LOGICAL_BITS, MAX_TSO
 from headrace.model.types import BINARY_KINDS, TypeKind, arrow_type
 
 _INSERT, _UPDATE, _DELETE = range(3)
@@ -155,9 +155,14 @@ def _commit_ts(messages: pa.RecordBatch) -> np.ndarray:
     """``_tidb.commitTs``, else the first TSO of the millisecond ``es``; the row's true one lies within that millisecond."""
     exact = pc.struct_field(messages.column("_tidb"), "commitTs")
     if exact.null_count:
-        exact = pc.coalesce(exact, pc.shift_left(messages.column("es"), LOGICAL_BITS))
+        es = messages.column("es")
+        if (pc.max(es).as_py() or 0) > MAX_TSO >> LOGICAL_BITS:
+            raise ValueError("es is no millisecond of a TSO")
+        exact = pc.coalesce(exact, pc.shift_left(es, LOGICAL_BITS))
         if exact.null_count:
             raise ValueError("a message has neither _tidb.commitTs nor es")
+    if (pc.min(exact).as_py() or 0) < 0:
+        raise ValueError("a commit ts is negative")
     return np.asarray(exact.to_numpy())
 
 

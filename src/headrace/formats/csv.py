@@ -12,8 +12,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.csv
 
-from headrace.formats.base import DecodeError
-from headrace.formats.csv_exact import BATCH_BYTES, BATCH_ROWS, Tokenizer, TruncatedRecord, decode_exact
+from headrace.formats.csv_exact import BATCH_BYTES, BATCH_ROWS, Tokenizer, decode_exact
 from headrace.formats.csv_layout import HEADER_OPERATION, CsvLayout, CsvOptions, layout_from_header, layout_from_record
 from headrace.formats.csv_rows import build_batch
 from headrace.model.table import TableSchema
@@ -88,7 +87,7 @@ def _decode_fast(
         for offset in range(0, rows.num_rows, BATCH_ROWS):
             yield rows.slice(offset, BATCH_ROWS)
     if end < len(view):
-        raise _tail_error(view, end, layout, options)
+        yield from decode_exact(view, schema, options, skip=number, start=end, layout=layout)
 
 
 def _read(view: memoryview, has_header: bool, layout: CsvLayout, options: CsvOptions) -> Iterator[pa.RecordBatch]:
@@ -150,18 +149,3 @@ def _complete_end(view: memoryview, options: CsvOptions) -> int:
 
 def _count(view: memoryview, mark: bytes) -> int:
     return sum(bytes(view[begin : begin + _COUNT_CHUNK]).count(mark) for begin in range(0, len(view), _COUNT_CHUNK))
-
-
-def _tail_error(view: memoryview, end: int, layout: CsvLayout, options: CsvOptions) -> DecodeError:
-    """What is wrong with the bytes after the last complete record."""
-    tokenizer = Tokenizer(options)
-    error = DecodeError("The file does not end with a complete record.")
-    try:
-        for _ in tokenizer.records(view[end:]):
-            pass
-    except DecodeError as found:
-        error = found
-    error.line = tokenizer.line(view, end)
-    if isinstance(error, TruncatedRecord):
-        error.read_commit_ts(layout)
-    return error

@@ -126,13 +126,18 @@ class TruncatedRecord(TruncatedRecordError):
             self.commit_ts = int(raw)
 
 
-def decode_exact(data: memoryview, schema: TableSchema, options: CsvOptions, skip: int = 0) -> Iterator[pa.RecordBatch]:
-    """All rows after the first ``skip``, then the DecodeError of the first bad record, if there is one."""
-    decoder = _ExactDecoder(data, schema, options, Tokenizer(options), skip)
+def decode_exact(
+    data: memoryview, schema: TableSchema, options: CsvOptions, skip: int = 0, start: int = 0, layout: CsvLayout | None = None
+) -> Iterator[pa.RecordBatch]:
+    """All rows after the first ``skip``, then the DecodeError of the first bad record, if there is one.
+
+    With ``start``, the byte at which a record begins, those ``skip`` rows lie before it and have shown the ``layout``.
+    """
+    decoder = _ExactDecoder(data, schema, options, Tokenizer(options), 0 if start else skip, layout, skip if start else 0)
     error: DecodeError | None = None
     try:
-        for start, record in decoder.tokenizer.records(data):
-            yield from decoder.take(start, record)
+        for place, record in decoder.tokenizer.records(data, start):
+            yield from decoder.take(place, record)
     except DecodeError as problem:
         error = problem
     yield from decoder.flush()

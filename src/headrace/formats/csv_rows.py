@@ -43,8 +43,8 @@ def convert_field(fields: Mapping[int, pa.Array], place: int, layout: CsvLayout,
         return _index_in(values, _BOOLEANS)
     if place == layout.commit_ts:
         commit_ts = _typed(values, pa.int64())
-        if commit_ts.null_count:
-            raise ValueError("a commit ts is NULL")
+        if commit_ts.null_count or (pc.min(commit_ts).as_py() or 0) < 0:
+            raise ValueError("a commit ts is NULL or negative")
         return commit_ts
     return _convert_column(values, layout.column(place), options)
 

@@ -60,6 +60,8 @@ def parse_schema_file(raw: bytes) -> SchemaFile:
     """The schema file in ``raw``. Raises SchemaFileError for broken JSON, an unknown column type or a missing part."""
     try:
         document = json.loads(raw.decode("utf-8", "replace"))
+    except RecursionError:
+        raise SchemaFileError("The schema file is nested too deeply.") from None
     except ValueError as error:
         raise SchemaFileError(f"The schema file is not valid JSON ({error}).", incomplete=True) from None
     if not isinstance(document, dict):

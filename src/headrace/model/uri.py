@@ -56,7 +56,11 @@ def expand_environment(text: str) -> str:
 
 def parse_uri(text: str) -> Uri:
     """Parses a URI, ``${NAME}`` expanded inside each part (so a password may hold any character). Raises DefinitionError."""
-    split = urlsplit(text)
+    try:
+        split = urlsplit(text)
+    except ValueError:
+        # Brackets that hold no IPv6 address.
+        raise DefinitionError(f"{without_secrets(text)!r} is not a URI: what stands in [] is no address.") from None
     if not split.scheme or "://" not in text:
         raise DefinitionError(
             f"{without_secrets(text)!r} is not a URI.",

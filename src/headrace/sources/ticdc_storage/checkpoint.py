@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from headrace.errors import NoWatermarkError, SourceNotReadyError
+from headrace.model.tso import MAX_TSO
 from headrace.sources.ticdc_storage.paths import METADATA, ForeignPath, parse_path
 from headrace.sources.ticdc_storage.stores import Store
 
@@ -39,10 +40,10 @@ def read_checkpoint(store: Store, sleep: Callable[[float], None] = time.sleep) -
 def _parsed(raw: bytes) -> int | None:
     try:
         document = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     value = document.get(_KEY) if isinstance(document, dict) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TSO else None
 
 
 def _missing(store: Store) -> SourceNotReadyError:

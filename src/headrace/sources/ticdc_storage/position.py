@@ -131,19 +131,25 @@ class StoragePosition:
         """The position of a ledger's text; empty text is the beginning. Raises ``ValueError`` for text that is no position."""
         if not text:
             return cls()
-        document = json.loads(text)
+        try:
+            document = json.loads(text)
+        except RecursionError:
+            raise ValueError("not a position of a TiCDC storage source") from None
         if not isinstance(document, dict) or document.get("v") != _FORMAT:
             raise ValueError("not a position of a TiCDC storage source, or one of a newer Headrace")
         return cls(
-            watermark=int(document["w"]),
-            sealed={path: int(version) for path, version in document["s"].items()},
+            watermark=_whole(document.get("w")),
+            sealed={path: _whole(version) for path, version in _members(document.get("s"))},
             consumed={
-                directory: {stream: parse_intervals(numbers) for stream, numbers in streams.items()}
-                for directory, streams in document["d"].items()
+                directory: {stream: parse_intervals(_text(numbers)) for stream, numbers in _members(streams)}
+                for directory, streams in _members(document.get("d"))
             },
-            open={path: OpenFile(*values) for path, values in document["o"].items()},
-            identities=document["i"],
-            drain=Drain(*document["e"]) if "e" in document else None,
+            open={path: _open_file(entry) for path, entry in _members(document.get("o"))},
+            identities={
+                directory: {name: _text(mark) for name, mark in _members(entries)}
+                for directory, entries in _members(document.get("i"))
+            },
+            drain=_drain(document["e"]) if "e" in document else None,
         )
 
     def to_text(self) -> str:
@@ -268,6 +274,47 @@ def _identity_limit(directories: int) -> int:
 
 def _last(entries: Mapping[str, str], count: int) -> Mapping[str, str]:
     return entries if len(entries) <= count else dict(list(entries.items())[-count:])
+
+
+def _integer(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{value!r} is not an integer")
+    return value
+
+
+def _whole(value: object) -> int:
+    number = _integer(value)
+    if number < 0:
+        raise ValueError(f"{number} is negative")
+    return number
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not text")
+    return value
+
+
+def _members(value: object) -> Iterable[tuple[str, object]]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{value!r} is not an object")
+    return value.items()
+
+
+def _numbers(value: object, count: int) -> list[object]:
+    if not isinstance(value, list) or len(value) != count:
+        raise ValueError(f"{value!r} is not a list of {count}")
+    return value
+
+
+def _open_file(value: object) -> OpenFile:
+    size, modified, pending_ts = _numbers(value, 3)
+    return OpenFile(_whole(size), _integer(modified), None if pending_ts is None else _whole(pending_ts))
+
+
+def _drain(value: object) -> Drain:
+    published, end, schema_files = _numbers(value, 3)
+    return Drain(_whole(published), _whole(end), _whole(schema_files))
 
 
 def _place(path: str) -> tuple[str, str, int]:
