@@ -98,6 +98,8 @@ _DOCUMENTS = (
     '{"a": 18446744073709551615, "b": [9007199254740993, -1, 1e100, 0.1]}',
     '{"nested": {"list": [1, {"deep": [null, true, false]}]}}',
     '{"quote": "say \\"hi\\"", "backslash": "a\\\\b", "line": "a\\r\\nb\\t", "nul": "\\u0000"}',
+    '{"spaces" :  [1 ,2]}',
+    '"\\u0041\\ud83d\\ude00"',
     '{"unicode": "é😀\u2028", "blanks": "a  b", "": "empty name"}',
 )
 
