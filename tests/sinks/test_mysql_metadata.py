@@ -78,6 +78,15 @@ def test_a_missing_database_is_created_before_its_table(target):
     assert collation(target) == "utf8mb4_bin"
 
 
+def test_a_missing_database_is_created_before_a_table_moves_into_it(target):
+    """With table ids as paths no file tells of databases."""
+    moved = TableId("store", "t")
+    apply(target, CREATE, CreateTableEvent(T, SHAPE))
+    (notice,) = apply(target, "RENAME TABLE `shop`.`t` TO `store`.`t`", RenameTableEvent(T, moved), table_id=moved)
+    assert "was not there and was created" in notice.message
+    assert target.execute("SHOW TABLES FROM store") == [("t",)]
+
+
 def test_a_database_with_the_servers_own_default_does_not_change_the_collation_of_tables(target):
     target.execute("ALTER DATABASE shop COLLATE utf8mb4_general_ci")
     apply(target, CREATE, CreateTableEvent(T, SHAPE))

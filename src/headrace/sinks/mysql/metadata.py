@@ -135,6 +135,10 @@ class MySqlMetadataApplier:
                     return tuple(notices)
         elif _is_done(session, change.events):
             return ()
+        else:
+            for renamed in (event for event in change.events if isinstance(event, RenameTableEvent)):
+                # Not every layout tells of databases, so a rename may be the first that is heard of one.
+                notices.extend(_ensure_database(session, renamed.new_table_id.database))
         _refuse_computed_defaults(session, change)
         for statement in self._statements(session, change):
             try:
