@@ -105,3 +105,11 @@ def test_a_bucket_depends_on_the_key_alone(keys: list[int], count: int) -> None:
     alone = [int(buckets(block([(DEL, 2, k, "q")]), ("k",), count)[0]) for k in keys]
     assert list(together) == alone
     assert all(0 <= n < count for n in alone)
+
+
+@pytest.mark.parametrize("last", [0.0, -0.0])
+def test_zero_and_minus_zero_are_one_key(last: float) -> None:
+    """Every database holds them for equal, so a state of each would be two rows, or one that was deleted."""
+    _, upserts = net([(INS, 1, last, "a"), (AFTER, 2, -last, "b"), (AFTER, 3, last, "c")])
+    assert [(str(key), value) for key, value in upserts.items()] == [(str(last), "c")]
+    assert net([(INS, 1, last, "a"), (AFTER, 2, -last, "b"), (DEL, 3, -last, "b")]) == ([-last], {})

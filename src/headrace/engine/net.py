@@ -101,7 +101,7 @@ def key_codes(block: pa.RecordBatch, key: tuple[str, ...]) -> Codes:
     """A dense integer for each distinct key."""
     codes: Codes | None = None
     for name in key:
-        encoded = pc.dictionary_encode(block.column(name), null_encoding="encode")
+        encoded = pc.dictionary_encode(_without_minus_zero(block.column(name)), null_encoding="encode")
         column = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         if codes is None:
             codes = column
@@ -160,8 +160,7 @@ def _is_text(data_type: pa.DataType) -> bool:
 def _folded(values: pa.Array) -> pa.Array:
     """Values made coarser than any collation's equality; what is no text stays (integers) or becomes text (floats)."""
     if pa.types.is_floating(values.type):
-        # 0.0 and -0.0 are one key for every database.
-        return pc.add(values, pa.scalar(0.0, values.type)).cast(pa.string())
+        return _without_minus_zero(values).cast(pa.string())
     if not _is_text(values.type):
         return values
     ascii_only = pc.string_is_ascii(values)
@@ -169,6 +168,11 @@ def _folded(values: pa.Array) -> pa.Array:
     if pc.all(ascii_only, skip_nulls=True).as_py() is not False and not _has_controls(values):
         return plain
     return pa.array([None if text is None else fold_text(text) for text in values.to_pylist()], pa.string())
+
+
+def _without_minus_zero(values: pa.Array) -> pa.Array:
+    """0.0 and -0.0 are one key for every database."""
+    return pc.add(values, pa.scalar(0.0, values.type)) if pa.types.is_floating(values.type) else values
 
 
 def _has_controls(values: pa.Array) -> bool:
