@@ -157,6 +157,8 @@ GOOD = canal("INSERT", {"id": 1, "v": "a"}) + b"\r\n"
         (b'{"id":0,"type":"INS', ""),
         (b"not json", ""),
         (b"[1]", ""),
+        (b"null", ""),
+        (b'null,"type":"INSERT"}', ""),
         (canal("INSERT", {"id": "abc", "v": "a"}), "id"),
         (canal("QUERY", {"id": "1", "v": "a"}), "type"),
         (canal("INSERT", {"id": 1, "v": "a"}).replace(b'"data":[{', b'"data":[{},{'), "data"),
@@ -170,6 +172,11 @@ def test_a_bad_message_is_located_and_the_rows_before_it_are_kept(bad: bytes, co
     assert len(rows) == 2
     assert not isinstance(error, TruncatedRecordError)
     assert (error.line, error.column) == (4, column)
+
+
+def test_a_null_in_the_place_of_the_first_message_is_located() -> None:
+    rows, error = rows_and_error(decode_canal_json(b"\r\nnull\r\n" + GOOD, ID_V, CanalJsonOptions()))
+    assert (rows, error.line) == ([], 2)
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 30])

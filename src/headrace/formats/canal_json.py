@@ -7,6 +7,7 @@ and old rows that hold changed columns only are read message by message (``canal
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -32,6 +33,7 @@ from headrace.model.table import TableSchema
 __all__ = ["CanalJsonOptions", "decode_canal_json", "has_commit_ts"]
 
 _BLOCK_BYTES = 4 << 20
+_FIRST_OBJECT = re.compile(rb"[ \t\r\n]*\{")
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,9 @@ def has_commit_ts(data: pa.Buffer | bytes) -> bool:
 
 def _decode_block(block: bytes, mark: bytes, reader: CanalReader, number: int) -> tuple[pa.RecordBatch | None, int, CanalReader]:
     """The rows of a block and its number of messages; no rows when it must be read message by message."""
+    if _FIRST_OBJECT.match(block) is None:
+        # A bare null at the beginning ends Arrow's reader, and the process with it.
+        return None, 0, reader
     try:
         # Arrow's reader lets bytes through that are not UTF-8; as one string of an array they are checked fast.
         offsets = pa.array([0, len(block)], pa.int64()).buffers()[1]
