@@ -5,18 +5,24 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from servers import MariaDb, S3Server, running_mariadb, running_s3
 
+if TYPE_CHECKING:
+    from places import Place
+
 _FOREIGN_PREFIXES = ("AWS_", "AZURE_", "GOOGLE_", "HEADRACE_", "MYSQL_", "PYSPARK_", "SPARK_")
 _PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})
-_OURS = "HEADRACE_WRITE_DOCS"  # asks tests/support to write its page
+# Asks tests/support to write its page, and tests/formats/test_fuzz.py for more examples.
+_OURS = frozenset({"HEADRACE_WRITE_DOCS", "HEADRACE_FUZZ_EXAMPLES"})
 
 # At import, before any test module is: Spark, pyarrow's S3 client and rich read some of these only once.
 for _name in list(os.environ):
-    if _name != _OURS and (_name.startswith(_FOREIGN_PREFIXES) or _name.lower() in _PROXIES):
+    if _name not in _OURS and (_name.startswith(_FOREIGN_PREFIXES) or _name.lower() in _PROXIES):
         del os.environ[_name]
 os.environ.update(
     AWS_CONFIG_FILE=os.devnull,
@@ -51,3 +57,24 @@ def s3() -> Iterator[S3Server]:
     """The session's S3 store; take a bucket of your own from it with ``make_bucket()``."""
     with running_s3() as server:
         yield server
+
+
+@pytest.fixture(params=["duckdb", pytest.param("mariadb", marks=pytest.mark.server)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Both kinds of target in turn."""
+    from places import Place
+
+    server = request.getfixturevalue("mariadb_server") if request.param == "mariadb" else None
+    return Place(tmp_path, server)
+
+
+@pytest.fixture
+def many_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small rounds are written like large ones: by several tasks, each in transactions of two rows."""
+    for name, value in {
+        "engine.spark.ONE_TASK_BYTES": 0,
+        "engine.spark._BUCKET_BYTES": 64,
+        "sinks.mysql.sink.ATOMIC_BYTES": 0,
+        "sinks.mysql.writer.TRANSACTION_ROWS": 2,
+    }.items():
+        monkeypatch.setattr(f"headrace.{name}", value)

@@ -14,51 +14,15 @@ import pytest
 from crashing import Crashed, CrashPoints, install
 from following import Following, run_once
 from harness import assert_state
-from headrace.engine import spark
 from headrace.errors import EXIT_UNREACHABLE, FencedError, HeadraceError
-from headrace.pipeline.registry import open_sink
 from headrace.sinks.base import WriterContext
-from headrace.sinks.mysql import sink as mysql_sink
-from headrace.sinks.mysql import writer as mysql_writer
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.fence import Fence
 from headrace.testing.upstream import Delete, Update
+from places import Place
 from servers import MariaDb
-from targets import DuckDbTarget, MariaDbTarget, Target
+from targets import MariaDbTarget, Target
 from upstreams import ORDERS, Changefeed, shop, shop_ends, shop_goes_on, shop_reopens, small_shop, small_shop_goes_on
-
-
-class Place:
-    """An empty target, again and again."""
-
-    def __init__(self, folder: Path, mariadb: MariaDb | None) -> None:
-        self._folder, self._mariadb = folder, mariadb
-        self._count = 0
-        self.takes_bags = open_sink(self.fresh()[1]).capabilities.bags
-
-    def fresh(self) -> tuple[Target, str]:
-        """Another empty target and its sink URI."""
-        if self._mariadb is not None:
-            self._mariadb.fresh()
-            return MariaDbTarget(self._mariadb), self._mariadb.uri()
-        self._count += 1
-        target = DuckDbTarget(self._folder / f"target-{self._count}.duckdb")
-        return target, target.uri
-
-
-@pytest.fixture(params=["duckdb", pytest.param("mariadb", marks=pytest.mark.server)])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    server = request.getfixturevalue("mariadb_server") if request.param == "mariadb" else None
-    return Place(tmp_path, server)
-
-
-@pytest.fixture
-def many_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small rounds are written like large ones: by several tasks, each in transactions of two rows."""
-    monkeypatch.setattr(spark, "ONE_TASK_BYTES", 0)
-    monkeypatch.setattr(spark, "_BUCKET_BYTES", 64)
-    monkeypatch.setattr(mysql_sink, "ATOMIC_BYTES", 0)
-    monkeypatch.setattr(mysql_writer, "TRANSACTION_ROWS", 2)
 
 
 def crash(changefeed: Changefeed, sink_uri: str, fatal: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:

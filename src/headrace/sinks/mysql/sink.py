@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
+from headrace.model.table import TableId
 from headrace.sinks.base import ChangeDemand, Check, EventSink, Round, SinkCapabilities, WriteReport
 from headrace.sinks.mysql.checks import check_target
 from headrace.sinks.mysql.ledger import MySqlLedger
@@ -18,14 +19,20 @@ ATOMIC_BYTES = 8 * 1024 * 1024
 
 
 class MySqlEventSink:
-    """``EventSink``: every task of a round writes through a connection of its own."""
+    """``EventSink``: every task of a round writes through a connection of its own.
 
-    def __init__(self, settings: MySqlSettings) -> None:
+    ``verified`` are the tables that writers of this run have found to have a unique index over their handle key.
+    """
+
+    def __init__(self, settings: MySqlSettings, verified: set[TableId]) -> None:
         self._settings = settings
+        self._verified = verified
 
     def write(self, round: Round) -> WriteReport:
         """See ``EventSink.write``."""
-        return round.write_in_tasks(MySqlWriter(self._settings))
+        report = round.write_in_tasks(MySqlWriter(self._settings, self._verified))
+        self._verified |= {outcome.table_id for outcome in report.outcomes} - report.problems().keys()
+        return report
 
 
 class MySqlSink:
@@ -34,8 +41,9 @@ class MySqlSink:
     def __init__(self, settings: MySqlSettings, *, adopt: bool) -> None:
         self._settings = settings
         self._ledger = MySqlLedger(settings)
-        self._metadata_applier = MySqlMetadataApplier(settings, self._ledger, adopt=adopt)
-        self._event_sink = MySqlEventSink(settings)
+        verified: set[TableId] = set()
+        self._metadata_applier = MySqlMetadataApplier(settings, self._ledger, adopt=adopt, verified=verified)
+        self._event_sink = MySqlEventSink(settings, verified)
 
     @property
     def identity(self) -> str:

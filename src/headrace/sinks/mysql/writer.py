@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import partial
@@ -20,7 +20,7 @@ from headrace.model.outcome import Notice, Problem, WriteOutcome
 from headrace.model.progress import TableProgress
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.sinks.base import CutCommit, LedgerUpdate, TableChange, WriterContext
-from headrace.sinks.mysql import bag, refusal
+from headrace.sinks.mysql import bag, handle, refusal
 from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify, error_code, repeat
 from headrace.sinks.mysql.fence import Fence
 from headrace.sinks.mysql.settings import MySqlSettings
@@ -71,8 +71,10 @@ class MySqlWriter:
     A table without key is one transaction with its own row of the ledger, which tells a repetition that there is nothing to do.
     """
 
-    def __init__(self, settings: MySqlSettings) -> None:
+    def __init__(self, settings: MySqlSettings, verified: Collection[TableId] = ()) -> None:
+        """``verified`` are tables whose handle key is known to have a unique index; of others the writer asks the server."""
         self._settings = settings
+        self._verified = set(verified)
         self._ledger = SqlLedger(MYSQL, settings.ledger_database)
         self._fence = Fence(self._ledger)
         self._context: WriterContext | None = None
@@ -180,6 +182,9 @@ class MySqlWriter:
         session.run("SAVEPOINT headrace_table")
         try:
             for piece in pieces:
+                if piece.table_id not in self._verified:
+                    handle.require_index(session, piece.schema)
+                    self._verified.add(piece.table_id)
                 self._apply(session, piece)
         except refusal.Refused as refused:
             session.run("ROLLBACK TO SAVEPOINT headrace_table")

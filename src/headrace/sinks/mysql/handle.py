@@ -1,0 +1,50 @@
+"""Whether the target can tell rows apart by their handle key, without which REPLACE would add a row at each change."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pymysql
+
+from headrace.model.outcome import Problem
+from headrace.model.table import TableId, TableSchema
+from headrace.sinks.mysql import refusal
+from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify
+from headrace.sinks.mysql.text import quote_name
+from headrace.sinks.mysql.types import qualified
+
+
+def require_index(session: MySqlSession, schema: TableSchema) -> None:
+    """Raises refusal.Refused unless a unique index of the target covers nothing but columns of the handle key.
+
+    A table without key passes.
+    """
+    if not schema.handle_key:
+        return
+    key = {name.casefold() for name in schema.handle_key}
+    try:
+        indexes = _unique_indexes(session, schema.table_id)
+    except pymysql.err.MySQLError as error:
+        if classify(error) is ErrorClass.REFUSED:
+            raise refusal.from_error(error, schema.table_id) from None
+        raise
+    if any(columns <= key for columns in indexes):
+        return
+    names = ", ".join(quote_name(name) for name in schema.handle_key)
+    raise refusal.Refused(
+        Problem(
+            schema.table_id,
+            f"the target has no unique index over its key ({', '.join(schema.handle_key)}), so every change would add a row.",
+            hint=f"Run ALTER TABLE {qualified(schema.table_id)} ADD UNIQUE KEY ({names}) in the target.",
+        )
+    )
+
+
+def _unique_indexes(session: MySqlSession, table_id: TableId) -> list[set[str]]:
+    """The columns of each unique index, their names folded. An index over an expression has a part without name."""
+    indexes: dict[str, set[str]] = defaultdict(set)
+    for row in session.execute(f"SHOW INDEX FROM {qualified(table_id)}"):
+        _, non_unique, name, _, column = row[:5]
+        if int(str(non_unique)) == 0:
+            indexes[str(name)].add("" if column is None else str(column).casefold())
+    return list(indexes.values())
