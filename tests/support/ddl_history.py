@@ -23,6 +23,7 @@ _COLUMN = re.compile(
     r"(?P<name>\w+) (?P<kind>[A-Z]+)(?:\((?P<size>[^)]*)\))?(?P<flags>(?: (?:UNSIGNED|PK|NOT NULL|VIRTUAL|STORED))*)"
     r"(?: = (?P<default>.*))?"
 )
+_PARTITION = 101  # which one a row lies in is told by its values, not by the folder
 _WITH_SCALE = frozenset({TypeKind.DATETIME, TypeKind.TIMESTAMP, TypeKind.TIME})
 
 Row = tuple[object, ...]
@@ -49,6 +50,7 @@ class History(Changefeed):
         super().__init__(folder)
         self._tables: dict[TableId, tuple[TableSchema, list[Row]]] = {}
         self._views: set[TableId] = set()
+        self._partitioned: set[TableId] = set()
         self.statements: list[str] = []
         self.database(f"CREATE DATABASE `{DATABASE}`", 1)
         self.create("other", "id INT PK", "a VARCHAR(20)", rows=[(1, "before")])
@@ -101,6 +103,10 @@ class History(Changefeed):
         schema = TableSchema(table_id, shape, tuple(handle) or tuple(c.name for c in shape if c.primary_key))
         if statement:
             self.statements.append(statement)
+        if "PARTITION BY" in statement:
+            self._partitioned.add(table_id)
+        elif "REMOVE PARTITIONING" in statement:
+            self._partitioned.discard(table_id)
         self.writer.schema_change(table_id, version, statement, replace(schema, columns=shape), code)
         if instead_of is not None:
             self.writer.flush(instead_of)
@@ -164,7 +170,8 @@ class History(Changefeed):
         return [c.name for c in self._tables[table_id][0].columns]
 
     def _write(self, schema: TableSchema, change: RowChange) -> None:
-        self.writer.rows(schema.table_id, self._ts(), [change])
+        partition = _PARTITION if schema.table_id in self._partitioned else None
+        self.writer.rows(schema.table_id, self._ts(), [change], partition=partition)
 
     @staticmethod
     def _named(schema: TableSchema, row: Row) -> dict[str, object]:

@@ -51,7 +51,7 @@ _NOT_COLUMNS = frozenset(
 _EXCHANGE = re.compile(r"\bEXCHANGE\s+PARTITION\b", re.IGNORECASE)
 _BY_HAND = "Bring the target to the same state by hand; at the next start the change then counts as done."
 _COMPUTED = "Load the table anew with that column and skip the statement, or leave the table out by a filter."
-_LOAD_ANEW = "Its rows come back without change events: load the table anew and skip the statement, or leave it out by a filter."
+_LOAD_ANEW = "Load the table anew and skip the statement, or leave it out by a filter."
 
 
 class MySqlMetadataApplier:
@@ -217,10 +217,10 @@ class MySqlMetadataApplier:
     def _server_refused(self, change: SchemaChange, error: pymysql.err.MySQLError) -> SchemaChangeRefused:
         reason = "does not know this syntax, which TiDB does" if error_code(error) in _SYNTAX else "refused the statement"
         message = f"the target {reason}: {error_text(error)}; the statement is {_shown(change)}."
-        refused = _refused(change, message)
-        if read_statement(change.statement, change.database).brings_back:
-            refused.problem = replace(refused.problem, hint=_LOAD_ANEW, remedy=Remedy.RESYNC)
-        return refused
+        if not read_statement(change.statement, change.database).brings_back:
+            return _refused(change, message)
+        message = f"the statement brings rows back that are in no file, and the target cannot run it: {_shown(change)}."
+        return SchemaChangeRefused(Problem(change.table_id, message, file=change.origin, hint=_LOAD_ANEW, remedy=Remedy.RESYNC))
 
 
 def _fingerprints(session: MySqlSession, change: SchemaChange) -> dict[TableId, str]:
