@@ -139,7 +139,10 @@ def test_t06_files_that_are_not_of_the_format_are_ignored(bucket: Bucket) -> Non
     bucket.write("README", "read me")
     ran = bucket.at(200)
     assert (ran.code, ran.notices, ran.problems, bucket.state()) == (0, [], [], [(1, "a")])
-    assert {f.kind for f in inspect(bucket.folder.uri()).findings} == {FindingKind.UNKNOWN_FILES}
+    assert {f.kind for f in inspect(bucket.folder.uri()).findings} == {
+        FindingKind.UNKNOWN_FILES,
+        FindingKind.TEMPORARY_FILES,
+    }
 
 
 @pytest.mark.server

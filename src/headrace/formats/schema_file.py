@@ -7,18 +7,21 @@ user guides (``ColumnLength`` for ``ColumnPrecision``, totals as strings, no ``T
 from __future__ import annotations
 
 import json
+import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.tso import MAX_TSO
 from headrace.model.types import ColumnType, TypeKind
 
 _UNSIGNED = " UNSIGNED"
 _SPACE = " \t\r\n"
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 # The columns of views can be without a type; views have no rows, so any text type will do for them.
 _KINDS = {str(kind): kind for kind in TypeKind} | {"UNSPECIFIED": TypeKind.VAR_STRING}
-_MAX_VERSION = (1 << 64) - 1
 
 
 class SchemaFileError(ValueError):
@@ -38,7 +41,7 @@ class SchemaFile:
     """One schema file.
 
     ``database`` and ``table`` are as written in the file (the path wins where they disagree), ``table`` is empty for a
-    database-level file, and then ``schema`` is ``None``. ``version`` is the table version (TSO, unsigned 64-bit).
+    database-level file, and then ``schema`` is ``None``. ``version`` is the table version (TSO).
     ``statement`` is the DDL text, empty when the file only describes a shape; ``type_code`` is TiDB's DDL action code.
     ``schema.handle_key`` is the primary key in column order, empty without one. ``checksum`` is computed from the bytes.
     """
@@ -74,8 +77,8 @@ def parse_schema_file(raw: bytes) -> SchemaFile:
     if table_id.table:
         schema = TableSchema(table_id, columns, tuple(column.name for column in columns if column.primary_key))
     version = _integer(document, "TableVersion")
-    if not 0 <= version <= _MAX_VERSION:
-        raise SchemaFileError(f"TableVersion {version} in the schema file is not an unsigned 64-bit integer.")
+    if not 0 <= version <= MAX_TSO:
+        raise SchemaFileError(f"TableVersion {version} in the schema file is no TSO.")
     return SchemaFile(
         database=table_id.database,
         table=table_id.table,
@@ -163,7 +166,14 @@ def _text(document: dict[str, object], key: str, required: bool = True) -> str:
         return ""
     if not isinstance(value, str):
         raise SchemaFileError(f"The schema file has no text for {key}.")
+    if _LONE_SURROGATE.search(value):
+        raise SchemaFileError(f"{key} in the schema file is not Unicode: {value!r}.")
     return value
+
+
+def _unicode(text: str) -> str:
+    """The text with what is no character replaced, as undecodable bytes are."""
+    return _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _integer(document: dict[str, object], key: str, default: int | None = None, where: str = "") -> int:
@@ -186,6 +196,10 @@ def _columns(document: dict[str, object]) -> tuple[Column, ...]:
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         raise SchemaFileError("TableColumns in the schema file is not a list of objects.")
     columns = tuple(_column(entry) for entry in listed)
+    names = Counter(column.name.casefold() for column in columns)
+    for column in columns:
+        if names[column.name.casefold()] > 1:
+            raise SchemaFileError(f"The schema file lists column {column.name} more than once.")
     total = _integer(document, "TableColumnsTotal", default=len(columns))
     if total != len(columns):
         raise SchemaFileError(f"The schema file lists {len(columns)} columns, but TableColumnsTotal is {total}.")
@@ -201,7 +215,7 @@ def _column(entry: dict[str, object]) -> Column:
         type=_column_type(entry, name),
         nullable=not _flag(entry, "ColumnNullable", "false"),
         primary_key=_flag(entry, "ColumnIsPk", "true"),
-        default=default if default is None or isinstance(default, str) else json.dumps(default, ensure_ascii=False),
+        default=None if default is None else _unicode(default if isinstance(default, str) else json.dumps(default)),
         column_id=None if column_id in (None, "") else str(column_id),
     )
 
@@ -222,7 +236,7 @@ def _column_type(entry: dict[str, object], name: str) -> ColumnType:
         unsigned=written.endswith(_UNSIGNED),
         length=None if length < 0 else length,
         scale=None if scale < 0 else scale,
-        elements=tuple(str(element) for element in elements),
+        elements=tuple(_unicode(str(element)) for element in elements),
     )
 
 

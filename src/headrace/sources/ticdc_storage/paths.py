@@ -13,15 +13,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
+from headrace.model.tso import MAX_TSO
+
 METADATA = "metadata"
-_SCHEMA_NAME = re.compile(r"schema_(\d+)_(\d{10})\.json")
+_SCHEMA_NAME = re.compile(r"schema_([0-9]+)_([0-9]{10})\.json")
 _LEGACY_SCHEMA_NAME = "schema.json"
-_INDEX_NAME = re.compile(r"CDC(?:_(\d{1,40}))?\.index")
-_DATA_NAME = re.compile(r"CDC(?:_(\d{1,40})_)?(\d{6,})\.(csv|json)")
+_INDEX_NAME = re.compile(r"CDC(?:_([0-9]{1,40}))?\.index")
+_DATA_NAME = re.compile(r"CDC(?:_([0-9]{1,40})_)?([0-9]{6,40})\.(csv|json)")
 _DIGITS = re.compile(r"0|[1-9][0-9]*")
-_DASHED_DATE = re.compile(r"\d{4}-\d{2}(?:-\d{2})?")
-_YEAR = re.compile(r"\d{4}")
+_DASHED_DATE = re.compile(r"[0-9]{4}-[0-9]{2}(?:-[0-9]{2})?")
+_YEAR = re.compile(r"[0-9]{4}")
 _META = "meta"
+_LONGEST_TSO = len(str(MAX_TSO))
 
 
 class DateSeparator(StrEnum):
@@ -172,17 +175,16 @@ def stream_of(dispatcher: str, digits: str) -> str:
 
 
 def is_version(segment: str) -> bool:
-    """Whether a directory name can be a table version."""
-    return _DIGITS.fullmatch(segment) is not None
+    """Whether a directory name can be a table version, which is a TSO."""
+    return len(segment) <= _LONGEST_TSO and _DIGITS.fullmatch(segment) is not None and int(segment) <= MAX_TSO
 
 
 def _parse_schema(segments: list[str], name: str) -> SchemaPath | None:
     match = _SCHEMA_NAME.fullmatch(name)
     if match and len(segments) in (3, 4) and segments[-2] == _META:
         table = segments[1] if len(segments) == 4 else ""
-        version = match.group(1)
         # Writers never pad the version; a padded one would not round-trip, and no writer made it.
-        return SchemaPath(segments[0], table, int(version), match.group(2)) if str(int(version)) == version else None
+        return SchemaPath(segments[0], table, int(match.group(1)), match.group(2)) if is_version(match.group(1)) else None
     if name == _LEGACY_SCHEMA_NAME and len(segments) == 4 and is_version(segments[2]):
         return SchemaPath(segments[0], segments[1], int(segments[2]), legacy=True)
     return None
