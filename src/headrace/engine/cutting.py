@@ -275,7 +275,9 @@ class CutRun:
         waiting = self._waiting_entries()
         settled = applied(self.state, LedgerUpdate(checkpoint=self.cut.hi, tables=rows))
         # What was read of a table up to the schema change that it stopped before is applied, and need not be read again.
-        progress = Progress(self.cut.hi, frozenset(self.problems))
+        behind = frozenset(t for t, own in settled.tables.items() if own.status.is_stopped)
+        gone = frozenset(t for t, own in settled.tables.items() if own.status is TableStatus.GONE)
+        progress = Progress(self.cut.hi, frozenset(self.problems), behind, gone)
         checkpoints = {t: settled.table_checkpoint(t) for t in settled.tables}
         position = self._source.advance(self.state.position, self._reports, progress, checkpoints)
         self._update(

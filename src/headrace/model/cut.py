@@ -61,8 +61,11 @@ class Progress:
     """What a cut reached: every table that is not stopped has all changes up to ``hi``.
 
     ``stopped`` keep the checkpoint they had. Given to ``EventSource.advance`` and, inside the data's own transaction
-    where a target can do that, to the ledger.
+    where a target can do that, to the ledger. ``behind`` are all tables that stand still, since whatever cut, so that files of
+    theirs were not read; ``gone`` those that exist no more.
     """
 
     hi: int
     stopped: frozenset[TableId] = frozenset()
+    behind: frozenset[TableId] = frozenset()
+    gone: frozenset[TableId] = frozenset()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
+from headrace.ddl.lexer import words
 from headrace.formats.values import repeats_an_hour
 from headrace.model.outcome import Notice, Problem
 from headrace.model.table import TableId
@@ -27,6 +29,10 @@ from headrace.sources.ticdc_storage.stores import StoredFile, StoreLocation
 _VANISHED_HINT = "Restore it, or copy the table anew; if TiCDC removed it, its file-expiration-days are too few."
 
 _BEGINNING = StoragePosition()
+_MIXED_PARTITIONS = (
+    "The table is partitioned, and its files lie in no folder of a partition. Older releases of TiCDC let the partitions overwrite "
+    "each other's files there, which nothing in the folder tells afterwards: set enable-partition-separator = true."
+)
 
 Candidate = tuple[StoredFile, DataPath, TableVersion]
 """A file to be read, and the table version that it belongs to."""
@@ -88,6 +94,19 @@ def select_files(
     for extension, count in strangers.items():
         notices.append(Notice(f"{count} .{extension} files are left out: the protocol is {protocol}."))
     return Selection(tuple(candidates), tuple(unknown), tuple(notices))
+
+
+def mixed_partition_notices(candidates: Iterable[Candidate], catalogue: Catalogue) -> tuple[Notice, ...]:
+    """A warning for each table whose statement makes partitions, and whose files lie in no folder of a partition."""
+    versions = {v.origin: v for _, path, v in candidates if not path.partition and path.parent not in catalogue.table_ids}
+    tables = {version.table_id for version in versions.values() if _makes_partitions(version.statement)}
+    return tuple(Notice(_MIXED_PARTITIONS, table_id) for table_id in sorted(tables))
+
+
+def _makes_partitions(statement: str) -> bool:
+    if "PARTITION" not in statement.upper():
+        return False
+    return any(word.says("PARTITION") and after.says("BY") for word, after in pairwise(words(statement) or ()))
 
 
 def ranked_splits(

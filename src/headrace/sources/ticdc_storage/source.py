@@ -29,6 +29,7 @@ from headrace.sources.ticdc_storage.offering import (
     gap_notice,
     gaps,
     misplaced_notices,
+    mixed_partition_notices,
     ranked_splits,
     repeated_hour_notices,
     select_files,
@@ -48,7 +49,7 @@ from headrace.sources.ticdc_storage.position import (
 )
 from headrace.sources.ticdc_storage.reader import Listing
 from headrace.sources.ticdc_storage.splits import FileSplit, read_split
-from headrace.sources.ticdc_storage.stores import StoreLocation, store_location
+from headrace.sources.ticdc_storage.stores import StoredFile, StoreLocation, store_location
 
 _NO_COMMIT_TS = {
     Protocol.CSV: (
@@ -109,7 +110,7 @@ class StorageEventSource:
         self._watermark = 0
         self._published = 0
         self._drain: Drain | None = None
-        self._announced: dict[str, tuple[TableId, int]] = {}
+        self._announced: dict[str, tuple[TableId, StoredFile]] = {}
         self._told: set[str] = set()
         self._exact: bool | None = None
 
@@ -148,11 +149,12 @@ class StorageEventSource:
         problems += vanished_problems(listing, place, self._unapplied(place), held)
         stopped = {problem.table_id for problem in problems}
         candidates = [c for c in selected.candidates if c[2].table_id not in stopped]
-        self._announced.update({stored.path: (version.table_id, stored.modified) for stored, _, version in selected.candidates})
+        self._announced.update({stored.path: (version.table_id, stored) for stored, _, version in selected.candidates})
         notices += [
             *catalogue.notices,
             *misplaced_notices(listing),
             *selected.notices,
+            *mixed_partition_notices(selected.candidates, catalogue),
             *_gap_notices(listing, place, catalogue, selected.candidates),
         ]
         if place.drain is not None:
@@ -192,11 +194,18 @@ class StorageEventSource:
         return read_split(split, window, old_images)
 
     def advance(self, position: str, reports: Sequence[SplitReport], progress: Progress, checkpoints: Mapping[TableId, int]) -> str:
-        """The position after a cut. See the rules at :func:`file_states`; versions behind a table's checkpoint are sealed."""
-        modified = {path: when for path, (_, when) in self._announced.items()}
+        """The position after a cut. See the rules at :func:`file_states`; versions behind a table's checkpoint are sealed.
+
+        Files that a table which stands still has not read yet are open too: when one vanishes, a later run has to know.
+        """
+        modified = {path: stored.modified for path, (_, stored) in self._announced.items()}
         states = file_states(reports, progress, modified)
+        read = {report.split_key for report in reports}
+        for table_id, stored in self._announced.values():
+            if table_id in progress.behind and stored.path not in read:
+                states.append(FileState(stored.path, stored.size, stored.modified, consumed=False))
         place = self._remembering(advanced(_position(position), max(progress.hi, self._watermark), states), progress.hi)
-        for path in [path for path in self._announced if _is_done(path, place)]:
+        for path in [p for p, (table_id, _) in self._announced.items() if table_id in progress.gone or _is_done(p, place)]:
             del self._announced[path]
         if self._folder is not None:
             place = sealed_below(place, self._sealable(place, self._folder.catalogue, progress, checkpoints))
@@ -333,7 +342,7 @@ def _published(folder: Folder) -> int | None:
 def _position(text: str) -> StoragePosition:
     try:
         return StoragePosition.parse(text)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except ValueError:
         raise DefinitionError(
             "The ledger's position is not one of this source.", "Was the pipeline's source of another kind before?"
         ) from None
