@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
-from itertools import count
+from functools import cache
+from itertools import repeat
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -42,9 +42,6 @@ Rows = Mapping[str, Sequence[str]]
 """Rows by table: ``{"t": ["1 a"]}`` for ``id`` and ``v`` of ``test.t``, ``{"shop.t(id,v,c)": ["1 a NULL"]}`` for others."""
 
 
-_POINTS, _LIVES = 20, 2
-
-
 @dataclass(frozen=True)
 class Expect:
     """What must hold now: the rows, and for each table that has stopped a part of the reason that is given."""
@@ -67,17 +64,19 @@ class Step:
 
 @dataclass(frozen=True)
 class History:
-    """A history with its name. ``options`` are added to the source's URI; ``views`` may be in a target or not.
+    """A history with its name. ``options`` are the query of the source's URI; ``views`` may be in a target or not.
 
-    ``told`` are parts of notices that must be given, in whatever way it is lived through. ``in_one_go`` is what holds at the end
+    ``told`` are parts of notices that must be given, in whatever way it is lived through, ``untold`` those that only somebody who
+    came late may hear. ``in_one_go`` is what holds at the end
     for a consumer that comes late, where a table stops: it then holds less of it.
     """
 
     name: str
     steps: tuple[Step, ...]
-    options: str = ""
+    options: str = OPTIONS
     views: frozenset[str] = frozenset()
     told: tuple[str, ...] = ()
+    untold: tuple[str, ...] = ()
     in_one_go: Expect | None = None
 
     @property
@@ -89,13 +88,14 @@ class History:
 def history(
     name: str,
     *steps: Step,
-    options: str = "",
+    options: str = OPTIONS,
     views: Collection[str] = (),
     told: Collection[str] = (),
+    untold: Collection[str] = (),
     in_one_go: Expect | None = None,
 ) -> History:
     """A history of these steps."""
-    return History(name, steps, options, frozenset(views), tuple(told), in_one_go)
+    return History(name, steps, options, frozenset(views), tuple(told), tuple(untold), in_one_go)
 
 
 def schema(table: str, version: int, statement: str = "", shape: str = "id,v", type: int | None = None) -> Step:
@@ -182,7 +182,7 @@ class Stage:
     def life(self, history: History) -> Life:
         """The history from its beginning, with an empty target."""
         self.lives += 1
-        return Life(history, Bucket(self.folder / f"life-{self.lives}", OPTIONS + history.options), *self.place.fresh())
+        return Life(history, Bucket(self.folder / f"life-{self.lives}", history.options), *self.place.fresh())
 
 
 @dataclass
@@ -233,25 +233,26 @@ class Life:
             self.check()
         self.check_told()
 
-    def with_crashes(self, fatal: Callable[[], int], patch: pytest.MonkeyPatch) -> bool:
-        """At every checkpoint the consumer dies before the durable step of the number ``fatal()``, and is started again.
+    def with_crashes(self, fatal: Iterable[int], patch: pytest.MonkeyPatch) -> list[int]:
+        """At each checkpoint the consumer dies before its durable step of the next number of ``fatal``, and is started again.
 
-        Returns whether any died.
+        It dies before none where the number is 0 or there are fewer. Returns how many steps it took at each checkpoint.
         """
         steps = iter(self.history.steps)
-        died = False
+        numbers = iter(fatal)
+        passed = []
         while (step := self._take_next(steps)) is not None:
             if step.expect is None:
                 continue
-            points = CrashPoints(fatal())
+            points = CrashPoints(next(numbers))
             with patch.context() as crashing, suppress(Crashed):
                 install(points, crashing)
                 self.catch_up()
+            passed.append(len(points.passed))
             if len(points.passed) == points.fatal:
-                died = True
                 self.catch_up()
                 self.check(f"after a crash before step {points.fatal}, {points.passed[-1]}")
-        return died
+        return passed
 
     def catch_up(self) -> int:
         """A consumer of its own to the watermark; exit code 0 when there is none yet."""
@@ -279,15 +280,19 @@ class Life:
         """Fails unless the target holds what is expected, and just those tables have stopped that should."""
         found = {name: rows for name, rows in self._found().items() if name not in self.history.views}
         wanted = {_table(name): _sorted(rows) for name, rows in self.expected.rows.items()}
-        assert found == wanted, f"{self.history.name} in {self.target} {when}"
+        assert found == wanted, f"{self.history.name} in {self.target} {when}: {found}, not {wanted}"
         stopped = self._stopped()
         assert set(stopped) == {_table(name) for name in self.expected.stopped}, f"{self.history.name}: stopped {stopped} {when}"
         for name, part in self.expected.stopped.items():
-            assert part in stopped[_table(name)]
+            assert part in stopped[_table(name)], f"{self.history.name}: {stopped[_table(name)]}"
 
     def check_told(self) -> None:
+        """Fails unless notices were given that should be, and none that should not."""
         for part in self.history.told:
             assert any(part in sentence for sentence in self.told), f"{part!r} is not in {self.told}"
+        if self.expected is not self.history.in_one_go:
+            for part in self.history.untold:
+                assert not any(part in sentence for sentence in self.told), f"{part!r} is in {self.told}"
 
     def _found(self) -> dict[str, list[tuple[str | None, ...]]]:
         columns = {_table(name): _columns(name) for name in self.expected.rows}
@@ -369,10 +374,11 @@ def _sorted(rows: Sequence[str]) -> list[tuple[str | None, ...]]:
     return sort_rows(tuple(None if value == "NULL" else value for value in row.split(" ")) for row in rows)
 
 
-def live_through(history: History, way: str, stage: Stage, request: pytest.FixtureRequest) -> None:
+def live_through(history: History, way: str, stage: Stage, request: pytest.FixtureRequest, *, every_crash: bool = False) -> None:
     """The history in one of :data:`WAYS`.
 
-    With crashes, a run at a DuckDB target dies before each of its durable steps in turn; against a server the steps are drawn.
+    With crashes, the consumer dies at each checkpoint before a step that is drawn; with ``every_crash`` and a DuckDB file as
+    target, in one life after the other, before each of its steps.
     """
     patch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
     make_quick(patch)
@@ -382,14 +388,16 @@ def live_through(history: History, way: str, stage: Stage, request: pytest.Fixtu
         stage.life(history).in_steps(patch)
     elif way == "restarts":
         stage.life(history).with_restarts()
-    elif stage.place.mariadb is not None:
-        request.getfixturevalue("many_transactions")
-        chance = random.Random(history.name)
-        deaths = [stage.life(history).with_crashes(lambda: chance.randint(1, _POINTS), patch) for _ in range(_LIVES)]
-        assert any(deaths)
     else:
-        fatal = next(n for n in count(1) if not stage.life(history).with_crashes(partial(int, n), patch))
-        assert fatal > 1
+        if stage.place.mariadb is not None:
+            request.getfixturevalue("many_transactions")
+        counts = stage.life(history).with_crashes(repeat(0), patch)
+        if every_crash and stage.place.mariadb is None:
+            for number in range(1, max(counts) + 1):
+                stage.life(history).with_crashes(repeat(number), patch)
+        else:
+            chance = random.Random(history.name)
+            stage.life(history).with_crashes([chance.randint(1, count) for count in counts], patch)
 
 
 WAYS = ("one go", "steps", "restarts", "crashes")

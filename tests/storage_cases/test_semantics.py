@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from histories import WAYS, Expect, History, Stage, checkpoint, created, data, history, live_through, raw, schema
 
+from storage_folder import OPTIONS
+
 PARTITIONED = (
     "CREATE TABLE `test`.`p` (`id` INT PRIMARY KEY,`v` VARCHAR(16)) "
     "PARTITION BY RANGE (`id`) (PARTITION `p0` VALUES LESS THAN (10), PARTITION `p1` VALUES LESS THAN (20))"
@@ -416,8 +418,7 @@ def moved_keys(name: str, bought: Sequence[str], updated: Sequence[str], final: 
     )
 
 
-RAW = "&output-raw-change-event=true"
-OLD = "&output-old-value=true"
+RAW, OLD = "&output-raw-change-event=true", "&output-old-value=true"
 SWAPS = frozenset({"120", "121", "122"})
 CASES += [
     moved_keys("changefeed1 split and sorted", BOUGHT_ONCE, UPDATED_KEYS["split and sorted"], MOVED),
@@ -426,14 +427,14 @@ CASES += [
         with_marks(BOUGHT_ONCE, frozenset()),
         with_marks(UPDATED_KEYS["split and not sorted"], SWAPS),
         MOVED,
-        options=RAW + OLD,
+        options=OPTIONS + RAW + OLD,
     ),
     moved_keys(
         "changefeed3 raw, old keys are lost and that is told",
         BOUGHT_ONCE,
         UPDATED_KEYS["not split"],
         MOVED + LEFT_BEHIND,
-        options=RAW,
+        options=OPTIONS + RAW,
         told=["does not tell the old key"],
     ),
     moved_keys(
@@ -444,7 +445,7 @@ CASES += [
         with_marks(BOUGHT_ONCE, frozenset()),
         with_marks(UPDATED_KEYS["split and sorted"], frozenset()),
         MOVED,
-        options=OLD,
+        options=OPTIONS + OLD,
     ),
     moved_keys("v6.5.3 split and not sorted", BOUGHT_ONCE, UPDATED_KEYS["split and not sorted"], MOVED),
     *(
@@ -474,4 +475,4 @@ CASES += [
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_case(case: History, way: str, stage: Stage, request: pytest.FixtureRequest) -> None:
-    live_through(case, way, stage, request)
+    live_through(case, way, stage, request, every_crash=True)
