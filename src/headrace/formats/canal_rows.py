@@ -111,7 +111,11 @@ class CanalReader:
         has_old = (kinds == _UPDATE) & pc.is_valid(rows).to_numpy(zero_copy_only=False)
         if not has_old.any():
             return [], has_old
-        return pc.list_element(rows, 0).flatten(), has_old
+        first = pc.list_element(rows, 0)
+        sound = pc.and_(pc.equal(pc.list_value_length(rows), 1), pc.is_valid(first))
+        if not pc.fill_null(sound, False).to_numpy(zero_copy_only=False)[has_old].all():
+            raise ValueError("a message does not have exactly one old row")
+        return first.flatten(), has_old
 
     def _emitted(
         self, data: list[pa.Array], old: list[pa.Array], has_old: np.ndarray, old_nulls: Mapping[str, Sequence[int]]
@@ -148,7 +152,10 @@ def _rows(lists: pa.Array) -> list[pa.Array]:
     lengths = pc.list_value_length(lists)
     if lists.null_count or pc.any(pc.not_equal(lengths, 1)).as_py():
         raise ValueError("a message does not have exactly one row")
-    return list(lists.flatten().flatten())
+    rows = lists.flatten()
+    if rows.null_count:
+        raise ValueError("a message has null in the place of its row")
+    return list(rows.flatten())
 
 
 def _commit_ts(messages: pa.RecordBatch) -> np.ndarray:
