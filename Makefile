@@ -20,7 +20,7 @@ unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast docs lint format bench lock clean java
+.PHONY: help demo test test-fast fuzz docs lint format bench lock clean java
 
 help: ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -40,6 +40,9 @@ test-fast: $(DEV) ## The tests without Spark and without servers, within a minut
 
 docs: $(DEV) ## Write docs/types-and-ddl.md from what its suites observe
 	@HEADRACE_WRITE_DOCS=1 $(PY) -m pytest tests/support
+
+fuzz: $(DEV) ## Feed the readers thousands of damaged files, other ones each time (some minutes)
+	@HEADRACE_FUZZ_EXAMPLES=$${HEADRACE_FUZZ_EXAMPLES:-3000} $(PY) -m pytest tests/formats/test_fuzz.py -q -n auto
 
 lint: $(DEV) ## ruff, mypy --strict and the import contracts
 	@$(PY) -m ruff check .
