@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-_FOLDER = Path(__file__).parent
+_TESTS = Path(__file__).parents[1]
 _NAMED = re.compile(r"def test_t(\d\d)_|[\"']T(\d\d)\b")
-_CASES = range(1, 47)
+_CASES = frozenset(range(1, 78))
+_MEASURED = frozenset({76})
+"""How much of a large folder a poll lists is a matter of figures, not of a state."""
 
 
 def test_every_case_of_the_specification_has_a_test() -> None:
     """By its number in the name of a test, or at the beginning of a parameter's id."""
-    texts = (path.read_text(encoding="utf-8") for path in _FOLDER.glob("*.py") if path.name != Path(__file__).name)
+    texts = (path.read_text(encoding="utf-8") for path in _TESTS.rglob("*.py") if path.name != Path(__file__).name)
     stated = {int(first or second) for text in texts for first, second in _NAMED.findall(text)}
-    assert sorted(set(_CASES) - stated) == []
+    assert sorted(_CASES - stated - _MEASURED) == []
