@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 _FOREIGN_PREFIXES = ("AWS_", "AZURE_", "GOOGLE_", "HEADRACE_", "MYSQL_", "PYSPARK_", "SPARK_")
 _PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})
-# Asks tests/support to write its page, and tests/formats/test_fuzz.py for more examples.
-_OURS = frozenset({"HEADRACE_WRITE_DOCS", "HEADRACE_FUZZ_EXAMPLES"})
+# Asks tests/support to write its page, tests/formats/test_fuzz.py for more examples, tests/test_differential.py for more time.
+_OURS = frozenset({"HEADRACE_WRITE_DOCS", "HEADRACE_FUZZ_EXAMPLES", "HEADRACE_DIFFERENTIAL_SECONDS"})
 
 # At import, before any test module is: Spark, pyarrow's S3 client and rich read some of these only once.
 for _name in list(os.environ):
@@ -71,10 +71,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 @pytest.fixture
 def many_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small rounds are written like large ones: by several tasks, each in transactions of two rows."""
-    for name, value in {
-        "engine.spark.ONE_TASK_BYTES": 0,
-        "engine.spark._BUCKET_BYTES": 64,
-        "sinks.mysql.sink.ATOMIC_BYTES": 0,
-        "sinks.mysql.writer.TRANSACTION_ROWS": 2,
-    }.items():
-        monkeypatch.setattr(f"headrace.{name}", value)
+    from local_engine import as_if_large
+
+    as_if_large(monkeypatch)

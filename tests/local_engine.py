@@ -10,10 +10,23 @@ import pickle
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
+
 from headrace.engine.spark import _raise_first  # the one name of its own that a stand-in has to share
 from headrace.engine.tasks import Gathered, ReadJob, WriteJob, exchange_rows, read_splits, write_gathered
 from headrace.model.cut import Split
 from headrace.model.outcome import SplitReport
+
+
+def as_if_large(patch: pytest.MonkeyPatch) -> None:
+    """From now on small rounds are written like large ones: by several tasks, each in transactions of two rows."""
+    for name, value in {
+        "engine.spark.ONE_TASK_BYTES": 0,
+        "engine.spark._BUCKET_BYTES": 64,
+        "sinks.mysql.sink.ATOMIC_BYTES": 0,
+        "sinks.mysql.writer.TRANSACTION_ROWS": 2,
+    }.items():
+        patch.setattr(f"headrace.{name}", value)
 
 
 class LocalEngine:
