@@ -18,7 +18,7 @@ from headrace.sources.ticdc_storage import open_source
 from headrace.sources.ticdc_storage.position import StoragePosition
 from headrace.sources.ticdc_storage.source import file_states
 from headrace.sources.ticdc_storage.stores import Store
-from storage_folder import ID, OPTIONS, C, StorageFolder, V
+from storage_folder import ID, OPTIONS, C, Consumer, StorageFolder, V
 
 T = TableId("test", "t")
 CREATE = "CREATE TABLE `t` (`id` INT PRIMARY KEY,`v` VARCHAR(16))"
@@ -155,6 +155,28 @@ def test_a_file_that_vanishes_before_it_was_applied_is_an_alarm(folder: StorageF
     for _ in range(2):
         problems = consumer.poll().problems
         assert [(problem.table_id, problem.file) for problem in problems] == [(T, path)]
+
+
+def test_a_file_that_a_table_which_stands_still_never_read_is_missed_after_a_restart(folder: StorageFolder) -> None:
+    first = folder.data("test/t/100", 1, "I 110 1 a")
+    consumer = folder.consumer()
+    consumer.poll()
+    position = consumer.source.advance("", [], Progress(200, behind=frozenset({T})), {T: 105})
+    (folder.root / first).unlink()
+    folder.checkpoint(300)
+    again = Consumer(folder.consumer().source, position, 200)
+    assert [(problem.table_id, problem.file) for problem in again.poll().problems] == [(T, first)]
+
+
+def test_late_files_of_a_table_that_is_gone_are_not_missed(folder: StorageFolder) -> None:
+    late = folder.data("test/t/100", 1, "I 110 1 a")
+    consumer = folder.consumer()
+    consumer.poll()
+    consumer.position = consumer.source.advance("", [], Progress(200, gone=frozenset({T})), {T: 150})
+    consumer.checkpoint = 200
+    (folder.root / late).unlink()
+    folder.checkpoint(300)
+    assert consumer.poll().problems == ()
 
 
 def test_a_file_that_was_announced_and_never_read_is_missed_too(folder: StorageFolder) -> None:

@@ -133,7 +133,7 @@ def checkpoint(ts: int, rows: Rows, stopped: Mapping[str, str] | None = None) ->
 
 
 class Witness(Recorder):
-    """A display that keeps what it is told."""
+    """A display that keeps what it is told, why tables stop included."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -142,7 +142,8 @@ class Witness(Recorder):
     def notice(self, notice: Notice) -> None:
         self.notices.append(notice.sentence())
 
-    def table_stopped(self, problem: Problem) -> None: ...
+    def table_stopped(self, problem: Problem) -> None:
+        self.notices.append(problem.sentence())
 
     def table_resumed(self, table: str) -> None: ...
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from building import Bucket
 from histories import WAYS, Expect, History, Stage, checkpoint, created, data, history, live_through, raw, schema
 
+from headrace.sources.ticdc_storage.stores import Entries, Store
 from storage_folder import OPTIONS
 
 PARTITIONED = (
@@ -476,3 +480,40 @@ CASES += [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_case(case: History, way: str, stage: Stage, request: pytest.FixtureRequest) -> None:
     live_through(case, way, stage, request, every_crash=True)
+
+
+def test_t76_a_second_round_reads_what_is_new_and_lists_each_version_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listing costs requests per table, never per file, and leaves out sealed versions; only new files are read."""
+    tables, files = 200, 20
+    bucket = Bucket(tmp_path)
+    for table in range(tables):
+        bucket.create(f"t{table}")
+        for number in range(1, files + 1):
+            bucket.write(f"test/t{table}/100/CDC{number:06d}.csv", f'"I","t{table}","test",{110 + number},{number},"a"\n')
+        bucket.schema(f"t{table}", 200, statement=f"ALTER TABLE `t{table}` COMMENT = 'x'")
+    bucket.checkpoint(300)
+    consumer = bucket.consumer()
+    consumer.cut()
+    assert len(consumer.reports) == tables * files
+    assert len(consumer.position) < 100 * tables
+    listed: list[Entries] = []
+    read: list[str] = []
+    entries, read_buffer = Store.entries, Store.read_buffer
+
+    def counting_entries(store: Store, path: str = "", recursive: bool = False) -> Entries:
+        listed.append(entries(store, path, recursive))
+        return listed[-1]
+
+    def counting_read(store: Store, path: str) -> pa.Buffer:
+        read.append(path)
+        return read_buffer(store, path)
+
+    monkeypatch.setattr(Store, "entries", counting_entries)
+    monkeypatch.setattr(Store, "read_buffer", counting_read)
+    monkeypatch.setattr(Store, "read_many", lambda _, paths: read.extend(paths) or [])
+    new = [bucket.rows(f"t{table}/200/1", "I 310 77 z") for table in range(3)]
+    bucket.checkpoint(400)
+    assert [split.key for split in consumer.cut().splits] == sorted(new)
+    assert sorted(read) == sorted(new)
+    assert len(listed) <= 3 * tables + 10
+    assert sum(len(found.files) for found in listed) <= 2 * tables + 10
