@@ -613,6 +613,27 @@ def test_a_key_that_a_table_cannot_have_stops_that_table(place: Place, tmp_path:
     assert run(feed, uri) == EXIT_OK
 
 
+def test_a_deletion_without_the_declared_key_stops_the_table(
+    place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """TiCDC took another unique key, and its deletions hold nothing else."""
+    feed = Feed(tmp_path / "feed", "canal-json", options={"delete_only_output_handle_key_columns": True})
+    target, uri = place.fresh()
+    columns = (Column("id", INT, nullable=False), Column("v", TEXT, nullable=False))
+    feed.ddl("", columns, ("v",))
+    feed.rows(ins(1, "a"), ins(2, "b"))
+    feed.checkpoint()
+    assert run(feed, uri, keys=DECLARED) == EXIT_OK
+    feed.rows(dele(1, "a"))
+    feed.checkpoint()
+    assert run(feed, uri, keys=DECLARED) == EXIT_TABLE_STOPPED
+    assert "column id: a row has no value in this column of its key" in capsys.readouterr().err
+    feed.rows(ins(3, "c"))
+    feed.checkpoint()
+    assert run(feed, uri, keys=DECLARED) == EXIT_TABLE_STOPPED
+    assert held(target, feed.schema) == texts([(1, "a"), (2, "b")])
+
+
 @pytest.mark.server
 def test_a_key_without_unique_index_in_the_target_stops_the_table_until_it_has_one(
     mariadb_place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]

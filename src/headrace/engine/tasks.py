@@ -120,7 +120,8 @@ def read_splits(job: ReadJob, splits: Iterable[Split]) -> Iterator[tuple[int, pa
         number = numbers[(split.table_id, split.version)]
         part = job.parts[number]
         old_images = job.demand is ChangeDemand.ALL or part.is_bag
-        for item in _read_one(job.source, split, part.window, old_images):
+        key = () if job.demand is ChangeDemand.ALL else part.schema.handle_key
+        for item in _with_whole_keys(_read_one(job.source, split, part.window, old_images), split, key):
             if isinstance(item, SplitReport):
                 sender.add(files=1)
                 yield item
@@ -142,6 +143,25 @@ def _read_one(source: EventSource, split: Split, window: Window, old_images: boo
     except HeadraceError as error:
         problem = Problem(split.table_id, error.message, file=split.key, hint=error.hint, transient=True)
         yield SplitReport(split.key, split.table_id, problem=problem)
+
+
+def _with_whole_keys(
+    items: Iterator[ChangeBlock | SplitReport], split: Split, key: tuple[str, ...]
+) -> Iterator[ChangeBlock | SplitReport]:
+    """The items, up to a block in which a row lacks its key: nothing would tell which row it means.
+
+    Deletions may hold no more than the key that TiCDC took, which a declared key need not be.
+    """
+    for item in items:
+        names = item.batch.schema.names if isinstance(item, ChangeBlock) else key
+        lost = next((n for n in key if n not in names or (isinstance(item, ChangeBlock) and item.batch.column(n).null_count)), None)
+        if lost is not None:
+            message = "a row has no value in this column of its key, so nothing tells which row it means."
+            hint = "Declare the key that TiCDC uses, or set delete-only-output-handle-key-columns = false in the changefeed."
+            problem = Problem(split.table_id, message, file=split.key, column=lost, hint=hint)
+            yield SplitReport(split.key, split.table_id, problem=problem)
+            return
+        yield item
 
 
 def exchange_rows(job: ReadJob, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
