@@ -144,6 +144,14 @@ CASES = [
         checkpoint(310, {"t": ["2 b"]}),
     ),
     history(
+        "T59 a truncation, and rows of before it that are repeated in its directory",
+        created("t"),
+        data("t/100/1", "I 110 1 a"),
+        schema("t", 200, "TRUNCATE TABLE `test`.`t`"),
+        data("t/200/1", "I 110 1 a", "I 210 2 b"),
+        checkpoint(300, {"t": ["2 b"]}),
+    ),
+    history(
         "T60 a table is dropped and created in another shape",
         created("t"),
         data("t/100/1", "I 110 1 a", "I 120 2 b"),
