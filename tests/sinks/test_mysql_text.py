@@ -146,7 +146,7 @@ def test_what_mariadb_lacks_is_rewritten_and_told(statement, expected):
         (
             "CREATE TABLE `t` (`id` BIGINT /*T![auto_rand] AUTO_RANDOM(5) */,PRIMARY KEY(`id`) /*T![clustered_index] CLUSTERED */)"
             " COMMENT='/*T! x */' /*T! SHARD_ROW_ID_BITS=4 */",
-            "CREATE TABLE `t` (`id` BIGINT ,PRIMARY KEY(`id`) ) COMMENT='/*T! x */'",
+            "CREATE TABLE `t` (`id` BIGINT ,PRIMARY KEY(`id`) /*T![clustered_index] CLUSTERED */) COMMENT='/*T! x */'",
             ["AUTO_RANDOM(5)", "SHARD_ROW_ID_BITS=4"],
         ),
         (
@@ -198,7 +198,11 @@ def test_what_mariadb_lacks_is_rewritten_and_told(statement, expected):
             "ALTER TABLE `t` ADD FULLTEXT INDEX `f`(`a`)",
             ["PARSER"],
         ),
-        ("ALTER TABLE `t` /*T![force_inc] FORCE */ AUTO_INCREMENT = 9", "ALTER TABLE `t` AUTO_INCREMENT = 9", []),
+        (
+            "ALTER TABLE `t` /*T![force_inc] FORCE */ AUTO_INCREMENT = 9",
+            "ALTER TABLE `t` /*T![force_inc] FORCE */ AUTO_INCREMENT = 9",
+            [],
+        ),
     ],
 )
 def test_what_only_tidb_knows_is_left_out_and_told(statement, expected, told):

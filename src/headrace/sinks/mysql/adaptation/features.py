@@ -63,13 +63,12 @@ def leave_out(draft: Draft, server: str) -> None:
 
 def _leave_out_comments(draft: Draft, notice: str) -> None:
     def shown(found: re.Match[str]) -> str:
-        if found["kept"]:
-            return found["kept"]
+        if found["kept"] or found["feature"] in _WITHOUT_LOSS:
+            return found[0]
         body = found["body"].strip()
         if body.upper() == "GLOBAL":
             return f" {body} "  # an index that is global is another one, which is not the server's to overlook
-        if found["feature"] not in _WITHOUT_LOSS:
-            draft.tell(notice, body)
+        draft.tell(notice, body)
         return " "
 
     draft.text = _COMMENT.sub(shown, draft.text)
