@@ -217,7 +217,7 @@ def test_rows_that_come_back_on_a_server_that_cannot_bring_them_back_ask_for_a_r
     with pytest.raises(SchemaChangeRefused) as refused:
         apply(target, "RECOVER TABLE `t`", OtherEvent(T))
     assert refused.value.problem.remedy is Remedy.RESYNC
-    assert "load the table anew" in refused.value.problem.hint
+    assert "Load the table anew" in refused.value.problem.hint
 
 
 def test_partitions_are_dropped_and_exchanged_by_the_sources_statement(target):
@@ -254,22 +254,39 @@ def test_a_reader_that_holds_the_table_makes_ddl_wait_and_not_fail_for_good(targ
     assert columns(target) == ["id", "a"]
 
 
-def test_ddl_whose_connection_was_lost_is_judged_by_the_catalogue(target, monkeypatch):
-    target.execute("CREATE TABLE shop.t (id INT PRIMARY KEY, a INT)")
-    applier = target.sink.metadata_applier
-    executed = []
+@pytest.fixture
+def executed(target, monkeypatch) -> list[str]:
+    """The statements that ran; the answer to each is lost."""
+    found: list[str] = []
 
     def lose_the_answer(session, change, statement):
-        executed.append(statement)
+        found.append(statement)
         original(session, change, statement)
         target.execute(f"KILL {session.connection_id}")
         session.scalar("SELECT 1")
 
     original = metadata._execute
     monkeypatch.setattr(metadata, "_execute", lose_the_answer)
-    applier.apply_schema_change(schema_change("ALTER TABLE `t` ADD INDEX `i` (`a`)", OtherEvent(T)))
+    return found
+
+
+def test_ddl_whose_connection_was_lost_is_judged_by_the_catalogue(target, executed):
+    target.execute("CREATE TABLE shop.t (id INT PRIMARY KEY, a INT)")
+    apply(target, "ALTER TABLE `t` ADD INDEX `i` (`a`)", OtherEvent(T))
     assert len(executed) == 1
     assert "KEY `i`" in target.execute("SHOW CREATE TABLE shop.t")[0][1]
+
+
+def test_an_exchange_whose_connection_was_lost_is_judged_by_the_rows(target, executed):
+    target.execute(
+        "CREATE TABLE shop.t (id INT PRIMARY KEY) PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (9))",
+        "CREATE TABLE shop.u (id INT PRIMARY KEY)",
+        "INSERT INTO shop.t VALUES (1)",
+        "INSERT INTO shop.u VALUES (2)",
+    )
+    apply(target, "ALTER TABLE `t` EXCHANGE PARTITION `p` WITH TABLE `u`", OtherEvent(T))
+    assert len(executed) == 1
+    assert (target.execute("SELECT id FROM shop.t"), target.execute("SELECT id FROM shop.u")) == ([(2,)], [(1,)])
 
 
 def test_a_run_that_was_taken_over_runs_no_ddl(target):
