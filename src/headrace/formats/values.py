@@ -7,6 +7,7 @@ Every conversion raises ``pa.ArrowInvalid`` (which is a ``ValueError``) or ``Val
 from __future__ import annotations
 
 import binascii
+import re
 from collections.abc import Callable
 from datetime import datetime
 from functools import cache
@@ -20,12 +21,12 @@ from headrace.model.types import ColumnType, TypeKind, arrow_type
 
 UTC_NAMES = frozenset({"UTC", "Etc/UTC", "Z", "+00:00", "GMT"})
 _SECONDS_WIDTH = len("2024-06-05 09:30:23")
-_FIXED_OFFSET_WIDTH = len("+08:00")
+_FIXED_OFFSET = re.compile("[+-][0-9]{2}:[0-5][0-9]")
 
 
 def check_time_zone(name: str) -> None:
     """Raises ValueError unless ``name`` is an IANA zone or an offset such as ``+08:00``."""
-    if len(name) == _FIXED_OFFSET_WIDTH and name[0] in "+-" and name[3] == ":" and (name[1:3] + name[4:]).isdigit():
+    if _FIXED_OFFSET.fullmatch(name):
         return
     try:
         ZoneInfo(name)

@@ -6,6 +6,7 @@ Parameters"). The URI wins over the file. Options of the changefeed that do not 
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -207,7 +208,7 @@ def _options(told: Mapping[str, object], selectors: ColumnSelectors) -> StorageO
 
 def _whole(told: Mapping[str, object], key: str, default: int) -> int:
     text = str(told.get(key, default))
-    if not text.isdigit():
+    if not re.fullmatch("[0-9]{1,18}", text):
         raise DefinitionError(f"{key}={text} is not a whole number of bytes.")
     return int(text)
 
