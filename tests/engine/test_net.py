@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine.net import buckets, fold_text, last_states, net_change
+from headrace.engine.net import buckets, last_states, net_change
 from headrace.model.block import COMMIT_TS, KIND, SEQ
+from headrace.model.collating import fold_text
 from headrace.model.events import RowKind
 
 INS, BEFORE, AFTER, DEL = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE

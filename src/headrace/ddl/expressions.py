@@ -3,14 +3,16 @@
 What reads alike may differ: DuckDB overflows in narrow integers, divides integers by rounding differently, and fails on a
 division by zero where TiDB gives NULL. So a function or an operator gets through only with operands for which both give the
 same value; for everything else :class:`UntranslatableError` is raised, since a column left out is better than a wrong one.
-Not among the rules, because only the collation would tell their meaning: comparisons of texts.
+Not among the rules, because only the collation would tell their meaning: comparisons of texts, but for a condition's equality
+with given texts, which then can be checked against the values that are there.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, auto
 from typing import Any
@@ -102,16 +104,23 @@ def to_duckdb(expression: str, target: ColumnType, schema: TableSchema) -> str:
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition in DuckDB's SQL, and the names of the columns in it, as the table's shape spells them."""
+    """A condition in DuckDB's SQL, and the names of the columns in it, as the table's shape spells them.
+
+    ``texts`` are the texts that text columns are compared with. DuckDB compares them exactly: that is right only where no value
+    of the column is one that the source's collation may hold for equal to one of them.
+    """
 
     sql: str
     columns: frozenset[str]
+    texts: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 def condition_to_duckdb(expression: str, schema: TableSchema) -> Condition:
     """The condition for rows of a table of this shape. Raises UntranslatableError."""
-    node = _Translation(schema).condition(_read(expression))
-    return Condition(node.sql(dialect="duckdb"), frozenset(column.name for column in node.find_all(exp.Column)))
+    translation = _Translation(schema, compares_texts=True)
+    node = translation.condition(_read(expression))
+    texts = {name: frozenset(found) for name, found in translation.texts.items()}
+    return Condition(node.sql(dialect="duckdb"), frozenset(column.name for column in node.find_all(exp.Column)), texts)
 
 
 def _read(expression: str) -> Any:
@@ -136,8 +145,11 @@ def _without_introducers(expression: str) -> str:
 
 
 class _Translation:
-    def __init__(self, schema: TableSchema) -> None:
+    def __init__(self, schema: TableSchema, *, compares_texts: bool = False) -> None:
+        """``compares_texts``: a text column may be compared with texts, which are then found in :attr:`texts`."""
         self._schema = schema
+        self._compares_texts = compares_texts
+        self.texts: dict[str, set[str]] = defaultdict(set)
         self._rules: dict[Any, Callable[[Any], _Value]] = {
             exp.Paren: self._paren,
             exp.Column: self._column,
@@ -271,6 +283,8 @@ class _Translation:
     # --- conditions -----------------------------------------------------------------------------------------------
 
     def _comparison(self, node: Any) -> _Value:
+        if isinstance(node, exp.EQ) and (same := self._same_text(node.this, node.expression)) is not None:
+            return _Value(exp.EQ(this=same, expression=node.expression.unnest()), _Family.BOOLEAN)
         left, right = self._compared(node.this, node.expression)
         return _Value(type(node)(this=left, expression=right), _Family.BOOLEAN)
 
@@ -287,7 +301,20 @@ class _Translation:
             raise UntranslatableError
         return known[0].node, known[1].node
 
+    def _same_text(self, left: Any, *texts: Any) -> Any:
+        """The text column, if it is one, that is asked to equal one of these texts; the texts are noted."""
+        column, listed = left.unnest(), [text.unnest() for text in texts]
+        if not (self._compares_texts and isinstance(column, exp.Column) and listed and all(map(_is_text, listed))):
+            return None
+        named = self.value(column)
+        if named.family is not _Family.TEXT:
+            return None
+        self.texts[named.node.name].update(str(text.this) for text in listed)
+        return named.node
+
     def _membership(self, node: Any) -> _Value:
+        if (same := self._same_text(node.this, *node.expressions)) is not None:
+            return _Value(exp.In(this=same, expressions=[text.unnest() for text in node.expressions]), _Family.BOOLEAN)
         pairs = [self._compared(node.this, listed) for listed in node.expressions]
         if not pairs or any(pair[0] != pairs[0][0] for pair in pairs):
             raise UntranslatableError

@@ -8,7 +8,6 @@ associative, so it is done before the shuffle and again after it.
 
 from __future__ import annotations
 
-import unicodedata
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,14 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model.block import COMMIT_TS, KIND, META_COUNT, SEQ
+from headrace.model.collating import fold_text
 from headrace.model.events import RowKind
 
 Codes = npt.NDArray[np.int64]
-
-_SUPPLEMENTARY = "\ufffd"
-_IGNORABLE = frozenset({"Mn", "Me", "Mc", "Cc", "Cf"})
-# Letters that collations expand or fold though Unicode does not decompose them.
-_EXPANSIONS = str.maketrans({"æ": "ae", "œ": "oe", "ø": "o", "đ": "d", "ð": "d", "ł": "l", "þ": "th", "ħ": "h", "ı": "i", "ŧ": "t"})
 
 
 @dataclass(frozen=True)
@@ -177,22 +172,3 @@ def _without_minus_zero(values: pa.Array) -> pa.Array:
 
 def _has_controls(values: pa.Array) -> bool:
     return pc.any(pc.match_substring_regex(values, "[\\x00-\\x1f\\x7f]")).as_py() is True
-
-
-def fold_text(text: str) -> str:
-    """Folds case, accents, ignorable characters and trailing spaces, and all supplementary characters into one.
-
-    ``utf8mb4_general_ci`` gives every supplementary character the same weight; the UCA collations ignore control and format
-    characters and hold Hiragana and Katakana for equal.
-    """
-    decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold()).translate(_EXPANSIONS)
-    kept = (char for char in decomposed if unicodedata.category(char) not in _IGNORABLE)
-    return "".join(_folded_char(char) for char in kept).rstrip(" ")
-
-
-def _folded_char(char: str) -> str:
-    if ord(char) > 0xFFFF:
-        return _SUPPLEMENTARY
-    if "\u30a1" <= char <= "\u30f6":
-        return chr(ord(char) - 0x60)
-    return char

@@ -7,6 +7,7 @@ only loading the table anew helps.
 from __future__ import annotations
 
 from headrace.ddl.expressions import Condition, UntranslatableError, condition_to_duckdb
+from headrace.model.collating import fold_text
 from headrace.model.events import DeletePartitionRowsEvent, ExchangePartitionEvent, SchemaChange
 from headrace.model.outcome import Problem, Remedy
 from headrace.model.table import TableId, TableSchema
@@ -75,7 +76,21 @@ def _condition(session: Session, change: SchemaChange, target: TargetTable, text
         raise rows_unseen(change, table_id, message) from None
     for name in sorted(condition.columns):
         _check_column(session, change, target, schema, name)
+    for name, texts in sorted(condition.texts.items()):
+        _check_texts(session, change, target, name, texts)
     return condition
+
+
+def _check_texts(session: Session, change: SchemaChange, target: TargetTable, name: str, texts: frozenset[str]) -> None:
+    """No value may be one that some collation holds for equal to a text that it is compared with, and that differs from it."""
+    folded = {fold_text(text) for text in texts}
+    values = session.execute(f"SELECT DISTINCT {quoted(name)} FROM {place(target.table_id)} WHERE {quoted(name)} IS NOT NULL")
+    for (value,) in values:
+        if value not in texts and fold_text(str(value)) in folded:
+            message = (
+                f"whether {value!r} in column {name} was in the partition depends on the source's collation, which is not known."
+            )
+            raise rows_unseen(change, target.table_id, message)
 
 
 def _check_column(session: Session, change: SchemaChange, target: TargetTable, schema: TableSchema, name: str) -> None:
