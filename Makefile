@@ -20,7 +20,7 @@ unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast fuzz docs lint format bench lock clean java
+.PHONY: help demo test test-fast fuzz differential docs lint format bench lock clean java
 
 help: ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -43,6 +43,9 @@ docs: $(DEV) ## Write docs/types-and-ddl.md from what its suites observe
 
 fuzz: $(DEV) ## Feed the readers thousands of damaged files, other ones each time (some minutes)
 	@HEADRACE_FUZZ_EXAMPLES=$${HEADRACE_FUZZ_EXAMPLES:-3000} $(PY) -m pytest tests/formats/test_fuzz.py -q -n auto
+
+differential: $(DEV) ## Put random histories before the targets, other ones each time (15 minutes)
+	@HEADRACE_DIFFERENTIAL_SECONDS=$${HEADRACE_DIFFERENTIAL_SECONDS:-900} $(PY) -m pytest tests/test_differential.py -q
 
 lint: $(DEV) ## ruff, mypy --strict and the import contracts
 	@$(PY) -m ruff check .

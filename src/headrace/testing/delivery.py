@@ -148,10 +148,11 @@ class Delivery:
         if acknowledged > self.promised:
             raise ValueError(f"nothing was acknowledged up to {acknowledged}")
         self.complete()
-        if torn:
+        if torn and not self._options.enable_table_across_nodes:  # there nothing tells that another dispatcher repeats the rows
             self._writer.tear(self._chance)
-        self._pending = [event for event in self._log if event.ts > acknowledged]
-        self._resumed = _tables_at(self._log, acknowledged)
+        # A schema change at the very checkpoint may not have run yet.
+        self._pending = [e for e in self._log if e.ts > acknowledged or (e.ts == acknowledged and isinstance(e, _SchemaChange))]
+        self._resumed = _tables_below(self._log, acknowledged)
         self._discarded = set()
         self._started, self._epoch = acknowledged, self._epoch + 1
         self._writer = self._new_writer()
@@ -250,10 +251,10 @@ def _meets(objects: frozenset[TableId], held: set[TableId]) -> bool:
     return any(o in held or o.database in whole or (o.is_database and o.database in databases) for o in objects)
 
 
-def _tables_at(log: Iterable[_Rows | _SchemaChange], ts: int) -> dict[TableId, tuple[TableSchema, int | None]]:
+def _tables_below(log: Iterable[_Rows | _SchemaChange], ts: int) -> dict[TableId, tuple[TableSchema, int | None]]:
     tables: dict[TableId, tuple[TableSchema, int | None]] = {}
     for event in log:
-        if event.ts <= ts and isinstance(event, _SchemaChange):
+        if event.ts < ts and isinstance(event, _SchemaChange):
             tables |= {file.table_id: (file.schema, file.physical_id) for file in event.files if file.schema is not None}
             for table_id in event.gone:
                 tables.pop(table_id, None)

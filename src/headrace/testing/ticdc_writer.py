@@ -222,14 +222,16 @@ class TicdcWriter:
     def tear(self, chance: Random) -> list[tuple[Path, bytes]]:
         """Writes the waiting rows in place, as ``flush-concurrency`` above 1 does, and stops somewhere; returns files and contents.
 
-        The rows no longer wait: whoever tears puts the whole contents there, or is a TiCDC that crashed and repeats the rows.
+        Nothing is there yet, or at least one record: of less nobody could say which time it is from. The rows no longer wait:
+        whoever tears puts the whole contents there, or is a TiCDC that crashed and repeats the rows.
         """
         torn = []
         for stream in self._streams.values():
+            first = len(stream.encoder.header().encode() + stream.parts[0]) if stream.parts else 0
             path = self._write(stream)
             if path is not None:
                 whole = path.read_bytes()
-                path.write_bytes(whole[: chance.randrange(len(whole))])
+                path.write_bytes(whole[: chance.choice([0, chance.randint(first, len(whole))])])
                 torn.append((path, whole))
         return torn
 

@@ -40,6 +40,7 @@ class DropColumn:
     def apply(self, table: Table) -> None:
         dropped = table.schema.column(self.name)
         used = {name for columns in (*table.uniques.values(), *table.indexes.values()) for name in columns}
+        used |= {table.partitions.column} if table.partitions else set()
         if len(table.schema.columns) == 1 or dropped.name in table.schema.handle_key or dropped.name in used:
             raise ValueError(f"{table.schema.table_id} cannot lose {self.name}: it is its last column, or part of a key")
         _set_columns(table, tuple(column for column in table.schema.columns if column is not dropped))
@@ -50,24 +51,26 @@ class DropColumn:
 
 @dataclass(frozen=True)
 class ModifyColumn:
-    """MODIFY COLUMN, or CHANGE COLUMN where the name differs. Values stay: only changes that lose nothing are modelled."""
+    """MODIFY COLUMN, or CHANGE COLUMN where the name differs. Values stay: only changes that lose nothing are modelled.
+
+    ``after`` as in :class:`AddColumn`, but ``None`` leaves the column where it is.
+    """
 
     name: str
     column: Column
     after: str | None = None
-    moves: bool = False
     type_code = 12
 
     def text(self) -> str:
         verb = "MODIFY COLUMN" if self.name == self.column.name else f"CHANGE COLUMN `{self.name}`"
-        return f"{verb} {column_definition(self.column)}{_position(self.after) if self.moves else ''}"
+        return f"{verb} {column_definition(self.column)}{_position(self.after)}"
 
     def apply(self, table: Table) -> None:
         _rename(table, self.name, self.column.name)
         old = table.schema.column(self.column.name)
         new = replace(self.column, column_id=old.column_id, primary_key=old.primary_key)
         columns = tuple(new if column is old else column for column in table.schema.columns)
-        if self.moves:
+        if self.after is not None:
             columns = _placed(tuple(column for column in columns if column is not new), new, self.after)
         _set_columns(table, columns)
 
@@ -194,8 +197,8 @@ def _set_columns(table: Table, columns: tuple[Column, ...]) -> None:
 def _rename(table: Table, name: str, new_name: str) -> None:
     if name == new_name:
         return
-    if table.schema.has_column(new_name):
-        raise ValueError(f"{table.schema.table_id} has a column {new_name}")
+    if table.schema.has_column(new_name) or (table.partitions and table.partitions.column == name):
+        raise ValueError(f"{table.schema.table_id} has a column {new_name}, or is partitioned by {name}")
 
     def renamed(names: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(new_name if other == name else other for other in names)
