@@ -49,6 +49,16 @@ def row_checksum(session: MySqlSession, table_id: TableId) -> str:
     return "" if rows[0][1] is None else str(rows[0][1])
 
 
+def partitioning(session: MySqlSession, table_id: TableId) -> tuple[str, str]:
+    """How the table is partitioned, in upper case (``LINEAR HASH``), and by which expression; two empty texts if it is not."""
+    rows = session.execute(
+        "SELECT partition_method, partition_expression FROM information_schema.partitions"
+        " WHERE table_schema = ? AND table_name = ? AND partition_name IS NOT NULL LIMIT 1",
+        (table_id.database, table_id.table),
+    )
+    return (str(rows[0][0]).upper(), str(rows[0][1])) if rows else ("", "")
+
+
 def default_collation(session: MySqlSession, database: str) -> str:
     """The collation that a new table of the database gets."""
     return str(

@@ -37,6 +37,7 @@ from headrace.sinks.mysql.adaptation import UnadaptableError, adapt
 from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify, error_code, error_text, repeat
 from headrace.sinks.mysql.fence import pipeline_lock
 from headrace.sinks.mysql.ledger import MySqlLedger
+from headrace.sinks.mysql.partitions import same_rows
 from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.types import TIDB_DEFAULTS, alter_table, create_table, qualified
 
@@ -140,7 +141,8 @@ class MySqlMetadataApplier:
                 # Not every layout tells of databases, so a rename may be the first that is heard of one.
                 notices.extend(_ensure_database(session, renamed.new_table_id.database))
         _refuse_computed_defaults(session, change)
-        for statement in self._statements(session, change):
+        for source_statement in self._statements(session, change):
+            statement = same_rows(session, change, source_statement)
             try:
                 adapted = adapt(statement, session, change.database)
             except UnadaptableError as error:

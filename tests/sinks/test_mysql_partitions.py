@@ -1,0 +1,84 @@
+"""Partitions into which MariaDB puts other rows than TiDB (what TiDB does was looked up on a TiDB v8.5)."""
+
+from __future__ import annotations
+
+import pytest
+from mysql_writing import Target, acquired, column, table
+
+from headrace.ddl.classify import classify
+from headrace.ddl.partitions import partitioning_after
+from headrace.model.events import SchemaChange
+from headrace.model.outcome import Notice, Remedy
+from headrace.sinks.base import SchemaChangeRefused
+
+pytestmark = pytest.mark.server
+
+SHAPE = table("t", [column("a", "INT"), column("v", "VARCHAR", length=20)], ())
+T = SHAPE.table_id
+HASH = "CREATE TABLE t (a INT, v VARCHAR(20)) PARTITION BY HASH (a) PARTITIONS 3"
+KEY = "CREATE TABLE t (a INT, v VARCHAR(20)) PARTITION BY KEY (a) PARTITIONS 3"
+LINEAR = "CREATE TABLE t (a INT, v VARCHAR(20)) PARTITION BY LINEAR HASH (a) PARTITIONS 3"
+VALUES = "(-4, 'p1'), (-2, 'p2'), (0, 'p0'), (1, 'p1'), (2147483647, 'p1')"
+
+
+@pytest.fixture
+def target(mariadb) -> Target:
+    return acquired(mariadb)
+
+
+def filled(target: Target, create: str, rows: str = VALUES) -> None:
+    target.execute(create.replace("TABLE t", "TABLE shop.t"))
+    target.execute(f"INSERT INTO shop.t VALUES {rows}")
+
+
+def alter(target: Target, create: str, statement: str) -> tuple[Notice, ...]:
+    known = partitioning_after(None, create, "shop")
+    found = classify(statement, database="shop", table_id=T, before=SHAPE, after=SHAPE, partitioning=known)
+    change = SchemaChange(5, T, found.events, statement, "shop", found.changes, found.reads, SHAPE, "f.json")
+    return target.sink.metadata_applier.apply_schema_change(change)
+
+
+def left(target: Target) -> list[str]:
+    return sorted(str(row[0]) for row in target.execute("SELECT v FROM shop.t"))
+
+
+def test_a_hash_partition_is_truncated_by_the_sources_statement_where_both_agree(target):
+    filled(target, HASH)
+    alter(target, HASH, "ALTER TABLE `t` TRUNCATE PARTITION `p1`")
+    assert left(target) == ["p0", "p2"]
+
+
+@pytest.mark.parametrize(("partition", "rows"), [("p0", ["p1", "p1", "p1", "p2"]), ("p2", ["null is p0", "p0", "p1", "p1", "p1"])])
+def test_rows_without_a_value_are_where_tidb_has_them(target, partition, rows):
+    filled(target, HASH, f"{VALUES}, (NULL, 'null is p0')")
+    alter(target, HASH, f"ALTER TABLE `t` TRUNCATE PARTITION `{partition}`")
+    assert left(target) == rows
+
+
+@pytest.mark.parametrize(
+    ("create", "rows", "statement"),
+    [
+        (KEY, VALUES, "ALTER TABLE `t` TRUNCATE PARTITION `p1`"),
+        (LINEAR, VALUES, "ALTER TABLE `t` TRUNCATE PARTITION `p1`"),
+        (HASH, f"{VALUES}, (NULL, 'x')", "ALTER TABLE `t` EXCHANGE PARTITION `p0` WITH TABLE `u`"),
+        (HASH, f"{VALUES}, (NULL, 'x')", "ALTER TABLE `t` TRUNCATE PARTITION `p0`, COMMENT = 'x'"),
+    ],
+)
+def test_where_other_rows_would_be_hit_the_table_needs_a_resync(target, create, rows, statement):
+    filled(target, create, rows)
+    target.execute("CREATE TABLE shop.u (a INT, v VARCHAR(20))")
+    before = left(target)
+    with pytest.raises(SchemaChangeRefused) as caught:
+        alter(target, create, statement)
+    assert caught.value.problem.remedy is Remedy.RESYNC
+    assert "puts other rows than TiDB into a partition by" in caught.value.problem.message
+    assert left(target) == before
+
+
+def test_a_hash_partition_is_exchanged_where_both_agree(target):
+    filled(target, HASH)
+    target.execute("CREATE TABLE shop.u (a INT, v VARCHAR(20))")
+    target.execute("INSERT INTO shop.u VALUES (3, 'new p0')")
+    alter(target, HASH, "ALTER TABLE `t` EXCHANGE PARTITION `p0` WITH TABLE `u`")
+    assert left(target) == ["new p0", "p1", "p1", "p1", "p2"]
+    assert target.execute("SELECT v FROM shop.u") == [("p0",)]
