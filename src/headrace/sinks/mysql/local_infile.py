@@ -2,7 +2,11 @@
 
 In this protocol the server names the file that the client shall send, and PyMySQL would open whatever it names. Here it
 opens nothing: the connection announces LOCAL to the server but not to PyMySQL (whose own answer to such a request is then an
-error), and a request is answered from memory, only while a load is under way, and only when it names that load's token.
+error), and a request is answered from memory, only while a load is under way, and only when it names that load's token. Any
+other request, whatever command it answers, ends the connection.
+
+A server may ask for the password in clear text, too, and PyMySQL would send it; here it goes only to a server whose certificate
+was checked.
 """
 
 from __future__ import annotations
@@ -15,14 +19,21 @@ import pyarrow as pa
 import pymysql
 from pymysql.constants import CLIENT
 
-from headrace.errors import TerminalError
+from headrace.errors import SinkUnreachableError, TerminalError
 
 if TYPE_CHECKING:
     # The stubs leave out the packet layer, which this class works on.
     class _BaseConnection:
+        host: str
+        port: int
+
         def __init__(self, **options: Any) -> None: ...
         def _create_ssl_ctx(self, parameters: dict[str, Any]) -> Any: ...
+        def _execute_command(self, command: int, sql: str | bytes) -> None: ...
+        def _process_auth(self, plugin_name: bytes, *arguments: Any) -> Any: ...
         def _read_packet(self, *arguments: Any) -> Any: ...
+        def _read_query_result(self, unbuffered: bool = False) -> int: ...
+        def _force_close(self) -> None: ...
         def write_packet(self, payload: bytes) -> None: ...
         def cursor(self) -> Any: ...
         def commit(self) -> None: ...
@@ -33,6 +44,8 @@ else:
 
 _CHUNK = 128 * 1024
 _LOCAL_REQUEST = b"\xfb"
+_SHOWN = 80
+_CLEAR_TEXT = frozenset({b"mysql_clear_password", b"dialog"})
 _unchecked_tls: list[Any] = []
 
 
@@ -46,6 +59,8 @@ class LoadingConnection(_BaseConnection):
     def __init__(self, *, offer_local: bool, **options: Any) -> None:
         self._token = b""
         self._buffers: Sequence[pa.Buffer] = ()
+        self._answer_due = False
+        self._verified = bool(options.get("ssl_ca"))
         self.chunk = _CHUNK
         if offer_local:
             options["client_flag"] = options.get("client_flag", 0) | CLIENT.LOCAL_FILES
@@ -72,16 +87,33 @@ class LoadingConnection(_BaseConnection):
             _unchecked_tls.append(super()._create_ssl_ctx(parameters))
         return _unchecked_tls[0]
 
+    def _process_auth(self, plugin_name: bytes, *arguments: Any) -> Any:
+        if plugin_name in _CLEAR_TEXT and not self._verified:
+            raise SinkUnreachableError(
+                f"{self.host}:{self.port} asks for the password in clear text; that is sent only where TLS proves who it is.",
+                "Give the server's CA as ssl-ca, or let the user log in by another authentication plugin.",
+            )
+        return super()._process_auth(plugin_name, *arguments)
+
+    def _execute_command(self, command: int, sql: str | bytes) -> None:
+        super()._execute_command(command, sql)
+        self._answer_due = True
+
+    def _read_query_result(self, unbuffered: bool = False) -> int:
+        self._answer_due = True  # each of several results begins with an answer of its own
+        return super()._read_query_result(unbuffered)
+
     def _read_packet(self, *arguments: Any) -> Any:
+        """A request for a file can only be the first packet of an answer; later ones may begin with the same byte, for NULL."""
         packet = super()._read_packet(*arguments)
-        if not self._token:  # then PyMySQL itself refuses: it was not told that LOCAL is on
-            return packet
+        first, self._answer_due = self._answer_due, False
         data = packet.get_all_data()
-        if data[:1] != _LOCAL_REQUEST:
+        if not first or data[:1] != _LOCAL_REQUEST:
             return packet
-        if not secrets.compare_digest(bytes(data[1:]), self._token):
-            self.close()
-            raise LocalFileRefused("The server asked for a file that was not offered to it; the connection was closed.")
+        asked, token, self._token = bytes(data[1:]), self._token, b""
+        if not token or not secrets.compare_digest(asked, token):
+            self._force_close()  # close() would say goodbye, which the server would take for the file
+            raise _not_offered(self, asked)
         self._send()
         return super()._read_packet(*arguments)
 
@@ -91,3 +123,12 @@ class LoadingConnection(_BaseConnection):
             for start in range(0, len(view), self.chunk):
                 self.write_packet(bytes(view[start : start + self.chunk]))
         self.write_packet(b"")
+
+
+def _not_offered(connection: LoadingConnection, asked: bytes) -> LocalFileRefused:
+    name = asked[:_SHOWN].decode("utf-8", "replace")
+    return LocalFileRefused(
+        f"{connection.host}:{connection.port} asked for the file {name!r}, which was not offered to it; nothing was sent, and the "
+        "connection was closed.",
+        "No sound server does that: find out what answers there, and connect with TLS (ssl-ca).",
+    )
