@@ -16,7 +16,9 @@ from headrace.model.progress import (
     JournalEntry,
     JournalState,
     LedgerState,
+    RequestKind,
     TableProgress,
+    TableRequest,
     TableStatus,
     Verdict,
 )
@@ -292,3 +294,18 @@ def test_an_object_store_that_refuses_is_named_without_secrets(s3: S3Server) -> 
         acquire(open_file_ledger(location))
     assert "topsecret" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_request_is_no_step_of_the_run_and_stays_until_it_is_carried_out(tmp_path: Path) -> None:
+    location = str(tmp_path / "ledger")
+    run = open_file_ledger(location)
+    run.acquire("shop.a", "src", "", 5)
+    skip = TableRequest("2/b", TableId("shop", "é"), RequestKind.SKIP_ROWS, to=MAX_TSO, since=7)
+    file = TableRequest("1/a", TableId("shop", "é"), RequestKind.SKIP_FILE, file="shop/é/7/CDC000001.csv")
+    for request in (skip, file):
+        open_file_ledger(location).request("shop.a", request)
+    state = run.peek("shop.a")
+    assert state is not None
+    assert list(state.requests.values()) == [file, skip]
+    run.update(LedgerUpdate(checkpoint=9, used_requests=(file.identity,)))
+    assert run.requests("shop.a") == open_file_ledger(location).acquire("shop.a", "src", "", 5).requests == {"2/b": skip}

@@ -8,7 +8,17 @@ import duckdb
 import pytest
 
 from headrace.errors import DefinitionError, FencedError
-from headrace.model.progress import CutRecord, Decision, JournalEntry, JournalState, TableProgress, TableStatus, Verdict
+from headrace.model.progress import (
+    CutRecord,
+    Decision,
+    JournalEntry,
+    JournalState,
+    RequestKind,
+    TableProgress,
+    TableRequest,
+    TableStatus,
+    Verdict,
+)
 from headrace.model.table import TableId
 from headrace.sinks.base import LedgerUpdate
 from headrace.sinks.sql_ledger import DUCKDB, KEPT_CUTS, SqlLedger
@@ -141,11 +151,24 @@ def test_a_decision_stays_until_a_step_uses_it_up(session):
     assert LEDGER.decisions(session, "other") == {}
 
 
+def test_a_request_stays_until_a_step_carries_it_out(session):
+    LEDGER.acquire(session, "p", "src", "f", 5)
+    later = TableRequest("2/b", ORDERS, RequestKind.SKIP_ROWS, to=9, since=5)
+    earlier = TableRequest("1/a", ORDERS, RequestKind.SKIP_FILE, file="shop/orders/7/é'.csv")
+    for request in (later, earlier, later):
+        LEDGER.request(session, "p", request)
+    assert list(LEDGER.load(session, "p").requests.values()) == [earlier, later]
+    LEDGER.write_update(session, "p", 1, LedgerUpdate(used_requests=("1/a",)))
+    assert LEDGER.requests(session, "p") == {"2/b": later}
+    assert LEDGER.requests(session, "other") == {}
+
+
 def test_a_ledger_that_an_older_version_made_gets_the_tables_it_lacks(session):
     LEDGER.acquire(session, "p", "src", "f", 5)
     session.execute(f"DROP TABLE {LEDGER.table('ddl_decisions')}")
+    session.execute(f"DROP TABLE {LEDGER.table('table_requests')}")
     assert LEDGER.exists(session)
-    assert LEDGER.load(session, "p").decisions == {}
+    assert LEDGER.load(session, "p").decisions == LEDGER.load(session, "p").requests == {}
     LEDGER.create_tables(session)
     LEDGER.decide(session, "p", Decision("7/t/a", Verdict.SKIP))
     assert set(LEDGER.load(session, "p").decisions) == {"7/t/a"}

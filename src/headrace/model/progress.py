@@ -92,6 +92,35 @@ class Decision:
     statement: str = ""
 
 
+class RequestKind(StrEnum):
+    """What a person asks of a stopped table."""
+
+    RESUME = "resume"
+    """Try again at once."""
+    SKIP_ROWS = "skip rows"
+    """Give up its rows up to a commit ts; its schema changes run all the same."""
+    SKIP_FILE = "skip file"
+    """One of its files counts as read."""
+    RESYNC = "resync"
+    """It was loaded anew as of a commit ts, and goes on from there."""
+
+
+@dataclass(frozen=True)
+class TableRequest:
+    """A person's request about one table, left in the ledger for the runner.
+
+    ``identity`` sorts by the time of the request. ``to`` (TSO) is up to where rows are given up, or what the table was loaded as
+    of; ``since`` (TSO) is the table's checkpoint at that time; ``file`` is the source's name of the file.
+    """
+
+    identity: str
+    table_id: TableId
+    kind: RequestKind
+    to: int = 0
+    since: int = 0
+    file: str = ""
+
+
 @dataclass(frozen=True)
 class CutRecord:
     """One of the last cuts, for people: times are seconds, ``finished_at`` is ISO time in UTC.
@@ -118,7 +147,8 @@ class LedgerState:
 
     ``checkpoint``: everything of every running table is applied up to here. ``attempted``: the highest ``hi`` ever intended;
     while it is larger than ``checkpoint`` the target may be ahead. ``position`` is the source's own text. ``start`` is the
-    ts at which a table that was never seen begins. ``decisions`` are those that no schema change has used up yet.
+    ts at which a table that was never seen begins. ``decisions`` are those that no schema change has used up yet, ``requests``
+    those about tables that were not carried out yet, by identity.
     """
 
     pipeline: str
@@ -134,6 +164,7 @@ class LedgerState:
     journal: dict[str, JournalEntry] = field(default_factory=dict)
     cuts: tuple[CutRecord, ...] = ()
     decisions: dict[str, Decision] = field(default_factory=dict)
+    requests: dict[str, TableRequest] = field(default_factory=dict)
 
     def table_checkpoint(self, table_id: TableId) -> int:
         """Up to where the table is applied: its own row, lifted by the pipeline's checkpoint while it runs."""

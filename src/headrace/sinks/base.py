@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Notice, Problem, SplitReport, WriteOutcome
-from headrace.model.progress import CutRecord, Decision, JournalEntry, LedgerState, TableProgress
+from headrace.model.progress import CutRecord, Decision, JournalEntry, LedgerState, TableProgress, TableRequest
 from headrace.model.table import TableId, TableSchema
 
 
@@ -84,7 +84,8 @@ class LedgerUpdate:
     """One durable step of progress; everything in it is written in one transaction.
 
     ``None`` leaves a field as it is. ``tables`` and ``journal`` are rows to put (by table, by identity); ``forget_journal_below``
-    removes settled entries of older schema changes (TSO). ``used_decisions`` are the identities of decisions to remove.
+    removes settled entries of older schema changes (TSO). ``used_decisions`` and ``used_requests`` are the identities of
+    decisions and of requests about tables to remove.
     """
 
     checkpoint: int | None = None
@@ -95,6 +96,7 @@ class LedgerUpdate:
     forget_journal_below: int = 0
     cut: CutRecord | None = None
     used_decisions: tuple[str, ...] = ()
+    used_requests: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -251,6 +253,14 @@ class Ledger(Protocol):
 
     def decisions(self, pipeline: str) -> dict[str, Decision]:
         """The decisions that wait to be used, by identity. Cheap: it is asked while a table waits."""
+        ...
+
+    def request(self, pipeline: str, request: TableRequest) -> None:
+        """Leaves a request about a table for the run that goes on or comes next. Takes no epoch."""
+        ...
+
+    def requests(self, pipeline: str) -> dict[str, TableRequest]:
+        """The requests that wait to be carried out, by identity, the oldest first. As cheap as :meth:`decisions`."""
         ...
 
     def next_attempt(self) -> int:

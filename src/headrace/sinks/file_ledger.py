@@ -2,8 +2,8 @@
 
 ``<location>/<pipeline>/00000000000000000042.json`` holds the whole record after its 42nd step. A step creates the next number
 and fails when that exists (a conditional write), so of two runs that write at once exactly one wins, and the other one learns
-that it is fenced. People's decisions lie beside it, one file each in ``decisions``, because they are no steps of the run. TSOs
-are written as strings: as numbers they are too large for most JSON readers.
+that it is fenced. People's decisions and requests lie beside it, one file each in ``decisions`` and ``requests``, because they
+are no steps of the run. TSOs are written as strings: as numbers they are too large for most JSON readers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from headrace.model.progress import (
     JournalEntry,
     JournalState,
     LedgerState,
+    RequestKind,
     TableProgress,
+    TableRequest,
     TableStatus,
     Verdict,
 )
@@ -40,6 +42,7 @@ KEPT_STATES = 5
 KEPT_CUTS = 100
 _FORMAT = 1
 _DECISIONS = "decisions"
+_REQUESTS = "requests"
 _ACQUIRE_TRIES = 20
 _PARAMETERS: Mapping[str, frozenset[str]] = {
     "file": frozenset(),
@@ -81,7 +84,7 @@ class FileLedger:
     def peek(self, pipeline: str) -> LedgerState | None:
         """The newest state. Takes no epoch and creates nothing. Raises SinkUnreachableError."""
         newest = self._load(pipeline)
-        return replace(newest.state, decisions=self.decisions(pipeline)) if newest else None
+        return self._with_words(newest.state) if newest else None
 
     def pipelines(self) -> list[str]:
         """The names of the pipelines recorded here, sorted."""
@@ -106,7 +109,7 @@ class FileLedger:
             held = _Held(newest.number + 1 if newest else 1, state, uuid.uuid4().hex)
             if self._create(held):
                 self._held = held
-                return replace(state, decisions=self.decisions(pipeline))
+                return self._with_words(state)
         raise FencedError(f"Other runs of pipeline {pipeline!r} keep taking the ledger {self.identity}.")
 
     def next_attempt(self) -> int:
@@ -119,29 +122,50 @@ class FileLedger:
         """One step. Raises FencedError, SinkUnreachableError."""
         state = self._require_held().state
         self._write(apply_update(state, update))
-        if update.used_decisions:
+        used = [_word_key(state.pipeline, _DECISIONS, identity) for identity in update.used_decisions]
+        used += [_word_key(state.pipeline, _REQUESTS, identity) for identity in update.used_requests]
+        if used:
             with self._place.reached(), _ignoring_absence():
-                store = self._place.store(create=True)
-                obstore.delete(store, [_decision_key(state.pipeline, identity) for identity in update.used_decisions])
+                obstore.delete(self._place.store(create=True), used)
 
     def decide(self, pipeline: str, decision: Decision) -> None:
         """Leaves a decision, in place of an earlier one about the same change. Raises SinkUnreachableError."""
-        with self._place.reached():
-            text = json.dumps(asdict(decision), ensure_ascii=False)
-            obstore.put(self._place.store(create=True), _decision_key(pipeline, decision.identity), text.encode())
+        self._leave(pipeline, _DECISIONS, decision.identity, asdict(decision))
 
     def decisions(self, pipeline: str) -> dict[str, Decision]:
         """The decisions that wait to be used. Raises SinkUnreachableError."""
+        words = self._words(pipeline, _DECISIONS)
+        found = [Decision(data["identity"], Verdict(data["verdict"]), data["statement"]) for data in words]
+        return {decision.identity: decision for decision in found}
+
+    def request(self, pipeline: str, request: TableRequest) -> None:
+        """Leaves a request about a table. Raises SinkUnreachableError."""
+        self._leave(pipeline, _REQUESTS, request.identity, _request_to_dict(request))
+
+    def requests(self, pipeline: str) -> dict[str, TableRequest]:
+        """The requests that wait to be carried out, the oldest first. Raises SinkUnreachableError."""
+        found = [_request_from_dict(data) for data in self._words(pipeline, _REQUESTS)]
+        return {request.identity: request for request in sorted(found, key=lambda request: request.identity)}
+
+    def _leave(self, pipeline: str, kind: str, identity: str, word: Mapping[str, object]) -> None:
+        with self._place.reached():
+            text = json.dumps(word, ensure_ascii=False)
+            obstore.put(self._place.store(create=True), _word_key(pipeline, kind, identity), text.encode())
+
+    def _words(self, pipeline: str, kind: str) -> list[dict[str, str]]:
+        """What people left under this folder."""
         found = []
         with self._place.reached():
             store = self._place.store(create=False)
-            prefix = f"{_folder(pipeline)}/{_DECISIONS}"
+            prefix = f"{_folder(pipeline)}/{kind}"
             keys = [item["path"] for chunk in obstore.list(store, prefix) for item in chunk] if store else []
             for key in keys:
                 with _ignoring_absence():
-                    data = json.loads(bytes(obstore.get(store, key).bytes()))
-                    found.append(Decision(data["identity"], Verdict(data["verdict"]), data["statement"]))
-        return {decision.identity: decision for decision in found}
+                    found.append(json.loads(bytes(obstore.get(store, key).bytes())))
+        return found
+
+    def _with_words(self, state: LedgerState) -> LedgerState:
+        return replace(state, decisions=self.decisions(state.pipeline), requests=self.requests(state.pipeline))
 
     def close(self) -> None:
         """Forgets the held epoch; there is no connection to close."""
@@ -201,7 +225,7 @@ class FileLedger:
 
     def _numbers(self, store: ObjectStore, folder: str) -> list[int]:
         paths = (item["path"].rpartition("/") for chunk in obstore.list(store, folder) for item in chunk)
-        names = (name for parent, _, name in paths if not parent.endswith(f"/{_DECISIONS}"))
+        names = (name for parent, _, name in paths if not parent.endswith((f"/{_DECISIONS}", f"/{_REQUESTS}")))
         return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit())
 
     def _read(self, store: ObjectStore, key: str) -> tuple[LedgerState, str] | None:
@@ -290,8 +314,8 @@ def _folder(pipeline: str) -> str:
     return quote(pipeline, safe=" ").replace(".", "%2E")
 
 
-def _decision_key(pipeline: str, identity: str) -> str:
-    return f"{_folder(pipeline)}/{_DECISIONS}/{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
+def _word_key(pipeline: str, kind: str, identity: str) -> str:
+    return f"{_folder(pipeline)}/{kind}/{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
 
 
 def _check_source(state: LedgerState, source_identity: str) -> None:
@@ -410,6 +434,22 @@ def _entry_from_dict(data: dict[str, object]) -> JournalEntry:
         statement=str(data["statement"]),
         state=JournalState(str(data["state"])),
         fingerprint=str(data["fingerprint"]),
+    )
+
+
+def _request_to_dict(request: TableRequest) -> dict[str, object]:
+    names = [request.table_id.database, request.table_id.table]
+    return asdict(request) | {"table_id": names, "kind": str(request.kind), "to": str(request.to), "since": str(request.since)}
+
+
+def _request_from_dict(data: Mapping[str, str]) -> TableRequest:
+    return TableRequest(
+        identity=data["identity"],
+        table_id=_table_id(data["table_id"]),
+        kind=RequestKind(data["kind"]),
+        to=int(data["to"]),
+        since=int(data["since"]),
+        file=data["file"],
     )
 
 

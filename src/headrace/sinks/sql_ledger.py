@@ -18,7 +18,9 @@ from headrace.model.progress import (
     JournalEntry,
     JournalState,
     LedgerState,
+    RequestKind,
     TableProgress,
+    TableRequest,
     TableStatus,
     Verdict,
 )
@@ -129,6 +131,7 @@ class SqlLedger:
             journal=self._load_journal(session, pipeline),
             cuts=self._load_cuts(session, pipeline),
             decisions=self.decisions(session, pipeline),
+            requests=self.requests(session, pipeline),
         )
 
     def decide(self, session: SqlSession, pipeline: str, decision: Decision) -> None:
@@ -153,6 +156,42 @@ class SqlLedger:
         session.execute(
             f"DELETE FROM {self.table('ddl_decisions')} WHERE pipeline = ? AND change_identity = ?", (pipeline, identity)
         )
+
+    def request(self, session: SqlSession, pipeline: str, request: TableRequest) -> None:
+        """Leaves a request about a table; one of the same identity is there only after a commit whose answer was lost."""
+        self._forget_request(session, pipeline, request.identity)
+        session.execute(
+            f"INSERT INTO {self.table('table_requests')} (pipeline, identity, database_name, table_name, kind, to_ts, since_ts,"
+            " file_name) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(pipeline, request.identity, request.table_id.database, request.table_id.table),
+                *(str(request.kind), request.to, request.since, request.file),
+            ),
+        )
+
+    def requests(self, session: SqlSession, pipeline: str) -> dict[str, TableRequest]:
+        """The requests that were not carried out yet, by identity, the oldest first."""
+        if "table_requests" not in self._present(session):  # a ledger that an older Headrace made
+            return {}
+        rows = session.execute(
+            "SELECT identity, database_name, table_name, kind, to_ts, since_ts, file_name"
+            f" FROM {self.table('table_requests')} WHERE pipeline = ? ORDER BY identity",
+            (pipeline,),
+        )
+        return {
+            str(identity): TableRequest(
+                identity=str(identity),
+                table_id=TableId(str(database), str(table)),
+                kind=RequestKind(str(kind)),
+                to=_integer(to),
+                since=_integer(since),
+                file=str(file),
+            )
+            for identity, database, table, kind, to, since, file in rows
+        }
+
+    def _forget_request(self, session: SqlSession, pipeline: str, identity: str) -> None:
+        session.execute(f"DELETE FROM {self.table('table_requests')} WHERE pipeline = ? AND identity = ?", (pipeline, identity))
 
     def acquire(self, session: SqlSession, pipeline: str, source_identity: str, fingerprint: str, start: int) -> LedgerState:
         """Takes the next epoch, with attempt 0, and creates the record at first (``start`` counts only then).
@@ -237,6 +276,8 @@ class SqlLedger:
             )
         for identity in update.used_decisions:
             self._forget_decision(session, pipeline, identity)
+        for identity in update.used_requests:
+            self._forget_request(session, pipeline, identity)
         if update.cut is not None:
             self._put_cut(session, pipeline, update.cut)
 
@@ -268,6 +309,11 @@ class SqlLedger:
             "ddl_decisions": (
                 f"pipeline {name} NOT NULL, change_identity {name} NOT NULL, verdict {name} NOT NULL, statement {text} NOT NULL",
                 "pipeline, change_identity",
+            ),
+            "table_requests": (
+                f"pipeline {name} NOT NULL, identity {name} NOT NULL, database_name {name} NOT NULL, table_name {name} NOT NULL,"
+                f" kind {name} NOT NULL, to_ts {number}, since_ts {number}, file_name {text} NOT NULL",
+                "pipeline, identity",
             ),
             "cuts": (
                 f"pipeline {name} NOT NULL, ordinal {number}, hi {number}, finished_at {name} NOT NULL,"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.errors import FencedError
-from headrace.model.progress import Decision, LedgerState
+from headrace.model.progress import Decision, LedgerState, TableRequest
 from headrace.sinks.base import LedgerUpdate
 from headrace.sinks.duckdb.database import Database
 from headrace.sinks.sql_ledger import DUCKDB, SqlLedger
@@ -52,6 +52,17 @@ class DuckDbLedger:
         """The decisions that wait to be used."""
         with self.database.reading() as session:
             return self._ledger.decisions(session, pipeline) if session is not None else {}
+
+    def request(self, pipeline: str, request: TableRequest) -> None:
+        """Leaves a request about a table. Raises TransientError while another process writes."""
+        with self.database.transaction() as session:
+            self._ledger.create_tables(session)
+            self._ledger.request(session, pipeline, request)
+
+    def requests(self, pipeline: str) -> dict[str, TableRequest]:
+        """The requests that wait to be carried out."""
+        with self.database.reading() as session:
+            return self._ledger.requests(session, pipeline) if session is not None else {}
 
     def next_attempt(self) -> int:
         """Raises the attempt. Files of the former attempt's tasks are never loaded, so nothing else has to be fenced."""

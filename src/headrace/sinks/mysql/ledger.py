@@ -9,7 +9,7 @@ import pymysql
 import structlog
 
 from headrace.errors import FencedError
-from headrace.model.progress import Decision, LedgerState
+from headrace.model.progress import Decision, LedgerState, TableRequest
 from headrace.sinks.base import LedgerUpdate
 from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify, repeat
 from headrace.sinks.mysql.fence import Fence
@@ -79,6 +79,19 @@ class MySqlLedger:
     def decisions(self, pipeline: str) -> dict[str, Decision]:
         """See ``Ledger.decisions``."""
         return self._in_transaction(lambda session: self.tables.decisions(session, pipeline))
+
+    def request(self, pipeline: str, request: TableRequest) -> None:
+        """See ``Ledger.request``."""
+
+        def leave(session: MySqlSession) -> None:
+            self.tables.create_tables(session)
+            self.tables.request(session, pipeline, request)
+
+        self._in_transaction(leave)
+
+    def requests(self, pipeline: str) -> dict[str, TableRequest]:
+        """See ``Ledger.requests``."""
+        return self._in_transaction(lambda session: self.tables.requests(session, pipeline))
 
     def next_attempt(self) -> int:
         """See ``Ledger.next_attempt``."""
