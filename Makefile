@@ -30,13 +30,13 @@ demo: $(RUNTIME) java ## Run the real pipeline on a small shop's changes, into a
 	@$(VENV)/bin/headrace demo
 
 test: lint java ## Everything that CI runs: lint, then all tests, the fast ones first
-	@echo "fast tests"
-	@$(PY) -m pytest -m "not spark and not server" -n auto
-	@echo "tests with Spark and servers"
-	@$(PY) -m pytest -m "spark or server"
+	@echo "tests without Spark: what is fast, whole pipelines in one process, servers (one of each to a worker)"
+	@$(PY) -m pytest -m "not spark" -n auto --dist loadgroup
+	@echo "tests with Spark"
+	@$(PY) -m pytest -m spark
 
-test-fast: $(DEV) ## The tests without Spark and without servers, within a minute
-	@$(PY) -m pytest -m "not spark and not server" -n auto
+test-fast: $(DEV) ## The tests without Spark, servers and whole pipelines, within a minute
+	@$(PY) -m pytest -m "not spark and not server and not pipeline" -n auto
 
 docs: $(DEV) ## Write docs/types-and-ddl.md from what its suites observe
 	@HEADRACE_WRITE_DOCS=1 $(PY) -m pytest tests/support

@@ -21,6 +21,8 @@ from servers import MariaDb
 from targets import DuckDbTarget, MariaDbTarget, Target
 from upstreams import CUSTOMERS, KEY, NAME, ORDERS, Changefeed
 
+pytestmark = pytest.mark.pipeline
+
 PLACES = ["duckdb", pytest.param("mariadb", marks=pytest.mark.server)]
 
 

@@ -26,6 +26,8 @@ from local_engine import as_if_large
 from servers import MariaDb
 from targets import DuckDbTarget, MariaDbTarget, Target
 
+pytestmark = pytest.mark.pipeline
+
 SECONDS = float(os.environ.get("HEADRACE_DIFFERENTIAL_SECONDS", "0"))
 EXAMPLES = 24  # without a number of seconds: always the same ones, in about a minute
 

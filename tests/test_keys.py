@@ -31,7 +31,7 @@ EXACT: dict[Protocol, dict[str, Any]] = {"csv": {"include_commit_ts": True}, "ca
 OLD_VALUES = {"output_old_value": True}
 Values = tuple[object, ...]
 
-pytestmark = pytest.mark.usefixtures("many_transactions")
+pytestmark = [pytest.mark.pipeline, pytest.mark.usefixtures("many_transactions")]
 
 
 @dataclass(frozen=True)

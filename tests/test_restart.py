@@ -24,6 +24,8 @@ from servers import MariaDb
 from targets import MariaDbTarget, Target
 from upstreams import ORDERS, Changefeed, shop, shop_ends, shop_goes_on, shop_reopens, small_shop, small_shop_goes_on
 
+pytestmark = pytest.mark.pipeline
+
 
 def crash(changefeed: Changefeed, sink_uri: str, fatal: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A run that dies before its step of this number; the steps up to there, or all when there are fewer."""

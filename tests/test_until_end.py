@@ -28,6 +28,8 @@ from servers import MariaDb
 from targets import DuckDbTarget, MariaDbTarget, Target
 from upstreams import INT, ORDERS, VISITS, Changefeed, small_shop, visit
 
+pytestmark = pytest.mark.pipeline
+
 
 @pytest.fixture(params=["duckdb", pytest.param("mariadb", marks=pytest.mark.server)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Target, str]:

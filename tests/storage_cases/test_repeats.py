@@ -11,6 +11,8 @@ from histories import WAYS, Expect, History, Stage, Step, checkpoint, created, d
 
 from storage_folder import OPTIONS
 
+pytestmark = pytest.mark.pipeline
+
 DATED = OPTIONS.replace("date-separator=none", "date-separator=day")
 WITHOUT_TS = OPTIONS + "&include-commit-ts=false"
 FILLED = {"t": ["1 a", "2 b", "3 c"]}

@@ -14,6 +14,8 @@ from histories import WAYS, Expect, History, Stage, checkpoint, created, data, h
 from headrace.sources.ticdc_storage.stores import Entries, Store
 from storage_folder import OPTIONS
 
+pytestmark = pytest.mark.pipeline
+
 PARTITIONED = (
     "CREATE TABLE `test`.`p` (`id` INT PRIMARY KEY,`v` VARCHAR(16)) "
     "PARTITION BY RANGE (`id`) (PARTITION `p0` VALUES LESS THAN (10), PARTITION `p1` VALUES LESS THAN (20))"

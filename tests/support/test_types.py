@@ -31,7 +31,8 @@ from local_engine import LocalEngine
 from servers import MariaDb
 from targets import DuckDbTarget, MariaDbTarget, Target, normal_value
 
-pytestmark = pytest.mark.server
+# In one process: what the suites observe is written down at the end.
+pytestmark = [pytest.mark.server, pytest.mark.xdist_group("support")]
 
 DATABASE = "types"
 START_MS = 1_750_000_000_000
