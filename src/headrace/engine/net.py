@@ -160,6 +160,8 @@ def _folded(values: pa.Array) -> pa.Array:
         return values
     ascii_only = pc.string_is_ascii(values)
     plain = pc.ascii_rtrim(pc.ascii_lower(values), characters=" ")
+    if pc.any(pc.match_substring(plain, "ss")).as_py() is True:
+        plain = pc.replace_substring_regex(plain, "ss+", "s")  # as in fold_text
     if pc.all(ascii_only, skip_nulls=True).as_py() is not False and not _has_controls(values):
         return plain
     return pa.array([None if text is None else fold_text(text) for text in values.to_pylist()], pa.string())

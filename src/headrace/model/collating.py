@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 _SUPPLEMENTARY = "\ufffd"
+_RUN_OF_S = re.compile("ss+")
+_LETTER_MARK = re.compile("COMBINING LATIN SMALL LETTER ([A-Z])")
 _IGNORABLE = frozenset({"Mn", "Me", "Mc", "Cc", "Cf"})
 # Letters that collations expand or fold though Unicode does not decompose them.
 _EXPANSIONS = str.maketrans({"æ": "ae", "œ": "oe", "ø": "o", "đ": "d", "ð": "d", "ł": "l", "þ": "th", "ħ": "h", "ı": "i", "ŧ": "t"})
 
 
 def fold_text(text: str) -> str:
-    """Folds case, accents, ignorable characters and trailing spaces, and all supplementary characters into one.
+    """Folds case, accents, ignorable characters and trailing spaces, all digits of one value, and runs of ``s`` into one.
 
-    ``utf8mb4_general_ci`` gives every supplementary character the same weight; the UCA collations ignore control and format
-    characters and hold Hiragana and Katakana for equal.
+    ``utf8mb4_general_ci`` gives every supplementary character the same weight, and ``ß`` that of ``s``; the UCA collations ignore
+    control and format characters, expand ``ß`` to ``ss``, and hold Hiragana and Katakana, and the digits of all scripts, for equal.
     """
-    decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold()).translate(_EXPANSIONS)
-    kept = (char for char in decomposed if unicodedata.category(char) not in _IGNORABLE)
-    return "".join(_folded_char(char) for char in kept).rstrip(" ")
+    letters = "".join(map(_without_marks, unicodedata.normalize("NFKD", text)))
+    folded = unicodedata.normalize("NFKD", letters.casefold()).translate(_EXPANSIONS)
+    return _RUN_OF_S.sub("s", "".join(map(_without_marks, map(_folded_char, folded)))).rstrip(" ")
+
+
+def _without_marks(char: str) -> str:
+    """Nothing for an ignorable character. A mark that is a letter, as medieval texts set them above others, is that letter."""
+    if unicodedata.category(char) not in _IGNORABLE:
+        return char
+    letter = _LETTER_MARK.fullmatch(unicodedata.name(char, ""))
+    return letter[1].lower() if letter is not None else ""
 
 
 def _folded_char(char: str) -> str:
+    if char.isascii():
+        return char
+    digit = unicodedata.digit(char, None)
+    if digit is not None:
+        return str(digit)
     if ord(char) > 0xFFFF:
         return _SUPPLEMENTARY
     if "\u30a1" <= char <= "\u30f6":
