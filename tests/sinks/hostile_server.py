@@ -36,6 +36,7 @@ class HostileServer:
     statements: list[bytes] = field(default_factory=list)
     received: list[bytes] = field(default_factory=list)
     passwords: list[bytes] = field(default_factory=list)
+    logins: list[bytes] = field(default_factory=list)
 
     @property
     def uri(self) -> str:
@@ -54,7 +55,7 @@ class HostileServer:
         greeting = b"\x0a10.11.6-MariaDB\x00" + struct.pack("<I", 7) + _SALT[:8] + b"\x00"
         greeting += struct.pack("<HBHH", _CAPABILITIES & 0xFFFF, 45, 2, _CAPABILITIES >> 16) + bytes([21]) + bytes(10)
         _send(connection, 0, greeting + _SALT[8:] + b"\x00mysql_native_password\x00")
-        _receive(connection)
+        self.logins.append(_receive(connection))
         if self.clear_text:
             _send(connection, 2, b"\xfe" + self.clear_text + b"\x00")
             self.passwords.append(_receive(connection))

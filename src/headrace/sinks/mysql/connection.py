@@ -12,6 +12,7 @@ import pyarrow as pa
 import pymysql
 
 from headrace.errors import DefinitionError, SinkUnreachableError, TransientError
+from headrace.sinks.mysql import tls
 from headrace.sinks.mysql.local_infile import LoadingConnection
 from headrace.sinks.mysql.settings import MySqlSettings
 
@@ -175,13 +176,6 @@ class MySqlSession:
 
 
 def _connect(settings: MySqlSettings, *, autocommit: bool) -> LoadingConnection:
-    tls = {
-        name: value
-        for name, value in (("ssl_ca", settings.ssl_ca), ("ssl_cert", settings.ssl_cert), ("ssl_key", settings.ssl_key))
-        if value
-    }
-    if settings.ssl_ca:
-        tls["ssl_verify_cert"] = "true"
     options: dict[str, Any] = {
         "host": settings.host,
         "port": settings.port,
@@ -191,8 +185,9 @@ def _connect(settings: MySqlSettings, *, autocommit: bool) -> LoadingConnection:
         "autocommit": autocommit,
         "connect_timeout": settings.connect_timeout,
         "program_name": "headrace",
-        **tls,
     }
+    if settings.ssl_ca:
+        options["ssl"] = tls.context(settings)
     try:
         return LoadingConnection(offer_local=settings.local_infile, **options)
     except (pymysql.err.MySQLError, OSError, RuntimeError) as error:
@@ -201,6 +196,9 @@ def _connect(settings: MySqlSettings, *, autocommit: bool) -> LoadingConnection:
 
 def _unreachable(settings: MySqlSettings, error: Exception) -> SinkUnreachableError:
     code = error_code(error)
+    untrusted = tls.explained(settings, code, getattr(error, "original_exception", None))
+    if untrusted is not None:
+        return untrusted
     if code in _SERVER_BUSY:
         return SinkUnreachableError(
             f"{settings.identity} takes no more connections: {error_text(error)}.", "Raise max_connections, or lower worker-count."
@@ -208,7 +206,7 @@ def _unreachable(settings: MySqlSettings, error: Exception) -> SinkUnreachableEr
     if code in _LOGIN_REFUSED:
         return SinkUnreachableError(
             f"{settings.identity} refuses the login of user {settings.user!r}: {error_text(error)}.",
-            "Check user and password, and from which hosts the user may connect.",
+            "Check user and password, from which hosts the user may connect, and whether it must show a certificate (ssl-cert).",
         )
     return SinkUnreachableError(
         f"{settings.identity} cannot be reached: {error_text(error)}.", "Check host and port, and that the server is running."

@@ -60,7 +60,7 @@ class LoadingConnection(_BaseConnection):
         self._token = b""
         self._buffers: Sequence[pa.Buffer] = ()
         self._answer_due = False
-        self._verified = bool(options.get("ssl_ca"))
+        self._verified = "ssl" in options
         self.chunk = _CHUNK
         if offer_local:
             options["client_flag"] = options.get("client_flag", 0) | CLIENT.LOCAL_FILES

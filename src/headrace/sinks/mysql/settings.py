@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.errors import DefinitionError
@@ -10,7 +11,9 @@ from headrace.model.uri import Uri, parse_uri, reject_unknown
 
 DEFAULT_WRITERS = 4
 _DEFAULT_PORTS = {"mysql": 3306, "tidb": 4000}
-_OURS = frozenset({"worker-count", "ssl-ca", "ssl-cert", "ssl-key", "time-zone", "timeout", "ledger-database", "local-infile"})
+_OURS = frozenset(
+    {"worker-count", "ssl-ca", "ssl-cert", "ssl-key", "ssl-verify", "time-zone", "timeout", "ledger-database", "local-infile"}
+)
 # Parameters of TiCDC's MySQL sink that tune how it writes; Headrace writes in another way, so they are read and left alone.
 _TICDC_ONLY = frozenset(
     {
@@ -44,7 +47,8 @@ class MySqlSettings:
     """Everything that a connection needs; it pickles, so tasks connect by themselves.
 
     ``time_zone`` is the source's, for DDL only (data are written in UTC). ``local_infile`` allows LOAD DATA LOCAL where the
-    server does.
+    server does. With ``ssl_ca`` (all three are PEM files) a connection is encrypted, to a server whose certificate that CA has
+    signed, with ``verify_identity`` for this very host; without, it is encrypted where the server can do that, to whoever answers.
     """
 
     identity: str
@@ -55,6 +59,7 @@ class MySqlSettings:
     ssl_ca: str = ""
     ssl_cert: str = ""
     ssl_key: str = ""
+    verify_identity: bool = True
     time_zone: str = "+00:00"
     connect_timeout: int = 10
     writers: int = DEFAULT_WRITERS
@@ -74,6 +79,7 @@ def read_settings(text: str) -> MySqlSettings:
         )
     reject_unknown(uri.params.keys(), _OURS | _TICDC_ONLY, f"parameter of a {uri.scheme}:// sink")
     params = uri.params
+    _check_tls(params)
     return MySqlSettings(
         identity=uri.redacted(),
         host=uri.host or "127.0.0.1",
@@ -83,12 +89,31 @@ def read_settings(text: str) -> MySqlSettings:
         ssl_ca=params.get("ssl-ca", ""),
         ssl_cert=params.get("ssl-cert", ""),
         ssl_key=params.get("ssl-key", ""),
+        verify_identity=params.get("ssl-verify", "identity") == "identity",
         time_zone=_time_zone(params.get("time-zone", "")),
         connect_timeout=_seconds(params.get("timeout", "10s")),
         writers=_positive(uri, "worker-count", DEFAULT_WRITERS),
         local_infile=_local_infile(params.get("local-infile", "auto")),
         ledger_database=_ledger_database(params.get("ledger-database", "headrace")),
     )
+
+
+def _check_tls(params: Mapping[str, str]) -> None:
+    for name in ("ssl-cert", "ssl-key", "ssl-verify"):
+        if params.get(name) and not params.get("ssl-ca"):
+            raise DefinitionError(
+                f"{name} is given without ssl-ca, so nothing would prove who the server is.",
+                "Name the file with the certificate of the server's CA as ssl-ca.",
+            )
+    if params.get("ssl-key") and not params.get("ssl-cert"):
+        raise DefinitionError(
+            "ssl-key is given without ssl-cert.", "Name the client certificate that the key belongs to as ssl-cert."
+        )
+    if params.get("ssl-verify", "identity") not in ("identity", "ca"):
+        raise DefinitionError(
+            f"ssl-verify={params['ssl-verify']} is neither identity nor ca.",
+            "identity (the default) checks the certificate's signature and host name, ca the signature only.",
+        )
 
 
 def _positive(uri: Uri, name: str, default: int) -> int:

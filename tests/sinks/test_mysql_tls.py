@@ -1,0 +1,188 @@
+"""TLS to the server. ``ssl-ca`` checks the certificate's signature and its host name; ``ssl-verify=ca`` the signature only."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from hostile_server import hostile_server
+
+from headrace.errors import DefinitionError, HeadraceError, SinkUnreachableError
+from headrace.sinks.mysql import open_sink
+from headrace.sinks.mysql.connection import MySqlSession
+from headrace.sinks.mysql.settings import read_settings
+from servers import MariaDb, running_mariadb
+
+
+@dataclass(frozen=True)
+class Authority:
+    """A CA with its files in a folder."""
+
+    folder: Path
+    name: str
+    key: ec.EllipticCurvePrivateKey
+    certificate: x509.Certificate
+
+    @property
+    def path(self) -> Path:
+        return self.folder / f"{self.name}.pem"
+
+    @classmethod
+    def made(cls, folder: Path, name: str) -> Authority:
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = (
+            _builder(name, name, key)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .sign(key, hashes.SHA256())
+        )
+        authority = cls(folder, name, key, certificate)
+        authority.path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        return authority
+
+    def issue(self, name: str, *addresses: str) -> tuple[Path, Path]:
+        """A certificate for these IP addresses, and its key."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address)) for address in addresses])
+        certificate = _builder(name, self.name, key).add_extension(names, critical=False).sign(self.key, hashes.SHA256())
+        certificate_path, key_path = self.folder / f"{name}.pem", self.folder / f"{name}.key"
+        certificate_path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        key_path.write_bytes(_pem(key, serialization.NoEncryption()))
+        return certificate_path, key_path
+
+
+def _builder(name: str, issuer: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    def named(text: str) -> x509.Name:
+        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(named(name))
+        .issuer_name(named(issuer))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+    )
+
+
+def _pem(key: ec.EllipticCurvePrivateKey, encryption: serialization.KeySerializationEncryption) -> bytes:
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority.made(tmp_path_factory.mktemp("ca"), "headrace-ca")
+
+
+@pytest.fixture(scope="module")
+def server(authority: Authority) -> Iterator[MariaDb]:
+    """A MariaDB with a certificate for 127.0.0.1, and a user that has to show a certificate."""
+    certificate, key = authority.issue("server", "127.0.0.1")
+    with running_mariadb(ssl_ca=authority.path, ssl_cert=certificate, ssl_key=key) as server:
+        with server.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("CREATE USER shows@'%' IDENTIFIED BY 'w0rd' REQUIRE X509")
+            cursor.execute("GRANT ALL PRIVILEGES ON *.* TO shows@'%'")
+        yield server
+
+
+def cipher(uri: str) -> str:
+    """The cipher of a connection; empty where it is not encrypted."""
+    with MySqlSession(read_settings(uri)) as session:
+        return str(session.execute("SHOW SESSION STATUS LIKE 'Ssl_cipher'")[0][1])
+
+
+def refusal(uri: str, kind: type[HeadraceError] = SinkUnreachableError) -> str:
+    with pytest.raises(kind) as raised:
+        MySqlSession(read_settings(uri))
+    (check,) = open_sink(uri).check()
+    assert check.detail == raised.value.message
+    assert raised.value.hint
+    return raised.value.message
+
+
+@pytest.mark.server
+def test_a_server_that_the_ca_vouches_for_is_connected_to_encrypted(server: MariaDb, authority: Authority) -> None:
+    assert cipher(server.uri(ssl_ca=authority.path))
+    assert cipher(server.uri(ssl_ca=authority.path, ssl_verify="ca"))
+
+
+@pytest.mark.server
+def test_without_a_ca_a_connection_is_encrypted_where_the_server_can(server: MariaDb) -> None:
+    assert cipher(server.uri())
+
+
+@pytest.mark.server
+def test_a_server_of_another_ca_is_refused(server: MariaDb, tmp_path: Path) -> None:
+    other = Authority.made(tmp_path, "other-ca")
+    for verify in ("identity", "ca"):
+        told = refusal(server.uri(ssl_ca=other.path, ssl_verify=verify))
+        assert "shows a certificate that ssl-ca does not vouch for: self-signed certificate in certificate chain." in told
+
+
+@pytest.mark.server
+def test_a_certificate_of_another_host_is_refused_unless_only_its_signature_counts(server: MariaDb, authority: Authority) -> None:
+    uri = server.uri(ssl_ca=authority.path).replace("127.0.0.1", "localhost")
+    assert "shows a certificate of another host: Hostname mismatch, certificate is not valid for 'localhost'." in refusal(uri)
+    assert cipher(f"{uri}&ssl-verify=ca")
+
+
+@pytest.mark.server
+def test_a_user_that_has_to_show_a_certificate_gets_in_with_it_only(server: MariaDb, authority: Authority) -> None:
+    certificate, key = authority.issue("client")
+    base = f"mysql://shows:w0rd@127.0.0.1:{server.port}/?{urlencode({'ssl-ca': authority.path})}"
+    assert "refuses the login of user 'shows'" in refusal(base)
+    assert cipher(f"{base}&{urlencode({'ssl-cert': certificate, 'ssl-key': key})}")
+
+
+def test_a_server_without_tls_is_refused_before_anything_is_sent(authority: Authority) -> None:
+    with hostile_server(lambda _: None) as plain:
+        told = refusal(f"{plain.uri}?{urlencode({'ssl-ca': authority.path})}")
+    assert told.endswith("does not offer TLS, which ssl-ca asks for; nothing was sent.")
+    assert plain.logins == []
+
+
+def test_files_that_are_not_what_they_should_be_are_told(authority: Authority, tmp_path: Path) -> None:
+    certificate, key = authority.issue("any", "127.0.0.1")
+    encrypted = tmp_path / "encrypted.key"
+    encrypted.write_bytes(_pem(ec.generate_private_key(ec.SECP256R1()), serialization.BestAvailableEncryption(b"locked")))
+    text = tmp_path / "text"
+    text.write_text("no certificate")
+    gone = tmp_path / "gone"
+    for params, told in (
+        ({"ssl-ca": gone}, f"ssl-ca={gone} cannot be read: No such file or directory."),
+        ({"ssl-ca": text}, f"ssl-ca={text} is not the certificates of CAs in PEM form:"),
+        ({"ssl-cert": gone}, f"ssl-cert={gone} cannot be read:"),
+        ({"ssl-cert": certificate}, f"ssl-cert={certificate} is not a certificate and its key, unencrypted, in PEM form"),
+        ({"ssl-cert": certificate, "ssl-key": text}, f"ssl-cert={certificate} with ssl-key={text} is not a certificate"),
+        ({"ssl-cert": certificate, "ssl-key": encrypted}, "is not a certificate and its key, unencrypted, in PEM form"),
+    ):
+        uri = f"mysql://127.0.0.1:1/?{urlencode({'ssl-ca': authority.path, **params})}"
+        with pytest.raises(DefinitionError) as raised:
+            MySqlSession(read_settings(uri))
+        assert told in raised.value.message
+    assert key.exists()
+
+
+@pytest.mark.parametrize(
+    ("params", "told"),
+    [
+        ("ssl-cert=c.pem", "ssl-cert is given without ssl-ca"),
+        ("ssl-key=c.key", "ssl-key is given without ssl-ca"),
+        ("ssl-verify=ca", "ssl-verify is given without ssl-ca"),
+        ("ssl-ca=ca.pem&ssl-key=c.key", "ssl-key is given without ssl-cert"),
+        ("ssl-ca=ca.pem&ssl-verify=none", "ssl-verify=none is neither identity nor ca"),
+    ],
+)
+def test_parameters_that_would_check_nothing_are_refused(params: str, told: str) -> None:
+    with pytest.raises(DefinitionError, match=told):
+        read_settings(f"mysql://db/?{params}")
