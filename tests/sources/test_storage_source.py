@@ -70,6 +70,20 @@ def test_the_watermark_never_goes_back(folder: StorageFolder) -> None:
     assert consumer.changes == []
 
 
+def test_a_restart_does_not_end_an_older_directory(folder: StorageFolder) -> None:
+    """Older releases begin a directory at each restart; a changefeed that is then created anew, from earlier, leaves it again."""
+    folder.schema("t", 120, "ALTER TABLE `t` COMMENT = 'x'")
+    folder.data("test/t/120", 1, "I 130 1 a")
+    folder.schema("t", 150, "")
+    folder.data("test/t/150", 1, "U 160 1 b")
+    consumer = folder.consumer()
+    consumer.cut()
+    folder.data("test/t/120", 2, "I 130 1 a", "U 160 1 b", "U 210 1 c")
+    folder.checkpoint(300)
+    consumer.cut()
+    assert consumer.changes == ["210 1 c"]
+
+
 def test_an_idle_poll_lists_nothing_and_takes_no_time(folder: StorageFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = folder.consumer()
     consumer.cut()

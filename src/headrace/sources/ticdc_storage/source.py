@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.errors import DefinitionError, NoWatermarkError
@@ -13,6 +13,8 @@ from headrace.model.outcome import Notice, Problem, SplitReport, is_repeated
 from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import MAX_TSO, format_tso
 from headrace.model.uri import parse_uri
+from headrace.sources.base import Bound
+from headrace.sources.ticdc_storage.bounding import BoundedOffer, Ranges, bounded_by_files, bounded_by_ts, split_by_table
 from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.draining import (
     NO_PROMISE,
@@ -113,15 +115,17 @@ class StorageEventSource:
         self._announced: dict[str, tuple[TableId, StoredFile]] = {}
         self._told: set[str] = set()
         self._exact: bool | None = None
+        self._ranges = Ranges()
+        self._left_out: dict[StoredFile, Window] = {}
 
     def __reduce__(self) -> tuple[type[StorageEventSource], tuple[StoreLocation, StorageOptions]]:
         return (StorageEventSource, (self._location, self._options))
 
-    def poll(self, position: str, checkpoint: int, *, final: bool = False) -> Offer:
+    def poll(self, position: str, checkpoint: int, *, final: bool = False, bound: Bound | None = None) -> Offer:
         """What there is that may not be applied yet: the watermark first, then a listing, unless the watermark stands still.
 
         Files of tables with a problem are not offered. Each notice is given once. A ``final`` offer reads the files to find
-        where they end.
+        where they end; one that a ``bound`` may cut short looks into the beginnings of files that were not seen before.
         """
         folder = self._opened()
         place = _position(position)
@@ -135,8 +139,8 @@ class StorageEventSource:
         listing, catalogue = folder.scan(place)
         protocol = detect_protocol(listing, self._options)
         exact = self._is_exact(protocol, None, folder)
-        watermark, bound = (MAX_TSO, MAX_TSO) if final else (self._watermark, self._schema_bound(place))
-        selected = select_files(listing, catalogue, place, watermark, bound, protocol=protocol, exact=exact)
+        watermark, schema_bound = (MAX_TSO, MAX_TSO) if final else (self._watermark, self._schema_bound(place))
+        selected = select_files(listing, catalogue, place, watermark, schema_bound, protocol=protocol, exact=exact)
         exact = self._is_exact(protocol, selected.candidates, folder)
         has_commit_ts = exact or protocol is not Protocol.CSV
         if not exact:
@@ -159,23 +163,31 @@ class StorageEventSource:
         ]
         if place.drain is not None:
             notices += late_schema_files(place.drain, catalogue)
-        splits = ranked_splits(candidates, self._location, self._options, protocol, has_commit_ts, place)
+        promised, left_bytes = None, 0
+        if bound is not None and not final:
+            part = self._bounded(candidates, bound, place, catalogue, protocol, exact=exact)
+            if part is not None:
+                left_bytes = sum(c[0].size for c in candidates) - sum(c[0].size for c in part.candidates)
+                promised, watermark, schema_bound, candidates = watermark, part.hi, part.schema_bound, list(part.candidates)
+        splits = ranked_splits(candidates, self._location, self._options, protocol, has_commit_ts, place, self._left_out)
         notices += repeated_hour_notices(splits, self._options.csv.time_zone)
         if final:
             marks = {"watermark": self._watermark, "published": self._published, "checkpoint": checkpoint}
             rest = find_rest(splits, catalogue, **marks)
             notices += rest_notices(rest, self._published, has_commit_ts=has_commit_ts)
             self._drain = drained(rest, catalogue, self._published)
-            watermark, bound = rest.end, rest.end + 1
+            watermark, schema_bound = rest.end, rest.end + 1
         return Offer(
             watermark=watermark,
-            schema_bound=bound,
+            schema_bound=schema_bound,
             schema_changes=catalogue.changes,
             splits=splits,
             problems=problems,
             notices=self._fresh(notices),
             has_commit_ts=has_commit_ts,
             deletes_first=exact,
+            promised=promised,
+            left_bytes=left_bytes,
         )
 
     def mark(self, position: str) -> str:
@@ -199,6 +211,7 @@ class StorageEventSource:
         Files that a table which stands still has not read yet are open too: when one vanishes, a later run has to know.
         """
         modified = {path: stored.modified for path, (_, stored) in self._announced.items()}
+        self._ranges.learn((self._announced[r.split_key][1], r) for r in reports if r.split_key in self._announced)
         states = file_states(reports, progress, modified)
         read = {report.split_key for report in reports}
         for table_id, stored in self._announced.values():
@@ -210,6 +223,40 @@ class StorageEventSource:
         if self._folder is not None:
             place = sealed_below(place, self._sealable(place, self._folder.catalogue, progress, checkpoints))
         return place.to_text()
+
+    def _bounded(
+        self,
+        candidates: Sequence[Candidate],
+        bound: Bound,
+        place: StoragePosition,
+        catalogue: Catalogue,
+        protocol: Protocol,
+        *,
+        exact: bool,
+    ) -> BoundedOffer | None:
+        """The part of the offer that the bound allows, ``None`` when that is all of it."""
+        counted, others = split_by_table(candidates, bound.counts)
+        if sum(stored.size for stored, _, _ in counted) <= bound.limit:
+            return None
+        if not exact and protocol is Protocol.CSV:
+            pending = [change.commit_ts for change in catalogue.changes if bound.pending(change)]
+            part = bounded_by_files(counted, pending, bound.limit, bound.at_least, self._watermark)
+        else:
+            self._ranges.look_into(counted, protocol, self._options, self._opened().read_starts)
+            stretches = [self._ranges.stretch(candidate, place) for candidate in counted]
+            part = bounded_by_ts(counted, stretches, bound.limit, bound.at_least, self._watermark, exact=exact)
+            if part is not None:
+                self._leave_out(counted, part, bound.at_least - 1)
+        return None if part is None else replace(part, candidates=(*part.candidates, *others))
+
+    def _leave_out(self, candidates: Iterable[Candidate], part: BoundedOffer, lo: int) -> None:
+        """Remembers which cuts do without a file, so that a row of it that belongs there does not fall by the way."""
+        taken = {stored for stored, _, _ in part.candidates}
+        known, self._left_out = self._left_out, {}
+        for stored, _, _ in candidates:
+            if stored in known or stored not in taken:
+                before = known.get(stored, Window(lo, lo))
+                self._left_out[stored] = before if stored in taken else Window(before.lo, part.hi)
 
     def _remembering(self, place: StoragePosition, hi: int) -> StoragePosition:
         """The position with the final drain that the cut was, or without an earlier one when the watermark has passed it.
@@ -289,7 +336,9 @@ class StorageEventSource:
                 # What comes late all the same has to be seen.
                 checkpoint = min(checkpoint, place.drain.published)
             if checkpoint and table_id not in progress.stopped:
-                limits[parent] = newest_sealable(versions, checkpoint, busy.get(parent, ()))
+                # What a restart begins is no end of what is older: a changefeed that goes on from earlier writes there again.
+                changes = [number for number, version in versions.items() if version.statement]
+                limits[parent] = newest_sealable(changes, checkpoint, busy.get(parent, ()))
         return {parent: limit for parent, limit in limits.items() if limit}
 
 
