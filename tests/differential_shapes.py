@@ -91,7 +91,7 @@ def _free_name(chance: Random, table: Table) -> str:
 def _plain(table: Table, *kinds: TypeKind) -> list[Column]:
     """Columns in no key, which no other column is computed from; of these kinds, or of all."""
     used = {n for columns in (table.schema.handle_key, *table.uniques.values(), *table.indexes.values()) for n in columns}
-    used |= {"n", "g"} if table.generating else set()
+    used |= {"n", *table.generating} if table.generating else set()
     return [c for c in table.schema.columns if c.name not in used and (not kinds or c.type.kind in kinds)]
 
 

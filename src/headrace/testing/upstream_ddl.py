@@ -117,6 +117,8 @@ class AddIndex:
     def apply(self, table: Table) -> None:
         if self.name in table.uniques or self.name in table.indexes:
             raise ValueError(f"{table.schema.table_id} has an index {self.name}")
+        if self.unique and table.partitions and table.partitions.column not in self.columns:
+            raise ValueError(f"a unique key of {table.schema.table_id} has to hold what partitions it")
         (table.uniques if self.unique else table.indexes)[self.name] = self.columns
         table.check()
 
@@ -207,6 +209,7 @@ def _rename(table: Table, name: str, new_name: str) -> None:
     table.schema = TableSchema(table.schema.table_id, columns, renamed(table.schema.handle_key))
     table.uniques = {index: renamed(names) for index, names in table.uniques.items()}
     table.indexes = {index: renamed(names) for index, names in table.indexes.items()}
+    table.generating = {(new_name if other == name else other): compute for other, compute in table.generating.items()}
     for row in table.rows.values():
         row[new_name] = row.pop(name)
 
