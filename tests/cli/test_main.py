@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import structlog
 
 from headrace import __version__
 from headrace.cli import output
-from headrace.cli.main import main, parse_settings
+from headrace.cli.main import _show_bug, main, parse_settings
+from headrace.engine.loop import RunOptions
 from headrace.errors import DefinitionError
 from headrace.model.table import Column, TableId
 from headrace.model.types import ColumnType, TypeKind
-from headrace.pipeline.definition import parse_seconds
+from headrace.pipeline.definition import Settings, parse_seconds
 from headrace.testing.shop import write_shop
 from headrace.testing.ticdc_writer import TicdcWriter
 from headrace.testing.upstream import Insert, Upstream
@@ -89,6 +92,62 @@ def test_a_password_comes_from_the_environment_and_is_hidden(
     assert output.redact("said a@b/c#d") == "said ***"
     assert main(["status", "--sink", "mysql://u:${NOT_SET}@127.0.0.1:1/"]) == 2
     assert "The environment variable NOT_SET is not set." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("sign", ["/", "?", "#", "/1@", "@1?", "a/b?c#"])
+def test_a_password_that_is_not_escaped_is_refused_unseen(capsys: pytest.CaptureFixture[str], sign: str) -> None:
+    assert main(["status", "--sink", f"mysql://u:12{sign}s3same@127.0.0.1:1/"]) == 2
+    shown = capsys.readouterr()
+    assert "hold signs that a URI has to escape" in shown.err
+    assert "s3same" not in shown.out + shown.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "mysql://u:open-s3same@h/"],
+        ["run", "a.yaml", "mysql://u:open-s3same@h/"],
+        ["run", "--sinks=mysql://u:open-s3same@h/"],
+        ["status", "--sink=nosql://u:open-s3same@h/"],
+        ["inspect", "s3://b/p?secret-access-key=open-s3same&protocoll=csv"],
+        ["status", "--sink=mysql://u:open-s3same@h:port/"],
+    ],
+)
+def test_a_wrong_command_line_is_told_without_its_secrets(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith("error: ")
+    assert "open-s3same" not in shown.out + shown.err
+
+
+def test_a_bug_shows_its_traceback_without_secrets(capsys: pytest.CaptureFixture[str]) -> None:
+    output.hide_secrets(["open/s3same'"])
+    for shown in ("open/s3same'", "open%2Fs3same%27", repr(["open/s3same'", '"'])):
+        try:
+            raise ValueError(f"{shown} is wrong")
+        except ValueError as error:
+            _show_bug(type(error), error, error.__traceback__)
+    told = capsys.readouterr().err
+    assert told.count("Traceback") == 3
+    assert "s3same" not in told
+
+
+def test_what_is_logged_is_a_warning_on_the_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    output.hide_secrets(["open-s3same"])
+    assert main(["version"]) == 0
+    structlog.get_logger("headrace").warning("lost open-s3same", pipeline="p")
+    shown = capsys.readouterr()
+    assert shown.err == "warning: lost ***\n"
+    assert main(["inspect", "--json", "file:///nowhere"]) == 4
+    capsys.readouterr()
+    structlog.get_logger("headrace").warning("lost again")
+    assert json.loads(capsys.readouterr().err) == {"event": "warning", "message": "lost again"}
+
+
+def test_definitions_do_not_show_their_uris() -> None:
+    uri = "mysql://u:open-s3same@h/"
+    said = Settings(source=uri, sink=uri, ledger=uri, spark={"spark.x.password": "open-s3same"})
+    assert "open-s3same" not in repr(said) + repr(said.definition(RunOptions()))
 
 
 def test_validate_goes_through_everything_and_fails_with_2(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

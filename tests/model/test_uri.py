@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from headrace.errors import DefinitionError
@@ -20,6 +23,35 @@ def test_a_password_may_hold_any_character_and_is_never_shown(monkeypatch: pytes
 def test_a_variable_that_is_not_set_is_named() -> None:
     with pytest.raises(DefinitionError, match="NO_SUCH_VARIABLE is not set"):
         parse_uri("mysql://u:${NO_SUCH_VARIABLE}@db/")
+
+
+def test_a_password_comes_from_a_file_without_the_newline_at_its_end(tmp_path: Path) -> None:
+    secret = tmp_path / "db-password"
+    for content, expected in (
+        ("p@ss:w/rd%?#\n", "p@ss:w/rd%?#"),
+        ("a b\r\n", "a b"),
+        ("two\nlines\n\n", "two\nlines\n"),
+        ("x", "x"),
+    ):
+        secret.write_bytes(content.encode())
+        uri = parse_uri(f"s3://repl:${{file:{secret}}}@db:3307/shop?secret-access-key=${{file:{secret}}}&region=eu")
+        assert (uri.host, uri.port, uri.path, uri.params["region"]) == ("db", 3307, "/shop", "eu")
+        assert uri.secrets() == [expected, expected]
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        DefinitionError, match=re.escape(f"The file {tmp_path}/gone, named as ${{file:{tmp_path}/gone}}, cannot be read")
+    ):
+        parse_uri(f"mysql://u:${{file:{tmp_path}/gone}}@db/")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    with pytest.raises(DefinitionError, match="it is not UTF-8"):
+        parse_uri(f"mysql://u:${{file:{tmp_path}/binary}}@db/")
+
+
+@pytest.mark.parametrize("name", ["access-key", "secret-access-key", "session-token", "account-key", "sas-token", "external-id"])
+def test_keys_of_stores_are_secrets(name: str) -> None:
+    assert parse_uri(f"s3://bucket/prefix?region=eu&{name}=s%2Fcret").secrets() == ["s/cret"]
 
 
 @pytest.mark.parametrize("text", ["shop", "/data/cf", "mysql:db", "mysql://db:port/"])

@@ -7,9 +7,14 @@ run took over), 130 interrupted, 1 a bug.
 from __future__ import annotations
 
 import sys
+import threading
+import traceback
+from collections.abc import MutableMapping
 from pathlib import Path
-from typing import Annotated
+from types import TracebackType
+from typing import Annotated, Any
 
+import structlog
 import typer
 
 from headrace import __version__
@@ -29,7 +34,7 @@ from headrace.cli.options import (
     completed,
     hide_secrets_of,
 )
-from headrace.cli.output import make_output
+from headrace.cli.output import make_output, redact
 from headrace.errors import EXIT_INTERRUPTED, EXIT_USAGE, DefinitionError, HeadraceError
 from headrace.model.tso import parse_tso
 
@@ -42,6 +47,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(ddl, name="ddl")
+app.add_typer(table, name="table")
 
 
 @app.command()
@@ -227,7 +233,9 @@ def parse_settings(settings: list[str]) -> dict[str, str]:
 def main(argv: list[str] | None = None) -> int:
     """Runs one command and returns its exit code. What goes wrong is one sentence on standard error."""
     arguments = sys.argv[1:] if argv is None else argv
+    hide_secrets_of(*(_value(argument) for argument in arguments))  # before anything can be said about a wrong command line
     output = make_output(json="--json" in arguments)
+    _show_logs(json=output.is_json)
     try:
         result = app(arguments, standalone_mode=False)
     except HeadraceError as error:
@@ -244,6 +252,27 @@ def main(argv: list[str] | None = None) -> int:
     return int(result or 0)
 
 
+def _value(argument: str) -> str:
+    return argument.partition("=")[2] if argument.startswith("-") else argument
+
+
+def _show_logs(*, json: bool) -> None:
+    """What is logged goes where warnings go; structlog would print it on the standard output, with secrets."""
+
+    def show(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
+        make_output(json=json).warning(str(event["event"]))
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[show])
+
+
+def _show_bug(kind: type[BaseException], error: BaseException | None, frames: TracebackType | None) -> None:
+    """A traceback, without secrets: what a library raises may hold its arguments."""
+    sys.stderr.write(redact("".join(traceback.format_exception(kind, error, frames))))
+
+
 def entry() -> None:
     """The console script."""
+    sys.excepthook = _show_bug
+    threading.excepthook = lambda told: _show_bug(told.exc_type, told.exc_value, told.exc_traceback)
     sys.exit(main())

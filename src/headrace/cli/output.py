@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import IO, Protocol
+from urllib.parse import quote
 
 from rich.console import Console
 from rich.table import Table
@@ -78,8 +79,9 @@ def make_output(*, json: bool, aside: bool = False) -> Output:
 
 
 def hide_secrets(values: Iterable[str]) -> None:
-    """From now on these values are printed as ``***``, in this process, by every output."""
-    _HIDDEN.update(value for value in values if value)
+    """From now on these values are printed as ``***``, in this process, by every output; escaped as in a URI or by Python, too."""
+    for value in filter(None, values):
+        _HIDDEN.update({value, quote(value, safe=""), repr(value)[1:-1]})
 
 
 def redact(text: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -48,6 +49,8 @@ ONE_TASK_BYTES = 8 << 20
 _READ_TASK_BYTES = 32 << 20
 _WRITE_TASK_BYTES = 64 << 20
 _BUCKET_BYTES = 4 << 20
+SECRET_SETTING = re.compile(r"(?i)secret|password|token|credential|(access|account)[.]?key")
+"""Names of Spark settings whose values nobody may see: those that Spark itself blots out, and Azure's keys."""
 _EXCHANGE_DDL = "target int, table int, payload binary"
 _RESULT_DDL = "payload binary"
 _JOB_GROUP = "headrace"
@@ -109,12 +112,16 @@ class SparkEngine:
                 # Spark takes `python3` from PATH otherwise, which need not have pyarrow.
                 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
                 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+                from pyspark import SparkConf, SparkContext
                 from pyspark.sql import SparkSession
 
                 builder = SparkSession.builder
                 for key, value in self._settings.items():
                     builder = builder.config(key, value)
+                shown = [(key, value) for key, value in self._settings.items() if not SECRET_SETTING.search(key)]
                 with without_launch_noise():
+                    # What the JVM is launched with is on its command line, for everybody to read; the rest goes through its socket.
+                    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(shown))
                     self._session = builder.getOrCreate()
                 self._receiver = ProgressReceiver(self._session.conf.get("spark.driver.host", "127.0.0.1") or "127.0.0.1")
             return self._session

@@ -7,13 +7,14 @@ import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, unquote, urlsplit
+from pathlib import Path
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from headrace.errors import DefinitionError
 
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_VARIABLE = re.compile(r"\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)|file:(?P<file>[^{}]+))\}")
 _SECRET_PARAMETERS = frozenset(
-    {"access-key", "secret-access-key", "session-token", "account-key", "sas-token", "password", "encryption-key"}
+    {"access-key", "secret-access-key", "session-token", "account-key", "sas-token", "password", "encryption-key", "external-id"}
 )
 
 
@@ -43,10 +44,15 @@ class Uri:
 
 
 def expand_environment(text: str) -> str:
-    """Replaces ``${NAME}`` by the environment variable. Raises DefinitionError for one that is not set."""
+    """Replaces ``${NAME}`` by the environment variable, ``${file:PATH}`` by what the file holds, without the newline at its end.
+
+    Raises DefinitionError for a variable that is not set, and a file that cannot be read.
+    """
 
     def value(match: re.Match[str]) -> str:
-        name = match.group(1)
+        name = match["name"]
+        if name is None:
+            return _file_content(match["file"])
         if name not in os.environ:
             raise DefinitionError(f"The environment variable {name} is not set.", f"Set {name}, or write the value itself.")
         return os.environ[name]
@@ -54,10 +60,25 @@ def expand_environment(text: str) -> str:
     return _VARIABLE.sub(value, text)
 
 
-def parse_uri(text: str) -> Uri:
-    """Parses a URI, ``${NAME}`` expanded inside each part (so a password may hold any character). Raises DefinitionError."""
+def _file_content(path: str) -> str:
     try:
-        split = urlsplit(text)
+        return Path(path).read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise DefinitionError(
+            f"The file {path}, named as ${{file:{path}}}, cannot be read: {reason}.", "Check its path and permissions."
+        ) from None
+
+
+def escape_variables(text: str) -> str:
+    """The text with ``${…}`` escaped as in a URI, so that a path in there is not taken for a part of the URI."""
+    return _VARIABLE.sub(lambda match: quote(match[0], safe=""), text)
+
+
+def parse_uri(text: str) -> Uri:
+    """Parses a URI. ``${…}`` is expanded inside each part, so a password may hold any character. Raises DefinitionError."""
+    try:
+        split = urlsplit(escape_variables(text))
     except ValueError:
         # Brackets that hold no IPv6 address.
         raise DefinitionError(f"{without_secrets(text)!r} is not a URI: what stands in [] is no address.") from None
@@ -73,7 +94,7 @@ def parse_uri(text: str) -> Uri:
     params = {key.lower(): expand_environment(value) for key, value in parse_qsl(split.query, keep_blank_values=True)}
     return Uri(
         scheme=split.scheme.lower(),
-        host=expand_environment(split.hostname or ""),
+        host=expand_environment(unquote(split.hostname or "")),
         port=port,
         path=expand_environment(unquote(split.path)),
         username=expand_environment(unquote(split.username or "")),

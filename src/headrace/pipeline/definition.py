@@ -81,18 +81,18 @@ class DefinitionFile(_Part):
 class Settings:
     """What was said of a pipeline; ``None`` and empty mappings are what was left open. ``poll_interval`` is in seconds."""
 
-    source: str | None = None
+    source: str | None = field(default=None, repr=False)
     changefeed: str | None = None
-    sink: str | None = None
+    sink: str | None = field(default=None, repr=False)
     adopt: bool | None = None
     name: str | None = None
     tables: str | None = None
     poll_interval: float | None = None
-    ledger: str | None = None
+    ledger: str | None = field(default=None, repr=False)
     strict: bool | None = None
     keys: DeclaredKeys = field(default_factory=DeclaredKeys)
     policies: SchemaChangePolicies = field(default_factory=SchemaChangePolicies)
-    spark: Mapping[str, str] = field(default_factory=dict)
+    spark: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def over(self, other: Settings) -> Settings:
         """These, completed by the other's: where both say something, these win (keys, policies and Spark settings one by one)."""

@@ -37,14 +37,14 @@ _GRACE_SECONDS = 10.0
 class Definition:
     """One pipeline: where from, where to, and how. ``spark`` are Spark settings; ``changefeed`` is a TOML file's path."""
 
-    source: str
-    sink: str = DEFAULT_SINK
+    source: str = field(repr=False)
+    sink: str = field(default=DEFAULT_SINK, repr=False)
     name: str = "default"
     changefeed: str | None = None
-    ledger: str = DEFAULT_LEDGER
+    ledger: str = field(default=DEFAULT_LEDGER, repr=False)
     adopt: bool = False
     options: RunOptions = field(default_factory=RunOptions)
-    spark: Mapping[str, str] = field(default_factory=dict)
+    spark: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 class Display(Observer, Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.errors import DefinitionError
-from headrace.model.uri import Uri, parse_uri, reject_unknown
+from headrace.model.uri import Uri, escape_variables, parse_uri, reject_unknown
 
 DEFAULT_WRITERS = 4
 _DEFAULT_PORTS = {"mysql": 3306, "tidb": 4000}
@@ -38,6 +38,7 @@ _TICDC_ONLY = frozenset(
         "write-timeout",
     }
 )
+_AFTER_LOGIN = re.compile(r"\w+://[^/?#]*")
 _DATABASE_NAME = re.compile(r"[0-9A-Za-z_$-]{1,64}")
 _TIME_ZONE = re.compile(r"[A-Za-z_]+(/[A-Za-z0-9_+-]+)*|[+-]\d{1,2}:\d{2}")
 
@@ -69,6 +70,11 @@ class MySqlSettings:
 
 def read_settings(text: str) -> MySqlSettings:
     """Reads ``mysql://user:password@host:port/?…`` or ``tidb://…``. Raises DefinitionError."""
+    if "@" in _AFTER_LOGIN.sub("", escape_variables(text), count=1):
+        raise DefinitionError(
+            "There is an @ behind the first /, ? or # of the sink's URI, so user or password hold signs that a URI has to escape.",
+            "Put the password in as ${NAME} or ${file:PATH}, or write / as %2F, ? as %3F and # as %23.",
+        )
     uri = parse_uri(text)
     if uri.scheme not in _DEFAULT_PORTS:
         raise DefinitionError(f"A MySQL sink's URI begins with mysql:// or tidb://, not {uri.scheme}://.")
