@@ -89,11 +89,14 @@ class Shape:
 class History:
     """An upstream's transactions: ``states[n]`` are the rows after the n-th commit, ``changes[n - 1]`` what it did to them.
 
-    A change is a kind and a row. A transaction of which a statement breaks a unique key leaves out that statement.
+    A change is a kind and a row. A transaction of which a statement breaks a unique key leaves out that statement. ``splits``: an
+    update that changes no more than the spelling of the key is told as a delete and an insert, like those that move it; without,
+    by the new row alone.
     """
 
     shape: Shape
     connection: pymysql.connections.Connection
+    splits: bool = True
     states: list[frozenset[Values]] = field(default_factory=lambda: [frozenset()])
     changes: list[list[tuple[RowKind, Values]]] = field(default_factory=list)
 
@@ -133,7 +136,8 @@ class History:
         """As TiCDC tells it: an update that moves the handle key is a delete and an insert."""
         old = {self._key(row): row for row in before}
         new = {self._key(row): row for row in after}
-        changes: list[tuple[RowKind, Values]] = [(RowKind.DELETE, row) for key, row in old.items() if key not in new]
+        gone = [key for key in old if key not in new and (self.splits or not self._is_there(key))]
+        changes: list[tuple[RowKind, Values]] = [(RowKind.DELETE, old[key]) for key in gone]
         for key, row in new.items():
             if key not in old:
                 changes.append((RowKind.INSERT, row))
@@ -143,6 +147,11 @@ class History:
 
     def _key(self, row: Values) -> Values:
         return tuple(value for value, (name, _) in zip(row, self.shape.columns, strict=True) if name in self.shape.handle.columns)
+
+    def _is_there(self, key: Values) -> bool:
+        """Whether a row has this key in the eyes of the server."""
+        names = [name for name, _ in self.shape.columns if name in self.shape.handle.columns]
+        return bool(self._run(f"SELECT 1 FROM {SOURCE} WHERE {' AND '.join(f'{name} = %s' for name in names)}", key))
 
     def _run(self, statement: str, values: Values | None = None) -> list[Values]:
         with self.connection.cursor() as cursor:
