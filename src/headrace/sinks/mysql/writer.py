@@ -10,6 +10,7 @@ from functools import partial
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pymysql
 
@@ -308,18 +309,21 @@ def _slices(rows: pa.Table) -> Iterator[pa.Table]:
 def _runs(ordered: pa.Table) -> Iterator[tuple[bool, pa.Table]]:
     """Ordered changes as runs of upserts and of deletes; within a run a statement keeps the order of its rows.
 
-    Old images of updates are left out: a change of key is a delete and an insert.
+    The old image of an update is a delete of its key: where TiCDC does not split updates, nothing else tells that a key is gone.
     """
     if ordered.num_rows == 0:
         return
-    kinds = ordered.column(KIND).to_numpy()
-    kept = np.flatnonzero(kinds != RowKind.UPDATE_BEFORE)
-    rows = ordered.select(ordered.column_names[META_COUNT:]).take(pa.array(kept))
-    upserts = kinds[kept] != RowKind.DELETE
-    edges = [0, *(np.flatnonzero(np.diff(upserts)) + 1).tolist(), len(kept)]
+    rows = ordered.select(ordered.column_names[META_COUNT:])
+    upserts = _are_upserts(ordered)
+    edges = [0, *(np.flatnonzero(np.diff(upserts)) + 1).tolist(), len(upserts)]
     for start, end in pairwise(edges):
         if end > start:
             yield bool(upserts[start]), rows.slice(start, end - start)
+
+
+def _are_upserts(ordered: pa.Table) -> npt.NDArray[np.bool_]:
+    kinds = ordered.column(KIND).to_numpy()
+    return np.asarray((kinds == RowKind.INSERT) | (kinds == RowKind.UPDATE_AFTER))
 
 
 def _delete(session: MySqlSession, piece: _Piece) -> None:
@@ -397,7 +401,6 @@ def _statement_bytes(session: MySqlSession) -> int:
 def _outcome(change: TableChange, problem: Problem | None) -> WriteOutcome:
     if problem is not None:
         return WriteOutcome(change.table_id, problem=problem)
-    kinds = change.ordered.column(KIND).to_numpy() if change.ordered.num_rows else np.empty(0, dtype=np.int8)
-    deletes = int((kinds == RowKind.DELETE).sum())
-    upserts = int(((kinds == RowKind.INSERT) | (kinds == RowKind.UPDATE_AFTER)).sum())
+    upserts = int(_are_upserts(change.ordered).sum()) if change.ordered.num_rows else 0
+    deletes = change.ordered.num_rows - upserts
     return WriteOutcome(change.table_id, change.upserts.num_rows + upserts, change.deletes.num_rows + deletes)
