@@ -10,10 +10,19 @@ from headrace.errors import HeadraceError
 from headrace.sinks.base import Check, CheckState
 from headrace.sinks.mysql.connection import MySqlSession, error_text
 from headrace.sinks.mysql.settings import MySqlSettings
+from headrace.sinks.mysql.text import quote_name
 
-NEEDED = frozenset({"SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "ALTER", "INDEX"})
+NEEDED = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "ALTER", "INDEX")
+"""What the user needs on every replicated database."""
+FOR_LEDGER = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE")
+"""What it needs on the ledger's; CREATE only until the tables are there."""
+FOR_VIEWS = ("CREATE VIEW", "SHOW VIEW")
+FOR_FOREIGN_KEYS = ("REFERENCES",)
+"""MariaDB asks for no such right."""
 _SMALL_PACKET = 16 * 1024 * 1024
-_GRANT = re.compile(r"GRANT (?P<what>.+?) ON (?P<where>.+?) TO ", re.IGNORECASE)
+_GRANT = re.compile(r"GRANT (?P<what>.+?) ON (?P<where>\*\.\*|`(?:[^`]|``)+`\.\*) TO ", re.IGNORECASE)
+_PATTERN = re.compile(r"\\(?P<plain>.)|(?P<many>%)|(?P<one>_)", re.DOTALL)
+_EVERYWHERE = "*.*"
 
 
 def check_target(settings: MySqlSettings) -> list[Check]:
@@ -22,7 +31,7 @@ def check_target(settings: MySqlSettings) -> list[Check]:
         with MySqlSession(settings, ddl=True) as session:
             return [
                 Check("target", CheckState.OK, f"{settings.identity}, {session.version}"),
-                _privileges(session),
+                _privileges(session, settings),
                 _local_infile(session, settings),
                 _packet(session),
                 _names(session),
@@ -35,26 +44,79 @@ def check_target(settings: MySqlSettings) -> list[Check]:
         return [Check("target", CheckState.FAILED, f"{settings.identity}: {error_text(error)}.")]
 
 
-def _privileges(session: MySqlSession) -> Check:
-    grants = [str(row[0]) for row in session.execute("SHOW GRANTS")]
-    held: set[str] = set()
-    partly: set[str] = set()
-    for found in filter(None, map(_GRANT.match, grants)):
+def _privileges(session: MySqlSession, settings: MySqlSettings) -> Check:
+    lines = [str(row[0]) for row in session.execute("SHOW GRANTS")]
+    granted = _grants(lines)
+    everywhere = granted.pop(_EVERYWHERE, frozenset())
+    missing = _missing(everywhere, granted, settings.ledger_database)
+    if missing:
+        advice = _advice(session, settings)
+        if any(" ON " not in line.upper() for line in lines):  # roles do not list what they hold
+            return Check("privileges", CheckState.WARNING, "granted through a role, which is not looked into", advice)
+        return Check("privileges", CheckState.FAILED, f"missing: {missing}", advice)
+    wanted = FOR_VIEWS if session.is_mariadb else FOR_VIEWS + FOR_FOREIGN_KEYS
+    lacking = _without(wanted, everywhere.union(*granted.values()))
+    if lacking:
+        detail = f"all but {lacking}, which {'views need' if session.is_mariadb else 'views and foreign keys need'}"
+        return Check("privileges", CheckState.WARNING, detail, _advice(session, settings))
+    if _without(NEEDED, everywhere):
+        places = ", ".join(sorted(granted))
+        return Check("privileges", CheckState.OK, f"granted on {places} only; a new database of the source needs its own grant")
+    return Check("privileges", CheckState.OK, "all that is needed, on all databases")
+
+
+def _grants(lines: list[str]) -> dict[str, frozenset[str]]:
+    """The rights by where they count: ``*.*``, or a pattern of databases with ``.*`` behind it."""
+    granted: dict[str, frozenset[str]] = {}
+    for found in filter(None, map(_GRANT.match, lines)):
         names = {name.strip().upper() for name in found["what"].split(",")}
         if names & {"ALL", "ALL PRIVILEGES"}:
-            names |= NEEDED
-        (held if found["where"].strip() == "*.*" else partly).update(names)
-    missing = NEEDED - held
-    if not missing:
-        return Check("privileges", CheckState.OK, "all that is needed, on all databases")
-    advice = f"GRANT {', '.join(sorted(NEEDED))} on the replicated databases and the ledger's to this user."
-    if missing <= partly:
-        return Check(
-            "privileges", CheckState.OK, "granted on some databases only; a new database of the source needs its own grant"
-        )
-    if any(" ON " not in grant.upper() for grant in grants):  # roles do not list what they hold
-        return Check("privileges", CheckState.WARNING, "granted through a role, which is not looked into", advice)
-    return Check("privileges", CheckState.FAILED, f"missing: {', '.join(sorted(missing - partly))}", advice)
+            names.update(NEEDED, FOR_VIEWS, FOR_FOREIGN_KEYS)
+        granted[found["where"]] = granted.get(found["where"], frozenset()) | names
+    return granted
+
+
+def _missing(everywhere: frozenset[str], granted: dict[str, frozenset[str]], ledger: str) -> str:
+    """What is not granted that has to be, and where; empty for nothing."""
+    of_ledger = everywhere.union(*(rights for place, rights in granted.items() if _matches(place, ledger)))
+    replicated = {place: rights for place, rights in granted.items() if not _names_only(place, ledger)}
+    parts = [f"{lacking} on {place}" for place, rights in replicated.items() if (lacking := _without(NEEDED, everywhere | rights))]
+    if not replicated:
+        parts += [lacking for lacking in [_without(NEEDED, everywhere)] if lacking]
+    if lacking := _without(FOR_LEDGER, of_ledger):
+        parts.append(f"{lacking} on the ledger's database {ledger}")
+    return "; ".join(parts)
+
+
+def _without(wanted: tuple[str, ...], held: frozenset[str]) -> str:
+    return ", ".join(name for name in wanted if name not in held)
+
+
+def _database_of(place: str) -> str:
+    return place.removesuffix(".*")[1:-1].replace("``", "`")
+
+
+def _names_only(place: str, database: str) -> bool:
+    return re.sub(r"\\(.)", r"\1", _database_of(place)) == database
+
+
+def _matches(place: str, database: str) -> bool:
+    """Whether a pattern of databases, with ``%``, ``_`` and backslashes before signs that mean themselves, matches a name."""
+    expression, end = "", 0
+    pattern = _database_of(place)
+    for found in _PATTERN.finditer(pattern):
+        sign = ".*" if found["many"] else "." if found["one"] else re.escape(found["plain"])
+        expression, end = expression + re.escape(pattern[end : found.start()]) + sign, found.end()
+    return re.fullmatch(expression + re.escape(pattern[end:]), database, re.DOTALL) is not None
+
+
+def _advice(session: MySqlSession, settings: MySqlSettings) -> str:
+    user, _, host = str(session.scalar("SELECT CURRENT_USER()")).rpartition("@")
+    rights = NEEDED + FOR_VIEWS + (() if session.is_mariadb else FOR_FOREIGN_KEYS)
+    return (
+        f"GRANT {', '.join(rights)} ON *.* TO {quote_name(user)}@{quote_name(host)}; or the same on each replicated database, and "
+        f"{', '.join(FOR_LEDGER)} on {quote_name(settings.ledger_database)}.*."
+    )
 
 
 def _local_infile(session: MySqlSession, settings: MySqlSettings) -> Check:

@@ -96,6 +96,7 @@ class MySqlSession:
         self.connection_id = int(str(number))
         self.version = str(version)
         self.is_tidb = "TiDB" in self.version
+        self.is_mariadb = "MariaDB" in self.version
         zone = settings.time_zone if ddl else "+00:00"
         wait = _DDL_LOCK_WAIT_SECONDS if ddl else _LOCK_WAIT_SECONDS
         self.execute("SET SESSION sql_mode = ?, foreign_key_checks = 0", (DDL_SQL_MODE if ddl else SQL_MODE,))

@@ -11,6 +11,7 @@ import structlog
 from headrace.errors import FencedError
 from headrace.model.progress import Decision, LedgerState, TableRequest
 from headrace.sinks.base import LedgerUpdate
+from headrace.sinks.mysql import refusal
 from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify, repeat
 from headrace.sinks.mysql.fence import Fence
 from headrace.sinks.mysql.settings import MySqlSettings
@@ -137,7 +138,10 @@ class MySqlLedger:
                 raise
             return result
 
-        return repeat(attempt, "The ledger", self._recover)
+        try:
+            return repeat(attempt, "The ledger", self._recover)
+        except pymysql.err.MySQLError as error:
+            raise refusal.of_ledger(error) from None
 
     def _recover(self, error: BaseException) -> None:
         if self._session is None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from headrace.errors import TerminalError
 from headrace.model.outcome import Problem
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import CHARACTER_KINDS, TypeKind
@@ -22,6 +23,7 @@ _ROW = re.compile(r"at row (\d+)")
 _HARMLESS = frozenset({1287, 1592, 1681, 3719, 3778})
 _NO_TABLE = frozenset({1049, 1146})
 _UNKNOWN_COLUMN = 1054
+_GRANT_IT = "Grant it to the user of the sink's URI; headrace validate says which rights are needed."
 _DENIED = frozenset({1044, 1142, 1143, 1227})
 _CONSTRAINT, _TRUNCATED, _INCORRECT = 4025, 1265, 1366
 _JSON_LEVELS = 32
@@ -48,6 +50,12 @@ def from_warnings(session: MySqlSession, table_id: TableId, rows: pa.Table, sche
         if code not in _HARMLESS:
             return Refused(_problem(int(str(code)), f"{message} (warning {code})", table_id, _Sent(rows, schema)))
     return None
+
+
+def of_ledger(error: Exception) -> TerminalError:
+    """What to say when the server refuses a statement on the ledger."""
+    hint = _GRANT_IT if error_code(error) in _DENIED else "Was a table of the ledger changed by hand?"
+    return TerminalError(f"The target refused a statement on the ledger: {error_text(error)}.", hint)
 
 
 @dataclass(frozen=True)
@@ -104,7 +112,7 @@ def _problem(code: int, text: str, table_id: TableId, sent: _Sent) -> Problem:
             hint="Add it again, as the source defines it, with its values for the rows that are there.",
         )
     if code in _DENIED:
-        return Problem(table_id, f"the target's user lacks a privilege: {text}.", hint="Grant it to the user of the sink's URI.")
+        return Problem(table_id, f"the target's user lacks a privilege: {text}.", hint=_GRANT_IT)
     if code not in _REFUSED_VALUE:
         return Problem(table_id, f"the target refused the rows: {text}.", column=column)
     known = sent.column(column)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import partial
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,8 @@ _DELETE_ROWS = 900  # MariaDB turns longer IN lists into a sub-query
 _REPLACE_ROWS = 5_000
 _STATEMENT_BYTES = 1024 * 1024
 _LOCAL_DISABLED = frozenset({1148, 3948, 3950, 4166})
+
+_T = TypeVar("_T")
 
 
 class _Action(Enum):
@@ -85,7 +88,7 @@ class MySqlWriter:
     def open(self, context: WriterContext) -> None:
         """Connects and takes the slot. Raises SinkUnreachableError, FencedError."""
         self._context = context
-        repeat(self._connected, "Taking a writer slot", self._recover)
+        self._repeat(self._connected, "Taking a writer slot")
 
     def write(self, changes: Sequence[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
         """Applies the changes and commits; see ``UnitWriter.write``."""
@@ -94,12 +97,18 @@ class MySqlWriter:
             commit = replace(commit, stopped=(*commit.stopped, *commit.update(list(failed.values())).tables))
         for transaction in _transactions(changes, whole=commit is not None):
             attempt = partial(self._apply_transaction, transaction, failed, commit)
-            failed |= repeat(attempt, "Writing to the target", self._recover)
+            failed |= self._repeat(attempt, "Writing to the target")
         outcomes = [_outcome(change, failed.get(change.table_id)) for change in changes]
         if outcomes and self._notices:
             outcomes[0] = replace(outcomes[0], notices=tuple(self._notices))
             self._notices = []
         return outcomes
+
+    def _repeat(self, action: Callable[[], _T], what: str) -> _T:
+        try:
+            return repeat(action, what, self._recover)
+        except pymysql.err.MySQLError as error:  # what concerns a table's rows is one of its problems
+            raise refusal.of_ledger(error) from None
 
     def close(self) -> None:
         if self._session is not None:
