@@ -4,8 +4,9 @@ A task of a failed job, or of a run that was taken over, goes on for seconds. It
 COMMIT each transaction locks its slot's row and compares epoch, attempt and connection. Whoever raises epoch or attempt
 changes the rows, after killing the connections of the former one: a paused writer would hold its locks for ever.
 
-Each connection also holds a named lock that carries its id. A recorded id is killed only while that lock is held by it, so
-an id that the server has given to somebody else since is left alone.
+Each connection also holds a named lock that carries its id. A recorded id is killed only while that lock is held, so an id that
+the server has given to somebody else since is left alone. The connection that runs the pipeline's DDL has a slot of its own, and
+the pipeline's lock: its id is recorded too, since TiDB's IS_USED_LOCK tells that a lock is held, but not by whom.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from headrace.sinks.sql_ledger import SqlLedger
 
 _NO_SUCH_THREAD = 1094
 _LOCK_NAME_LIMIT = 64
+_DDL_SLOT = -1
 
 
 def pipeline_lock(pipeline: str) -> str:
@@ -97,24 +99,44 @@ class Fence:
     def raise_to(self, session: MySqlSession, pipeline: str, epoch: int, attempt: int) -> None:
         """Moves every slot of the pipeline to this epoch and attempt, in the caller's transaction."""
         session.execute(
-            f"UPDATE {self._slots} SET epoch = ?, attempt = ?, connection_id = 0 WHERE pipeline = ?", (epoch, attempt, pipeline)
+            f"UPDATE {self._slots} SET epoch = ?, attempt = ?, connection_id = 0 WHERE pipeline = ? AND slot <> {_DDL_SLOT}",
+            (epoch, attempt, pipeline),
         )
 
     def recorded(self, session: MySqlSession, pipeline: str) -> list[int]:
         """The connections that took the pipeline's slots."""
-        rows = session.execute(f"SELECT connection_id FROM {self._slots} WHERE pipeline = ? AND connection_id <> 0", (pipeline,))
+        rows = session.execute(
+            f"SELECT connection_id FROM {self._slots} WHERE pipeline = ? AND slot <> {_DDL_SLOT} AND connection_id <> 0",
+            (pipeline,),
+        )
         return [int(str(row[0])) for row in rows]
+
+    def enter_ddl(self, session: MySqlSession, pipeline: str, epoch: int) -> None:
+        """Records the connection that holds the pipeline's lock. The session is one for DDL, in autocommit."""
+        session.execute(
+            f"REPLACE INTO {self._slots} (pipeline, slot, epoch, attempt, connection_id) VALUES (?, {_DDL_SLOT}, ?, 0, ?)",
+            (pipeline, epoch, session.connection_id),
+        )
+
+    def ddl_holder(self, session: MySqlSession, pipeline: str) -> int | None:
+        """The connection that holds the pipeline's lock; ``None`` for nobody, or for one that is not recorded yet."""
+        if not _is_held(session, pipeline_lock(pipeline)):
+            return None
+        found = session.scalar(f"SELECT connection_id FROM {self._slots} WHERE pipeline = ? AND slot = {_DDL_SLOT}", (pipeline,))
+        return found if isinstance(found, int) else None
 
     def kill(self, session: MySqlSession, pipeline: str, connections: list[int], *, ddl: bool) -> list[Notice]:
         """Ends these connections as far as they still are writers of the pipeline, and with ``ddl`` the one that runs its DDL."""
-        targets = {
-            number for number in connections if session.scalar("SELECT IS_USED_LOCK(?)", (_slot_lock(pipeline, number),)) == number
-        }
-        holder = session.scalar("SELECT IS_USED_LOCK(?)", (pipeline_lock(pipeline),)) if ddl else None
-        if isinstance(holder, int):
+        targets = {number for number in connections if _is_held(session, _slot_lock(pipeline, number))}
+        holder = self.ddl_holder(session, pipeline) if ddl else None
+        if holder is not None:
             targets.add(holder)
         notices = [_kill(session, number) for number in sorted(targets - {session.connection_id})]
         return [notice for notice in notices if notice is not None]
+
+
+def _is_held(session: MySqlSession, lock: str) -> bool:
+    return session.scalar("SELECT IS_USED_LOCK(?)", (lock,)) is not None
 
 
 def _kill(session: MySqlSession, connection_id: int) -> Notice | None:

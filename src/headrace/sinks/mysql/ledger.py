@@ -27,7 +27,7 @@ class MySqlLedger:
     def __init__(self, settings: MySqlSettings) -> None:
         self._settings = settings
         self.tables = SqlLedger(MYSQL, settings.ledger_database)
-        self._fence = Fence(self.tables)
+        self.fence = Fence(self.tables)
         self._session: MySqlSession | None = None
         self._pipeline = ""
         self._epoch = 0
@@ -50,14 +50,14 @@ class MySqlLedger:
 
         def create(session: MySqlSession) -> None:
             self.tables.create_tables(session)
-            self._fence.create_table(session)
+            self.fence.create_table(session)
 
         def take(session: MySqlSession) -> LedgerState:
             self.tables.verify_source(session, pipeline, source_identity)
-            self._end_writers(session, pipeline, self._fence.recorded(session, pipeline), ddl=True)
+            self._end_writers(session, pipeline, self.fence.recorded(session, pipeline), ddl=True)
             state = self.tables.acquire(session, pipeline, source_identity, fingerprint, start)
-            recorded = self._fence.recorded(session, pipeline)
-            self._fence.raise_to(session, pipeline, state.epoch, state.attempt)
+            recorded = self.fence.recorded(session, pipeline)
+            self.fence.raise_to(session, pipeline, state.epoch, state.attempt)
             session.commit()
             # A writer or a DDL that came in between saw the old epoch; from now on none can.
             self._end_writers(session, pipeline, recorded, ddl=True)
@@ -99,9 +99,9 @@ class MySqlLedger:
         pipeline, epoch = self._own_run()
 
         def raise_attempt(session: MySqlSession) -> int:
-            self._end_writers(session, pipeline, self._fence.recorded(session, pipeline), ddl=False)
+            self._end_writers(session, pipeline, self.fence.recorded(session, pipeline), ddl=False)
             attempt = self.tables.raise_attempt(session, pipeline, epoch)
-            self._fence.raise_to(session, pipeline, epoch, attempt)
+            self.fence.raise_to(session, pipeline, epoch, attempt)
             return attempt
 
         return self._in_transaction(raise_attempt)
@@ -122,7 +122,7 @@ class MySqlLedger:
         return self._pipeline, self._epoch
 
     def _end_writers(self, session: MySqlSession, pipeline: str, connections: list[int], *, ddl: bool) -> None:
-        for notice in self._fence.kill(session, pipeline, connections, ddl=ddl):
+        for notice in self.fence.kill(session, pipeline, connections, ddl=ddl):
             _log.warning(notice.sentence(), pipeline=pipeline)
 
     def _in_transaction(self, action: Callable[[MySqlSession], _T]) -> _T:

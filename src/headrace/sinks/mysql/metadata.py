@@ -7,7 +7,9 @@ whether the statement ran: its named lock tells when it has ended, and the catal
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import pymysql
 
@@ -55,6 +57,9 @@ _COMPUTED = "Load the table anew with that column and skip the statement, or lea
 _LOAD_ANEW = "Load the table anew and skip the statement, or leave it out by a filter."
 
 
+_T = TypeVar("_T")
+
+
 class MySqlMetadataApplier:
     """``MetadataApplier`` for MySQL, MariaDB and TiDB. ``verified`` loses each table that a schema change touches."""
 
@@ -83,7 +88,7 @@ class MySqlMetadataApplier:
             return self._apply(session, change)
 
         try:
-            return repeat(attempt, f"The schema change of {change.table_id}", self._recover)
+            return self._repeated(attempt, f"The schema change of {change.table_id}")
         except pymysql.err.MySQLError as error:
             raise self._server_refused(change, error) from None
 
@@ -97,14 +102,14 @@ class MySqlMetadataApplier:
                 self._recover(error)
                 raise TransientError(f"The connection was lost while this ran: {statement}") from None
             raise self._server_refused(replace(change, statement=statement), error) from None
+        finally:
+            self._rest()
         return (Notice(f"in place of the source's statement this was run: {statement}", change.table_id),)
 
     def describe(self, table_id: TableId) -> TableDescription | None:
         """See ``MetadataApplier.describe``."""
         try:
-            return repeat(
-                lambda: catalogue.describe(self._connected(), table_id), f"Reading the definition of {table_id}", self._recover
-            )
+            return self._repeated(lambda: catalogue.describe(self._connected(), table_id), f"Reading the definition of {table_id}")
         except pymysql.err.MySQLError as error:
             raise TerminalError(f"The definition of {table_id} cannot be read: {error_text(error)}.") from None
 
@@ -113,7 +118,7 @@ class MySqlMetadataApplier:
         definitions = definitions_fingerprint(self, change)
         what = f"Reading the rows of {change.table_id}"
         try:
-            rows = repeat(lambda: _moved_rows(self._connected(), change), what, self._recover)
+            rows = self._repeated(lambda: _moved_rows(self._connected(), change), what)
         except pymysql.err.MySQLError as error:
             raise TerminalError(f"The rows of {change.table_id} cannot be read: {error_text(error)}.") from None
         return definitions + rows
@@ -199,13 +204,27 @@ class MySqlMetadataApplier:
             self._ledger.tables.verify(session, pipeline, epoch)  # a run that was taken over does not even wait
             taken = session.scalar("SELECT GET_LOCK(?, ?)", (pipeline_lock(pipeline), _LOCK_SECONDS))
             if taken == 1:
+                # Before the look at the epoch: whoever raises it after that finds this connection.
+                self._ledger.fence.enter_ddl(session, pipeline, epoch)
                 self._ledger.tables.verify(session, pipeline, epoch)
                 return
             # Our own lost connection is left to finish its statement; a former run's is not.
-            holder = session.scalar("SELECT IS_USED_LOCK(?)", (pipeline_lock(pipeline),))
-            if isinstance(holder, int) and holder != self._lost_connection:
+            holder = self._ledger.fence.ddl_holder(session, pipeline)
+            if holder is not None and holder != self._lost_connection:
                 _end(session, holder)
         raise TransientError(f"Another connection still runs a schema change of pipeline {pipeline!r}.")
+
+    def _repeated(self, action: Callable[[], _T], what: str) -> _T:
+        try:
+            return repeat(action, what, self._recover)
+        finally:
+            self._rest()
+
+    def _rest(self) -> None:
+        """Leaves the lock where it costs something to hold it: TiDB's is an open transaction, which its garbage collection waits
+        for."""
+        if self._session is not None and self._session.is_tidb:
+            self.close()
 
     def _recover(self, error: BaseException) -> None:
         if (

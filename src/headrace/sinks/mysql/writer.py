@@ -1,4 +1,4 @@
-"""The writer of one Spark task: deletes, then upserts by LOAD DATA … REPLACE, in transactions that prove the fence."""
+"""The writer of one Spark task: deletes, then upserts by LOAD DATA … REPLACE or REPLACE, in transactions that prove the fence."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class MySqlWriter:
                 session.close()
                 raise
             self._session = session
-            if self._settings.local_infile and not session.local_infile:
+            if self._settings.local_infile and not session.local_infile and not session.is_tidb:
                 self._note_slow_way()
         return self._session
 
