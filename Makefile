@@ -15,12 +15,17 @@ PYTHONS := $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python)
 COMPILE = CUSTOM_COMPILE_COMMAND="make lock" $(PY) -m piptools compile --quiet --generate-hashes --strip-extras --allow-unsafe \
   --no-emit-options --no-emit-index-url --no-emit-trusted-host --no-emit-find-links $(if $(UPGRADE),--upgrade)
 
+# Fast ones first; those with Spark last.
+TIDB_TESTS := tests/sinks/test_mysql_writer.py tests/sinks/test_mysql_ledger.py tests/sinks/test_mysql_bags.py \
+  tests/sinks/test_mysql_metadata.py tests/test_restart.py tests/test_keys.py tests/test_ddl_decisions.py \
+  tests/test_conformance_storage.py
+
 # What is set for another environment must not leak into this one.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast fuzz differential docs lint format bench lock clean java
+.PHONY: help demo test test-fast test-tidb fuzz differential docs lint format bench lock clean java
 
 help: ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -37,6 +42,11 @@ test: lint java ## Everything that CI runs: lint, then all tests, the fast ones 
 
 test-fast: $(DEV) ## The tests without Spark, servers and whole pipelines, within a minute
 	@$(PY) -m pytest -m "not spark and not server and not pipeline" -n auto
+
+test-tidb: $(DEV) java ## The tests that a TiDB can stand in for MariaDB in; builds one into .tidb first (needs Go; minutes, once)
+	@echo "building TiDB, unless .tidb has it"
+	@$(PY) tests/tidb_server.py
+	@$(PY) -m pytest --mysql-server tidb -m server $(TIDB_TESTS) -k "not duckdb"
 
 docs: $(DEV) ## Write docs/types-and-ddl.md from what its suites observe
 	@HEADRACE_WRITE_DOCS=1 $(PY) -m pytest tests/support
@@ -68,7 +78,7 @@ lock: $(DEV) ## Resolve requirements*.txt again (UPGRADE=1: to the newest versio
 	  -o requirements-dev.txt pyproject.toml requirements.in requirements-java.in requirements-dev.in
 	@$(COMPILE) -c requirements-dev.txt -o requirements.txt pyproject.toml requirements.in
 
-clean: ## Remove .venv, the caches, and what demo and bench left
+clean: ## Remove .venv, the caches, and what demo and bench left; .tidb stays, since it takes long to build
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@rm -rf headrace-demo spark-warehouse metastore_db derby.log bench-result.json
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

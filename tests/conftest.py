@@ -38,10 +38,21 @@ os.environ.update(
 time.tzset()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--mysql-server``: which server the fixture ``mariadb`` gives."""
+    parser.addoption("--mysql-server", choices=("mariadb", "tidb"), default="mariadb", help="what the fixture mariadb gives")
+
+
 @pytest.fixture(scope="session")
-def mariadb_server() -> Iterator[MariaDb]:
-    """The session's MariaDB as the last test left it; most tests want ``mariadb``."""
-    with running_mariadb() as server:
+def mariadb_server(request: pytest.FixtureRequest) -> Iterator[MariaDb]:
+    """The session's MariaDB as the last test left it; most tests want ``mariadb``. With ``--mysql-server tidb`` it is a TiDB."""
+    if request.config.getoption("--mysql-server") == "tidb":
+        from tidb_server import running_tidb
+
+        starting = running_tidb()
+    else:
+        starting = running_mariadb()
+    with starting as server:
         yield server
 
 

@@ -1,7 +1,8 @@
 """The real servers that tests talk to: MariaDB, and an S3 store. Each runs on a free loopback port in a temporary folder.
 
 ``conftest.py`` starts each of them at most once in a test session, as the fixtures ``mariadb`` and ``s3``. A test that needs a
-server with other options opens its own with :func:`running_mariadb`.
+server with other options opens its own with :func:`running_mariadb`. With ``--mysql-server tidb`` the fixture ``mariadb`` gives a
+TiDB (``tidb_server.py``) instead, so that the same tests run on it.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote, urlencode
 
 import pymysql
 import pytest
 
-SYSTEM_DATABASES = frozenset({"mysql", "information_schema", "performance_schema", "sys"})
+SYSTEM_DATABASES = frozenset({"mysql", "information_schema", "metrics_schema", "performance_schema", "sys"})
+LOGIN = ("headrace", "pass:w@rd/1%")
 _START_SECONDS = 60
 _STOP_SECONDS = 20
 _PORT_ATTEMPTS = 3
@@ -50,6 +52,9 @@ _MARIADB_OPTIONS = {
 class MariaDb:
     """A running MariaDB. The user may do everything, and its password holds characters that a URI has to escape."""
 
+    scheme: ClassVar[str] = "mysql"
+    is_tidb: ClassVar[bool] = False
+
     host: str
     port: int
     user: str
@@ -58,10 +63,11 @@ class MariaDb:
     command: tuple[str, ...] = field(default=(), repr=False)
 
     def uri(self, **params: object) -> str:
-        """``mysql://user:password@host:port/``, with ``params`` as its query; underscores in their names become dashes."""
+        """``mysql://user:password@host:port/``, of a TiDB ``tidb://…``, with ``params`` as its query; underscores in their names
+        become dashes."""
         query = urlencode({name.replace("_", "-"): str(value) for name, value in params.items()})
         login = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}"
-        return f"mysql://{login}@{self.host}:{self.port}/" + (f"?{query}" if query else "")
+        return f"{self.scheme}://{login}@{self.host}:{self.port}/" + (f"?{query}" if query else "")
 
     def connect(self, **options: Any) -> pymysql.connections.Connection:
         """A new connection (autocommit, utf8mb4); ``options`` are those of ``pymysql.connect``."""
@@ -86,8 +92,16 @@ class MariaDb:
             cursor.execute("SET SESSION foreign_key_checks = 0")
             cursor.execute("SELECT SCHEMA_NAME FROM information_schema.SCHEMATA")
             for (name,) in cursor.fetchall():
-                if name not in SYSTEM_DATABASES:
+                if name.lower() not in SYSTEM_DATABASES:
                     cursor.execute(f"DROP DATABASE `{name.replace('`', '``')}`")
+
+
+@dataclass(frozen=True)
+class TiDb(MariaDb):
+    """A running TiDB, where tests ask for a MariaDB: they are told apart by ``is_tidb`` where the two differ by right."""
+
+    scheme: ClassVar[str] = "tidb"
+    is_tidb: ClassVar[bool] = True
 
 
 @contextmanager
@@ -96,15 +110,17 @@ def running_mariadb(**options: object) -> Iterator[MariaDb]:
 
     ``options`` are server variables, for example ``local_infile="OFF"``.
     """
-    server, installer = _mariadb_programs()
+    program, installer = _mariadb_programs()
     folder = Path(tempfile.mkdtemp(prefix="headrace-mariadb-"))
     try:
         _install_database(installer, folder)
-        process, port = _start_on_free_port(server, folder, options)
+        process, port = _start_on_free_port(program, folder, options)
         try:
-            yield replace(_create_user(folder / "socket", port, process.pid), command=tuple(map(str, process.args)))
+            with pymysql.connect(unix_socket=str(folder / "socket"), user="root") as root:
+                server = create_user(MariaDb("127.0.0.1", port, *LOGIN, process.pid), root)
+            yield replace(server, command=tuple(map(str, process.args)))
         finally:
-            _stop(process)
+            stop(process)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -112,14 +128,14 @@ def running_mariadb(**options: object) -> Iterator[MariaDb]:
 @contextmanager
 def started_again(server: MariaDb) -> Iterator[MariaDb]:
     """Starts a server that has ended on the port and the data it had."""
-    process = subprocess.Popen(server.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=_end_with_parent)  # noqa: PLW1509
+    process = subprocess.Popen(server.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=end_with_parent)  # noqa: PLW1509
     try:
         unix_socket = next(Path(part.partition("=")[2]) for part in server.command if part.startswith("--socket="))
         if not _answers(process, unix_socket):
             pytest.fail("MariaDB did not start again.", pytrace=False)
         yield replace(server, pid=process.pid)
     finally:
-        _stop(process)
+        stop(process)
 
 
 def _mariadb_programs() -> tuple[str, str]:
@@ -163,7 +179,7 @@ def _install_database(installer: str, folder: Path) -> None:
 def _start_on_free_port(server: str, folder: Path, options: dict[str, object]) -> tuple[subprocess.Popen[bytes], int]:
     log = folder / "log"
     for _ in range(_PORT_ATTEMPTS):  # another process may take the port between the look and the start
-        port = _free_port()
+        port = free_port()
         flags = [f"--{name.replace('_', '-')}={value}" for name, value in (_MARIADB_OPTIONS | options).items()]
         command = [
             server,
@@ -177,10 +193,10 @@ def _start_on_free_port(server: str, folder: Path, options: dict[str, object]) -
             *flags,
         ]
         with log.open("wb") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=output, preexec_fn=_end_with_parent)  # noqa: PLW1509 (one call)
+            process = subprocess.Popen(command, stdout=output, stderr=output, preexec_fn=end_with_parent)  # noqa: PLW1509 (one call)
         if _answers(process, folder / "socket"):
             return process, port
-        _stop(process)
+        stop(process)
     pytest.fail(f"MariaDB did not start: {log.read_text(errors='replace')[-2000:]}", pytrace=False)
 
 
@@ -196,27 +212,29 @@ def _answers(process: subprocess.Popen[bytes], unix_socket: Path) -> bool:
     return False
 
 
-def _create_user(unix_socket: Path, port: int, pid: int) -> MariaDb:
-    server = MariaDb("127.0.0.1", port, "headrace", "pass:w@rd/1%", pid)
-    with pymysql.connect(unix_socket=str(unix_socket), user="root") as connection, connection.cursor() as cursor:
+def create_user(server: MariaDb, root: pymysql.connections.Connection) -> MariaDb:
+    """Gives the server the user that it is described with."""
+    with root.cursor() as cursor:
         cursor.execute("CREATE USER %s@'%%' IDENTIFIED BY %s", (server.user, server.password))
         cursor.execute("GRANT ALL PRIVILEGES ON *.* TO %s@'%%' WITH GRANT OPTION", (server.user,))
     return server
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A loopback port that nobody listens on; another process may take it before the caller does."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Lets the kernel end the server when the test session is killed: it would hold its memory for ever otherwise."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Ends a server, by force when it does not end by itself within seconds."""
     process.terminate()
     try:
         process.wait(_STOP_SECONDS)

@@ -112,7 +112,7 @@ class MariaDbTarget:
         self._server = server
 
     def __str__(self) -> str:
-        return "MariaDB"
+        return "TiDB" if self._server.is_tidb else "MariaDB"
 
     def databases(self) -> set[str]:
         return {name for (name,) in self._query("SELECT SCHEMA_NAME FROM information_schema.SCHEMATA") if _is_users(name)}
@@ -139,7 +139,7 @@ class MariaDbTarget:
 
 
 def _is_users(database: str) -> bool:
-    return database not in SYSTEM_DATABASES and database != LEDGER_DATABASE
+    return database.lower() not in SYSTEM_DATABASES and database != LEDGER_DATABASE
 
 
 def canonical_rows_from_duckdb(path: Path, database: str, table: str, types: Mapping[str, str]) -> list[Row]:
