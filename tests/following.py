@@ -82,7 +82,7 @@ class Recorder(RunDisplay):
 
     def cut_started(self, cut: Cut) -> None: ...
 
-    def cut_finished(self, record: CutRecord, watermark: int) -> None:
+    def cut_finished(self, record: CutRecord, watermark: int, left_bytes: int = 0) -> None:
         self.checkpoint = record.hi
 
     def caught_up(self, checkpoint: int) -> None:

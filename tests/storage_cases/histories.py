@@ -179,11 +179,12 @@ class Stage:
     place: Place
     folder: Path
     lives: int = 0
+    max_cut: int = loop.MAX_CUT
 
     def life(self, history: History) -> Life:
         """The history from its beginning, with an empty target."""
         self.lives += 1
-        return Life(history, Bucket(self.folder / f"life-{self.lives}", history.options), *self.place.fresh())
+        return Life(history, Bucket(self.folder / f"life-{self.lives}", history.options), *self.place.fresh(), max_cut=self.max_cut)
 
 
 @dataclass
@@ -196,6 +197,7 @@ class Life:
     sink: str
     expected: Expect = field(default_factory=lambda: Expect({}))
     told: list[str] = field(default_factory=list)
+    max_cut: int = loop.MAX_CUT
 
     def in_one_go(self) -> None:
         """All files are there when the consumer comes."""
@@ -267,6 +269,7 @@ class Life:
 
     def _run(self, display: Witness, options: RunOptions) -> PipelineRun:
         uri = self.bucket.folder.uri(self.bucket.options)
+        options = replace(options, max_cut=self.max_cut)
         return PipelineRun(Definition(source=uri, sink=self.sink, options=options), display, LocalEngine())  # type: ignore[arg-type]
 
     def _take_next(self, steps: Iterator[Step]) -> Step | None:

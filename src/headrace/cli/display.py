@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from headrace.cli.output import Output
-from headrace.cli.progress import Progress
+from headrace.cli.progress import Progress, size_text
 from headrace.engine.plan import Cut
 from headrace.model.outcome import Notice, Problem
 from headrace.model.progress import CutRecord
@@ -47,12 +47,14 @@ class RunDisplay:
         if cut.rounds:
             self._shown.cut_started(self._files, cut.hi)
 
-    def cut_finished(self, record: CutRecord, watermark: int) -> None:
+    def cut_finished(self, record: CutRecord, watermark: int, left_bytes: int = 0) -> None:
         if record.files or record.schema_changes:
             self._applied = True
             self._shown.cut_finished(record)
         else:
             self._shown.idle("nothing new", record.hi)
+        if left_bytes:
+            self._shown.phase(f"catching up in parts, {size_text(left_bytes)} of files to go")
 
     def caught_up(self, checkpoint: int) -> None:
         self._shown.idle("following", checkpoint)

@@ -76,6 +76,9 @@ def run(
     poll_interval: Annotated[
         str | None, typer.Option("--poll-interval", help="How often to look for a new watermark: 1s, 500ms. Default: 1s.")
     ] = None,
+    max_cut: Annotated[
+        str | None, typer.Option("--max-cut", help="How much of a backlog one cut takes at most: 512MiB. Default: 1GiB.")
+    ] = None,
     adopt: Annotated[
         bool | None, typer.Option("--adopt", help="Accept target tables that hold rows already.", show_default=False)
     ] = None,
@@ -89,7 +92,7 @@ def run(
     from headrace.engine.keys import DeclaredKeys
     from headrace.engine.loop import RunOptions
     from headrace.model.policy import SchemaChangePolicies
-    from headrace.pipeline.definition import Settings, parse_seconds
+    from headrace.pipeline.definition import Settings, parse_bytes, parse_seconds
     from headrace.pipeline.registry import open_sink
     from headrace.pipeline.runner import PipelineRun
 
@@ -101,6 +104,7 @@ def run(
         name=name,
         tables=tables,
         poll_interval=None if poll_interval is None else parse_seconds(poll_interval),
+        max_cut=None if max_cut is None else parse_bytes(max_cut),
         ledger=ledger,
         strict=strict,
         keys=DeclaredKeys.parse_texts(keys or []),

@@ -272,6 +272,14 @@ def lag_seconds(checkpoint: int, now: float | None = None) -> float:
     return max(0.0, (time.time() if now is None else now) - tso_to_ms(checkpoint) / 1000)
 
 
+def size_text(size: int) -> str:
+    """``812 bytes``, ``4.0 KiB``, ``1.5 GiB``."""
+    if size < 1 << 10:
+        return f"{size} bytes"
+    power = min((size.bit_length() - 1) // 10, 4)
+    return f"{size / (1 << 10 * power):.1f} {('KiB', 'MiB', 'GiB', 'TiB')[power - 1]}"
+
+
 def seconds_text(seconds: float) -> str:
     """``0.4 s``, ``42 s``, ``3 min 20 s``, ``5 h 3 min``, ``12 d 4 h``: two units at most."""
     if seconds < 10:

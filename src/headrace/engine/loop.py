@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from headrace.engine.cutting import CutRun, RoundFactory, TablesExcluded
 from headrace.engine.keys import DeclaredKeys, fingerprint_of, read_fingerprint, with_declared_keys
 from headrace.engine.observer import Observer
-from headrace.engine.plan import Cut, Hold, PlanRules, plan_cut
+from headrace.engine.plan import Cut, Hold, PlanRules, may_be_pending, plan_cut
 from headrace.errors import (
     EXIT_OK,
     EXIT_TABLE_STOPPED,
@@ -34,7 +34,7 @@ from headrace.model.progress import Decision, LedgerState, TableStatus
 from headrace.model.table import TableId
 from headrace.model.tso import format_tso
 from headrace.sinks.base import ChangeDemand, DataSink, Ledger
-from headrace.sources.base import EventSource
+from headrace.sources.base import Bound, EventSource
 
 _PASSING = (TransientError, SourceNotReadyError, SourceUnreachableError, SinkUnreachableError, JobFailedError)
 _ONCE_TRIES = 4
@@ -44,6 +44,8 @@ _RETRY_STOPPED_EVERY = 30.0
 _DECISIONS_EVERY = 2.0
 _LOOKS = 2
 _LOOK_PAUSE = 1.0
+MAX_CUT = 1 << 30
+"""How many bytes of files a cut takes at most, where nothing else is said."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class RunOptions:
     """How long to run. ``until`` is a TSO; ``poll_interval`` is in seconds; ``start`` is where tables begin (TSO).
 
     ``until_end`` takes what lies above the last watermark too, when nothing has changed for ``quiet`` seconds, and ends then.
+    ``max_cut`` bounds a cut, in bytes as they are stored; 0 does not.
     """
 
     once: bool = False
@@ -59,6 +62,7 @@ class RunOptions:
     quiet: float = 10.0
     start: int | None = None
     poll_interval: float = 1.0
+    max_cut: int = MAX_CUT
     includes: Callable[[TableId], bool] = field(default=lambda _: True)
     filter_text: str = ""
     policies: SchemaChangePolicies = field(default_factory=SchemaChangePolicies)
@@ -100,6 +104,7 @@ class Loop:
         self._tries = self._looks = 0
         self._mark = ""
         self._quiet_since = 0.0
+        self._goal: int | None = None
 
     def stop(self) -> None:
         """Ends the loop after the cut that is being applied."""
@@ -146,24 +151,39 @@ class Loop:
         retried = self._tables_to_retry()
         seen = -1 if retried else self._state.checkpoint
         try:
-            offer = self._poll(seen)
+            offer = self._poll(seen, bound=self._bound(retried))
         except NoWatermarkError:
             if self._options.until_end:
                 return self._drain_when_quiet()
             raise
         self._tell(offer.notices)
+        if self._goal is None:
+            self._goal = min(offer.source_watermark, offer.source_watermark if self._options.until is None else self._options.until)
         hi = offer.watermark if self._options.until is None else min(offer.watermark, self._options.until)
         if hi < self._state.attempted:
             self._wait_for_watermark(offer)
         elif hi > self._state.checkpoint or retried:
             problems = self._apply(offer, retried)
-            if self._worth_another_look(problems) or not (self._options.once or self._is_done(offer)):
+            if self._worth_another_look(problems) or not self._is_done(offer):
                 return False
         return self._is_done(offer) or self._pause(offer)
 
-    def _poll(self, checkpoint: int, *, final: bool = False) -> Offer:
-        offer = self._source.poll(self._state.position, checkpoint, final=final)
+    def _poll(self, checkpoint: int, *, final: bool = False, bound: Bound | None = None) -> Offer:
+        offer = self._source.poll(self._state.position, checkpoint, final=final, bound=bound)
         return with_declared_keys(offer, self._options.keys)
+
+    def _bound(self, retried: frozenset[TableId]) -> Bound | None:
+        """How much the next cut takes at most. What broke off before is taken again no smaller (rule 14)."""
+        if not self._options.max_cut:
+            return None
+        state = self._state
+        resting = {t for t, own in state.tables.items() if own.status.is_stopped and t not in retried}
+        return Bound(
+            limit=self._options.max_cut,
+            at_least=max(state.attempted, state.checkpoint + 1),
+            counts=lambda table_id: table_id not in resting and self._options.includes(table_id),
+            pending=lambda change: may_be_pending(state, change),
+        )
 
     def _worth_another_look(self, problems: Iterable[Problem]) -> bool:
         """A torn read or a file that is being replaced may be whole in a second: look again a few times before giving up."""
@@ -177,7 +197,8 @@ class Loop:
 
     def _is_done(self, offer: Offer) -> bool:
         if self._options.once:
-            return True
+            # Parts of the offer that the run began with may still be to come.
+            return offer.promised is None or (self._goal is not None and self._state.checkpoint >= self._goal)
         return self._options.until is not None and self._state.checkpoint >= self._options.until
 
     def _drain_when_quiet(self) -> bool:
@@ -266,7 +287,7 @@ class Loop:
         before, self._state = self._state, run.state
         self._tell(tuple(run.notices))
         self._tell_tables(before, run.stopped)
-        self._observer.cut_finished(record, offer.watermark)
+        self._observer.cut_finished(record, offer.source_watermark, offer.left_bytes)
         return run.stopped.values()
 
     def _plan(self, offer: Offer, retried: frozenset[TableId], excluded: dict[TableId, Problem], held: dict[TableId, Hold]) -> Cut:

@@ -18,8 +18,9 @@ class Observer(Protocol):
 
     def cut_started(self, cut: Cut) -> None: ...
 
-    def cut_finished(self, record: CutRecord, watermark: int) -> None:
-        """A cut is durable. ``watermark`` (TSO) is the source's newest, for the lag."""
+    def cut_finished(self, record: CutRecord, watermark: int, left_bytes: int = 0) -> None:
+        """A cut is durable. ``watermark`` (TSO) is the source's newest, for the lag; ``left_bytes`` are those of the files that a
+        bounded cut did not take yet, 0 for a cut that took all there was."""
         ...
 
     def caught_up(self, checkpoint: int) -> None:

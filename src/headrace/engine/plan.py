@@ -155,6 +155,11 @@ def _commit_order(change: SchemaChange) -> tuple[int, int]:
     return change.commit_ts, place
 
 
+def may_be_pending(state: LedgerState, change: SchemaChange) -> bool:
+    """Whether a cut may still have to apply the change. Before a late start everything may: it gives tables their first shape."""
+    return change.commit_ts < state.start or _is_pending(state, change, is_base=False)
+
+
 def _is_pending(state: LedgerState, change: SchemaChange, is_base: bool) -> bool:
     if is_base:
         return True

@@ -352,7 +352,7 @@ def _truncated(report: SplitReport, reports: list[SplitReport]) -> Problem | Non
     What lies above the window is nobody's concern yet.
     """
     cut_off = report.truncated_ts
-    if report.pending_ts is not None and cut_off is not None and cut_off >= report.pending_ts:
+    if report.pending_ts is not None and (cut_off is None or cut_off >= report.pending_ts):
         return None
     if is_repeated(report, reports):
         return None

@@ -40,8 +40,8 @@ class Offer:
 
     Rows with ``commit_ts <= watermark`` are complete, and so are schema changes with ``commit_ts < schema_bound`` (rule 2).
     ``schema_changes`` are all that are known, in order; ``splits`` all that may hold rows which were not applied yet.
-    ``problems`` name tables that cannot be read at all. ``stalled`` explains a watermark that stands still on purpose
-    (it went back, say).
+    ``problems`` name tables that cannot be read at all. ``promised`` is the source's own watermark where the offer was cut
+    short of it, and ``left_bytes`` the size of what it leaves for later.
     """
 
     watermark: int
@@ -54,6 +54,13 @@ class Offer:
     deletes_first: bool = True
     """Commit ts are exact, so within one and for one key deletes come before upserts. Else a commit ts is the first of its
     millisecond, and within that the source's order decides."""
+    promised: int | None = None
+    left_bytes: int = 0
+
+    @property
+    def source_watermark(self) -> int:
+        """Up to where the source is complete, however much of it is offered."""
+        return self.watermark if self.promised is None else self.promised
 
 
 @dataclass(frozen=True)

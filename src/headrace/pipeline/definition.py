@@ -28,6 +28,7 @@ _Path = tuple[str | int, ...]
 _T = TypeVar("_T")
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0}
+_BYTES = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _URIS: frozenset[_Path] = frozenset({("source", "uri"), ("sink", "uri"), ("pipeline", "ledger")})
 _EXAMPLES = {"source": "file:///data/changefeed?protocol=csv", "sink": "mysql://user:${MYSQL_PASSWORD}@db:3306/"}
 _NOT_BUILT = {
@@ -62,6 +63,7 @@ class PipelinePart(_Part):
     name: str | None = None
     tables: str | None = None
     poll_interval: str | None = None
+    max_cut: str | None = None
     ledger: str | None = None
     strict: bool | None = None
     keys: dict[str, list[str]] = {}
@@ -79,7 +81,8 @@ class DefinitionFile(_Part):
 
 @dataclass(frozen=True)
 class Settings:
-    """What was said of a pipeline; ``None`` and empty mappings are what was left open. ``poll_interval`` is in seconds."""
+    """What was said of a pipeline; ``None`` and empty mappings are what was left open. ``poll_interval`` is in seconds,
+    ``max_cut`` in bytes."""
 
     source: str | None = field(default=None, repr=False)
     changefeed: str | None = None
@@ -88,6 +91,7 @@ class Settings:
     name: str | None = None
     tables: str | None = None
     poll_interval: float | None = None
+    max_cut: int | None = None
     ledger: str | None = field(default=None, repr=False)
     strict: bool | None = None
     keys: DeclaredKeys = field(default_factory=DeclaredKeys)
@@ -140,6 +144,7 @@ class Settings:
             options=replace(
                 options,
                 poll_interval=options.poll_interval if self.poll_interval is None else self.poll_interval,
+                max_cut=options.max_cut if self.max_cut is None else self.max_cut,
                 includes=table_filter.includes,
                 filter_text=self.tables or "",
                 policies=self.policies,
@@ -160,6 +165,14 @@ def parse_seconds(text: str) -> float:
     if match is None:
         raise DefinitionError(f"{text!r} is not a duration.", "Write it as 1s, 500ms or 2m.")
     return float(match.group(1)) * _SECONDS[match.group(2) or "s"]
+
+
+def parse_bytes(text: str) -> int:
+    """``1GiB``, ``512 MiB``, ``64KiB`` or a plain number of bytes. Raises DefinitionError."""
+    match = re.fullmatch(r"([0-9]+)\s*(KiB|MiB|GiB|TiB)?", text.strip(), re.IGNORECASE)
+    if match is None:
+        raise DefinitionError(f"{text!r} is not a size.", "Write it as 1GiB or 512MiB; 0 is without bound.")
+    return int(match.group(1)) * _BYTES.get((match.group(2) or "").lower(), 1)
 
 
 class _Reader:
@@ -242,6 +255,7 @@ class _Reader:
     def _settings(self, file: DefinitionFile) -> Settings:
         pipeline = file.pipeline
         interval = pipeline.poll_interval
+        max_cut = pipeline.max_cut
         tables = pipeline.tables
         if tables is not None:
             self._at(("pipeline", "tables"), lambda: TableFilter.parse(tables))
@@ -253,6 +267,7 @@ class _Reader:
             name=pipeline.name,
             tables=tables,
             poll_interval=self._at(("pipeline", "poll-interval"), lambda: None if interval is None else parse_seconds(interval)),
+            max_cut=self._at(("pipeline", "max-cut"), lambda: None if max_cut is None else parse_bytes(max_cut)),
             ledger=self._relative(pipeline.ledger),
             strict=pipeline.strict,
             keys=self._at(("pipeline", "keys"), lambda: DeclaredKeys.parse(pipeline.keys)),

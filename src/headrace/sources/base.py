@@ -6,19 +6,36 @@ nobody needs to read again (``advance``). It knows no target, no ledger and no S
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from headrace.model.block import ChangeBlock
 from headrace.model.cut import Offer, Progress, Split, Window
+from headrace.model.events import SchemaChange
 from headrace.model.outcome import SplitReport
-from headrace.model.table import TableId, TableSchema
+from headrace.model.table import Column, TableId, TableSchema
+
+
+@dataclass(frozen=True)
+class Bound:
+    """How much an offer may hold, so that a backlog is caught up with in parts.
+
+    ``limit`` is in bytes as they are stored; ``at_least`` is the ts (TSO) that the offer's watermark must reach when the source
+    has come so far. ``counts`` says which tables' splits will be read, ``pending`` which schema changes may still have to be
+    applied. Splits of other tables are offered as ever.
+    """
+
+    limit: int
+    at_least: int = 0
+    counts: Callable[[TableId], bool] = lambda _: True
+    pending: Callable[[SchemaChange], bool] = lambda _: True
 
 
 class EventSource(Protocol):
     """The stream of changes. Everything it carries to a task must pickle."""
 
-    def poll(self, position: str, checkpoint: int, *, final: bool = False) -> Offer:
+    def poll(self, position: str, checkpoint: int, *, final: bool = False, bound: Bound | None = None) -> Offer:
         """What there is now that may not be applied yet.
 
         ``position`` is what :meth:`advance` returned last (``""`` at first), ``checkpoint`` the pipeline's (TSO). Reads the
@@ -27,7 +44,11 @@ class EventSource(Protocol):
 
         ``final`` asks for the last offer of a source that nobody writes to any more (a person says so): the watermark is the
         greatest ts of anything that is there, schema changes at it included, whatever the source promised; it may stand at
-        ``checkpoint``. Then a source that promised nothing yet has an offer too.
+        ``checkpoint``. Then a source that promised nothing yet has an offer too. A final offer is never cut short.
+
+        With a ``bound`` the offer may end below what the source is complete up to (``Offer.promised``): still complete up to its
+        own watermark, which is greater than that of the offer before. A split whose ts range is not known bounds the
+        watermark, never the other way round.
         """
         ...
 

@@ -58,6 +58,10 @@ class Folder:
                 continue
         return None
 
+    def read_starts(self, paths: list[str], length: int) -> list[bytes | None]:
+        """At most the first ``length`` bytes of each file, ``None`` for one that is gone."""
+        return self._store.read_starts(paths, length)
+
     def _classified(self, files: tuple[StoredFile, ...]) -> Listing:
         def table_ids(schemas: Sequence[tuple[StoredFile, SchemaPath]]) -> frozenset[str]:
             return self._schemas.update(schemas).table_ids

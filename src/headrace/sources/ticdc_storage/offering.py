@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from headrace.ddl.lexer import words
 from headrace.formats.values import repeats_an_hour
+from headrace.model.cut import Window
 from headrace.model.outcome import Notice, Problem
 from headrace.model.table import TableId
 from headrace.model.types import TypeKind
@@ -29,6 +30,7 @@ from headrace.sources.ticdc_storage.stores import StoredFile, StoreLocation
 _VANISHED_HINT = "Restore it, or copy the table anew; if TiCDC removed it, its file-expiration-days are too few."
 
 _BEGINNING = StoragePosition()
+_NONE_LEFT_OUT: Mapping[StoredFile, Window] = {}
 _MIXED_PARTITIONS = (
     "The table is partitioned, and its files lie in no folder of a partition. Older releases of TiCDC let the partitions overwrite "
     "each other's files there, which nothing in the folder tells afterwards: set enable-partition-separator = true."
@@ -116,10 +118,12 @@ def ranked_splits(
     protocol: Protocol,
     has_commit_ts: bool,
     position: StoragePosition = _BEGINNING,
+    left_out: Mapping[StoredFile, Window] = _NONE_LEFT_OUT,
 ) -> tuple[FileSplit, ...]:
     """The splits of the files, each with its rank in the natural order of its table.
 
-    What ``position`` does not hold open came after the final drain that it remembers, if it remembers one.
+    What ``position`` does not hold open came after the final drain that it remembers, if it remembers one. ``left_out`` are the
+    ts of the cuts that did without a file.
     """
     tables: dict[TableId, list[Candidate]] = defaultdict(list)
     for candidate in candidates:
@@ -147,6 +151,7 @@ def ranked_splits(
                     file_size=options.file_size,
                     stream=f"{path.parent}/{path.partition}/{path.dispatcher}",
                     after=None if stored.path in position.open else position.drain,
+                    left_out=left_out.get(stored),
                 )
             )
     return tuple(splits)

@@ -14,7 +14,7 @@ from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json
 from headrace.formats.csv import CsvOptions, decode_csv
 from headrace.model.block import COMMIT_TS, META_FIELDS, SEQ, SEQ_RANK_SHIFT, ChangeBlock
 from headrace.model.cut import Split, Window
-from headrace.model.outcome import Notice, Problem, SplitReport
+from headrace.model.outcome import Notice, Problem, Remedy, SplitReport
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.options import Protocol
 from headrace.sources.ticdc_storage.position import Drain
@@ -31,7 +31,8 @@ class FileSplit(Split):
 
     ``stream`` is the sequence of numbers that it belongs to, through versions and dates: that of a partition and dispatcher.
     Rows with ``stale_from <= commit_ts < stale_below`` are replays of rows that an older directory of the table holds.
-    ``after`` is the final drain that the file came after.
+    ``after`` is the final drain that the file came after. ``left_out`` are the ts of cuts that did without the file, because its
+    first row lies above them.
     """
 
     modified: int
@@ -45,6 +46,7 @@ class FileSplit(Split):
     file_size: int = 64 << 20
     stream: str = ""
     after: Drain | None = None
+    left_out: Window | None = None
 
 
 def read_split(split: FileSplit, window: Window, old_images: bool = True) -> Iterator[ChangeBlock | SplitReport]:
@@ -140,6 +142,9 @@ class _Tally:
             )
             commit_ts = batch.column(_COMMIT_TS_INDEX)
         self.late = self.late or self._has_late_rows(commit_ts)
+        left_out = self.split.left_out
+        if left_out is not None and _any_inside(commit_ts, Window(left_out.lo, min(left_out.hi, self.window.lo))):
+            self.problem = _out_of_order(self.split)
         if high > self.window.hi:
             later = pc.min(commit_ts.filter(pc.greater(commit_ts, self.window.hi))).as_py()
             if later is not None:
@@ -153,8 +158,7 @@ class _Tally:
         drain = self.split.after
         if drain is None:
             return False
-        late = pc.and_(pc.greater(commit_ts, drain.published), pc.less_equal(commit_ts, min(drain.end, self.window.lo)))
-        return pc.any(late).as_py() is True
+        return _any_inside(commit_ts, Window(drain.published, min(drain.end, self.window.lo)))
 
     def report(self, problem: Problem | None, truncated: TruncatedRecordError | None) -> SplitReport:
         """What was found. A record that is cut off above the window is simply still to come."""
@@ -183,6 +187,20 @@ class _Tally:
             problem=problem,
             notices=(_late_notice(self.split.table_id, self.split.after),) if self.late and self.split.after else (),
         )
+
+
+def _any_inside(commit_ts: pa.Array, window: Window) -> bool:
+    return pc.any(pc.and_(pc.greater(commit_ts, window.lo), pc.less_equal(commit_ts, window.hi))).as_py() is True
+
+
+def _out_of_order(split: FileSplit) -> Problem:
+    return Problem(
+        split.table_id,
+        "its rows are not in the order of their commit ts, and cuts that should have had some of them are done.",
+        split.key,
+        hint="Copy the table anew, and run with --max-cut 0: cuts then take all that is there.",
+        remedy=Remedy.RESYNC,
+    )
 
 
 def _late_notice(table_id: TableId, drain: Drain) -> Notice:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -227,16 +227,23 @@ class Store:
     def read_many(self, paths: list[str]) -> list[bytes | None]:
         """:meth:`read` for each path, ``None`` for a file that is gone."""
 
-        def read(path: str) -> bytes | None:
+        return self._each(self.read, paths)
+
+    def read_starts(self, paths: list[str], length: int) -> list[bytes | None]:
+        """:meth:`read_start` for each path, ``None`` for a file that is gone."""
+        return self._each(lambda path: self.read_start(path, length), paths)
+
+    def _each(self, read: Callable[[str], bytes], paths: list[str]) -> list[bytes | None]:
+        def found(path: str) -> bytes | None:
             try:
-                return self.read(path)
+                return read(path)
             except FileNotFoundError:
                 return None
 
         if self.is_local or len(paths) < 2:
-            return [read(path) for path in paths]
+            return [found(path) for path in paths]
         with ThreadPoolExecutor(min(_REMOTE_THREADS, len(paths))) as pool:
-            return list(pool.map(read, paths))
+            return list(pool.map(found, paths))
 
     def _absolute(self, path: str) -> str:
         return f"{self._location.root.rstrip('/')}/{path}" if path else self._location.root

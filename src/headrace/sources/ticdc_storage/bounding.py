@@ -1,0 +1,229 @@
+"""Offers that are cut short: up to which ts an offer goes when all there is would be too much for one cut.
+
+An offer up to any ts is complete when every file that may hold a row up to there is in it. So it is enough to know of each file a
+ts that none of its rows which still count lies below; how far an offer goes is then a matter of size alone. That ts is the
+file's first row's: one writer fills a file in commit order (TiCDC documentation, "Storage path structure": a file is written
+once, from memory). The order of files is not relied on: after a restart later files repeat earlier ones, partitions may share
+one sequence of numbers, and an overwritten file begins later than its successor.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from headrace.formats.base import DecodeError, TruncatedRecordError
+from headrace.formats.canal_json import decode_canal_json
+from headrace.formats.csv import decode_csv
+from headrace.model.block import COMMIT_TS
+from headrace.model.outcome import SplitReport
+from headrace.model.table import TableId
+from headrace.model.tso import tso_from_ms, tso_to_ms
+from headrace.sources.ticdc_storage.catalogue import TableVersion
+from headrace.sources.ticdc_storage.offering import Candidate
+from headrace.sources.ticdc_storage.options import Protocol, StorageOptions
+from headrace.sources.ticdc_storage.position import StoragePosition
+from headrace.sources.ticdc_storage.stores import StoredFile
+
+_PEEK_BYTES = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
+_PEEKED_AT_ONCE = 256
+
+ReadStarts = Callable[[list[str], int], list[bytes | None]]
+"""The first bytes of files, at most so many of each; ``None`` for one that is gone."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A file's rows on the line of commit ts (TSO): none that counts and is not applied lies below ``begins``.
+
+    ``first`` and ``last`` are those of all its rows, ``last`` 0 while the file was not read.
+    """
+
+    begins: int
+    size: int
+    first: int = 0
+    last: int = 0
+
+
+@dataclass(frozen=True)
+class BoundedOffer:
+    """The files of an offer up to ``hi`` (TSO), and the bound below which schema changes belong to it."""
+
+    hi: int
+    schema_bound: int
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass
+class Ranges:
+    """What is known of where the rows of files lie, kept so that no file is looked into twice. Of files as they were listed."""
+
+    firsts: dict[StoredFile, int] = field(default_factory=dict)
+    lasts: dict[StoredFile, tuple[int, int]] = field(default_factory=dict)
+
+    def look_into(self, candidates: Sequence[Candidate], protocol: Protocol, options: StorageOptions, read: ReadStarts) -> None:
+        """Learns the first commit ts of each file; 0 where it cannot be told. Forgets all other files."""
+        present = {stored for stored, _, _ in candidates}
+        self.firsts = {stored: ts for stored, ts in self.firsts.items() if stored in present}
+        self.lasts = {stored: ends for stored, ends in self.lasts.items() if stored in present}
+        unknown = [(stored, version) for stored, _, version in candidates if stored not in self.firsts]
+        for start in range(0, len(unknown), _PEEKED_AT_ONCE):
+            self._peek(unknown[start : start + _PEEKED_AT_ONCE], protocol, options, read)
+
+    def learn(self, files: Iterable[tuple[StoredFile, SplitReport]]) -> None:
+        """Takes over what reading the files has shown."""
+        for stored, report in files:
+            if report.rows and report.max_ts and report.size == stored.size:
+                self.lasts[stored] = (report.min_ts, report.max_ts)
+
+    def stretch(self, candidate: Candidate, place: StoragePosition) -> Stretch:
+        """Where the file's rows lie, after :meth:`look_into`."""
+        stored, path, _ = candidate
+        first = self.firsts[stored]
+        begins = max(first, path.version) if first else 0  # what lies below its version is stale, or waits for it all the same
+        entry = place.open.get(stored.path)
+        if entry is not None and entry.size == stored.size and entry.modified in (0, stored.modified):
+            begins = max(begins, entry.pending_ts or 0)
+        return Stretch(begins, stored.size, *self.lasts.get(stored, (first, 0)))
+
+    def _peek(
+        self, unknown: list[tuple[StoredFile, TableVersion]], protocol: Protocol, options: StorageOptions, read: ReadStarts
+    ) -> None:
+        for length in _PEEK_BYTES:
+            starts = read([stored.path for stored, _ in unknown], length)
+            left = []
+            for (stored, version), start in zip(unknown, starts, strict=True):
+                found = 0 if start is None else _first_commit_ts(start, version, protocol, options)
+                if found is None and length < stored.size and length != _PEEK_BYTES[-1]:
+                    left.append((stored, version))
+                else:
+                    self.firsts[stored] = found or 0
+            unknown = left
+            if not unknown:
+                return
+
+
+def _first_commit_ts(start: bytes, version: TableVersion, protocol: Protocol, options: StorageOptions) -> int | None:
+    """The commit ts of the first record of a file that begins so, 0 when there is none, ``None`` when more is needed."""
+    if protocol is Protocol.CSV:
+        batches = decode_csv(start, version.schema, options.csv)
+    else:
+        batches = decode_canal_json(start, version.schema, options.canal_json, old_images=False)
+    try:
+        first = next((batch for batch in batches if batch.num_rows), None)
+    except TruncatedRecordError as error:
+        return error.commit_ts
+    except DecodeError:
+        return None
+    return int(first.column(COMMIT_TS)[0].as_py()) if first is not None else None
+
+
+def bounded_by_ts(
+    candidates: Sequence[Candidate], stretches: Sequence[Stretch], limit: int, at_least: int, watermark: int, *, exact: bool
+) -> BoundedOffer | None:
+    """The part of an offer that holds about ``limit`` bytes of rows; ``None`` when that is all of it.
+
+    ``stretches`` belong to the candidates. Where only milliseconds are known it ends with a whole one. At least the first row
+    is in it, whatever its file's size.
+    """
+    hi = bounded_hi(stretches, limit, at_least, watermark)
+    if not exact and hi < watermark:
+        hi = max(_end_of_ms_before(hi + 1), _end_of_ms_before(max(at_least, _earliest(stretches)) + tso_from_ms(1)))
+    if hi >= watermark:
+        return None
+    taken = [c for c, stretch in zip(candidates, stretches, strict=True) if stretch.begins <= hi]
+    return BoundedOffer(hi, hi + 1, tuple(_with_sequences_of_bags(candidates, taken)))
+
+
+def bounded_hi(stretches: Sequence[Stretch], limit: int, at_least: int, watermark: int) -> int:
+    """The greatest ts (TSO) up to which the files hold about ``limit`` bytes, or one file's where that is more.
+
+    Of a file that was read its bytes are taken as spread evenly over its ts; one that was not counts whole from its beginning.
+    """
+    if not stretches:
+        return watermark
+    begins = np.array([max(s.begins, at_least) for s in stretches], dtype=np.int64)
+    sizes = np.array([s.size for s in stretches], dtype=np.float64)
+    last = np.array([s.last for s in stretches], dtype=np.int64)
+    length = np.maximum(last - np.array([s.first for s in stretches], dtype=np.int64) + 1, 1).astype(np.float64)
+    most = max(limit, *(s.size for s in stretches))
+
+    def held(hi: int) -> float:
+        share = np.clip((np.minimum(last, hi) - begins + 1) / length, 0.0, 1.0)
+        return float(sizes @ np.where(last > 0, share, begins <= hi))
+
+    low, high = max(at_least, _earliest(stretches)), watermark
+    if low >= high or held(high) <= most:
+        return watermark
+    while high - low > 1:  # held(high) is too much
+        middle = (low + high) // 2
+        if held(middle) <= most:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def bounded_by_files(
+    candidates: Sequence[Candidate], pending: Iterable[int], limit: int, at_least: int, watermark: int
+) -> BoundedOffer | None:
+    """The first files in the order of versions, about ``limit`` bytes of them; ``None`` when that is all.
+
+    For files without commit ts, which are taken whole, each once. ``pending`` are the ts of the schema changes that may still
+    have to be applied (TSO): the offer ends before the next one behind its files, so that none overtakes a file.
+    """
+    ordered = sorted(candidates, key=lambda candidate: (candidate[1].version, candidate[2].table_id, candidate[1].order))
+    barriers = sorted(pending)
+    count = _count_within([stored.size for stored, _, _ in ordered], limit)
+    while count < len(ordered):
+        version = ordered[count][1].version
+        hi = max(version, at_least)
+        if hi < min([watermark, *(barrier for barrier in barriers if barrier > version)]):
+            return BoundedOffer(hi, version + 1, tuple(ordered[:count]))
+        # There is no room for another cut before the next schema change.
+        count = next((n for n in range(count, len(ordered)) if ordered[n][1].version > version), len(ordered))
+    return None
+
+
+def _count_within(sizes: Sequence[int], limit: int) -> int:
+    """How many of them stay within the limit together; at least one."""
+    total = 0
+    for number, size in enumerate(sizes):
+        total += size
+        if total > limit and number:
+            return number
+    return len(sizes)
+
+
+def _earliest(stretches: Iterable[Stretch]) -> int:
+    return min((stretch.begins for stretch in stretches), default=0)
+
+
+def _end_of_ms_before(ts: int) -> int:
+    """The last TSO of the millisecond before the one of ``ts``."""
+    return tso_from_ms(tso_to_ms(ts)) - 1
+
+
+def _with_sequences_of_bags(candidates: Iterable[Candidate], taken: Sequence[Candidate]) -> list[Candidate]:
+    """The taken ones, and what lies between those of tables without key: there it counts which file comes after which."""
+    last: dict[TableId, tuple[object, ...]] = {}
+    for _, path, version in taken:
+        if not version.schema.handle_key:
+            last[version.table_id] = max(last.get(version.table_id, ()), (path.order, path.parent))
+    if not last:
+        return list(taken)
+    chosen = {stored for stored, _, _ in taken}
+    return [c for c in candidates if c[0] in chosen or (c[1].order, c[1].parent) < last.get(c[2].table_id, ())]
+
+
+def split_by_table(
+    candidates: Iterable[Candidate], counts: Callable[[TableId], bool]
+) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...]]:
+    """The candidates of tables that count for a bound, and the others."""
+    parts: Mapping[bool, list[Candidate]] = defaultdict(list)
+    for candidate in candidates:
+        parts[counts(candidate[2].table_id)].append(candidate)
+    return tuple(parts[True]), tuple(parts[False])
