@@ -60,6 +60,8 @@ def _options(protocol: str, drawn: dict[str, Any]) -> ChangefeedOptions:
     for several in ("place", "quoting"):
         fields |= fields.pop(several, {})
     if protocol == "csv":
+        if fields.get("quote") == "" and fields["null"] == "NULL":
+            fields["null"] = "~"  # a text NULL could not be told from it
         return ChangefeedOptions("csv", include_commit_ts=True, **fields)
     return ChangefeedOptions("canal-json", enable_tidb_extension=True, **fields)
 
