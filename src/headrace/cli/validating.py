@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from headrace.cli.output import Output
+from headrace.ddl.told import source_tables
 from headrace.engine.keys import with_declared_keys
 from headrace.errors import EXIT_OK, EXIT_USAGE, HeadraceError
 from headrace.model.cut import Offer
-from headrace.model.table import TableId, TableSchema
+from headrace.model.table import Column, SourceTable, TableId, TableSchema
 from headrace.model.tso import format_tso
 from headrace.pipeline.registry import open_sink, open_source
 from headrace.pipeline.runner import Definition
-from headrace.sinks.base import ChangeDemand, Check, CheckState, DataSink, SinkCapabilities
+from headrace.sinks.base import ChangeDemand, Check, CheckState, SinkCapabilities
+from headrace.sources.base import DataSource
+
+_CheckTables = Callable[[str, Sequence[SourceTable]], list[Check]]
 
 
 def show_checks(pipeline: Definition, output: Output, *, with_spark: bool) -> int:
@@ -33,16 +38,17 @@ def show_checks(pipeline: Definition, output: Output, *, with_spark: bool) -> in
 
 def _checks(pipeline: Definition, *, with_spark: bool) -> Iterator[Check]:
     yield _java()
-    capabilities = SinkCapabilities(ChangeDemand.NET)
     spark_conf: Mapping[str, str] = {}
     try:
-        with open_sink(pipeline.sink) as opened:
-            capabilities = opened.capabilities
-            spark_conf = opened.spark_conf()
-            yield from _sink_checks(opened)
+        with open_sink(pipeline.sink) as sink:
+            spark_conf = sink.spark_conf()
+            checks = sink.check()
+            yield from checks
+            reached = all(check.state is not CheckState.FAILED for check in checks)
+            yield from _source_checks(pipeline, sink.capabilities, sink.check_tables if reached else None)
     except HeadraceError as error:
         yield Check("target", CheckState.FAILED, error.message, error.hint)
-    yield from _source_checks(pipeline, capabilities)
+        yield from _source_checks(pipeline, SinkCapabilities(ChangeDemand.NET), None)
     if with_spark:
         yield _spark(pipeline.spark, spark_conf)
 
@@ -57,11 +63,8 @@ def _java() -> Check:
     return Check("Java", CheckState.OK, f"{found.version} from {found.origin} ({found.home})")
 
 
-def _sink_checks(sink: DataSink) -> Iterator[Check]:
-    yield from sink.check()
-
-
-def _source_checks(pipeline: Definition, capabilities: SinkCapabilities) -> Iterator[Check]:
+def _source_checks(pipeline: Definition, capabilities: SinkCapabilities, check_tables: _CheckTables | None) -> Iterator[Check]:
+    """What the source says, and whether the target's tables fit it; ``None``: the target cannot be asked."""
     includes = pipeline.options.includes
     try:
         source = open_source(pipeline.source, pipeline.changefeed)
@@ -77,6 +80,13 @@ def _source_checks(pipeline: Definition, capabilities: SinkCapabilities) -> Iter
         yield Check("source files", CheckState.WARNING, notice.sentence())
     if capabilities.demand is ChangeDemand.NET:
         yield from _converge_checks(offer, includes, bags=capabilities.bags)
+    if check_tables is not None:
+        tables = [table for table_id, table in source_tables(offer.schema_changes).items() if includes(table_id)]
+        yield from check_tables(pipeline.name, [replace(table, carried=_written(source, table)) for table in tables])
+
+
+def _written(source: DataSource, table: SourceTable) -> tuple[Column, ...]:
+    return tuple(column for column in source.carried(table.schema) if column.generated is None)
 
 
 def _converge_checks(offer: Offer, includes: Callable[[TableId], bool], *, bags: bool) -> Iterator[Check]:

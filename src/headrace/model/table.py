@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from headrace.model.types import ColumnType
@@ -92,3 +93,22 @@ class TableSchema:
     def written_columns(self) -> tuple[Column, ...]:
         """The columns a sink writes to: all that rows carry, without the stored generated ones."""
         return tuple(c for c in self.row_columns if c.generated is None)
+
+
+@dataclass(frozen=True)
+class SourceTable:
+    """What is known of a source's table, for the question whether a target's table fits it.
+
+    ``keys_told``: its unique keys over whole columns are all known, and not only those that some statement told of. ``collations``
+    are those of its columns that the source named, by the column's folded name. ``carried`` are the columns that its rows bring.
+    """
+
+    schema: TableSchema
+    keys_told: bool = False
+    collations: Mapping[str, str] = field(default_factory=dict)
+    carried: tuple[Column, ...] = ()
+
+    def is_unique(self, columns: frozenset[str]) -> bool:
+        """Whether no two rows of the source agree in these columns (folded names), as far as is known."""
+        keys = (self.schema.handle_key, *(key.columns for key in self.schema.unique_keys))
+        return any(key and {name.casefold() for name in key} <= columns for key in keys)

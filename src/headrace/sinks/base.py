@@ -18,7 +18,7 @@ import pyarrow as pa
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Notice, Problem, SplitReport, WriteOutcome
 from headrace.model.progress import CutRecord, Decision, JournalEntry, LedgerState, TableProgress, TableRequest
-from headrace.model.table import TableId, TableSchema
+from headrace.model.table import SourceTable, TableId, TableSchema
 
 
 class ChangeDemand(StrEnum):
@@ -300,6 +300,13 @@ class DataSink(Protocol):
 
     def check(self) -> list[Check]:
         """What ``validate`` asks of the target, without changing anything."""
+        ...
+
+    def check_tables(self, pipeline: str, tables: Sequence[SourceTable]) -> list[Check]:
+        """Whether the target's tables fit the source's, so that the order of writes does not matter (docs/guarantees.md).
+
+        Tables that the target does not have yet are fine. Changes nothing; empty when :meth:`check` found no target.
+        """
         ...
 
     def begin_cut(self) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
+
+from headrace.model.table import SourceTable
+from headrace.sinks.base import Check
 
 
 class StatelessSink:
@@ -14,6 +17,10 @@ class StatelessSink:
 
     def spark_conf(self) -> Mapping[str, str]:
         return {}
+
+    def check_tables(self, pipeline: str, tables: Sequence[SourceTable]) -> list[Check]:
+        """There are no tables."""
+        return []
 
     def begin_cut(self) -> None:
         """Nothing to open."""

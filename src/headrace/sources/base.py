@@ -99,3 +99,7 @@ class DataSource(Protocol):
 
     @property
     def metadata_accessor(self) -> MetadataAccessor: ...
+
+    def carried(self, schema: TableSchema) -> tuple[Column, ...]:
+        """The columns of the table that its rows bring; the source may be told to leave some out."""
+        ...

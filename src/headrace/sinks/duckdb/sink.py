@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
@@ -15,8 +15,10 @@ from urllib.parse import unquote, urlsplit
 import duckdb
 
 from headrace.errors import DefinitionError, HeadraceError
+from headrace.model.table import SourceTable
 from headrace.model.uri import Uri, expand_environment, near_match, parse_uri, reject_unknown
 from headrace.sinks.base import ChangeDemand, Check, CheckState, SinkCapabilities
+from headrace.sinks.duckdb.conditions import check_tables
 from headrace.sinks.duckdb.database import Database
 from headrace.sinks.duckdb.ledger import DuckDbLedger
 from headrace.sinks.duckdb.loading import DuckDbEventSink
@@ -139,6 +141,10 @@ class DuckDbSink:
         except HeadraceError as error:
             return [*checks, Check("DuckDB file", CheckState.FAILED, error.message, error.hint)]
         return [*checks, Check("DuckDB file", CheckState.OK, detail)]
+
+    def check_tables(self, pipeline: str, tables: Sequence[SourceTable]) -> list[Check]:
+        """See ``DataSink.check_tables``. DuckDB has no triggers, and its foreign keys do not cascade."""
+        return check_tables(self._database, pipeline, tables)
 
     def begin_cut(self) -> None:
         self._database.begin_cut()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from headrace.model.table import TableId
+from headrace.model.table import SourceTable, TableId
 from headrace.sinks.base import ChangeDemand, Check, EventSink, Round, SinkCapabilities, WriteReport
 from headrace.sinks.mysql.checks import check_target
+from headrace.sinks.mysql.conditions import check_tables
 from headrace.sinks.mysql.ledger import MySqlLedger
 from headrace.sinks.mysql.metadata import MySqlMetadataApplier
 from headrace.sinks.mysql.settings import MySqlSettings, read_settings
@@ -71,6 +72,10 @@ class MySqlSink:
     def check(self) -> list[Check]:
         """See ``DataSink.check``."""
         return check_target(self._settings)
+
+    def check_tables(self, pipeline: str, tables: Sequence[SourceTable]) -> list[Check]:
+        """See ``DataSink.check_tables``."""
+        return check_tables(self._settings, pipeline, tables)
 
     def begin_cut(self) -> None:
         """Nothing to do: rounds are transactions of their own."""

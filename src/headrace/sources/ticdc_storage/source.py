@@ -10,7 +10,7 @@ from headrace.errors import DefinitionError, NoWatermarkError
 from headrace.model.block import ChangeBlock
 from headrace.model.cut import Offer, Progress, Split, Window
 from headrace.model.outcome import Notice, Problem, SplitReport, is_repeated
-from headrace.model.table import TableId, TableSchema
+from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.tso import MAX_TSO, format_tso
 from headrace.model.uri import parse_uri
 from headrace.sources.base import Bound
@@ -97,6 +97,10 @@ class TicdcStorageSource:
     def metadata_accessor(self) -> StorageMetadataAccessor:
         """What exists in the folder, by its schema files."""
         return StorageMetadataAccessor(self.location, self.options)
+
+    def carried(self, schema: TableSchema) -> tuple[Column, ...]:
+        """See ``DataSource.carried``: column selectors leave columns out, in either protocol."""
+        return self.options.csv.columns(schema)
 
 
 class StorageEventSource:

@@ -10,7 +10,7 @@ from headrace.sinks.mysql.adaptation.draft import Draft, UnadaptableError
 _COLLATE = re.compile(r"\bCOLLATE\s*=?\s*(?P<name>\w+)", re.IGNORECASE)
 _CHARSET = re.compile(r"\b(?P<kept>(?:CHARACTER\s+SET|CHARSET)\s*=?\s*)(?P<name>gb18030)\b", re.IGNORECASE)
 # Unicode 14 instead of 9: other weights only for what Unicode 9 did not know, and MariaDB's own answer since 11.4.5.
-_EQUAL = {
+EQUAL = {
     "utf8mb4_0900_bin": "utf8mb4_nopad_bin",
     "utf8mb4_0900_ai_ci": "utf8mb4_uca1400_nopad_ai_ci",
     "utf8mb4_0900_as_ci": "utf8mb4_uca1400_nopad_as_ci",
@@ -28,7 +28,7 @@ def replace_unknown(draft: Draft, server: str, knows: Callable[[str], bool]) -> 
         name = found["name"].lower()
         if knows(name):
             continue
-        equal = _EQUAL.get(name)
+        equal = EQUAL.get(name)
         if equal is None or not knows(equal):
             raise UnadaptableError(
                 f"{server} has no collation {name}, and none that holds the same texts for equal.",

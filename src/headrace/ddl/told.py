@@ -1,0 +1,74 @@
+"""What a source's schema changes, taken together, tell of its tables: the last shape, whether all unique keys, which collations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace.ddl.lexer import Cursor, Word
+from headrace.ddl.statement import Statement, StatementKind, read_statement
+from headrace.model.events import RenameTableEvent, SchemaChange
+from headrace.model.table import SourceTable, TableId
+
+# TiDB's default collation of a character set is its binary one, but for these.
+_DEFAULTS = {"binary": "binary", "gbk": "gbk_chinese_ci", "gb18030": "gb18030_chinese_ci"}
+
+
+def source_tables(changes: Iterable[SchemaChange]) -> dict[TableId, SourceTable]:
+    """The tables that exist after these changes."""
+    tables: dict[TableId, SourceTable] = {}
+    for change in sorted(changes, key=lambda c: c.commit_ts):
+        statement = read_statement(change.statement, change.database)
+        former = dict(tables)
+        for event in change.events:
+            if isinstance(event, RenameTableEvent):
+                tables.pop(event.table_id, None)
+        if change.schema is None:
+            tables.pop(change.table_id, None)
+            continue
+        before = former.get(_origin(change, statement))
+        tables[change.table_id] = SourceTable(
+            change.schema,
+            keys_told=_creates(statement) or (before is not None and before.keys_told),
+            collations=_collations(statement, before),
+            carried=change.schema.written_columns,
+        )
+    return tables
+
+
+def _origin(change: SchemaChange, statement: Statement) -> TableId:
+    """The table whose keys and collations this one had before, or takes over."""
+    if statement.like is not None:
+        return statement.like
+    renames = (e.table_id for e in change.events if isinstance(e, RenameTableEvent) and e.new_table_id == change.table_id)
+    return next(renames, change.table_id)
+
+
+def _creates(statement: Statement) -> bool:
+    return statement.kind is StatementKind.CREATE_TABLE and statement.like is None
+
+
+def _collations(statement: Statement, before: SourceTable | None) -> dict[str, str]:
+    if _creates(statement):
+        of_table = _named(statement.options)
+        of_columns = {part[0].text.casefold(): _named(part[1:]) or of_table for part in statement.definitions if part}
+        return {name: collation for name, collation in of_columns.items() if collation}
+    if before is None or any(_named(action) for action in statement.actions):
+        return {}
+    return dict(before.collations)
+
+
+def _named(words: tuple[Word, ...]) -> str:
+    """The collation that COLLATE names, else that of the character set that is named; empty for neither."""
+    cursor, charset = Cursor(words), ""
+    while not cursor.done:
+        if cursor.peek().says("("):
+            cursor.group()
+        elif cursor.accept("COLLATE"):
+            cursor.accept("=")
+            return cursor.next().text.lower()
+        elif cursor.accept("CHARACTER", "SET") or cursor.accept("CHARSET"):
+            cursor.accept("=")
+            charset = cursor.next().text.lower()
+        else:
+            cursor.next()
+    return _DEFAULTS.get(charset, f"{charset}_bin") if charset else ""

@@ -1,0 +1,245 @@
+"""Whether the target's tables keep the conditions under which the order of writes does not matter (docs/guarantees.md).
+
+Everything is read from ``information_schema``, whose names are compared without case, as TiDB's are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pymysql
+
+from headrace.errors import HeadraceError
+from headrace.model.progress import TableStatus
+from headrace.model.table import SourceTable, TableId
+from headrace.sinks.base import Check, CheckState
+from headrace.sinks.mysql.adaptation.collations import EQUAL
+from headrace.sinks.mysql.connection import MySqlSession, error_text
+from headrace.sinks.mysql.settings import MySqlSettings
+from headrace.sinks.mysql.text import quote_name
+from headrace.sinks.mysql.types import qualified
+from headrace.sinks.sql_ledger import MYSQL, SqlLedger
+
+_CHANGING = frozenset({"CASCADE", "SET NULL", "SET DEFAULT"})
+_UNKNOWN_COLLATION = "utf8mb4_bin"
+
+
+@dataclass(frozen=True)
+class _TargetColumn:
+    """A column of the target's table. ``definition`` is its type and whether it may be NULL, as ALTER TABLE takes them."""
+
+    name: str
+    definition: str
+    collation: str
+    has_default: bool
+    generated: bool
+
+
+@dataclass(frozen=True)
+class _Target:
+    """A table of the target with the source's. ``unique`` maps each unique index to its parts, ``None`` for one that is not a
+    whole column."""
+
+    table_id: TableId
+    source: SourceTable
+    columns: dict[str, _TargetColumn]
+    unique: dict[str, list[str | None]] = field(default_factory=dict)
+
+
+def check_tables(settings: MySqlSettings, pipeline: str, tables: Sequence[SourceTable]) -> list[Check]:
+    """See ``DataSink.check_tables``."""
+    try:
+        with MySqlSession(settings, ddl=True) as session:
+            found = _targets(session, {_folded(table.schema.table_id): table for table in tables})
+            return [
+                *_or_ok("unique keys", _unique_keys(found), "the target has none that the source lacks"),
+                *_or_ok("collations", _collations(found), "unique keys compare as in the source, as far as it tells"),
+                *_or_ok("whole rows", _partial_rows(found), "rows bring every column of the target"),
+                *_triggers(session, found),
+                *_or_ok("foreign keys", _foreign_keys(session, found), "none changes rows by itself"),
+                *_other_writers(session, settings, pipeline, found),
+            ]
+    except HeadraceError:
+        return []  # said already
+    except (pymysql.err.MySQLError, OSError) as error:
+        return [Check("tables", CheckState.FAILED, f"the target's catalogue cannot be read: {error_text(error)}.")]
+
+
+def _or_ok(name: str, found: Iterator[Check], detail: str) -> list[Check]:
+    return list(found) or [Check(name, CheckState.OK, detail)]
+
+
+def _folded(table_id: TableId) -> tuple[str, str]:
+    return table_id.database.casefold(), table_id.table.casefold()
+
+
+def _targets(session: MySqlSession, tables: dict[tuple[str, str], SourceTable]) -> dict[tuple[str, str], _Target]:
+    """Those of the tables that the target has, by their folded names."""
+    found: dict[tuple[str, str], _Target] = {}
+    for database, table, name, kind, nullable, collation, default, extra in _of_databases(
+        session,
+        tables,
+        "SELECT table_schema, table_name, column_name, column_type, is_nullable, collation_name, column_default, extra"
+        " FROM information_schema.columns WHERE table_schema",
+    ):
+        table_id = TableId(str(database), str(table))
+        source = tables.get(_folded(table_id))
+        if source is None:
+            continue
+        target = found.setdefault(_folded(table_id), _Target(table_id, source, {}))
+        free = nullable == "YES"
+        target.columns[str(name).casefold()] = _TargetColumn(
+            str(name),
+            f"{kind}{{}} {'NULL' if free else 'NOT NULL'}",
+            str(collation or ""),
+            free or default is not None or "auto_increment" in str(extra).lower(),
+            "GENERATED" in str(extra).upper() and "DEFAULT_GENERATED" not in str(extra).upper(),
+        )
+    for database, table, index, column, prefix in _of_databases(
+        session,
+        tables,
+        "SELECT table_schema, table_name, index_name, column_name, sub_part FROM information_schema.statistics"
+        " WHERE non_unique = 0 AND table_schema",
+    ):
+        indexed = found.get(_folded(TableId(str(database), str(table))))
+        if indexed is not None:
+            whole = column is not None and prefix is None
+            indexed.unique.setdefault(str(index), []).append(str(column).casefold() if whole else None)
+    return found
+
+
+def _of_databases(session: MySqlSession, tables: dict[tuple[str, str], SourceTable], statement: str) -> list[tuple[object, ...]]:
+    """The rows that a statement finds in the tables' databases; it ends where the names belong."""
+    databases = sorted({table.schema.table_id.database for table in tables.values()})
+    return session.execute(f"{statement} IN ({', '.join('?' * len(databases))})", databases) if databases else []
+
+
+def _unique_keys(found: dict[tuple[str, str], _Target]) -> Iterator[Check]:
+    for target in found.values():
+        for index, parts in target.unique.items():
+            whole = frozenset(part for part in parts if part is not None)
+            if target.source.is_unique(whole):
+                continue
+            dropped = "DROP PRIMARY KEY" if index == "PRIMARY" else f"DROP INDEX {quote_name(index)}"
+            drop = f"ALTER TABLE {qualified(target.table_id)} {dropped}"
+            if target.source.keys_told and None not in parts:
+                detail = f"{target.table_id} has the unique key {index}, which the source lacks: rows would push each other out."
+                yield Check("unique keys", CheckState.FAILED, detail, f"Run {drop}; in the target, or add the key in the source.")
+            else:
+                detail = f"{target.table_id} has the unique key {index}; the files do not tell whether the source's table has it."
+                yield Check("unique keys", CheckState.WARNING, detail, f"Unless it does, run {drop}; in the target.")
+
+
+def _collations(found: dict[tuple[str, str], _Target]) -> Iterator[Check]:
+    for target in found.values():
+        for name in sorted({part for parts in target.unique.values() for part in parts if part is not None}):
+            column = target.columns[name]
+            told = target.source.collations.get(name)
+            if not column.collation or _family(column.collation) == _family(told or _UNKNOWN_COLLATION):
+                continue
+            wanted = EQUAL.get(told or "", told or _UNKNOWN_COLLATION)
+            definition = column.definition.format(f" COLLATE {wanted}")
+            modify = f"ALTER TABLE {qualified(target.table_id)} MODIFY {quote_name(column.name)} {definition}"
+            place = f"{target.table_id}, column {column.name} of a unique key: it compares by {column.collation}"
+            if told:
+                detail = f"{place}, in the source by {told}: keys that are two there may be one here, or the other way round."
+                yield Check("collations", CheckState.FAILED, detail, f"Run {modify}; in the target.")
+            else:
+                detail = f"{place}; the files do not tell the source's collation, which by TiDB's default is {_UNKNOWN_COLLATION}."
+                yield Check("collations", CheckState.WARNING, detail, f"If it is that, run {modify}; in the target.")
+
+
+def _family(collation: str) -> str:
+    """What two collations share that hold the same texts for equal, whatever the character set: ``general_ci``."""
+    return EQUAL.get(collation, collation).partition("_")[2] or collation
+
+
+def _partial_rows(found: dict[tuple[str, str], _Target]) -> Iterator[Check]:
+    for target in found.values():
+        carried = {column.name.casefold() for column in target.source.carried}
+        for name, column in target.columns.items():
+            if name in carried or column.generated:
+                continue
+            drop = f"ALTER TABLE {qualified(target.table_id)} DROP COLUMN {quote_name(column.name)}"
+            place = f"{target.table_id}, column {column.name}: the source's rows do not bring it, so each change "
+            advice = f"Let the changefeed's column selectors take it along, or run {drop}; in the target."
+            if any(name in parts for parts in target.unique.values()):
+                yield Check("whole rows", CheckState.FAILED, f"{place}leaves a part of a unique key open.", advice)
+            elif not column.has_default:
+                yield Check("whole rows", CheckState.FAILED, f"{place}is refused, since it has no default.", advice)
+            else:
+                yield Check("whole rows", CheckState.WARNING, f"{place}sets it to its default.", advice)
+
+
+def _triggers(session: MySqlSession, found: dict[tuple[str, str], _Target]) -> Iterator[Check]:
+    clear = True
+    for schema, name, database, table in _of_databases(
+        session,
+        {names: target.source for names, target in found.items()},
+        "SELECT trigger_schema, trigger_name, event_object_schema, event_object_table FROM information_schema.triggers"
+        " WHERE event_object_schema",
+    ):
+        table_id = TableId(str(database), str(table))
+        if _folded(table_id) in found:
+            clear = False
+            detail = f"{table_id} has the trigger {name}, which fires at each change, also at one that is repeated."
+            drop = f"DROP TRIGGER {qualified(TableId(str(schema), str(name)))}"
+            yield Check("triggers", CheckState.FAILED, detail, f"Run {drop}; in the target.")
+    if clear and found and not _sees_triggers(session):
+        detail = "this user lacks the privilege TRIGGER, without which triggers of the target's tables are not shown."
+        yield Check("triggers", CheckState.WARNING, detail, "Make sure that there are none.")
+    elif clear:
+        yield Check("triggers", CheckState.OK, "none")
+
+
+def _sees_triggers(session: MySqlSession) -> bool:
+    grants = " ".join(str(row[0]).upper() for row in session.execute("SHOW GRANTS"))
+    return "TRIGGER" in grants or "ALL PRIVILEGES" in grants
+
+
+def _foreign_keys(session: MySqlSession, found: dict[tuple[str, str], _Target]) -> Iterator[Check]:
+    """Sessions of Headrace do not check foreign keys, so that they do not cascade; those of others do."""
+    for database, name, table, other_database, other_table, on_delete, on_update in session.execute(
+        "SELECT constraint_schema, constraint_name, table_name, unique_constraint_schema, referenced_table_name,"
+        " delete_rule, update_rule FROM information_schema.referential_constraints"
+    ):
+        child, parent = TableId(str(database), str(table)), TableId(str(other_database), str(other_table))
+        if not {str(on_delete).upper(), str(on_update).upper()} & _CHANGING:
+            continue
+        drop = f"ALTER TABLE {qualified(child)} DROP FOREIGN KEY {quote_name(str(name))}"
+        if _folded(child) in found and _folded(parent) not in found:
+            detail = f"{child} has the foreign key {name}: a change of {parent}, which is not replicated, changes its rows."
+            yield Check("foreign keys", CheckState.FAILED, detail, f"Run {drop}; in the target, or replicate {parent} too.")
+        elif _folded(parent) in found and _folded(child) not in found:
+            detail = f"{child}, which is not replicated, has the foreign key {name} to {parent}: changes are not passed on to it."
+            yield Check("foreign keys", CheckState.WARNING, detail, f"Run {drop}; in the target if you rely on that.")
+
+
+def _other_writers(
+    session: MySqlSession, settings: MySqlSettings, pipeline: str, found: dict[tuple[str, str], _Target]
+) -> Iterator[Check]:
+    ledger = SqlLedger(MYSQL, settings.ledger_database)
+    writers: dict[str, list[TableId]] = defaultdict(list)
+    if ledger.exists(session):
+        pipelines = ledger.table("pipelines")
+        for other, database, table in session.execute(
+            f"SELECT pipeline, database_name, table_name FROM {ledger.table('tables')} JOIN {pipelines} USING (pipeline)"
+            " WHERE pipeline <> ? AND status <> ?",
+            (pipeline, str(TableStatus.GONE)),
+        ):
+            if _folded(TableId(str(database), str(table))) in found:
+                writers[str(other)].append(TableId(str(database), str(table)))
+        for other, shared in sorted(writers.items()):
+            names = ", ".join(map(str, sorted(shared)))
+            quoted = other.replace("\\", "\\\\").replace("'", "''")
+            forget = f"DELETE FROM {pipelines} WHERE pipeline = '{quoted}'"
+            yield Check(
+                "other writers",
+                CheckState.FAILED,
+                f"the pipeline {other!r} writes {names} too.",
+                f"Leave them out of one of the two with --tables; if that pipeline is no more, run {forget}; in the target.",
+            )
+    if not writers:
+        yield Check("other writers", CheckState.OK, "no other pipeline of this ledger; whether others write cannot be seen")
