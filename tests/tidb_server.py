@@ -93,6 +93,7 @@ def running_tidb() -> Iterator[TiDb]:
     command = [
         str(PROGRAM),
         "--store=unistore",
+        "--lease=1s",  # how long a schema change waits before it looks again whether a transaction is over
         "--host=127.0.0.1",
         f"-P={port}",
         f"--path={folder / 'data'}",
