@@ -17,6 +17,7 @@ from headrace.model.block import ChangeBlock
 from headrace.model.cut import Offer, Progress, Window
 from headrace.model.outcome import SplitReport
 from headrace.model.table import TableId
+from headrace.sources.base import Bound
 from headrace.sources.ticdc_storage import open_source
 from headrace.sources.ticdc_storage.source import StorageEventSource
 
@@ -98,16 +99,18 @@ class StorageFolder:
 
 @dataclass
 class Consumer:
-    """Polls, reads and advances as the engine does, and keeps the rows it was given."""
+    """Polls, reads and advances as the engine does, and keeps the rows it was given. ``max_cut`` bounds offers, in bytes."""
 
     source: StorageEventSource
     position: str = ""
     checkpoint: int = 0
     rows: list[tuple[str, int, dict[str, Any]]] = field(default_factory=list)
     reports: list[SplitReport] = field(default_factory=list)
+    max_cut: int | None = None
 
     def poll(self) -> Offer:
-        return self.source.poll(self.position, self.checkpoint)
+        bound = None if self.max_cut is None else Bound(self.max_cut, self.checkpoint + 1)
+        return self.source.poll(self.position, self.checkpoint, bound=bound)
 
     def cut(self, stopped: frozenset[TableId] = frozenset(), hi: int | None = None) -> Offer:
         """One cut up to the watermark; the rows of this cut are then in ``rows``."""
@@ -133,7 +136,7 @@ class Consumer:
     def restarted(self) -> Consumer:
         """The same pipeline in a new process: only position and checkpoint are left."""
         source = self.source.__reduce__()
-        return Consumer(source[0](*source[1]), self.position, self.checkpoint)
+        return Consumer(source[0](*source[1]), self.position, self.checkpoint, max_cut=self.max_cut)
 
     @property
     def changes(self) -> list[str]:
