@@ -24,6 +24,7 @@ from headrace.testing.upstream_table import (
     column_definition,
     net_changes,
     quoted,
+    quoted_name,
     quoted_names,
 )
 
@@ -124,13 +125,13 @@ class Upstream:
         return commit_ts
 
     def create_database(self, database: str) -> int:
-        return self._database_change(database, f"CREATE DATABASE `{database}`", _CREATE_SCHEMA)
+        return self._database_change(database, f"CREATE DATABASE {quoted_name(database)}", _CREATE_SCHEMA)
 
     def drop_database(self, database: str) -> int:
         gone = [table_id for table_id in self._tables if table_id.database == database]
         for table_id in gone:
             del self._tables[table_id]
-        return self._database_change(database, f"DROP DATABASE `{database}`", _DROP_SCHEMA, gone)
+        return self._database_change(database, f"DROP DATABASE {quoted_name(database)}", _DROP_SCHEMA, gone)
 
     def create_table(
         self,
@@ -168,7 +169,8 @@ class Upstream:
         if partitions:
             ids = {name: self._physical_id() for name in partitions}
             table.partitions = Partitions(primary_key[0], dict(partitions), ids)
-            text += f" PARTITION BY RANGE (`{primary_key[0]}`) ({','.join(_partition(*item) for item in partitions.items())})"
+            parts = ",".join(_partition(*item) for item in partitions.items())
+            text += f" PARTITION BY RANGE ({quoted_name(primary_key[0])}) ({parts})"
         self._tables[table_id] = table
         return self._table_change(table_id, text, _CREATE_TABLE)
 
@@ -254,7 +256,8 @@ class Upstream:
     def truncate_partition(self, table_id: TableId, name: str) -> int:
         self._empty_partition(table_id, name)
         self._partitions(table_id).ids[name] = self._physical_id()
-        return self._table_change(table_id, f"ALTER TABLE {quoted(table_id)} TRUNCATE PARTITION `{name}`", _TRUNCATE_PARTITION)
+        statement = f"ALTER TABLE {quoted(table_id)} TRUNCATE PARTITION {quoted_name(name)}"
+        return self._table_change(table_id, statement, _TRUNCATE_PARTITION)
 
     def drop_partition(self, table_id: TableId, name: str) -> int:
         partitions = self._partitions(table_id)
@@ -262,7 +265,8 @@ class Upstream:
             raise ValueError(f"{name} is the last partition of {table_id}")
         self._empty_partition(table_id, name)
         del partitions.bounds[name], partitions.ids[name]
-        return self._table_change(table_id, f"ALTER TABLE {quoted(table_id)} DROP PARTITION `{name}`", _DROP_PARTITION)
+        statement = f"ALTER TABLE {quoted(table_id)} DROP PARTITION {quoted_name(name)}"
+        return self._table_change(table_id, statement, _DROP_PARTITION)
 
     def checkpoint(self) -> int:
         """Writes all waiting rows and a checkpoint after the last commit; returns it."""
@@ -327,7 +331,7 @@ def _by_partition(table: Table, changes: Iterable[RowChange]) -> dict[int | None
 
 
 def _partition(name: str, bound: int | None) -> str:
-    return f"PARTITION `{name}` VALUES LESS THAN ({'MAXVALUE' if bound is None else bound})"
+    return f"PARTITION {quoted_name(name)} VALUES LESS THAN ({'MAXVALUE' if bound is None else bound})"
 
 
 def _order(value: object) -> tuple[int, str | int | float]:

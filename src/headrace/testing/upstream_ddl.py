@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from headrace.model.table import Column, TableSchema
-from headrace.testing.upstream_table import Table, column_definition, default_value, quoted_names
+from headrace.testing.upstream_table import Table, column_definition, default_value, quoted_name, quoted_names
 
 MULTI_SCHEMA_CHANGE = 61
 
@@ -35,7 +35,7 @@ class DropColumn:
     type_code = 6
 
     def text(self) -> str:
-        return f"DROP COLUMN `{self.name}`"
+        return f"DROP COLUMN {quoted_name(self.name)}"
 
     def apply(self, table: Table) -> None:
         dropped = table.schema.column(self.name)
@@ -62,7 +62,7 @@ class ModifyColumn:
     type_code = 12
 
     def text(self) -> str:
-        verb = "MODIFY COLUMN" if self.name == self.column.name else f"CHANGE COLUMN `{self.name}`"
+        verb = "MODIFY COLUMN" if self.name == self.column.name else f"CHANGE COLUMN {quoted_name(self.name)}"
         return f"{verb} {column_definition(self.column)}{_position(self.after)}"
 
     def apply(self, table: Table) -> None:
@@ -82,7 +82,7 @@ class RenameColumn:
     type_code = 12
 
     def text(self) -> str:
-        return f"RENAME COLUMN `{self.name}` TO `{self.new_name}`"
+        return f"RENAME COLUMN {quoted_name(self.name)} TO {quoted_name(self.new_name)}"
 
     def apply(self, table: Table) -> None:
         _rename(table, self.name, self.new_name)
@@ -97,7 +97,7 @@ class SetDefault:
     type_code = 15
 
     def text(self) -> str:
-        return f"ALTER COLUMN `{self.name}` SET DEFAULT _UTF8MB4'{self.default}'"
+        return f"ALTER COLUMN {quoted_name(self.name)} SET DEFAULT _UTF8MB4'{self.default}'"
 
     def apply(self, table: Table) -> None:
         old = table.schema.column(self.name)
@@ -112,7 +112,7 @@ class AddIndex:
     type_code = 7
 
     def text(self) -> str:
-        return f"ADD {'UNIQUE' if self.unique else 'INDEX'} `{self.name}`({quoted_names(self.columns)})"
+        return f"ADD {'UNIQUE' if self.unique else 'INDEX'} {quoted_name(self.name)}({quoted_names(self.columns)})"
 
     def apply(self, table: Table) -> None:
         if self.name in table.uniques or self.name in table.indexes:
@@ -131,7 +131,7 @@ class DropIndex:
     type_code = 8
 
     def text(self) -> str:
-        return f"DROP INDEX `{self.name}`"
+        return f"DROP INDEX {quoted_name(self.name)}"
 
     def apply(self, table: Table) -> None:
         indexes = table.uniques if self.name in table.uniques else table.indexes
@@ -225,4 +225,4 @@ def _placed(columns: tuple[Column, ...], column: Column, after: str | None) -> t
 def _position(after: str | None) -> str:
     if after is None:
         return ""
-    return f" AFTER `{after}`" if after else " FIRST"
+    return f" AFTER {quoted_name(after)}" if after else " FIRST"

@@ -209,7 +209,7 @@ def default_value(column: Column) -> object:
 def column_definition(column: Column) -> str:
     """A column as TiDB's normalized statements define it."""
     kind, length, scale = column.type.kind, column.type.length, column.type.scale
-    text = f"`{column.name}` {kind}"
+    text = f"{quoted_name(column.name)} {kind}"
     if kind in (TypeKind.ENUM, TypeKind.SET):
         text += "(" + ",".join(literal(element) for element in column.type.elements) + ")"
     elif kind is TypeKind.DECIMAL and length is not None:
@@ -232,12 +232,17 @@ def column_definition(column: Column) -> str:
     return text
 
 
+def quoted_name(name: str) -> str:
+    """A name as TiDB writes it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def quoted(table_id: TableId) -> str:
-    return f"`{table_id.database}`.`{table_id.table}`"
+    return f"{quoted_name(table_id.database)}.{quoted_name(table_id.table)}"
 
 
 def quoted_names(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
+    return ", ".join(map(quoted_name, names))
 
 
 def literal(text: str) -> str:
