@@ -26,6 +26,7 @@ _UNKNOWN_COLUMN = 1054
 _GRANT_IT = "Grant it to the user of the sink's URI; headrace validate says which rights are needed."
 _DENIED = frozenset({1044, 1142, 1143, 1227})
 _CONSTRAINT, _TRUNCATED, _INCORRECT = 4025, 1265, 1366
+_ENTRY_TOO_LARGE = 8025
 _JSON_LEVELS = 32
 _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"')
 _REFUSED_VALUE = frozenset({1048, 1264, 1265, 1292, 1366, 1406, 1411, 3140, 3157, 4025, 1526})
@@ -113,6 +114,12 @@ def _problem(code: int, text: str, table_id: TableId, sent: _Sent) -> Problem:
         )
     if code in _DENIED:
         return Problem(table_id, f"the target's user lacks a privilege: {text}.", hint=_GRANT_IT)
+    if code == _ENTRY_TOO_LARGE:
+        return Problem(
+            table_id,
+            f"the target refused a row for its size: {text}.",
+            hint="Set GLOBAL tidb_txn_entry_size_limit, and raft-entry-max-size of TiKV, to what the source has.",
+        )
     if code not in _REFUSED_VALUE:
         return Problem(table_id, f"the target refused the rows: {text}.", column=column)
     known = sent.column(column)
