@@ -230,7 +230,7 @@ def _table_differences(target: Target, table: ExpectedTable, unreplicated: froze
     kept = {column: type_text for column, type_text in table.types.items() if column not in unreplicated}
     positions = [index for index, column in enumerate(table.types) if column in kept]
     expected = sort_rows(
-        tuple(normal_value(type_text, row[index]) for index, type_text in zip(positions, kept.values(), strict=True))
+        tuple(target.held(t, normal_value(t, row[index])) for index, t in zip(positions, kept.values(), strict=True))
         for row in table.rows
     )
     actual = sort_rows(target.rows(table.database, table.name, kept))
