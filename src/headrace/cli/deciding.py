@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
+from headrace.cli.ledgers import opened, state_of
 from headrace.cli.output import Output
 from headrace.errors import DefinitionError
 from headrace.model.progress import Decision, JournalEntry, JournalState, LedgerState, Verdict
 from headrace.model.tso import format_tso
 from headrace.pipeline.definition import Settings
-from headrace.pipeline.registry import open_sink
-from headrace.sinks.base import Ledger
-from headrace.sinks.file_ledger import open_file_ledger
 
 _SETTLED_SHOWN = 20
 
 
 def show_journal(settings: Settings, whole: bool, output: Output) -> int:
     """Prints what waits, with why, and the newest of what is done (all of it with ``whole``). Raises DefinitionError."""
-    with _opened(settings) as ledger:
-        state = _state(ledger, settings.name or "default")
+    with opened(settings) as (_, ledger):
+        state = state_of(ledger, settings)
     entries = sorted(state.journal.values(), key=lambda entry: (entry.commit_ts, entry.identity))
     open_ones = [entry for entry in entries if not entry.state.is_settled]
     settled = [entry for entry in entries if entry.state.is_settled]
@@ -45,8 +40,8 @@ def show_journal(settings: Settings, whole: bool, output: Output) -> int:
 
 def decide(settings: Settings, change: str, verdict: Verdict, statement: str, output: Output) -> int:
     """Leaves a decision about the waiting schema change whose identity is, or begins with, ``change``. Raises DefinitionError."""
-    with _opened(settings) as ledger:
-        state = _state(ledger, settings.name or "default")
+    with opened(settings) as (_, ledger):
+        state = state_of(ledger, settings)
         entry = _find(state, change)
         ledger.decide(state.pipeline, Decision(entry.identity, verdict, statement))
     if output.is_json:
@@ -55,24 +50,6 @@ def decide(settings: Settings, change: str, verdict: Verdict, statement: str, ou
         output.line(f"{verdict}: {entry.identity}")
         output.line("a run that goes on takes it up within seconds, else the next one does")
     return 0
-
-
-@contextmanager
-def _opened(settings: Settings) -> Iterator[Ledger]:
-    with open_sink(settings.sink_uri) as sink:
-        ledger = sink.ledger or open_file_ledger(settings.ledger_place)
-        try:
-            yield ledger
-        finally:
-            ledger.close()
-
-
-def _state(ledger: Ledger, name: str) -> LedgerState:
-    state = ledger.peek(name)
-    if state is None:
-        known = ", ".join(ledger.pipelines()) or "none"
-        raise DefinitionError(f"There is no pipeline named {name} here.", f"Name another one with --name; there are: {known}.")
-    return state
 
 
 def _find(state: LedgerState, change: str) -> JournalEntry:

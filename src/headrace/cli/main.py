@@ -35,6 +35,7 @@ from headrace.cli.options import (
     hide_secrets_of,
 )
 from headrace.cli.output import make_output, redact
+from headrace.cli.table import table
 from headrace.errors import EXIT_INTERRUPTED, EXIT_USAGE, DefinitionError, HeadraceError
 from headrace.model.tso import parse_tso
 
@@ -169,10 +170,12 @@ def status(
     """Show what the ledger in a target says: checkpoint, lag, tables, last cuts."""
     from headrace.cli.status import show_status
     from headrace.pipeline.definition import Settings
+    from headrace.pipeline.registry import open_source
 
     settings = completed(Settings(sink=sink, name=name, ledger=ledger), definition)
     asked = settings.name or ("default" if definition else "")
-    return show_status(settings.sink_uri, asked, settings.ledger_place, make_output(json=json))
+    source = open_source(settings.source_uri, settings.changefeed) if definition else None
+    return show_status(settings.sink_uri, asked, settings.ledger_place, make_output(json=json), source)
 
 
 @app.command()

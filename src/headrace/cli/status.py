@@ -6,17 +6,22 @@ from dataclasses import asdict
 
 from headrace.cli.output import Output
 from headrace.cli.progress import lag_seconds, seconds_text
+from headrace.cli.quarantine import needs, removal
 from headrace.errors import DefinitionError
 from headrace.model.progress import LedgerState, TableStatus
 from headrace.model.tso import format_tso
 from headrace.pipeline.registry import open_sink
 from headrace.sinks.file_ledger import open_file_ledger
+from headrace.sources.base import DataSource
 
 _CUTS_SHOWN = 5
 
 
-def show_status(sink_uri: str, name: str, ledger_at: str, output: Output) -> int:
-    """Prints each pipeline of the target's ledger, or the named one. Raises DefinitionError when there is none."""
+def show_status(sink_uri: str, name: str, ledger_at: str, output: Output, source: DataSource | None = None) -> int:
+    """Prints each pipeline of the target's ledger, or the named one. Raises DefinitionError when there is none.
+
+    With its ``source`` it warns of files that a stopped table needs and that will be removed.
+    """
     with open_sink(sink_uri) as sink:
         ledger = sink.ledger or open_file_ledger(ledger_at)
         names = [name] if name else ledger.pipelines()
@@ -29,6 +34,9 @@ def show_status(sink_uri: str, name: str, ledger_at: str, output: Output) -> int
                 output.event("status", **status_fields(state))
             else:
                 _print(state, sink.identity, output)
+            for table_id, held in needs(state, source).items() if source else ():
+                if told := removal(held):
+                    output.warning(f"table {table_id} stands still: {told}.")
         ledger.close()
     return 0
 

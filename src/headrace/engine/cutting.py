@@ -14,11 +14,21 @@ from datetime import UTC, datetime
 from itertools import groupby
 
 from headrace.engine.plan import Cut, CutRound, Hold, decision_hint
+from headrace.engine.requests import running_reason, served_requests
 from headrace.engine.tasks import read_problems
 from headrace.model.cut import Progress
 from headrace.model.events import CreateTableEvent, DropDatabaseEvent, DropTableEvent, RenameTableEvent, SchemaChange
 from headrace.model.outcome import Notice, Problem, Remedy, SplitReport, WriteOutcome
-from headrace.model.progress import CutRecord, JournalEntry, JournalState, LedgerState, TableProgress, TableStatus, Verdict
+from headrace.model.progress import (
+    CutRecord,
+    JournalEntry,
+    JournalState,
+    LedgerState,
+    RequestKind,
+    TableProgress,
+    TableStatus,
+    Verdict,
+)
 from headrace.model.table import TableId
 from headrace.sinks.base import (
     CutCommit,
@@ -255,7 +265,9 @@ class CutRun:
             if own is None:
                 rows.append(TableProgress(table_id, self.cut.hi))
             elif own.status.is_stopped or own.status is TableStatus.CATCHING_UP:
-                rows.append(replace(own, checkpoint=self.cut.hi, status=TableStatus.RUNNING, reason=""))
+                reason = running_reason(self.state, own)
+                reached = max(own.checkpoint, self.cut.hi)
+                rows.append(replace(own, checkpoint=reached, status=TableStatus.RUNNING, reason=reason))
         return tuple(rows)
 
     def _commit(self, started: float) -> CutRecord:
@@ -279,7 +291,13 @@ class CutRun:
         gone = frozenset(t for t, own in settled.tables.items() if own.status is TableStatus.GONE)
         progress = Progress(self.cut.hi, frozenset(self.problems), behind, gone)
         checkpoints = {t: settled.table_checkpoint(t) for t in settled.tables}
-        position = self._source.advance(self.state.position, self._reports, progress, checkpoints)
+        reports = [*self._reports, *(SplitReport(s.key, s.table_id, size=s.size) for s in self.cut.unread)]
+        position = self._source.advance(self.state.position, reports, progress, checkpoints)
+        served = served_requests(settled)
+        for request in served:
+            if request.kind is RequestKind.SKIP_ROWS:
+                told = f"its rows from {request.since + 1} to {request.to} were given up, and are not in the target."
+                self.notices.append(Notice(told, request.table_id))
         self._update(
             LedgerUpdate(
                 checkpoint=self.cut.hi,
@@ -288,6 +306,7 @@ class CutRun:
                 journal=waiting,
                 forget_journal_below=_forgotten_below(settled),
                 cut=record if self._reports or self._changes_done else None,
+                used_requests=tuple(request.identity for request in served),
             )
         )
         return record
@@ -379,5 +398,6 @@ def applied(state: LedgerState, update: LedgerUpdate) -> LedgerState:
         tables=tables,
         journal=journal,
         decisions={k: d for k, d in state.decisions.items() if k not in update.used_decisions},
+        requests={k: r for k, r in state.requests.items() if k not in update.used_requests},
         cuts=(*state.cuts, update.cut)[-_CUTS_KEPT:] if update.cut else state.cuts,
     )

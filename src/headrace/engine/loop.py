@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from headrace.engine.cutting import CutRun, RoundFactory, TablesExcluded
+from headrace.engine.cutting import CutRun, RoundFactory, TablesExcluded, applied
 from headrace.engine.keys import DeclaredKeys, fingerprint_of, read_fingerprint, with_declared_keys
 from headrace.engine.observer import Observer
 from headrace.engine.plan import Cut, Hold, PlanRules, may_be_pending, plan_cut
+from headrace.engine.requests import Carried, carry_out, give_up_files
 from headrace.errors import (
     EXIT_OK,
     EXIT_TABLE_STOPPED,
@@ -99,6 +100,7 @@ class Loop:
         self._state = LedgerState(name)
         self._retried_at = self._asked_at = float("-inf")
         self._decided: dict[str, Decision] = {}
+        self._asked: set[str] = set()
         self._told: set[Notice] = set()
         self._reasons: dict[TableId, str] = {}
         self._tries = self._looks = 0
@@ -149,6 +151,7 @@ class Loop:
     def _step(self) -> bool:
         """One poll and, if there is something to do, one cut. True when the run is complete."""
         retried = self._tables_to_retry()
+        self._serve(give_up_files(self._state, self._source.give_up))
         seen = -1 if retried else self._state.checkpoint
         try:
             offer = self._poll(seen, bound=self._bound(retried))
@@ -237,13 +240,18 @@ class Loop:
         self._tell((Notice(text),))
 
     def _tables_to_retry(self) -> frozenset[TableId]:
-        """Stopped tables: all at the start of a run and when somebody decided about a schema change; then again every half
-        minute those that only need a repair."""
+        """Stopped tables: all at the start of a run and when somebody decided about a schema change or asked something of a
+        table; then again every half minute those that only need a repair. And those that an unfinished cut left behind."""
+        tables = self._state.tables
+        behind = {t for t, p in tables.items() if p.status is TableStatus.CATCHING_UP and self._options.includes(t)}
+        return self._stopped_to_retry() | behind
+
+    def _stopped_to_retry(self) -> frozenset[TableId]:
         stopped = {t: p.status for t, p in self._state.tables.items() if p.status.is_stopped}
         if not stopped:
             return frozenset()
         at_start = self._retried_at == float("-inf")
-        if self._has_new_decisions() or at_start:
+        if self._has_new_words() or at_start:
             self._retried_at = time.monotonic()
             return frozenset(stopped)
         if time.monotonic() - self._retried_at < _RETRY_STOPPED_EVERY:
@@ -251,19 +259,30 @@ class Loop:
         self._retried_at = time.monotonic()
         return frozenset(t for t, status in stopped.items() if status is TableStatus.STOPPED)
 
-    def _has_new_decisions(self) -> bool:
-        """Whether the ledger holds decisions that were not there before; they are then part of the state."""
+    def _has_new_words(self) -> bool:
+        """Whether the ledger holds decisions or requests that were not there before; they are then part of the state."""
         if time.monotonic() - self._asked_at < _DECISIONS_EVERY:
             return False
         self._asked_at = time.monotonic()
         found = self._ledger.decisions(self._name)
         fresh = {k: d for k, d in found.items() if self._decided.get(k) != d}
         self._decided = found
-        self._state = replace(self._state, decisions=found)
-        return bool(fresh)
+        requests = self._ledger.requests(self._name)
+        asked = requests.keys() - self._asked
+        self._asked |= asked
+        self._state = replace(self._state, decisions=found, requests=requests)
+        return bool(fresh or asked)
+
+    def _serve(self, carried: Carried | None) -> None:
+        """Writes what follows from requests about tables, and tells it."""
+        if carried is not None:
+            self._ledger.update(carried.update)
+            self._state = applied(self._state, carried.update)
+            self._tell(carried.notices)
 
     def _apply(self, offer: Offer, retried: frozenset[TableId]) -> Iterable[Problem]:
         """Plans and applies one cut; returns why tables stopped in it."""
+        self._serve(carry_out(self._state, offer))
         excluded: dict[TableId, Problem] = {}
         held: dict[TableId, Hold] = {}
         while True:
@@ -316,7 +335,8 @@ class Loop:
                 self._observer.table_stopped(problem)
         for table_id, own in self._state.tables.items():
             earlier = before.tables.get(table_id)
-            if earlier is not None and earlier.status.is_stopped and own.status is TableStatus.RUNNING:
+            was_stopped = earlier is not None and (earlier.status.is_stopped or table_id in self._reasons)
+            if was_stopped and own.status is TableStatus.RUNNING:
                 self._reasons.pop(table_id, None)
                 self._observer.table_resumed(str(table_id))
 

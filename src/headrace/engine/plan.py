@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from headrace.ddl.kinds import kinds_of
 from headrace.ddl.statement import read_statement
+from headrace.engine.requests import given_up_to
 from headrace.model.cut import Offer, Split, Window
 from headrace.model.events import CreateDatabaseEvent, CreateTableEvent, DropDatabaseEvent, OtherEvent, SchemaChange
 from headrace.model.outcome import Problem, Remedy
@@ -49,7 +50,8 @@ class Cut:
 
     ``checkpoints`` are the tables' checkpoints before it (TSO), for every table that has splits or changes. ``problems`` are the
     tables that cannot take part, with the reason; their splits and changes are left out. ``holds`` are the tables that take part
-    up to a schema change. ``decisions`` are what a person or a policy says of the cut's changes, by their identity.
+    up to a schema change. ``decisions`` are what a person or a policy says of the cut's changes, by their identity. ``unread``
+    are splits that count as read because all that they hold was given up.
     """
 
     hi: int
@@ -61,6 +63,7 @@ class Cut:
     decisions: Mapping[str, Decision] = field(default_factory=dict)
     has_commit_ts: bool = True
     deletes_first: bool = True
+    unread: tuple[Split, ...] = ()
 
     @property
     def tables(self) -> frozenset[TableId]:
@@ -101,9 +104,15 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     barriers = _Barriers(state, rules, problems, resting)
     changes = [change for change in changes if barriers.lets_pass(change)]
     splits = [s for s in splits if s.version < barriers.floor(s.table_id)]
-    tables = {s.table_id for s in splits} | {t for c in changes for t in c.changes}
+    floors = given_up_to(state)
+    ended = _ended_versions(offer, floors)
+    unread = tuple(s for s in splits if s.version < ended.get(s.table_id, 0))
+    splits = [s for s in splits if s.version >= ended.get(s.table_id, 0)]
+    # A table that is back after a stop may have nothing left to read.
+    back = {t for t, p in state.tables.items() if p.status is TableStatus.CATCHING_UP and rules.includes(t)}
+    tables = {s.table_id for s in (*splits, *unread)} | {t for c in changes for t in c.changes} | (back - set(problems))
     checkpoints = {t: state.table_checkpoint(t) for t in tables | set(problems) | set(barriers.holds)}
-    windows = {t: _window(checkpoints[t], min(hi, barriers.floor(t)), offer) for t in tables}
+    windows = {t: _window(checkpoints[t], min(hi, barriers.floor(t)), offer, floors.get(t, 0)) for t in tables}
     return Cut(
         hi=hi,
         rounds=_rounds(state, changes, splits),
@@ -114,14 +123,30 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
         decisions=barriers.decisions,
         has_commit_ts=offer.has_commit_ts,
         deletes_first=offer.deletes_first,
+        unread=unread,
     )
 
 
-def _window(checkpoint: int, hi: int, offer: Offer) -> Window:
+def _window(checkpoint: int, hi: int, offer: Offer, given_up: int) -> Window:
     """From the checkpoint on; where only the millisecond is known, from its first TSO on, whose rows are then taken again."""
     if not offer.has_commit_ts:
         return Window()
-    return Window(checkpoint, hi) if offer.deletes_first else Window(tso_from_ms(tso_to_ms(checkpoint)) - 1, hi)
+    if not offer.deletes_first:
+        return Window(tso_from_ms(tso_to_ms(checkpoint)) - 1, hi)
+    return Window(max(checkpoint, given_up), hi, given_up)
+
+
+def _ended_versions(offer: Offer, floors: Mapping[TableId, int]) -> dict[TableId, int]:
+    """Per table the version below which nothing is read: a schema change that ended all that came before it was given up too.
+
+    What has no statement is a restart of the writer, which may go back behind it.
+    """
+    ended: dict[TableId, int] = {}
+    for change in offer.schema_changes if offer.has_commit_ts and offer.deletes_first else ():
+        for table_id in change.changes & floors.keys():
+            if change.statement and change.commit_ts <= floors[table_id]:
+                ended[table_id] = max(change.commit_ts, ended.get(table_id, 0))
+    return ended
 
 
 def _known_problems(state: LedgerState, offer: Offer, rules: PlanRules) -> dict[TableId, Problem]:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from headrace.engine.bag import Attempt, EqualInStreams, MissingOldImages, attempts, bag_change, unsure_files
 from headrace.engine.net import buckets, commit_order, last_states, net_change
 from headrace.engine.progress_channel import ProgressAddress, ProgressSender
+from headrace.engine.requests import without_given_up
 from headrace.errors import HeadraceError
 from headrace.model.block import COMMIT_TS, META_FIELDS, ChangeBlock
 from headrace.model.cut import Split, Window
@@ -124,7 +125,7 @@ def read_splits(job: ReadJob, splits: Iterable[Split]) -> Iterator[tuple[int, pa
         for item in _with_whole_keys(_read_one(job.source, split, part.window, old_images), split, key):
             if isinstance(item, SplitReport):
                 sender.add(files=1)
-                yield item
+                yield replace(item, given_up=part.window.given_up)
                 continue
             sender.add(rows=item.num_rows)
             waiting = pending.setdefault(number, _Pending(part, job))
@@ -260,6 +261,10 @@ class Gathered:
     def add_report(self, report: SplitReport) -> None:
         self.reports[report.split_key] = report
 
+    def settle(self) -> None:
+        """Once all reports are there: what is damaged and was given up is no problem."""
+        self.reports = dict(without_given_up(self.reports.values()))
+
     def changes(self) -> tuple[list[TableChange], list[WriteOutcome]]:
         """The table changes to write, versions of one table in order, without the tables that could not be read.
 
@@ -376,6 +381,7 @@ class WriteJob:
 
 def write_gathered(gathered: Gathered, job: WriteJob, slot: int) -> Iterator[object]:
     """The write half: outcomes, and (from slot 0) the split reports. An exception is an outcome too, so its class survives."""
+    gathered.settle()
     if slot == 0:
         yield from gathered.reports.values()
     changes, unfit = gathered.changes()

@@ -12,10 +12,14 @@ from headrace.model.tso import MAX_TSO
 
 @dataclass(frozen=True)
 class Window:
-    """The rows of a cut: ``lo < commit_ts <= hi`` (TSO). Data without a commit ts are taken whole."""
+    """The rows of a cut: ``lo < commit_ts <= hi`` (TSO). Data without a commit ts are taken whole.
+
+    ``given_up`` (TSO, 0 for none): nobody wants rows up to there any more, so what is damaged down there harms nothing.
+    """
 
     lo: int = 0
     hi: int = MAX_TSO
+    given_up: int = 0
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,21 @@ class Split:
     rank: int
     size: int
     schema: TableSchema
+
+
+@dataclass(frozen=True)
+class HeldSplit:
+    """A split that a table which stands still has to read yet, as the source's position tells it.
+
+    ``day`` is the date that the source files it under, and ``removed_after`` the one after which the source removes it (ISO dates,
+    ``""`` when there is none).
+    """
+
+    key: str
+    table_id: TableId
+    size: int
+    day: str = ""
+    removed_after: str = ""
 
 
 @dataclass(frozen=True)

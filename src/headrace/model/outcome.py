@@ -94,7 +94,7 @@ class SplitReport:
     ``rolled_over`` says that the split ended because it was full, so that a transaction may go on in the next one.
     ``rank`` is the split's; ``stream`` names the sequence that it belongs to: what a writer repeats after a crash comes later in
     the same one. ``truncated`` says that the last record is cut in the middle; ``truncated_ts`` is its commit ts where that much
-    is readable.
+    is readable. ``given_up`` is the window's.
     """
 
     split_key: str
@@ -113,6 +113,7 @@ class SplitReport:
     truncated_line: int | None = None
     problem: Problem | None = None
     notices: tuple[Notice, ...] = ()
+    given_up: int = 0
 
 
 def is_repeated(report: SplitReport, reports: Iterable[SplitReport]) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headrace.model.block import ChangeBlock
-from headrace.model.cut import Offer, Progress, Split, Window
+from headrace.model.cut import HeldSplit, Offer, Progress, Split, Window
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import SplitReport
 from headrace.model.table import Column, TableId, TableSchema
@@ -75,6 +75,10 @@ class EventSource(Protocol):
         """
         ...
 
+    def give_up(self, position: str, key: str) -> str:
+        """The position in which the split counts as read because somebody gave it up; unchanged when nobody waits for it."""
+        ...
+
 
 class MetadataAccessor(Protocol):
     """What exists in a source, for ``inspect`` and for planning by hand."""
@@ -102,4 +106,8 @@ class DataSource(Protocol):
 
     def carried(self, schema: TableSchema) -> tuple[Column, ...]:
         """The columns of the table that its rows bring; the source may be told to leave some out."""
+        ...
+
+    def held(self, position: str) -> tuple[HeldSplit, ...]:
+        """What tables that stand still have to read yet, the oldest first. Looks at nothing but the position."""
         ...

@@ -45,12 +45,11 @@ _SINK_KEYS = frozenset(
         "only-output-updated-columns",
     }
 )
-_STORAGE_KEYS = frozenset({"file-size", "output-raw-change-event", "use-table-id-as-path"})
+_STORAGE_KEYS = frozenset({"file-size", "file-expiration-days", "output-raw-change-event", "use-table-id-as-path"})
 _OTHER_URI_PARAMETERS = frozenset(
     {
         "delete-only-output-handle-key-columns",
         "file-cleanup-cron-spec",
-        "file-expiration-days",
         "file-index-digit",
         "flush-concurrency",
         "flush-interval",
@@ -145,7 +144,7 @@ class StorageOptions:
     ``protocol`` and ``date_separator`` are ``None`` when nobody said them: then the files' names tell. ``enable_tidb_extension`` is
     ``None`` likewise. ``raw_change_events``: updates that change a key are not split.
     ``file_size`` (bytes) is the size at which TiCDC begins a new file. ``strict`` makes a schema file's wrong
-    checksum an error. ``time_zone`` is TiCDC's ``--tz``.
+    checksum an error. ``time_zone`` is TiCDC's ``--tz``. ``expiration_days``: TiCDC removes files that are older (0: never).
     """
 
     protocol: Protocol | None = None
@@ -157,6 +156,7 @@ class StorageOptions:
     enable_tidb_extension: bool | None = None
     raw_change_events: bool = False
     file_size: int = 64 << 20
+    expiration_days: int = 0
     strict: bool = False
 
 
@@ -201,15 +201,16 @@ def _options(told: Mapping[str, object], selectors: ColumnSelectors) -> StorageO
         use_table_id_as_path=_flag(told, "use-table-id-as-path"),
         enable_tidb_extension=_flag(told, "enable-tidb-extension"),
         raw_change_events=bool(_flag(told, "output-raw-change-event")),
-        file_size=_whole(told, "file-size", 64 << 20),
+        file_size=_whole(told, "file-size", 64 << 20, "bytes"),
+        expiration_days=_whole(told, "file-expiration-days", 0, "days"),
         strict=bool(_flag(told, "strict")),
     )
 
 
-def _whole(told: Mapping[str, object], key: str, default: int) -> int:
+def _whole(told: Mapping[str, object], key: str, default: int, unit: str) -> int:
     text = str(told.get(key, default))
     if not re.fullmatch("[0-9]{1,18}", text):
-        raise DefinitionError(f"{key}={text} is not a whole number of bytes.")
+        raise DefinitionError(f"{key}={text} is not a whole number of {unit}.")
     return int(text)
 
 

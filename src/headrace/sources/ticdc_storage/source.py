@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from headrace.errors import DefinitionError, NoWatermarkError
 from headrace.model.block import ChangeBlock
-from headrace.model.cut import Offer, Progress, Split, Window
+from headrace.model.cut import HeldSplit, Offer, Progress, Split, Window
 from headrace.model.outcome import Notice, Problem, SplitReport, is_repeated
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.tso import MAX_TSO, format_tso
@@ -50,6 +50,7 @@ from headrace.sources.ticdc_storage.position import (
     sealed_below,
 )
 from headrace.sources.ticdc_storage.reader import Listing
+from headrace.sources.ticdc_storage.retention import expiry_notices, held_files
 from headrace.sources.ticdc_storage.splits import FileSplit, read_split
 from headrace.sources.ticdc_storage.stores import StoredFile, StoreLocation, store_location
 
@@ -102,6 +103,10 @@ class TicdcStorageSource:
         """See ``DataSource.carried``: column selectors leave columns out, in either protocol."""
         return self.options.csv.columns(schema)
 
+    def held(self, position: str) -> tuple[HeldSplit, ...]:
+        """See ``DataSource.held``. Folders that are named by table ids stand for the tables: only schema files tell more."""
+        return held_files(_position(position), self.options)
+
 
 class StorageEventSource:
     """The stream of changes in a changefeed's folder. The contract is :class:`headrace.sources.base.EventSource`.
@@ -141,6 +146,7 @@ class StorageEventSource:
         if self._watermark <= checkpoint and not final:
             return Offer(self._watermark, self._watermark, notices=self._fresh(notices))
         listing, catalogue = folder.scan(place)
+        notices += expiry_notices(place, self._options, lambda path: self._table_of(path, catalogue))
         protocol = detect_protocol(listing, self._options)
         exact = self._is_exact(protocol, None, folder)
         watermark, schema_bound = (MAX_TSO, MAX_TSO) if final else (self._watermark, self._schema_bound(place))
@@ -261,6 +267,15 @@ class StorageEventSource:
             if stored in known or stored not in taken:
                 before = known.get(stored, Window(lo, lo))
                 self._left_out[stored] = before if stored in taken else Window(before.lo, part.hi)
+
+    def give_up(self, position: str, key: str) -> str:
+        """See ``EventSource.give_up``: the file is named as the position holds it."""
+        place = _position(position)
+        held = place.open.get(key)
+        if held is None:
+            return position
+        self._announced.pop(key, None)
+        return advanced(place, place.watermark, [FileState(key, held.size, held.modified, consumed=True)]).to_text()
 
     def _remembering(self, place: StoragePosition, hi: int) -> StoragePosition:
         """The position with the final drain that the cut was, or without an earlier one when the watermark has passed it.

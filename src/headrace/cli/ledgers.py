@@ -1,0 +1,34 @@
+"""The ledger of a pipeline, opened for a command beside the run: it takes no epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from headrace.errors import DefinitionError
+from headrace.model.progress import LedgerState
+from headrace.pipeline.definition import Settings
+from headrace.pipeline.registry import open_sink
+from headrace.sinks.base import DataSink, Ledger
+from headrace.sinks.file_ledger import open_file_ledger
+
+
+@contextmanager
+def opened(settings: Settings) -> Iterator[tuple[DataSink, Ledger]]:
+    """The sink and the ledger that goes with it. Raises DefinitionError."""
+    with open_sink(settings.sink_uri) as sink:
+        ledger = sink.ledger or open_file_ledger(settings.ledger_place)
+        try:
+            yield sink, ledger
+        finally:
+            ledger.close()
+
+
+def state_of(ledger: Ledger, settings: Settings) -> LedgerState:
+    """What the ledger says of the pipeline. Raises DefinitionError when it knows none of that name."""
+    name = settings.name or "default"
+    state = ledger.peek(name)
+    if state is None:
+        known = ", ".join(ledger.pipelines()) or "none"
+        raise DefinitionError(f"There is no pipeline named {name} here.", f"Name another one with --name; there are: {known}.")
+    return state

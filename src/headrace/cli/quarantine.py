@@ -1,0 +1,232 @@
+"""``headrace table``: what stopped tables wait for, and what a person asks of them. Starts no JVM."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+
+from headrace.cli.ledgers import opened, state_of
+from headrace.cli.output import Output
+from headrace.cli.progress import lag_seconds, seconds_text
+from headrace.errors import DefinitionError
+from headrace.model.cut import HeldSplit
+from headrace.model.progress import LedgerState, RequestKind, TableProgress, TableRequest
+from headrace.model.table import TableId
+from headrace.model.tso import format_tso, parse_tso
+from headrace.pipeline.definition import Settings
+from headrace.pipeline.registry import open_source
+from headrace.sources.base import DataSource
+
+_FILES_SHOWN = 5
+_Ask = Callable[[str, str], bool] | None
+
+
+def show_tables(settings: Settings, output: Output) -> int:
+    """Prints each table that stands still. Raises DefinitionError."""
+    with opened(settings) as (_, ledger):
+        state = state_of(ledger, settings)
+    stopped = _stopped(state)
+    needed = needs(state, _source(settings, state))
+    for table_id, own in stopped.items():
+        asked = [request for request in state.requests.values() if request.table_id == table_id]
+        if output.is_json:
+            output.event("stopped_table", **_fields(own, needed.get(table_id, ()), asked))
+        else:
+            _print(own, needed.get(table_id, ()), asked, output)
+    if not stopped:
+        output.line("no table stands still")
+    return 0
+
+
+def resume_table(settings: Settings, name: str, output: Output) -> int:
+    """Asks to try the table again at once. Raises DefinitionError."""
+
+    def request(state: LedgerState, own: TableProgress) -> TableRequest:
+        return _request(own, RequestKind.RESUME)
+
+    return _leave(settings, name, request, output)
+
+
+def skip_rows(settings: Settings, name: str, to: str, ask: _Ask, output: Output) -> int:
+    """Gives up the table's rows up to ``to`` (TSO, ISO time or ``latest``). Raises DefinitionError."""
+
+    def request(state: LedgerState, own: TableProgress) -> TableRequest | None:
+        if state.cuts and not state.cuts[-1].exact:
+            raise DefinitionError(
+                "The source's rows carry no exact commit ts, so nothing tells which lie before another one.",
+                "Give up single files with --file.",
+            )
+        reached = state.checkpoint if to == "latest" else _tso(to, "--to")
+        _within(state, own, reached, "--to")
+        what = f"The changes of {own.table_id} from {own.checkpoint + 1} to {reached} will never be in the target."
+        return _request(own, RequestKind.SKIP_ROWS, to=reached) if _sure(ask, what, own) else None
+
+    return _leave(settings, name, request, output)
+
+
+def skip_file(settings: Settings, name: str, file: str, ask: _Ask, output: Output) -> int:
+    """Gives up one file that the table still needs. Raises DefinitionError."""
+
+    def request(state: LedgerState, own: TableProgress) -> TableRequest | None:
+        needed = _source(settings, state).held(state.position)
+        if file not in {held.key for held in needed if held.table_id == own.table_id or not held.table_id.table}:
+            raise DefinitionError(
+                f"The table {own.table_id} does not wait for a file {file!r}.", "headrace table list names those it waits for."
+            )
+        what = f"The changes in {file} will never be in the target, whatever their commit ts is."
+        return _request(own, RequestKind.SKIP_FILE, file=file) if _sure(ask, what, own) else None
+
+    return _leave(settings, name, request, output)
+
+
+def resync_table(settings: Settings, name: str, at: str, output: Output) -> int:
+    """Lets the table go on from ``at`` (TSO or ISO time), of which somebody loaded it. Raises DefinitionError."""
+
+    def request(state: LedgerState, own: TableProgress) -> TableRequest:
+        loaded = _tso(at, "--at")
+        if loaded != own.checkpoint:
+            _within(state, own, loaded, "--at")
+        return _request(own, RequestKind.RESYNC, to=loaded)
+
+    return _leave(settings, name, request, output, must_exist=True)
+
+
+def needs(state: LedgerState, source: DataSource) -> dict[TableId, list[HeldSplit]]:
+    """What each stopped table still has to read, the oldest first, as far as the position tells."""
+    found: dict[TableId, list[HeldSplit]] = {}
+    stopped = _stopped(state)
+    for held in source.held(state.position) if stopped else ():
+        if held.table_id in stopped:
+            found.setdefault(held.table_id, []).append(held)
+    return found
+
+
+def removal(held: Sequence[HeldSplit]) -> str:
+    """Of which day files are needed, and when the source removes them; ``""`` where it never does."""
+    oldest = min((h for h in held if h.removed_after), key=lambda h: h.day, default=None)
+    return f"it needs files of {oldest.day}; TiCDC removes them after {oldest.removed_after}" if oldest else ""
+
+
+def _leave(
+    settings: Settings,
+    name: str,
+    make: Callable[[LedgerState, TableProgress], TableRequest | None],
+    output: Output,
+    *,
+    must_exist: bool = False,
+) -> int:
+    """Leaves in the ledger what ``make`` asks of the table; nothing when a person did not confirm it."""
+    with opened(settings) as (sink, ledger):
+        state = state_of(ledger, settings)
+        own = _find(state, name)
+        if must_exist and sink.metadata_applier.describe(own.table_id) is None:
+            raise DefinitionError(
+                f"{sink.identity} holds no table {own.table_id}.", "Load it first, in the shape that it had then."
+            )
+        request = make(state, own)
+        if request is None:
+            output.line("nothing was asked for")
+            return 0
+        ledger.request(state.pipeline, request)
+    if output.is_json:
+        output.event("request", **_request_fields(request))
+    else:
+        output.line(f"{own.table_id}: {_told(request)}")
+        output.line("a run that goes on takes it up within seconds, else the next one does")
+    return 0
+
+
+def _source(settings: Settings, state: LedgerState) -> DataSource:
+    """The definition's source; without one the ledger's, of which the changefeed's own file is not known."""
+    uri = settings.source_uri if settings.source else state.source_identity
+    return open_source(uri, settings.changefeed)
+
+
+def _stopped(state: LedgerState) -> dict[TableId, TableProgress]:
+    return {table_id: own for table_id, own in sorted(state.tables.items()) if own.status.is_stopped}
+
+
+def _find(state: LedgerState, name: str) -> TableProgress:
+    stopped = _stopped(state)
+    found = next((own for table_id, own in stopped.items() if str(table_id) == name), None)
+    if found is None:
+        known = ", ".join(map(str, stopped)) or "none"
+        raise DefinitionError(f"No table {name} stands still.", f"Stopped are: {known}.")
+    return found
+
+
+def _request(own: TableProgress, kind: RequestKind, *, to: int = 0, file: str = "") -> TableRequest:
+    identity = f"{time.time_ns():020}-{uuid.uuid4().hex[:8]}"
+    return TableRequest(identity, own.table_id, kind, to=to, since=own.checkpoint, file=file)
+
+
+def _tso(text: str, option: str) -> int:
+    try:
+        return parse_tso(text)
+    except ValueError as error:
+        raise DefinitionError(f"{option}: {error}.") from None
+
+
+def _within(state: LedgerState, own: TableProgress, tso: int, option: str) -> None:
+    if own.checkpoint < tso <= state.checkpoint:
+        return
+    raise DefinitionError(
+        f"{option} {tso} ({format_tso(tso)}) does not lie behind the table's checkpoint {own.checkpoint} and at or before the "
+        f"pipeline's, {state.checkpoint} ({format_tso(state.checkpoint)}).",
+        "Wait until the pipeline has got there." if tso > state.checkpoint else "What lies before is applied.",
+    )
+
+
+def _sure(ask: _Ask, what: str, own: TableProgress) -> bool:
+    return ask is None or ask(what, str(own.table_id))
+
+
+def _told(request: TableRequest) -> str:
+    if request.kind is RequestKind.SKIP_ROWS:
+        return f"its rows from {request.since + 1} to {request.to} are given up"
+    if request.kind is RequestKind.SKIP_FILE:
+        return f"the file {request.file} is given up"
+    if request.kind is RequestKind.RESYNC:
+        return f"it goes on from {request.to}, of which it was loaded"
+    return "it is tried again"
+
+
+def _request_fields(request: TableRequest) -> dict[str, object]:
+    return {
+        "table": str(request.table_id),
+        "kind": str(request.kind),
+        "since": request.since,
+        "to": request.to or None,
+        "file": request.file or None,
+    }
+
+
+def _fields(own: TableProgress, needed: Sequence[HeldSplit], asked: Sequence[TableRequest]) -> dict[str, object]:
+    return {
+        "table": str(own.table_id),
+        "status": str(own.status),
+        "checkpoint": own.checkpoint,
+        "checkpoint_time": format_tso(own.checkpoint),
+        "lag_seconds": round(lag_seconds(own.checkpoint), 1),
+        "reason": own.reason,
+        "files": [{"file": h.key, "bytes": h.size, "day": h.day, "removed_after": h.removed_after} for h in needed],
+        "bytes": sum(h.size for h in needed),
+        "requests": [_request_fields(request) for request in asked],
+    }
+
+
+def _print(own: TableProgress, needed: Sequence[HeldSplit], asked: Sequence[TableRequest], output: Output) -> None:
+    lag = seconds_text(lag_seconds(own.checkpoint))
+    output.line(f"{own.table_id}: {own.status} at {format_tso(own.checkpoint)} ({own.checkpoint}), lag {lag}")
+    output.line(f"  {own.reason}")
+    if needed:
+        output.line(f"  needs {len(needed):,} files, {sum(h.size for h in needed):,} bytes:")
+        for held in needed[:_FILES_SHOWN]:
+            output.line(f"    {held.key}, {held.size:,} bytes")
+        if len(needed) > _FILES_SHOWN:
+            output.line(f"    and {len(needed) - _FILES_SHOWN:,} more; --json names all")
+    if told := removal(needed):
+        output.line(f"  {told}")
+    for request in asked:
+        output.line(f"  asked: {_told(request)}; the run takes it up within seconds")

@@ -1,0 +1,196 @@
+"""Carrying out what people ask of stopped tables (``headrace table``). Pure: what is to be written comes back as an update.
+
+Trying again and giving up a file are done with one update. Giving up rows, and going on after a table was loaded anew, stand
+until a cut has taken the table that far: all the while the request is the floor under the table's rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from headrace.model.cut import Offer
+from headrace.model.events import SchemaChange
+from headrace.model.outcome import Notice, SplitReport
+from headrace.model.progress import (
+    JournalEntry,
+    JournalState,
+    LedgerState,
+    RequestKind,
+    TableProgress,
+    TableRequest,
+    TableStatus,
+)
+from headrace.model.table import TableId
+from headrace.sinks.base import LedgerUpdate
+
+_INEXACT = "rows carry no exact commit ts, so nothing tells which of them lie before another."
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What follows from requests: one step of the ledger, and what people are told."""
+
+    update: LedgerUpdate
+    notices: tuple[Notice, ...] = ()
+
+
+def give_up_files(state: LedgerState, give_up: Callable[[str, str], str]) -> Carried | None:
+    """Takes the files that people gave up out of the position; ``None`` when there are none. ``give_up`` is the source's."""
+    asked = [request for request in state.requests.values() if request.kind is RequestKind.SKIP_FILE]
+    if not asked:
+        return None
+    position, tables, notices = state.position, dict(state.tables), []
+    changed: set[TableId] = set()
+    for request in asked:
+        table_id, own = request.table_id, tables.get(request.table_id)
+        behind = own is not None and (own.status.is_stopped or own.status is TableStatus.CATCHING_UP)
+        after = give_up(position, request.file) if behind else position
+        if own is None or after == position:
+            notices.append(Notice("nothing was given up: the table does not wait for this file any more.", table_id, request.file))
+            continue
+        told = f"the file {request.file} was given up"
+        reason = f"{own.reason}; {told}" if table_id in changed else told
+        tables[table_id] = replace(own, status=TableStatus.CATCHING_UP, reason=reason)
+        changed.add(table_id)
+        position = after
+        notices.append(Notice("the file was given up: its changes are not in the target.", table_id, request.file))
+    update = LedgerUpdate(
+        position=position if position != state.position else None,
+        tables=tuple(tables[table_id] for table_id in sorted(changed)),
+        used_requests=tuple(request.identity for request in asked),
+    )
+    return Carried(update, tuple(notices))
+
+
+def carry_out(state: LedgerState, offer: Offer) -> Carried | None:
+    """What the other requests ask for before the offer is planned; ``None`` when there is nothing to write."""
+    used: list[str] = []
+    rows: list[TableProgress] = []
+    entries: list[JournalEntry] = []
+    notices: list[Notice] = []
+    for request in state.requests.values():
+        refusal = _refusal(state, offer, request)
+        if refusal is not None:
+            used.append(request.identity)
+            notices += [Notice(refusal, request.table_id)] if refusal else []
+        elif request.kind is RequestKind.RESYNC and _is_due(state, offer, request):
+            own = state.tables[request.table_id]
+            told = f"loaded anew as of {request.to}"
+            rows.append(replace(own, checkpoint=request.to, after=True, status=TableStatus.CATCHING_UP, reason=told))
+            entries += [_skipped(change) for change in _overtaken(state, offer, request)]
+            notices.append(Notice(f"the table was {told}, and goes on from there.", request.table_id))
+    if not used and not rows:
+        return None
+    decided = tuple(entry.identity for entry in entries if entry.identity in state.decisions)
+    update = LedgerUpdate(tables=tuple(rows), journal=tuple(entries), used_requests=tuple(used), used_decisions=decided)
+    return Carried(update, tuple(notices))
+
+
+def _refusal(state: LedgerState, offer: Offer, request: TableRequest) -> str | None:
+    """Why a request is over without anything being done, ``""`` when nobody has to be told; ``None`` when it stands."""
+    if request.kind is RequestKind.RESUME:
+        return ""
+    own = state.tables.get(request.table_id)
+    if own is None or own.status in (TableStatus.RUNNING, TableStatus.GONE):
+        return "nothing was done: the table is not stopped any more."
+    if not (offer.has_commit_ts and offer.deletes_first):
+        return f"nothing was done: {_INEXACT}"
+    if request.kind is RequestKind.RESYNC:
+        shared = next((c for c in _overtaken(state, offer, request) if c.changes != {request.table_id}), None)
+        if shared is not None:
+            others = ", ".join(str(table) for table in sorted(shared.changes - {request.table_id}))
+            return (
+                f"the table does not go on from {request.to}: its schema change at {shared.commit_ts} also concerns {others}. "
+                "Decide about that one with headrace ddl first."
+            )
+    return None
+
+
+def _is_due(state: LedgerState, offer: Offer, request: TableRequest) -> bool:
+    """Whether the table is to be moved to where it was loaded: once, and not before the pipeline has got there."""
+    own = state.tables[request.table_id]
+    ahead = own.checkpoint < request.to or bool(_overtaken(state, offer, request))
+    return own.status.is_stopped and state.checkpoint >= request.to and ahead
+
+
+def _overtaken(state: LedgerState, offer: Offer, request: TableRequest) -> list[SchemaChange]:
+    """The table's schema changes that were not done, and that the rows which were loaded have behind them."""
+    reached = state.table_checkpoint(request.table_id)
+
+    def is_open(change: SchemaChange) -> bool:
+        entry = state.journal.get(change.identity)
+        return entry is None or not entry.state.is_settled
+
+    return [
+        change
+        for change in offer.schema_changes
+        if request.table_id in change.changes and reached <= change.commit_ts <= request.to and is_open(change)
+    ]
+
+
+def _skipped(change: SchemaChange) -> JournalEntry:
+    tables = tuple(sorted(change.changes))
+    return JournalEntry(change.identity, change.commit_ts, tables, change.statement, JournalState.SKIPPED)
+
+
+def given_up_to(state: LedgerState) -> dict[TableId, int]:
+    """Up to which commit ts (TSO) nobody wants a table's rows any more: they were given up, or loaded another way."""
+    floors: dict[TableId, int] = {}
+    for request in state.requests.values():
+        if request.kind is RequestKind.SKIP_ROWS or _is_loaded(state, request):
+            floors[request.table_id] = max(request.to, floors.get(request.table_id, 0))
+    return floors
+
+
+def _is_loaded(state: LedgerState, request: TableRequest) -> bool:
+    return request.kind is RequestKind.RESYNC and state.table_checkpoint(request.table_id) >= request.to
+
+
+def served_requests(state: LedgerState) -> tuple[TableRequest, ...]:
+    """The requests that are over when the tables stand like this."""
+
+    def is_over(request: TableRequest) -> bool:
+        own = state.tables.get(request.table_id)
+        if own is None or own.status not in (TableStatus.RUNNING, TableStatus.GONE):
+            return False
+        return own.status is TableStatus.GONE or state.table_checkpoint(request.table_id) >= request.to
+
+    return tuple(request for request in state.requests.values() if request.to and is_over(request))
+
+
+def running_reason(state: LedgerState, own: TableProgress) -> str:
+    """What the ledger keeps saying of a table that goes on: that it lacks rows, or where they came from."""
+    for request in state.requests.values():
+        if request.table_id == own.table_id and request.kind is RequestKind.SKIP_ROWS:
+            return f"its rows from {request.since + 1} to {request.to} were given up"
+    return own.reason if own.status is TableStatus.CATCHING_UP else ""
+
+
+def without_given_up(reports: Iterable[SplitReport]) -> Mapping[str, SplitReport]:
+    """The reports by split; damaged splits of which nobody wants a row any more have no problem.
+
+    Such a split has a later one of its stream that begins at or below what was given up: whatever lies behind the damage
+    belongs before that too, or is written again in the later one (a writer that went back repeats everything from there).
+    """
+    known = list(reports)
+    return {report.split_key: _forgiven(report, known) for report in known}
+
+
+def _forgiven(report: SplitReport, reports: list[SplitReport]) -> SplitReport:
+    problem = report.problem
+    damaged = problem is not None or report.truncated
+    if not report.given_up or not damaged or (problem is not None and problem.transient):
+        return report
+    later = (o for o in reports if (o.table_id, o.stream) == (report.table_id, report.stream) and o.rank > report.rank and o.rows)
+    if report.stream and not report.kept and any(other.min_ts <= report.given_up for other in later):
+        told = Notice("the damaged file was given up: all it holds belongs before what is still wanted.", report.table_id)
+        notices = (*report.notices, replace(told, file=report.split_key))
+        return replace(report, problem=None, truncated=False, pending_ts=None, notices=notices)
+    if problem is None:
+        return report
+    hint = (
+        f"{problem.hint} No later file shows that it ends before {report.given_up}: repair it, or give it up whole with headrace "
+        f"table skip {report.table_id} --file '{report.split_key}'."
+    )
+    return replace(report, problem=replace(problem, hint=hint.lstrip()))
