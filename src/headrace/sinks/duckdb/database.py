@@ -151,7 +151,8 @@ class Database:
             time.sleep(_RETRY_SECONDS)
 
     def _attach(self, *, read_only: bool) -> Session:
-        connection = duckdb.connect(":memory:", config=dict(self.settings))
+        # What does not fit into the memory limit goes where DuckDB would put it if the file were the main one.
+        connection = duckdb.connect(":memory:", config={"temp_directory": f"{self.path}.tmp", **self.settings})
         try:
             connection.execute("SET TimeZone = 'UTC'")
             path = str(self.path).replace("'", "''")
