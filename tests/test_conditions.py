@@ -16,12 +16,13 @@ from headrace.cli.display import RunDisplay
 from headrace.cli.main import main
 from headrace.cli.output import make_output
 from headrace.engine.loop import RunOptions
+from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.tso import tso_from_ms
 from headrace.model.types import ColumnType, TypeKind
 from headrace.pipeline.runner import Definition, PipelineRun
 from headrace.sinks.base import Check, CheckState
-from headrace.testing.ticdc_writer import TicdcWriter
+from headrace.testing.ticdc_writer import RowChange, TicdcWriter
 from local_engine import LocalEngine
 from servers import MariaDb
 
@@ -188,6 +189,22 @@ def test_a_trigger(scene: Scene) -> None:
 
 
 @pytest.mark.server
+@pytest.mark.parametrize("when", ["BEFORE INSERT", "AFTER INSERT"])
+def test_a_trigger_that_changes_rows_stops_its_table_until_it_is_gone(scene: Scene, when: str) -> None:
+    what = "SET NEW.n = NEW.n + 1" if when == "BEFORE INSERT" else "SET @seen = NEW.id"
+    scene.run(MADE, f"CREATE TRIGGER shop.grow {when} ON shop.users FOR EACH ROW {what}")
+    scene.feed.writer.rows(USERS, _ts(3), [RowChange(None, {"id": 1, "mail": "a", "n": 7})])
+    scene.feed.writer.checkpoint(_ts(4))
+    if when == "BEFORE INSERT":
+        assert _run_as(scene.feed, scene.server.uri(), "default") == EXIT_TABLE_STOPPED
+        scene.run("DROP TRIGGER shop.grow")
+    assert _run_as(scene.feed, scene.server.uri(), "default") == EXIT_OK
+    with scene.server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT * FROM shop.users")
+        assert cursor.fetchall() == ((1, "a", 7),)
+
+
+@pytest.mark.server
 def test_triggers_that_the_user_may_not_see_are_unknown(scene: Scene) -> None:
     rights = "SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, CREATE VIEW, SHOW VIEW"
     scene.run(MADE, "CREATE OR REPLACE USER blind IDENTIFIED BY 'x'", f"GRANT {rights} ON *.* TO blind")
@@ -251,6 +268,19 @@ def test_duckdb_tables_with_keys_of_their_own_and_other_writers(tmp_path: Path, 
         connection.execute("CREATE OR REPLACE TABLE shop.users (id INT PRIMARY KEY, mail VARCHAR, n INT)")
         connection.execute("DELETE FROM headrace.pipelines WHERE pipeline = 'another'")
     assert _said(feed, f"duckdb://{path}", capsys) == {"unique keys": CheckState.OK, "other writers": CheckState.OK}
+
+
+def test_a_unique_key_that_the_source_lacks_stops_a_table_in_duckdb(tmp_path: Path) -> None:
+    feed, path = Feed(tmp_path / "feed"), tmp_path / "t.duckdb"
+    with duckdb.connect(path) as connection:
+        connection.execute("CREATE SCHEMA shop")
+        connection.execute("CREATE TABLE shop.users (id INT PRIMARY KEY, mail VARCHAR, n INT UNIQUE)")
+    rows = [RowChange(None, {"id": number, "mail": str(number), "n": 7}) for number in (1, 2)]
+    feed.writer.rows(USERS, _ts(3), rows)
+    feed.writer.checkpoint(_ts(4))
+    assert _run_as(feed, f"duckdb://{path}", "default") == EXIT_TABLE_STOPPED
+    with duckdb.connect(path) as connection:
+        assert connection.execute("SELECT * FROM shop.users").fetchall() == []
 
 
 def _said(feed: Feed, sink: str, capsys: pytest.CaptureFixture[str]) -> dict[str, CheckState]:

@@ -1,4 +1,4 @@
-"""Whether the target can tell rows apart by their handle key, without which REPLACE would add a row at each change."""
+"""Whether the target keeps rows as they are written: apart by their handle key, and unchanged by triggers."""
 
 from __future__ import annotations
 
@@ -36,6 +36,25 @@ def require_index(session: MySqlSession, schema: TableSchema) -> None:
             schema.table_id,
             f"the target has no unique index over its key ({', '.join(schema.handle_key)}), so every change would add a row.",
             hint=f"Run ALTER TABLE {qualified(schema.table_id)} ADD UNIQUE KEY ({names}) in the target.",
+        )
+    )
+
+
+def refuse_changing_triggers(session: MySqlSession, table_id: TableId) -> None:
+    """Raises refusal.Refused when a trigger of the target may change rows on their way in; other triggers see only what is done."""
+    found = session.execute(
+        "SELECT trigger_schema, trigger_name FROM information_schema.triggers WHERE event_object_schema = ?"
+        " AND event_object_table = ? AND action_timing = 'BEFORE' AND event_manipulation = 'INSERT'",
+        (table_id.database, table_id.table),
+    )
+    if not found:
+        return
+    trigger = TableId(str(found[0][0]), str(found[0][1]))
+    raise refusal.Refused(
+        Problem(
+            table_id,
+            f"the target's trigger {trigger.table} may change rows before they are written, so they would not be the source's.",
+            hint=f"Run DROP TRIGGER {qualified(trigger)} in the target.",
         )
     )
 

@@ -194,6 +194,7 @@ class MySqlWriter:
             for piece in pieces:
                 if piece.table_id not in self._verified:
                     handle.require_index(session, piece.schema)
+                    handle.refuse_changing_triggers(session, piece.table_id)
                     self._verified.add(piece.table_id)
                 self._apply(session, piece)
         except refusal.Refused as refused:
