@@ -32,7 +32,7 @@ class Folder:
 
     def scan(self, place: StoragePosition) -> tuple[Listing, Catalogue]:
         """What is in the folder now, without the data files of sealed versions."""
-        listing = self._classified(self.reader.list_files(place.sealed))
+        listing = self._classified(self.reader.list_changes(place))
         catalogue = self._schemas.catalogue
         missing = {path.parent for _, path in listing.data if path.version not in catalogue.versions.get(path.parent, {})}
         if missing:

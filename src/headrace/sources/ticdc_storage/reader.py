@@ -1,6 +1,7 @@
 """What is in a changefeed's folder now: the StorageReader of TiCDC's guide for storage consumers.
 
-Folders are listed level by level, so that the directories of sealed versions, which only grow in number, cost nothing.
+Folders are listed level by level, so that the directories of sealed versions, which only grow in number, cost nothing. On a local
+disk a folder in which nothing changed is not listed again (:mod:`headrace.sources.ticdc_storage.remembering`).
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ from headrace.sources.ticdc_storage.paths import (
     is_version,
     parse_path,
 )
-from headrace.sources.ticdc_storage.stores import Store, StoredFile
+from headrace.sources.ticdc_storage.position import StoragePosition
+from headrace.sources.ticdc_storage.remembering import FolderMemory
+from headrace.sources.ticdc_storage.stores import Entries, Store, StoredFile
 
 _LEGACY_SCHEMA = "schema.json"
+_Lister = Callable[[list[tuple[str, bool]]], list[Entries]]
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class StorageReader:
         self._files: tuple[StoredFile, ...] = ()
         self._parsed: dict[str, StoragePath] = {}
         self._table_ids: frozenset[str] = frozenset()
+        self._memory = FolderMemory(store) if store.is_local else None
 
     def checkpoint(self) -> int:
         """The checkpoint (TSO) as ``metadata`` has it now. Raises SourceNotReadyError, SourceUnreachableError."""
@@ -64,14 +69,24 @@ class StorageReader:
 
     def list_files(self, sealed: Mapping[str, int] | None = None) -> tuple[StoredFile, ...]:
         """:meth:`read_files` for a caller that has read the checkpoint already."""
-        sealed = sealed or {}
-        root = self._store.entries()
+        return self._scan(sealed or {}, self._store.entries_of_many)
+
+    def list_changes(self, place: StoragePosition) -> tuple[StoredFile, ...]:
+        """:meth:`list_files` without the sealed versions of a position, which does not list again what cannot have changed."""
+        if self._memory is None:
+            return self.list_files(place.sealed)
+        self._memory.begin(place)
+        return self._scan(place.sealed, self._memory.entries_of_many)
+
+    def _scan(self, sealed: Mapping[str, int], entries_of_many: _Lister) -> tuple[StoredFile, ...]:
+        (root,) = entries_of_many([("", False)])
         found = list(root.files)
         folders = list(root.folders)
-        for _ in range(2):
-            folders = self._descend(folders, sealed, found)
-        for listed in self._store.entries_of_many([(folder, True) for folder in self._unsealed(folders, sealed, found)]):
-            found.extend(listed.files)
+        # Databases, tables, and then versions with all that is in them.
+        for recursive in (False, False, True):
+            listings = entries_of_many([(folder, recursive) for folder in self._unsealed(folders, sealed, found)])
+            found.extend(file for listed in listings for file in listed.files)
+            folders = [folder for listed in listings for folder in listed.folders]
         self._files = tuple(sorted(found, key=lambda file: file.path))
         self._exposed &= {file.path for file in self._files}
         return self._files
@@ -106,14 +121,6 @@ class StorageReader:
             tuple((file, path) for file, path in parsed if isinstance(path, IndexPath)),
             tuple(file for file, path in parsed if isinstance(path, ForeignPath) and not _is_marker(file, path)),
         )
-
-    def _descend(self, folders: list[str], sealed: Mapping[str, int], found: list[StoredFile]) -> list[str]:
-        """Lists the folders, keeps their files, and returns the folders in them."""
-        deeper: list[str] = []
-        for listed in self._store.entries_of_many([(folder, False) for folder in self._unsealed(folders, sealed, found)]):
-            found.extend(listed.files)
-            deeper.extend(listed.folders)
-        return deeper
 
     def _unsealed(self, folders: list[str], sealed: Mapping[str, int], found: list[StoredFile]) -> list[str]:
         """The folders without those of sealed versions, whose schema files of the old layout are looked up once."""

@@ -167,6 +167,11 @@ class Store:
     def is_local(self) -> bool:
         return self._location.is_local
 
+    @property
+    def root(self) -> str:
+        """The root inside the file system."""
+        return self._location.root
+
     def exists(self) -> bool:
         """Whether the root is there. An object store has a folder only while something is in it."""
         with self._explained():
