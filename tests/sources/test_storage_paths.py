@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.model.tso import MAX_TSO
 from headrace.sources.ticdc_storage.paths import (
     DataPath,
     DateSeparator,
@@ -73,7 +74,7 @@ names = st.text(st.characters(codec="utf-8", exclude_characters="/"), min_size=1
 @given(
     names,
     names,
-    st.integers(1, 2**63),
+    st.integers(1, MAX_TSO),
     st.one_of(st.just(""), st.integers(1, 2**40).map(str)),
     st.sampled_from(["", "2024-06-05", "2024-06"]),
     st.one_of(st.just(""), st.integers(0, 10**38).map(str)),
