@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import duckdb
-
 from building import Bucket
+
 from headrace.cli.main import main
 
 SWAPS = (("b", "a"), ("x", "b"), ("d", "c"), ("y", "d"))
