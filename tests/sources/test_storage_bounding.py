@@ -225,6 +225,17 @@ def test_a_first_row_of_any_length_tells_its_ts(folder: StorageFolder) -> None:
     assert consumer.poll().watermark == 129
 
 
+def test_a_header_before_a_long_row_is_passed(folder: StorageFolder) -> None:
+    fill(folder, (("I 110 1 a",),), 200)
+    header = "ticdc-meta$operation,ticdc-meta$table,ticdc-meta$schema,ticdc-meta$commit-ts,id,v"
+    for number, ts in ((2, 130), (3, 140)):
+        folder.write(f"test/t/100/CDC00000{number}.csv", f'{header}\n"I","t","test",{ts},{number},"{"x" * 5000}"\n')
+    consumer = folder.consumer(OPTIONS + "&output-field-header=true&include-commit-ts=true")
+    folder.write("test/t/100/CDC000001.csv", f'{header}\n"I","t","test",110,1,"a"\n')
+    consumer.max_cut = 1
+    assert consumer.poll().watermark == 129
+
+
 def test_a_file_that_cannot_be_understood_is_never_left_out(folder: StorageFolder) -> None:
     fill(folder, BACKLOG, 200)
     folder.write("test/t/100/CDC000005.csv", '"I","t","test",no ts,1,"a"\n')

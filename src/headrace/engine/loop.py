@@ -15,7 +15,6 @@ from headrace.engine.cutting import CutRun, RoundFactory, TablesExcluded, applie
 from headrace.engine.keys import DeclaredKeys, fingerprint_of, read_fingerprint, with_declared_keys
 from headrace.engine.observer import Observer
 from headrace.engine.plan import Cut, Hold, PlanRules, may_be_pending, plan_cut
-from headrace.engine.requests import Carried, carry_out, give_up_files
 from headrace.errors import (
     EXIT_OK,
     EXIT_TABLE_STOPPED,
@@ -181,11 +180,15 @@ class Loop:
             return None
         state = self._state
         resting = {t for t, own in state.tables.items() if own.status.is_stopped and t not in retried}
+
+        def counts(table_id: TableId) -> bool:
+            return table_id not in resting and self._options.includes(table_id)
+
         return Bound(
             limit=self._options.max_cut,
             at_least=max(state.attempted, state.checkpoint + 1),
-            counts=lambda table_id: table_id not in resting and self._options.includes(table_id),
-            pending=lambda change: may_be_pending(state, change),
+            counts=counts,
+            pending=lambda change: any(map(counts, change.changes)) and may_be_pending(state, change),
         )
 
     def _worth_another_look(self, problems: Iterable[Problem]) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from headrace.formats.base import DecodeError, TruncatedRecordError
+from headrace.formats.base import DecodeError
 from headrace.formats.canal_json import decode_canal_json
 from headrace.formats.csv import decode_csv
 from headrace.model.block import COMMIT_TS
@@ -29,7 +29,7 @@ from headrace.sources.ticdc_storage.position import StoragePosition
 from headrace.sources.ticdc_storage.stores import StoredFile
 
 _PEEK_BYTES = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
-_PEEKED_AT_ONCE = 256
+_PEEKED_AT_ONCE = 64 << 20
 
 ReadStarts = Callable[[list[str], int], list[bytes | None]]
 """The first bytes of files, at most so many of each; ``None`` for one that is gone."""
@@ -70,8 +70,10 @@ class Ranges:
         self.firsts = {stored: ts for stored, ts in self.firsts.items() if stored in present}
         self.lasts = {stored: ends for stored, ends in self.lasts.items() if stored in present}
         unknown = [(stored, version) for stored, _, version in candidates if stored not in self.firsts]
-        for start in range(0, len(unknown), _PEEKED_AT_ONCE):
-            self._peek(unknown[start : start + _PEEKED_AT_ONCE], protocol, options, read)
+        for length in _PEEK_BYTES:
+            count = _PEEKED_AT_ONCE // length
+            groups = [unknown[start : start + count] for start in range(0, len(unknown), count)]
+            unknown = [file for group in groups for file in self._peek(group, length, protocol, options, read)]
 
     def learn(self, files: Iterable[tuple[StoredFile, SplitReport]]) -> None:
         """Takes over what reading the files has shown."""
@@ -90,32 +92,31 @@ class Ranges:
         return Stretch(begins, stored.size, *self.lasts.get(stored, (first, 0)))
 
     def _peek(
-        self, unknown: list[tuple[StoredFile, TableVersion]], protocol: Protocol, options: StorageOptions, read: ReadStarts
-    ) -> None:
-        for length in _PEEK_BYTES:
-            starts = read([stored.path for stored, _ in unknown], length)
-            left = []
-            for (stored, version), start in zip(unknown, starts, strict=True):
-                found = 0 if start is None else _first_commit_ts(start, version, protocol, options)
-                if found is None and length < stored.size and length != _PEEK_BYTES[-1]:
-                    left.append((stored, version))
-                else:
-                    self.firsts[stored] = found or 0
-            unknown = left
-            if not unknown:
-                return
+        self,
+        files: Sequence[tuple[StoredFile, TableVersion]],
+        length: int,
+        protocol: Protocol,
+        options: StorageOptions,
+        read: ReadStarts,
+    ) -> list[tuple[StoredFile, TableVersion]]:
+        """Looks at so many bytes of each file. Returns the files of which that was too little."""
+        left = []
+        for (stored, version), start in zip(files, read([stored.path for stored, _ in files], length), strict=True):
+            found = None if start is None else _first_commit_ts(start, version, protocol, options)
+            self.firsts[stored] = found or 0
+            if found is None and length < stored.size:
+                left.append((stored, version))
+        return left
 
 
 def _first_commit_ts(start: bytes, version: TableVersion, protocol: Protocol, options: StorageOptions) -> int | None:
-    """The commit ts of the first record of a file that begins so, 0 when there is none, ``None`` when more is needed."""
+    """The commit ts of the first record of a file that begins so, ``None`` when no whole record can be read."""
     if protocol is Protocol.CSV:
         batches = decode_csv(start, version.schema, options.csv)
     else:
         batches = decode_canal_json(start, version.schema, options.canal_json, old_images=False)
     try:
         first = next((batch for batch in batches if batch.num_rows), None)
-    except TruncatedRecordError as error:
-        return error.commit_ts
     except DecodeError:
         return None
     return int(first.column(COMMIT_TS)[0].as_py()) if first is not None else None
