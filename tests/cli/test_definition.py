@@ -30,6 +30,7 @@ pipeline:
   name: ${NAME}
   tables: "shop.*,!shop.tmp_*"
   poll-interval: 500ms
+  max-cut: 512MiB
   ledger: .headrace
   strict: no
   keys:
@@ -65,6 +66,7 @@ def test_everything_that_a_file_can_say(tmp_path: Path, monkeypatch: pytest.Monk
     assert pipeline.spark == {"spark.driver.memory": "4g", "spark.ui.enabled": "false"}
     options = pipeline.options
     assert (options.once, options.poll_interval, options.filter_text) == (True, 0.5, "shop.*,!shop.tmp_*")
+    assert options.max_cut == 512 << 20
     assert options.includes(TableId("shop", "orders"))
     assert not options.includes(TableId("shop", "tmp_1"))
     assert options.keys.by_table == {TableId("shop", "orders"): ("order_no", "line"), TableId("shop", "a.b"): ("x",)}
@@ -143,6 +145,7 @@ def without_function(definition: Definition) -> str:
             ", line 4, pipeline.poll_interval: it is not known here. Did you mean 'poll-interval'?",
         ),
         (LEAST + "pipeline:\n  poll-interval: soon\n", ", line 4, pipeline.poll-interval: 'soon' is not a duration."),
+        (LEAST + "pipeline:\n  max-cut: 1GB\n", ", line 4, pipeline.max-cut: '1GB' is not a size."),
         (LEAST + "pipeline:\n  strict: perhaps\n", ", line 4, pipeline.strict: 'perhaps' is neither true nor false."),
         (LEAST + "pipeline:\n  tables: orders\n", ", line 4, pipeline.tables: The table pattern 'orders' names no database."),
         (LEAST + "pipeline:\n  tables: [a.*]\n", ", line 4, pipeline.tables: it must be one text."),

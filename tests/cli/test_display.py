@@ -54,6 +54,15 @@ def test_elsewhere_each_cut_is_a_line_and_there_is_no_sum(streams: Streams) -> N
     ] * 2
 
 
+def test_how_much_of_a_backlog_is_left_is_told(streams: Streams) -> None:
+    with RunDisplay(streams.plain()) as display:
+        display.cut_finished(CUT, TSO, 3 << 29)
+        display.cut_finished(CUT, TSO, 900)
+        display.cut_finished(CUT, TSO)
+    told = [line for line in streams.out.getvalue().splitlines() if "in parts" in line]
+    assert told == ["catching up in parts, 1.5 GiB of files to go", "catching up in parts, 900 bytes of files to go"]
+
+
 @pytest.mark.parametrize("where", ["plain", "terminal"])
 def test_a_run_with_nothing_to_do_says_so(streams: Streams, where: str) -> None:
     with RunDisplay(getattr(streams, where)()) as display:

@@ -48,6 +48,7 @@ def _no_secrets() -> Iterator[None]:
         (["run", "--source", "file:///cf", "--sink", "duckdb:///f.duckdb?thread=2"], "Did you mean 'threads'?"),
         (["run", "--source", "file:///cf", "--until", "yesterday"], "--until: 'yesterday' is neither a TSO nor an ISO time"),
         (["run", "--source", "file:///cf", "--poll-interval", "soon"], "'soon' is not a duration."),
+        (["run", "--source", "file:///cf", "--max-cut", "much"], "'much' is not a size."),
         (["run", "--source", "file:///cf", "--tables", "orders"], "names no database. Write orders.* for all its tables."),
         (["run", "--source", "file:///cf", "--spark", "spark.ui.enabled"], "is not KEY=VALUE."),
         (["run", "--source", "file:///cf", "--spark", "spark.speculation=true"], "spark.speculation must stay off."),
