@@ -38,6 +38,8 @@ TARGETS: Mapping[str, Target] = {
     "idle poll: Spark jobs": Target(0, at_least=False),
     "memory of 10M against 1M, MariaDB": Target(1.5, at_least=False),
     "memory of 10M against 1M, DuckDB": Target(1.5, at_least=False),
+    "memory of 50M against 1M, MariaDB": Target(1.5, at_least=False),
+    "memory of 50M against 1M, DuckDB": Target(1.5, at_least=False),
 }
 
 

@@ -42,7 +42,7 @@ _WARM_CHANGES = 150_000
 _TABLES = 1_000
 _ROWS_PER_TABLE = 100
 _STREAM_CUTS = 100
-_MEMORY_MILLIONS = 10
+_MEMORY_MILLIONS = (1, 10, 50)
 # What a server for work has: its own durability, and memory for the table. Servers of tests trade the first for speed.
 _SERVER = {"innodb_flush_log_at_trx_commit": 1, "innodb_buffer_pool_size": "1G", "innodb_log_file_size": "512M"}
 
@@ -54,6 +54,7 @@ class Bench:
     folder: Path
     stack: ExitStack
     repeats: int
+    millions: Sequence[int] = _MEMORY_MILLIONS
     floors: dict[str, float] = field(default_factory=dict)
     _numbers: int = 0
 
@@ -201,15 +202,16 @@ def measure_stream(bench: Bench) -> Iterator[Measurement]:
 
 
 def measure_memory(bench: Bench) -> Iterator[Measurement]:
-    """The memory of ten million changes against that of one million, each in a process of its own."""
-    small = write_many_orders(bench.fresh(), 1)
-    large = write_many_orders(bench.fresh(), _MEMORY_MILLIONS)
-    for target in ("MariaDB", "DuckDB"):
-        peaks = [measure_run(w.uri, bench.target(target), bench.fresh()) for w in (small, large)]
-        for workload, peak in zip((small, large), peaks, strict=True):
+    """The memory of backlogs of some million changes against that of the smallest, each run in a process of its own."""
+    smallest: dict[str, float] = {}
+    for millions in sorted(bench.millions):
+        workload = write_many_orders(bench.fresh(), millions)
+        for target in ("MariaDB", "DuckDB"):
+            peak = measure_run(workload.uri, bench.target(target), bench.fresh())
             yield Measurement(f"memory, {workload.name} to {target}", peak.total, "MiB", details=_shares(peak))
-        ratio = peaks[1].total / peaks[0].total
-        yield Measurement(f"memory of {_MEMORY_MILLIONS}M against 1M, {target}", ratio, "times")
+            least = smallest.setdefault(target, peak.total)
+            if millions > min(bench.millions):
+                yield Measurement(f"memory of {millions}M against {min(bench.millions)}M, {target}", peak.total / least, "times")
 
 
 def _shares(peak: Peak) -> dict[str, float]:
@@ -234,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     machine = machine_facts()
     console.print(", ".join(f"{name} {value}" for name, value in machine.items()))
     measurements: list[Measurement] = []
-    with _bench(options.repeats) as bench:
+    with _bench(options.repeats, options.millions or _MEMORY_MILLIONS) as bench:
         for name in chosen:
             measurements += _measured(bench, name, console)
         measurements += [Measurement(f"floor: {n}", seconds, "s") for n, seconds in bench.floors.items()]
@@ -249,15 +251,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", action="append", choices=[*SHORT, *LONG], help="measure this only; may be repeated")
     parser.add_argument("--full", action="store_true", help=f"also what takes long: {', '.join(LONG)}")
     parser.add_argument("--repeats", type=int, default=3, help="counted runs of each throughput; the median is shown")
+    parser.add_argument(
+        "--millions", action="append", type=int, help="changes in a backlog whose memory is measured, in millions; may be repeated"
+    )
     parser.add_argument("--output", type=Path, default=RESULT, help="where the JSON goes")
     return parser
 
 
 @contextmanager
-def _bench(repeats: int) -> Iterator[Bench]:
+def _bench(repeats: int, millions: Sequence[int]) -> Iterator[Bench]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-bench-")))
-        yield Bench(folder, stack, repeats)
+        yield Bench(folder, stack, repeats, millions)
 
 
 def _measured(bench: Bench, name: str, console: Console) -> list[Measurement]:
