@@ -5,6 +5,7 @@ The seven conditions are in docs/guarantees.md; what ``validate`` says of them i
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from random import Random
 
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from converging import Action, Downstream, History, Key, Shape, Values, deliver, write_units
+from headrace.model.collating import fold_text
 from servers import MariaDb
 
 pytestmark = pytest.mark.server
@@ -129,6 +131,23 @@ def test_a_key_that_changes_its_spelling_and_is_deleted_is_gone(downstream: Down
     downstream.create(shape)
     downstream.write(write_units(history, 0, 3, Random(1)))
     assert downstream.rows() == []
+
+
+@pytest.mark.parametrize("collation", ["utf8mb4_general_ci", "utf8mb4_unicode_ci", "utf8mb4_uca1400_nopad_ai_ci"])
+def test_characters_that_a_collation_holds_for_equal_have_one_form(mariadb: MariaDb, collation: str) -> None:
+    """All of the basic plane, but a subscript iota, which one collation ignores and another takes for the letter."""
+    characters = [chr(code) for code in (*range(1, 0xD800), *range(0xE000, 0xFFFE))]
+    forms: dict[bytes, dict[str, str]] = defaultdict(dict)
+    with mariadb.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE DATABASE d")
+        cursor.execute("CREATE TABLE d.t (c VARCHAR(1) COLLATE utf8mb4_bin)")
+        for start in range(0, len(characters), 10_000):
+            cursor.executemany("INSERT INTO d.t VALUES (%s)", [(c,) for c in characters[start : start + 10_000]])
+        cursor.execute(f"SELECT c, WEIGHT_STRING(c COLLATE {collation}) FROM d.t WHERE HEX(c) NOT IN ('CD85')")
+        for character, weight in cursor.fetchall():
+            forms[weight].setdefault(fold_text(f"x{character}y"), character)
+    different = [found for found in forms.values() if len(found) > 1]
+    assert different == []
 
 
 INT_KEY, TEXT_KEY = Key((("a", 0),)), Key((("b", 0),))

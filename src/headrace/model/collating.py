@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from headrace.model.collating_table import EQUAL_LETTERS
+
 _SUPPLEMENTARY = "\ufffd"
+_EQUAL = str.maketrans({other: letter for letter, others in EQUAL_LETTERS.items() for other in others})
 _RUN_OF_S = re.compile("ss+")
 _LETTER_MARK = re.compile("COMBINING LATIN SMALL LETTER ([A-Z])")
 _IGNORABLE = frozenset({"Mn", "Me", "Mc", "Cc", "Cf"})
@@ -14,13 +17,15 @@ _EXPANSIONS = str.maketrans({"æ": "ae", "œ": "oe", "ø": "o", "đ": "d", "ð":
 
 
 def fold_text(text: str) -> str:
-    """Folds case, accents, ignorable characters and trailing spaces, all digits of one value, and runs of ``s`` into one.
+    """A form as coarse as TiDB's collations, whichever it is: equal for texts that one of them holds for equal.
 
-    ``utf8mb4_general_ci`` gives every supplementary character the same weight, and ``ß`` that of ``s``; the UCA collations ignore
-    control and format characters, expand ``ß`` to ``ss``, and hold Hiragana and Katakana, and the digits of all scripts, for equal.
+    Case, accents, ignorable characters and trailing spaces do not count; digits of one value are one. ``utf8mb4_general_ci`` gives
+    every supplementary character the same weight, and ``ß`` that of ``s``; the UCA collations expand it to ``ss``, so that runs of
+    ``s`` are one, and hold Hiragana and Katakana for equal. Only a subscript iota is ignored by some and a letter for others.
     """
-    letters = "".join(map(_without_marks, unicodedata.normalize("NFKD", text)))
-    folded = unicodedata.normalize("NFKD", letters.casefold()).translate(_EXPANSIONS)
+    decomposed = unicodedata.normalize("NFKD", text.translate(_EQUAL)).translate(_EQUAL)
+    letters = "".join(map(_without_marks, decomposed))
+    folded = unicodedata.normalize("NFKD", letters.casefold()).translate(_EXPANSIONS).translate(_EQUAL)
     return _RUN_OF_S.sub("s", "".join(map(_without_marks, map(_folded_char, folded)))).rstrip(" ")
 
 
