@@ -15,6 +15,7 @@ from headrace.engine.cutting import CutRun, RoundFactory, TablesExcluded, applie
 from headrace.engine.keys import DeclaredKeys, fingerprint_of, read_fingerprint, with_declared_keys
 from headrace.engine.observer import Observer
 from headrace.engine.plan import Cut, Hold, PlanRules, may_be_pending, plan_cut
+from headrace.engine.requests import Carried, carry_out, give_up_files
 from headrace.errors import (
     EXIT_OK,
     EXIT_TABLE_STOPPED,
