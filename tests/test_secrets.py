@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from urllib.parse import quote
 import pytest
 
 from following import Recorder
+from harness import spark_engine
 from headrace.engine.loop import RunOptions
 from headrace.model.table import TableId, TableSchema
 from headrace.pipeline.runner import Definition, PipelineRun
@@ -186,6 +188,16 @@ def test_a_run_that_goes_wrong_in_parts_shows_none_of_its_secrets(pipeline: Pipe
     ledger = everything_in(mariadb, "headrace")
     assert pipeline.bucket.encode() in ledger
     assert found_in(ledger) == []
+
+
+@pytest.mark.spark
+def test_what_tasks_are_told_is_in_no_file_however_much_it_is() -> None:
+    """As for a cut of many thousand files: PySpark lays what is longer than its threshold down in a file."""
+    context = spark_engine().start().sparkContext
+    told = [PASSWORD.encode() + os.urandom(1000) for _ in range(3000)]
+    with Watch(Path(context._temp_dir)) as watch:
+        assert context.parallelize(range(2), 2).map(lambda number: number + len(told)).collect() == [3000, 3001]
+    assert not watch.leaks
 
 
 def run_here(pipeline: Pipeline, sink: str, **more: str) -> int:

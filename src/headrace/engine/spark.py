@@ -73,6 +73,8 @@ def session_settings(user: Mapping[str, str], sink: Mapping[str, str]) -> dict[s
         "spark.sql.execution.arrow.maxRecordsPerBatch": "16",
         "spark.sql.classic.shuffleDependency.fileCleanup.enabled": "true",
         "spark.shuffle.compress": "true",
+        # What tasks are told holds passwords. Above 1 MiB, some thousand files, PySpark would lay it down in a file.
+        "spark.broadcast.UDFCompressionThreshold": "1g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         **sink,
