@@ -208,7 +208,8 @@ class CutRun:
             return
         context = WriterContext(self.state.pipeline, self.state.epoch, self.state.attempt, 0)
         alone = len(self.cut.rounds) == 1 and not cut_round.changes
-        commit = CutCommit(self.cut.hi, self.cut.checkpoints, self._stopped_rows()) if alone else None
+        rows = {t: self.state.tables[t] for t in self.cut.checkpoints if t in self.state.tables}
+        commit = CutCommit(self.cut.hi, self.cut.checkpoints, self._stopped_rows(), rows) if alone else None
         tables = {s.table_id for s in splits}
         progress = {t: self.state.tables.get(t) or TableProgress(t, self.state.table_checkpoint(t)) for t in tables}
         part = self._make_round(self.cut, replace(cut_round, splits=splits), context, commit, progress)

@@ -408,8 +408,7 @@ def _with_problems(commit: CutCommit | None, gathered: Gathered, unfit: list[Wri
     if commit is None:
         return None
     problems = {o.table_id: o.problem for o in unfit if o.problem} | read_problems(gathered.reports.values())
-    stopped = tuple(TableProgress(t, commit.checkpoints[t], status=p.status, reason=p.sentence()) for t, p in problems.items())
-    return replace(commit, stopped=(*commit.stopped, *stopped))
+    return replace(commit, stopped=(*commit.stopped, *map(commit.stopped_row, problems.values())))
 
 
 def result_batch(results: Iterable[object]) -> Iterator[pa.RecordBatch]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import TracebackType
 from typing import Protocol, Self
@@ -103,18 +103,24 @@ class LedgerUpdate:
 class CutCommit:
     """The ledger's part of a cut that is written in one transaction with its data (``SinkCapabilities.atomic_bytes``).
 
-    ``checkpoints`` are the tables' checkpoints (TSO) before the cut: what a table keeps when it cannot be written.
-    ``stopped`` are the tables that stopped already while they were read.
+    ``checkpoints`` are the tables' checkpoints (TSO) before the cut: what a table keeps when it cannot be written. ``rows`` are
+    the tables' own rows then, where they have one. ``stopped`` are the tables that stopped already while they were read.
     """
 
     hi: int
     checkpoints: Mapping[TableId, int]
     stopped: tuple[TableProgress, ...] = ()
+    rows: Mapping[TableId, TableProgress] = field(default_factory=dict)
+
+    def stopped_row(self, problem: Problem) -> TableProgress:
+        """The row of the problem's table, stopped where it was."""
+        table_id = problem.table_id
+        own = self.rows.get(table_id) or TableProgress(table_id, 0)
+        return replace(own, checkpoint=self.checkpoints[table_id], status=problem.status, reason=problem.sentence())
 
     def update(self, problems: Sequence[Problem]) -> LedgerUpdate:
         """The ledger's update, with the tables of these problems stopped where they were."""
-        failed = (TableProgress(p.table_id, self.checkpoints[p.table_id], status=p.status, reason=p.sentence()) for p in problems)
-        return LedgerUpdate(checkpoint=self.hi, tables=(*self.stopped, *failed))
+        return LedgerUpdate(checkpoint=self.hi, tables=(*self.stopped, *map(self.stopped_row, problems)))
 
 
 class UnitWriter(Protocol):
