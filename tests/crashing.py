@@ -70,7 +70,6 @@ class _SteppingApplier(_Stepping):
         self._begin(f"schema change {change.statement}")
         return self._inner.apply_schema_change(change)
 
-
     def run_instead(self, change: SchemaChange, statement: str) -> tuple[Notice, ...]:
         self._begin(f"instead of a schema change {statement}")
         return self._inner.run_instead(change, statement)

@@ -87,9 +87,7 @@ def _check_texts(session: Session, change: SchemaChange, target: TargetTable, na
     values = session.execute(f"SELECT DISTINCT {quoted(name)} FROM {place(target.table_id)} WHERE {quoted(name)} IS NOT NULL")
     for (value,) in values:
         if value not in texts and fold_text(str(value)) in folded:
-            message = (
-                f"whether {value!r} in column {name} was in the partition depends on the source's unknown collation."
-            )
+            message = f"whether {value!r} in column {name} was in the partition depends on the source's unknown collation."
             raise rows_unseen(change, target.table_id, message)
 
 
