@@ -147,7 +147,7 @@ def test_a_wrong_password_is_told_without_it(tmp_path: Path, mariadb: MariaDb, c
     run = scene.run()
     assert run.code == 4
     assert run.told.startswith(f"error: mysql://{mariadb.host}:{mariadb.port}/ refuses the login of user 'headrace': Access denied")
-    assert "Check user and password, and from which hosts the user may connect." in run.told
+    assert "Check user and password, from which hosts the user may connect" in run.told
     assert run.told.count("\n") == 1
     assert main(["status", "--sink", scene.sink]) == 4
     assert main(["validate", "--source", scene.source, "--sink", scene.sink, "--no-spark"]) == 2
