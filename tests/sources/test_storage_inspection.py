@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from storage_folder import StorageFolder
 
 from headrace.errors import SourceNotReadyError
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.inspection import FindingKind, inspect
+from storage_folder import StorageFolder
 
 CREATE = "CREATE TABLE `t` (`id` INT PRIMARY KEY,`v` VARCHAR(16))"
 CASES = Path(__file__).parents[1] / "conformance" / "ticdc-storage"

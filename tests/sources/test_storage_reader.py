@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from storage_folder import StorageFolder
 
 from headrace.errors import SourceNotReadyError, SourceUnreachableError
 from headrace.model.uri import parse_uri
 from headrace.sources.ticdc_storage.checkpoint import read_checkpoint
 from headrace.sources.ticdc_storage.reader import StorageReader
 from headrace.sources.ticdc_storage.stores import Entries, Store, StoredFile, store_location
+from storage_folder import StorageFolder
 
 
 @pytest.fixture

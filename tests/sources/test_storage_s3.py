@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from storage_folder import Consumer, StorageFolder
 
 from headrace.errors import SourceNotReadyError, SourceUnreachableError
 from headrace.sources.ticdc_storage import open_source
 from servers import S3Server
+from storage_folder import Consumer, StorageFolder
 
 pytestmark = pytest.mark.server
 
