@@ -8,12 +8,10 @@ from pathlib import Path
 _TESTS = Path(__file__).parents[1]
 _NAMED = re.compile(r"def test_t(\d\d)_|[\"']T(\d\d)\b")
 _CASES = frozenset(range(1, 78))
-_MEASURED = frozenset({76})
-"""How much of a large folder a poll lists is a matter of figures, not of a state."""
 
 
 def test_every_case_of_the_specification_has_a_test() -> None:
     """By its number in the name of a test, or at the beginning of a parameter's id."""
     texts = (path.read_text(encoding="utf-8") for path in _TESTS.rglob("*.py") if path.name != Path(__file__).name)
     stated = {int(first or second) for text in texts for first, second in _NAMED.findall(text)}
-    assert sorted(_CASES - stated - _MEASURED) == []
+    assert sorted(_CASES - stated) == []
