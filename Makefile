@@ -37,7 +37,9 @@ demo: $(RUNTIME) java ## Run the real pipeline on a small shop's changes, into a
 
 test: lint java ## Everything that CI runs: lint, then all tests, the fast ones first
 	@echo "tests without Spark: what is fast, whole pipelines in one process, servers (one of each to a worker)"
-	@$(PY) -m pytest -m "not spark" -n auto --dist loadgroup
+	@$(PY) -m pytest -m "not spark" --ignore=tests/support -n auto
+	@echo "types and schema changes, in one process that writes down what it observes"
+	@$(PY) -m pytest tests/support
 	@echo "tests with Spark"
 	@$(PY) -m pytest -m spark
 

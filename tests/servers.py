@@ -171,7 +171,8 @@ def _install_database(installer: str, folder: Path) -> None:
         "--skip-test-db",
         *_system_user(),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # Two installations at a time would take each other's temporary tables in one folder.
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"TMPDIR": str(folder)})
     if done.returncode != 0:
         pytest.fail(f"{installer} failed: {(done.stderr or done.stdout)[-2000:]}", pytrace=False)
 

@@ -1,4 +1,4 @@
-"""Tells whether a suite that records ran whole."""
+"""Lets the suites run before what they observe is written down, and tells whether one ran whole."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from collections.abc import Sequence
 import pytest
 
 _DESELECTED = pytest.StashKey[set[object]]()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is written down comes after what is observed: pytest itself puts tests together that share a fixture."""
+    items.sort(key=lambda item: item.path.name == "test_written_down.py")
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:

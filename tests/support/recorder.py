@@ -1,8 +1,8 @@
 """What the suites of types and schema changes observed, and the page ``docs/types-and-ddl.md`` that is made of nothing else.
 
 A suite calls :func:`record` once it has seen what it tells: a cell is put together from the target's catalogue, from values
-that were read back, from the text of a refusal. Records live as long as the pytest process, so every test that records is
-marked ``server``: those tests run in one process. ``test_written_down.py``, which pytest runs after both suites, holds the
+that were read back, from the text of a refusal. Records live as long as the pytest process, so this folder's tests run in
+one process (``make test``). ``test_written_down.py``, which pytest runs after both suites, holds the
 records against the page, or writes the page (``make docs``).
 """
 

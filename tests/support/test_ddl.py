@@ -29,8 +29,7 @@ from places import Place
 from servers import MariaDb
 from targets import MariaDbTarget, Target
 
-# In one process: what the suites observe is written down at the end.
-pytestmark = [pytest.mark.server, pytest.mark.xdist_group("support")]
+pytestmark = pytest.mark.server
 
 _STATUS = {Remedy.RESYNC: "needs resync", Remedy.DECISION: "waits for a decision", Remedy.REPAIR: "stops the table"}
 _VERSION = re.compile(r" at version \d+")

@@ -31,8 +31,7 @@ from local_engine import LocalEngine
 from servers import MariaDb
 from targets import DuckDbTarget, MariaDbTarget, Target, normal_value
 
-# In one process: what the suites observe is written down at the end.
-pytestmark = [pytest.mark.server, pytest.mark.xdist_group("support")]
+pytestmark = pytest.mark.server
 
 DATABASE = "types"
 START_MS = 1_750_000_000_000

@@ -8,8 +8,7 @@ import pytest
 import recorder
 from recorder import PAGE, TARGETS, Rows, Table, page, record, recorded, rows_of_page
 
-# In one process: what the suites observe is written down at the end.
-pytestmark = [pytest.mark.server, pytest.mark.xdist_group("support")]
+pytestmark = pytest.mark.server
 
 SUITES: dict[Table, str] = {"types": "test_types.py", "ddl": "test_ddl.py"}
 
