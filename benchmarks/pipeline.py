@@ -27,7 +27,7 @@ class Recorder:
     cuts: list[CutRecord] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
-    def cut_finished(self, record: CutRecord, watermark: int) -> None:
+    def cut_finished(self, record: CutRecord, watermark: int, left_bytes: int = 0) -> None:
         if self.on_cut is not None:
             self.on_cut(record, time.perf_counter())
         self.cuts.append(record)
