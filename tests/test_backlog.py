@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from following import Following, Recorder, defined, run_once
 from harness import assert_state
 from headrace.engine.loop import RunOptions
@@ -12,6 +14,8 @@ from headrace.pipeline.runner import PipelineRun
 from local_engine import LocalEngine
 from places import Place
 from upstreams import Changefeed, shop, shop_goes_on, shop_reopens
+
+pytestmark = pytest.mark.pipeline
 
 
 class Cuts(Recorder):

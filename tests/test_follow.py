@@ -26,6 +26,8 @@ from servers import MariaDb
 from targets import DuckDbTarget, MariaDbTarget, Target
 from upstreams import CUSTOMERS, INT, KEY, NAME, ORDERS, Changefeed, many_rows
 
+pytestmark = pytest.mark.pipeline
+
 GOODS = TableId("shop", "goods")
 MANY = 200_000
 

@@ -17,6 +17,8 @@ from local_engine import LocalEngine
 from places import Place
 from upstreams import INT, TEXT, Changefeed
 
+pytestmark = pytest.mark.pipeline
+
 HOSTILE = ("a`b``c", "a'b\\'c", 'a"b;--', "#50%s%(x)s", "?{file}{}", "\\", "*//*$1", ":x''")
 NAMES = tuple(name.replace("/", "") for name in HOSTILE)
 PIPELINES = ("p'; DROP TABLE headrace.pipelines; --", '"`%s?\\', "%", "'", "{}")

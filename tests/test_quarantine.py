@@ -24,6 +24,8 @@ from places import Place
 from targets import Target, sort_rows
 from upstreams import CUSTOMERS, INT, KEY, NAME, ORDERS, Changefeed
 
+pytestmark = pytest.mark.pipeline
+
 BROKEN = b"I,orders,shop,no number,broken"
 
 

@@ -9,6 +9,8 @@ import test_repeats
 import test_semantics
 from histories import History, Stage, checkpoint, created, data, history, make_quick
 
+pytestmark = pytest.mark.pipeline
+
 # Their files break what a writer keeps to, the order of commit ts within a file; what becomes of that has a test of its own.
 UNORDERED = {"dispatchers split, move and repeat", "dispatchers of a table without key hold equal rows"}
 CASES = [case for case in (*test_repeats.CASES, *test_semantics.CASES) if case.name not in UNORDERED]
