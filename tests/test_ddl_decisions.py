@@ -17,22 +17,17 @@ from headrace.model.policy import SchemaChangePolicies
 from headrace.model.progress import JournalState, LedgerState, TableStatus
 from headrace.pipeline.registry import open_sink
 from headrace.testing.upstream import Insert
-from servers import MariaDb
-from targets import DuckDbTarget, MariaDbTarget, Target
+from places import Place
+from targets import Target
 from upstreams import CUSTOMERS, KEY, NAME, ORDERS, Changefeed
 
 pytestmark = pytest.mark.pipeline
 
-PLACES = ["duckdb", pytest.param("mariadb", marks=pytest.mark.server)]
 
-
-@pytest.fixture(params=PLACES)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Target, str]:
-    if request.param == "mariadb":
-        server: MariaDb = request.getfixturevalue("mariadb")
-        return MariaDbTarget(server), server.uri()
-    target = DuckDbTarget(tmp_path / "target.duckdb")
-    return target, target.uri
+@pytest.fixture
+def place(place: Place) -> tuple[Target, str]:
+    """An empty target, and its sink URI."""
+    return place.fresh()
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from headrace.pipeline.runner import PipelineRun
 from headrace.testing.ticdc_writer import RowChange
 from headrace.testing.upstream import Delete, Insert, Update
 from local_engine import LocalEngine
+from places import Place
 from servers import MariaDb
 from targets import DuckDbTarget, MariaDbTarget, Target
 from upstreams import INT, ORDERS, VISITS, Changefeed, small_shop, visit
@@ -31,14 +32,10 @@ from upstreams import INT, ORDERS, VISITS, Changefeed, small_shop, visit
 pytestmark = pytest.mark.pipeline
 
 
-@pytest.fixture(params=["duckdb", pytest.param("mariadb", marks=pytest.mark.server)])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Target, str]:
+@pytest.fixture
+def place(place: Place) -> tuple[Target, str]:
     """An empty target, and its sink URI."""
-    if request.param == "mariadb":
-        server: MariaDb = request.getfixturevalue("mariadb")
-        return MariaDbTarget(server), server.uri()
-    target = DuckDbTarget(tmp_path / "target.duckdb")
-    return target, target.uri
+    return place.fresh()
 
 
 @pytest.fixture

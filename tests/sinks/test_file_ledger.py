@@ -24,12 +24,10 @@ from headrace.model.progress import (
 )
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO
-from headrace.sinks.base import LedgerUpdate
+from headrace.sinks.base import KEPT_CUTS, LedgerUpdate
 from headrace.sinks.file_ledger import (
-    KEPT_CUTS,
     KEPT_STATES,
     FileLedger,
-    apply_update,
     open_file_ledger,
     state_from_json,
     state_to_json,
@@ -198,8 +196,8 @@ def test_journal_entries_are_forgotten_when_done_and_old() -> None:
         JournalEntry("pending", 5, (ORDERS,), "drop", JournalState.PENDING),
         JournalEntry("young", 10, (ORDERS,), "drop", JournalState.DONE),
     )
-    state = apply_update(LedgerState("shop"), LedgerUpdate(journal=(old, pending, young)))
-    state = apply_update(state, LedgerUpdate(forget_journal_below=10))
+    state = LedgerUpdate(journal=(old, pending, young)).applied_to(LedgerState("shop"))
+    state = LedgerUpdate(forget_journal_below=10).applied_to(state)
     assert list(state.journal) == ["pending", "young"]
 
 
@@ -219,7 +217,7 @@ def test_a_decision_is_no_step_of_the_run_and_stays_until_it_is_used_up(tmp_path
 
 
 def test_the_mark_of_what_was_attempted_never_goes_back() -> None:
-    state = apply_update(LedgerState("shop", attempted=9), LedgerUpdate(attempted=8))
+    state = LedgerUpdate(attempted=8).applied_to(LedgerState("shop", attempted=9))
     assert state.attempted == 9
 
 

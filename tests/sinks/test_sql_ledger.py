@@ -20,8 +20,8 @@ from headrace.model.progress import (
     Verdict,
 )
 from headrace.model.table import TableId
-from headrace.sinks.base import LedgerUpdate
-from headrace.sinks.sql_ledger import DUCKDB, KEPT_CUTS, SqlLedger
+from headrace.sinks.base import KEPT_CUTS, LedgerUpdate
+from headrace.sinks.sql_ledger import DUCKDB, SqlLedger
 
 LEDGER = SqlLedger(DUCKDB)
 ORDERS = TableId("shop", "orders")

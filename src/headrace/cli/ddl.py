@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.options import Json, LedgerAt, Name, Sink, completed
+from headrace.cli.options import Json, LedgerAt, LedgerDefinition, Name, Sink, recorded_pipeline
 from headrace.cli.output import make_output
 from headrace.errors import DefinitionError
 from headrace.model.progress import Verdict
@@ -17,15 +16,12 @@ if TYPE_CHECKING:
 
 ddl = typer.Typer(help="Schema changes: the journal, those that wait, and what to do with them.", no_args_is_help=True)
 
-Definition = Annotated[
-    Path | None, typer.Option("--definition", "-d", help="The pipeline's YAML file: its sink, name and ledger count.")
-]
 Change = Annotated[str, typer.Argument(help="The change, as headrace ddl list names it; its beginning will do.")]
 
 
 @ddl.command("list")
 def list_changes(
-    definition: Definition = None,
+    definition: LedgerDefinition = None,
     sink: Sink = None,
     name: Name = None,
     ledger: LedgerAt = None,
@@ -35,41 +31,41 @@ def list_changes(
     """Show the schema changes that wait, why, and those that were done."""
     from headrace.cli.deciding import show_journal
 
-    settings = _pipeline(definition, sink, name, ledger)
+    settings = recorded_pipeline(definition, sink, name, ledger)
     return show_journal(settings, all_, make_output(json=json))
 
 
 @ddl.command()
 def approve(
     change: Change,
-    definition: Definition = None,
+    definition: LedgerDefinition = None,
     sink: Sink = None,
     name: Name = None,
     ledger: LedgerAt = None,
     json: Json = False,
 ) -> int:
     """Let a schema change run that waits for approval, or that the target refused before."""
-    return _decide(change, Verdict.APPROVE, "", _pipeline(definition, sink, name, ledger), json)
+    return _decide(change, Verdict.APPROVE, "", recorded_pipeline(definition, sink, name, ledger), json)
 
 
 @ddl.command()
 def skip(
     change: Change,
-    definition: Definition = None,
+    definition: LedgerDefinition = None,
     sink: Sink = None,
     name: Name = None,
     ledger: LedgerAt = None,
     json: Json = False,
 ) -> int:
     """Count a schema change as done without running it: it was done by hand, its rows were loaded anew, or nobody wants it."""
-    return _decide(change, Verdict.SKIP, "", _pipeline(definition, sink, name, ledger), json)
+    return _decide(change, Verdict.SKIP, "", recorded_pipeline(definition, sink, name, ledger), json)
 
 
 @ddl.command()
 def edit(
     change: Change,
     statement: Annotated[str, typer.Argument(help="One statement in the target's own SQL.")],
-    definition: Definition = None,
+    definition: LedgerDefinition = None,
     sink: Sink = None,
     name: Name = None,
     ledger: LedgerAt = None,
@@ -78,16 +74,10 @@ def edit(
     """Run another statement in place of the source's."""
     if not statement.strip():
         raise DefinitionError("The statement is empty.", "To run nothing use headrace ddl skip.")
-    return _decide(change, Verdict.EDIT, statement, _pipeline(definition, sink, name, ledger), json)
+    return _decide(change, Verdict.EDIT, statement, recorded_pipeline(definition, sink, name, ledger), json)
 
 
 def _decide(change: str, verdict: Verdict, statement: str, settings: Settings, json: bool) -> int:
     from headrace.cli.deciding import decide
 
     return decide(settings, change, verdict, statement, make_output(json=json))
-
-
-def _pipeline(definition: Path | None, sink: str | None, name: str | None, ledger: str | None) -> Settings:
-    from headrace.pipeline.definition import Settings
-
-    return completed(Settings(sink=sink, name=name, ledger=ledger), definition)

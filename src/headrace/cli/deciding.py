@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.cli.ledgers import opened, state_of
 from headrace.cli.output import Output
 from headrace.errors import DefinitionError
-from headrace.model.progress import Decision, JournalEntry, JournalState, LedgerState, Verdict
+from headrace.model.progress import Decision, JournalEntry, LedgerState, Verdict
 from headrace.model.tso import format_tso
 from headrace.pipeline.definition import Settings
 
@@ -81,7 +81,7 @@ def _fields(entry: JournalEntry, state: LedgerState) -> dict[str, object]:
 
 def _reasons(entry: JournalEntry, state: LedgerState) -> list[str]:
     """Why its tables stopped, each reason once."""
-    if entry.state not in (JournalState.WAITING, JournalState.PENDING):
+    if entry.state.is_settled:
         return []
     rows = (state.tables.get(table_id) for table_id in entry.tables)
     return list(dict.fromkeys(row.reason for row in rows if row is not None and row.reason))

@@ -45,6 +45,9 @@ Keys = Annotated[
 Strict = Annotated[
     bool | None, typer.Option("--strict", help="Stop a table whose schema file does not match its checksum.", show_default=False)
 ]
+LedgerDefinition = Annotated[
+    Path | None, typer.Option("--definition", "-d", help="The pipeline's YAML file: its sink, name and ledger count.")
+]
 SparkSettings = Annotated[list[str] | None, typer.Option("--spark", help="A Spark setting KEY=VALUE; may be repeated.")]
 
 
@@ -66,3 +69,10 @@ def completed(said: Settings, file: Path | None) -> Settings:
     hide_secrets_of(*settings.uris)
     hide_secrets(value for name, value in settings.spark.items() if SECRET_SETTING.search(name))
     return settings
+
+
+def recorded_pipeline(definition: Path | None, sink: str | None, name: str | None, ledger: str | None) -> Settings:
+    """The pipeline whose ledger a command looks into."""
+    from headrace.pipeline.definition import Settings
+
+    return completed(Settings(sink=sink, name=name, ledger=ledger), definition)

@@ -2,41 +2,37 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.options import Json, LedgerAt, Name, Sink, completed
+from headrace.cli.options import Json, LedgerAt, LedgerDefinition, Name, Sink, recorded_pipeline
 from headrace.cli.output import make_output
 from headrace.errors import DefinitionError
 
 if TYPE_CHECKING:
-    from headrace.pipeline.definition import Settings
+    pass
 
 table = typer.Typer(help="Tables that stopped: why, what they still need, and how they go on.", no_args_is_help=True)
 
-Definition = Annotated[
-    Path | None, typer.Option("--definition", "-d", help="The pipeline's YAML file: its sink, name and ledger count.")
-]
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table: shop.orders.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask: it is known that changes are given up.")]
 
 
 @table.command("list")
 def list_tables(
-    definition: Definition = None, sink: Sink = None, name: Name = None, ledger: LedgerAt = None, json: Json = False
+    definition: LedgerDefinition = None, sink: Sink = None, name: Name = None, ledger: LedgerAt = None, json: Json = False
 ) -> int:
     """Show the tables that stand still: since when, why, and which files they still need."""
     from headrace.cli.quarantine import show_tables
 
-    return show_tables(_pipeline(definition, sink, name, ledger), make_output(json=json))
+    return show_tables(recorded_pipeline(definition, sink, name, ledger), make_output(json=json))
 
 
 @table.command()
 def resume(
     table_name: Table,
-    definition: Definition = None,
+    definition: LedgerDefinition = None,
     sink: Sink = None,
     name: Name = None,
     ledger: LedgerAt = None,
@@ -45,7 +41,7 @@ def resume(
     """Try a stopped table again at once, after a repair."""
     from headrace.cli.quarantine import resume_table
 
-    return resume_table(_pipeline(definition, sink, name, ledger), table_name, make_output(json=json))
+    return resume_table(recorded_pipeline(definition, sink, name, ledger), table_name, make_output(json=json))
 
 
 @table.command()
@@ -54,7 +50,7 @@ def skip(
     to: Annotated[str, typer.Option("--to", help="Give up the rows up to this TSO or ISO time, or up to latest.")] = "",
     file: Annotated[str, typer.Option("--file", help="Give up one file, as headrace table list names it.")] = "",
     yes: Yes = False,
-    definition: Definition = None,
+    definition: LedgerDefinition = None,
     sink: Sink = None,
     name: Name = None,
     ledger: LedgerAt = None,
@@ -65,7 +61,7 @@ def skip(
 
     if bool(to) == bool(file):
         raise DefinitionError("Either --to or --file says what is given up.", "Name one of them: --to latest, or --file PATH.")
-    settings, output = _pipeline(definition, sink, name, ledger), make_output(json=json)
+    settings, output = recorded_pipeline(definition, sink, name, ledger), make_output(json=json)
     ask = None if yes else _confirmed
     return skip_file(settings, table_name, file, ask, output) if file else skip_rows(settings, table_name, to, ask, output)
 
@@ -74,7 +70,7 @@ def skip(
 def resync(
     table_name: Table,
     at: Annotated[str, typer.Option("--at", help="The TSO or ISO time that the loaded rows are of.")],
-    definition: Definition = None,
+    definition: LedgerDefinition = None,
     sink: Sink = None,
     name: Name = None,
     ledger: LedgerAt = None,
@@ -83,7 +79,7 @@ def resync(
     """Go on with a table that was loaded anew into the target, from a dump or backup of one commit ts."""
     from headrace.cli.quarantine import resync_table
 
-    return resync_table(_pipeline(definition, sink, name, ledger), table_name, at, make_output(json=json))
+    return resync_table(recorded_pipeline(definition, sink, name, ledger), table_name, at, make_output(json=json))
 
 
 def _confirmed(what: str, table_name: str) -> bool:
@@ -93,9 +89,3 @@ def _confirmed(what: str, table_name: str) -> bool:
     if not sys.stdin.isatty():
         raise DefinitionError(f"{what} Nobody is here to be asked.", "Say --yes.")
     return bool(typer.prompt(f"{what} Write the table's name to go on", err=True) == table_name)
-
-
-def _pipeline(definition: Path | None, sink: str | None, name: str | None, ledger: str | None) -> Settings:
-    from headrace.pipeline.definition import Settings
-
-    return completed(Settings(sink=sink, name=name, ledger=ledger), definition)

@@ -45,7 +45,6 @@ from headrace.sources.base import EventSource
 
 RoundFactory = Callable[[Cut, CutRound, WriterContext, CutCommit | None, Mapping[TableId, TableProgress]], Round]
 _Rows = Callable[[LedgerState, SchemaChange], tuple[TableProgress, ...]]
-_CUTS_KEPT = 100
 _JOURNAL_KEPT = 200
 
 
@@ -95,7 +94,7 @@ class CutRun:
 
     def _update(self, update: LedgerUpdate) -> None:
         self._ledger.update(update)
-        self.state = applied(self.state, update)
+        self.state = update.applied_to(self.state)
 
     # --- schema changes -------------------------------------------------------------------------------------------
 
@@ -225,7 +224,7 @@ class CutRun:
         for problem in (*read_problems(report.splits).values(), *report.problems().values()):
             self.problems.setdefault(problem.table_id, problem)
         reached = (o.progress for o in report.outcomes if o.table_id not in self.problems)
-        self.state = applied(self.state, LedgerUpdate(tables=tuple(row for row in reached if row is not None)))
+        self.state = LedgerUpdate(tables=tuple(row for row in reached if row is not None)).applied_to(self.state)
         told = [*(s.notices for s in report.splits), *(o.notices for o in report.outcomes)]
         self.notices.extend(dict.fromkeys(n for notices in told for n in notices if n not in self.notices))
 
@@ -286,7 +285,7 @@ class CutRun:
         )
         rows = tuple(r for r in (*self._running_rows(), *self._stopped_rows()) if self.state.tables.get(r.table_id) != r)
         waiting = self._waiting_entries()
-        settled = applied(self.state, LedgerUpdate(checkpoint=self.cut.hi, tables=rows))
+        settled = LedgerUpdate(checkpoint=self.cut.hi, tables=rows).applied_to(self.state)
         # What was read of a table up to the schema change that it stopped before is applied, and need not be read again.
         behind = frozenset(t for t, own in settled.tables.items() if own.status.is_stopped)
         gone = frozenset(t for t, own in settled.tables.items() if own.status is TableStatus.GONE)
@@ -382,23 +381,3 @@ def _incarnation_before(state: LedgerState, table_id: TableId, change: SchemaCha
         if isinstance(event, RenameTableEvent) and event.new_table_id == table_id and event.table_id in state.tables:
             return state.tables[event.table_id].incarnation
     return None
-
-
-def applied(state: LedgerState, update: LedgerUpdate) -> LedgerState:
-    """The state after an update, as the ledger holds it now: saves reading it back."""
-    tables = {**state.tables, **{row.table_id: row for row in update.tables}}
-    journal = {**state.journal, **{entry.identity: entry for entry in update.journal}}
-    if update.forget_journal_below:
-        keep = update.forget_journal_below
-        journal = {k: e for k, e in journal.items() if e.commit_ts >= keep or not e.state.is_settled}
-    return replace(
-        state,
-        checkpoint=state.checkpoint if update.checkpoint is None else update.checkpoint,
-        attempted=state.attempted if update.attempted is None else update.attempted,
-        position=state.position if update.position is None else update.position,
-        tables=tables,
-        journal=journal,
-        decisions={k: d for k, d in state.decisions.items() if k not in update.used_decisions},
-        requests={k: r for k, r in state.requests.items() if k not in update.used_requests},
-        cuts=(*state.cuts, update.cut)[-_CUTS_KEPT:] if update.cut else state.cuts,
-    )

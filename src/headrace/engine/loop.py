@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from headrace.engine.cutting import CutRun, RoundFactory, TablesExcluded, applied
+from headrace.engine.cutting import CutRun, RoundFactory, TablesExcluded
 from headrace.engine.keys import DeclaredKeys, fingerprint_of, read_fingerprint, with_declared_keys
 from headrace.engine.observer import Observer
 from headrace.engine.plan import Cut, Hold, PlanRules, may_be_pending, plan_cut
@@ -281,7 +281,7 @@ class Loop:
         """Writes what follows from requests about tables, and tells it."""
         if carried is not None:
             self._ledger.update(carried.update)
-            self._state = applied(self._state, carried.update)
+            self._state = carried.update.applied_to(self._state)
             self._tell(carried.notices)
 
     def _apply(self, offer: Offer, retried: frozenset[TableId]) -> Iterable[Problem]:

@@ -20,6 +20,9 @@ from headrace.model.outcome import Notice, Problem, SplitReport, WriteOutcome
 from headrace.model.progress import CutRecord, Decision, JournalEntry, LedgerState, TableProgress, TableRequest
 from headrace.model.table import SourceTable, TableId, TableSchema
 
+KEPT_CUTS = 100
+"""How many of the last cuts a ledger keeps, for people."""
+
 
 class ChangeDemand(StrEnum):
     """Whether a sink wants the net change per key, or every change (rule 8)."""
@@ -97,6 +100,21 @@ class LedgerUpdate:
     cut: CutRecord | None = None
     used_decisions: tuple[str, ...] = ()
     used_requests: tuple[str, ...] = ()
+
+    def applied_to(self, state: LedgerState) -> LedgerState:
+        """The state after this step, as the ledger holds it then. ``attempted`` never goes back."""
+        journal = {k: e for k, e in state.journal.items() if not e.state.is_settled or e.commit_ts >= self.forget_journal_below}
+        return replace(
+            state,
+            checkpoint=state.checkpoint if self.checkpoint is None else self.checkpoint,
+            attempted=max(state.attempted, self.attempted or 0),
+            position=state.position if self.position is None else self.position,
+            tables=state.tables | {row.table_id: row for row in self.tables},
+            journal=journal | {entry.identity: entry for entry in self.journal},
+            decisions={k: d for k, d in state.decisions.items() if k not in self.used_decisions},
+            requests={k: r for k, r in state.requests.items() if k not in self.used_requests},
+            cuts=(*state.cuts, *([self.cut] if self.cut else []))[-KEPT_CUTS:],
+        )
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,6 @@ from headrace.model.uri import Uri, near_match, parse_uri, reject_unknown
 from headrace.sinks.base import LedgerUpdate
 
 KEPT_STATES = 5
-KEPT_CUTS = 100
 _FORMAT = 1
 _DECISIONS = "decisions"
 _REQUESTS = "requests"
@@ -121,7 +120,7 @@ class FileLedger:
     def update(self, update: LedgerUpdate) -> None:
         """One step. Raises FencedError, SinkUnreachableError."""
         state = self._require_held().state
-        self._write(apply_update(state, update))
+        self._write(update.applied_to(state))
         used = [_word_key(state.pipeline, _DECISIONS, identity) for identity in update.used_decisions]
         used += [_word_key(state.pipeline, _REQUESTS, identity) for identity in update.used_requests]
         if used:
@@ -324,24 +323,6 @@ def _check_source(state: LedgerState, source_identity: str) -> None:
             f"The ledger's pipeline {state.pipeline!r} belongs to the source {state.source_identity}, not to {source_identity}.",
             "Give this pipeline another name with --name.",
         )
-
-
-def apply_update(state: LedgerState, update: LedgerUpdate) -> LedgerState:
-    """The state after a step. ``attempted`` never goes back; the last ``KEPT_CUTS`` cuts are kept."""
-    journal = {
-        identity: entry
-        for identity, entry in state.journal.items()
-        if not entry.state.is_settled or entry.commit_ts >= update.forget_journal_below
-    }
-    return replace(
-        state,
-        checkpoint=state.checkpoint if update.checkpoint is None else update.checkpoint,
-        attempted=max(state.attempted, update.attempted or 0),
-        position=state.position if update.position is None else update.position,
-        tables=state.tables | {table.table_id: table for table in update.tables},
-        journal=journal | {entry.identity: entry for entry in update.journal},
-        cuts=(*state.cuts, *([update.cut] if update.cut else []))[-KEPT_CUTS:],
-    )
 
 
 def state_to_json(state: LedgerState, writer: str) -> str:

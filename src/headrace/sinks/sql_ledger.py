@@ -25,9 +25,7 @@ from headrace.model.progress import (
     Verdict,
 )
 from headrace.model.table import TableId
-from headrace.sinks.base import LedgerUpdate
-
-KEPT_CUTS = 100
+from headrace.sinks.base import KEPT_CUTS, LedgerUpdate
 
 
 class SqlSession(Protocol):
