@@ -11,15 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from urllib.parse import quote, unquote
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from urllib.parse import unquote
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
-from obstore.store import AzureStore, GCSStore, LocalStore, ObjectStore, S3Store
+from obstore.exceptions import AlreadyExistsError, NotFoundError
+from obstore.store import ObjectStore
 
 from headrace.errors import DefinitionError, FencedError, SinkUnreachableError
 from headrace.model.progress import (
@@ -35,21 +33,14 @@ from headrace.model.progress import (
     Verdict,
 )
 from headrace.model.table import TableId
-from headrace.model.uri import Uri, near_match, parse_uri, reject_unknown
 from headrace.sinks.base import LedgerUpdate
+from headrace.sinks.object_place import Place, folder_name, ignoring_absence, open_place
 
 KEPT_STATES = 5
 _FORMAT = 1
 _DECISIONS = "decisions"
 _REQUESTS = "requests"
 _ACQUIRE_TRIES = 20
-_PARAMETERS: Mapping[str, frozenset[str]] = {
-    "file": frozenset(),
-    "s3": frozenset({"endpoint", "region", "access-key", "secret-access-key", "session-token", "force-path-style"}),
-    "gcs": frozenset({"credentials-file"}),
-    "azure": frozenset({"account-name", "account-key", "sas-token"}),
-}
-_ALIASES = {"gs": "gcs", "azblob": "azure"}
 
 
 def open_file_ledger(location: str) -> FileLedger:
@@ -57,21 +48,13 @@ def open_file_ledger(location: str) -> FileLedger:
 
     Connects nothing and creates nothing yet. Raises DefinitionError.
     """
-    if "://" not in location:
-        folder = Path(location).expanduser().absolute()
-        return FileLedger(_Place(Uri("file", path=str(folder))))
-    uri = parse_uri(location)
-    uri = replace(uri, scheme=_ALIASES.get(uri.scheme, uri.scheme))
-    if uri.scheme not in _PARAMETERS:
-        raise DefinitionError(f"No ledger can be kept at {uri.redacted()}.", near_match(uri.scheme, _PARAMETERS))
-    reject_unknown(uri.params, _PARAMETERS[uri.scheme] or {"none at all"}, f"parameter of {uri.scheme}://")
-    return FileLedger(_Place(uri))
+    return FileLedger(open_place(location, "ledger"))
 
 
 class FileLedger:
     """A :class:`headrace.sinks.base.Ledger` of numbered states. One object serves one run, from one thread at a time."""
 
-    def __init__(self, place: _Place) -> None:
+    def __init__(self, place: Place) -> None:
         self._place = place
         self._held: _Held | None = None
 
@@ -124,7 +107,7 @@ class FileLedger:
         used = [_word_key(state.pipeline, _DECISIONS, identity) for identity in update.used_decisions]
         used += [_word_key(state.pipeline, _REQUESTS, identity) for identity in update.used_requests]
         if used:
-            with self._place.reached(), _ignoring_absence():
+            with self._place.reached(), ignoring_absence():
                 obstore.delete(self._place.store(create=True), used)
 
     def decide(self, pipeline: str, decision: Decision) -> None:
@@ -156,10 +139,10 @@ class FileLedger:
         found = []
         with self._place.reached():
             store = self._place.store(create=False)
-            prefix = f"{_folder(pipeline)}/{kind}"
+            prefix = f"{folder_name(pipeline)}/{kind}"
             keys = [item["path"] for chunk in obstore.list(store, prefix) for item in chunk] if store else []
             for key in keys:
-                with _ignoring_absence():
+                with ignoring_absence():
                     found.append(json.loads(bytes(obstore.get(store, key).bytes())))
         return found
 
@@ -187,7 +170,7 @@ class FileLedger:
 
     def _create(self, step: _Held) -> bool:
         """Writes a step unless its number is taken; returns whether this run has the newest number now."""
-        folder = _folder(step.state.pipeline)
+        folder = folder_name(step.state.pipeline)
         key = f"{folder}/{step.number:020}.json"
         with self._place.reached():
             store = self._place.store(create=True)
@@ -204,12 +187,12 @@ class FileLedger:
                 obstore.delete(store, key)
                 return False
             if len(numbers) > 2 * KEPT_STATES:
-                with _ignoring_absence():
+                with ignoring_absence():
                     obstore.delete(store, [f"{folder}/{number:020}.json" for number in numbers[:-KEPT_STATES]])
         return True
 
     def _load(self, pipeline: str) -> _Held | None:
-        folder = _folder(pipeline)
+        folder = folder_name(pipeline)
         with self._place.reached():
             store = self._place.store(create=False)
             numbers = self._numbers(store, folder) if store else []
@@ -243,78 +226,8 @@ class _Held:
     writer: str
 
 
-@dataclass(frozen=True)
-class _Place:
-    """A folder or an object store's prefix."""
-
-    uri: Uri
-    _stores: list[ObjectStore] = field(default_factory=list, compare=False, repr=False)
-
-    def store(self, create: bool) -> ObjectStore | None:
-        """The store; ``None`` for a folder that is not there and is not to be created."""
-        if self.uri.scheme == "file" and not create and not Path(self.uri.path).is_dir():
-            return None
-        if not self._stores:
-            self._stores.append(self._open())
-        return self._stores[0]
-
-    def _open(self) -> ObjectStore:
-        uri, params = self.uri, dict(self.uri.params)
-        prefix = uri.path.strip("/") or None
-        if uri.scheme == "file":
-            return LocalStore(uri.path, mkdir=True)
-        if uri.scheme == "gcs":
-            return GCSStore(uri.host, prefix=prefix, **_given(service_account=params.get("credentials-file")))
-        if uri.scheme == "azure":
-            names = {"account_name": "account-name", "account_key": "account-key", "sas_key": "sas-token"}
-            return AzureStore(uri.host, prefix=prefix, **_given(**{name: params.get(key) for name, key in names.items()}))
-        endpoint = params.get("endpoint")
-        return S3Store(
-            uri.host,
-            prefix=prefix,
-            virtual_hosted_style_request=params.get("force-path-style", "true").lower() == "false",
-            client_options={"allow_http": bool(endpoint and endpoint.startswith("http://"))},
-            **_given(
-                endpoint=endpoint,
-                region=params.get("region"),
-                access_key_id=params.get("access-key"),
-                secret_access_key=params.get("secret-access-key"),
-                session_token=params.get("session-token"),
-            ),
-        )
-
-    @contextmanager
-    def reached(self) -> Iterator[None]:
-        """Turns the store's errors into SinkUnreachableError, without secrets."""
-        try:
-            yield
-        except (BaseError, OSError) as error:
-            # The first line: the rest is a dump of the client's state.
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            for secret in self.uri.secrets():
-                reason = reason.replace(secret, "***")
-            raise SinkUnreachableError(f"The ledger {self.uri.redacted()} cannot be used: {reason}") from None
-
-
-def _given(**settings: str | None) -> dict[str, str]:
-    return {name: value for name, value in settings.items() if value is not None}
-
-
-@contextmanager
-def _ignoring_absence() -> Iterator[None]:
-    try:
-        yield
-    except (NotFoundError, FileNotFoundError):  # a fenced run sweeps too
-        return
-
-
-def _folder(pipeline: str) -> str:
-    # quote() leaves dots alone, and a folder must not be named "." or "..".
-    return quote(pipeline, safe=" ").replace(".", "%2E")
-
-
 def _word_key(pipeline: str, kind: str, identity: str) -> str:
-    return f"{_folder(pipeline)}/{kind}/{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
+    return f"{folder_name(pipeline)}/{kind}/{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
 
 
 def _check_source(state: LedgerState, source_identity: str) -> None:

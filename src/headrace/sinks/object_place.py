@@ -1,0 +1,115 @@
+"""Folders and object stores that Headrace writes to: the file ledger and dead letters lie in one.
+
+Nothing connects before the store is used; every error of a store becomes one sentence without secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from urllib.parse import quote
+
+from obstore.exceptions import BaseError, NotFoundError
+from obstore.store import AzureStore, GCSStore, LocalStore, ObjectStore, S3Store
+
+from headrace.errors import DefinitionError, SinkUnreachableError
+from headrace.model.uri import Uri, near_match, parse_uri, reject_unknown
+
+_PARAMETERS: Mapping[str, frozenset[str]] = {
+    "file": frozenset(),
+    "s3": frozenset({"endpoint", "region", "access-key", "secret-access-key", "session-token", "force-path-style"}),
+    "gcs": frozenset({"credentials-file"}),
+    "azure": frozenset({"account-name", "account-key", "sas-token"}),
+}
+_ALIASES = {"gs": "gcs", "azblob": "azure"}
+
+
+def open_place(location: str, what: str) -> Place:
+    """The place that a path or a URL names; ``what`` is what messages call it ("ledger"). Raises DefinitionError."""
+    if "://" not in location:
+        folder = Path(location).expanduser().absolute()
+        return Place(Uri("file", path=str(folder)), what)
+    uri = parse_uri(location)
+    uri = replace(uri, scheme=_ALIASES.get(uri.scheme, uri.scheme))
+    if uri.scheme not in _PARAMETERS:
+        raise DefinitionError(f"No {what} can be kept at {uri.redacted()}.", near_match(uri.scheme, _PARAMETERS))
+    reject_unknown(uri.params, _PARAMETERS[uri.scheme] or {"none at all"}, f"parameter of {uri.scheme}://")
+    return Place(uri, what)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder or an object store's prefix. It pickles, with the credentials that its URI carried, and never shows them."""
+
+    uri: Uri = field(repr=False)
+    what: str
+    _stores: list[ObjectStore] = field(default_factory=list, compare=False, repr=False)
+
+    def __reduce__(self) -> tuple[type[Place], tuple[Uri, str]]:
+        return (Place, (self.uri, self.what))
+
+    def store(self, create: bool) -> ObjectStore | None:
+        """The store; ``None`` for a folder that is not there and is not to be created."""
+        if self.uri.scheme == "file" and not create and not Path(self.uri.path).is_dir():
+            return None
+        if not self._stores:
+            self._stores.append(self._open())
+        return self._stores[0]
+
+    def _open(self) -> ObjectStore:
+        uri, params = self.uri, dict(self.uri.params)
+        prefix = uri.path.strip("/") or None
+        if uri.scheme == "file":
+            return LocalStore(uri.path, mkdir=True)
+        if uri.scheme == "gcs":
+            return GCSStore(uri.host, prefix=prefix, **_given(service_account=params.get("credentials-file")))
+        if uri.scheme == "azure":
+            names = {"account_name": "account-name", "account_key": "account-key", "sas_key": "sas-token"}
+            return AzureStore(uri.host, prefix=prefix, **_given(**{name: params.get(key) for name, key in names.items()}))
+        endpoint = params.get("endpoint")
+        return S3Store(
+            uri.host,
+            prefix=prefix,
+            virtual_hosted_style_request=params.get("force-path-style", "true").lower() == "false",
+            client_options={"allow_http": bool(endpoint and endpoint.startswith("http://"))},
+            **_given(
+                endpoint=endpoint,
+                region=params.get("region"),
+                access_key_id=params.get("access-key"),
+                secret_access_key=params.get("secret-access-key"),
+                session_token=params.get("session-token"),
+            ),
+        )
+
+    @contextmanager
+    def reached(self) -> Iterator[None]:
+        """Turns the store's errors into SinkUnreachableError, without secrets."""
+        try:
+            yield
+        except (BaseError, OSError) as error:
+            # The first line: the rest is a dump of the client's state.
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            for secret in self.uri.secrets():
+                reason = reason.replace(secret, "***")
+            raise SinkUnreachableError(f"The {self.what} {self.uri.redacted()} cannot be used: {reason}") from None
+
+
+def _given(**settings: str | None) -> dict[str, str]:
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+@contextmanager
+def ignoring_absence() -> Iterator[None]:
+    """What is to be removed or read may be gone already."""
+    try:
+        yield
+    except (NotFoundError, FileNotFoundError):  # a fenced run sweeps too
+        return
+
+
+def folder_name(text: str) -> str:
+    """Any text as the name of one folder."""
+    # quote() leaves dots alone, and a folder must not be named "." or "..".
+    return quote(text, safe=" ").replace(".", "%2E")
