@@ -21,6 +21,7 @@ from headrace.model.table import Column
 from headrace.model.tso import tso_from_datetime
 from headrace.pipeline.registry import open_sink
 from headrace.pipeline.runner import PipelineRun
+from headrace.testing.faults import Moment, Step, armed, crash_at
 from headrace.testing.ticdc_writer import RowChange
 from headrace.testing.upstream import Delete, Insert, Update
 from local_engine import LocalEngine
@@ -313,26 +314,15 @@ def test_a_table_that_had_stopped_is_drained_when_it_is_repaired(place: tuple[Ta
     assert_state(target, changefeed.state())
 
 
-class BeforeAlter(CrashPoints):
-    """Dies before the first ALTER TABLE."""
-
-    def step(self, name: str) -> None:
-        if name.startswith("ALTER"):
-            raise Crashed(name)
-
-
 @pytest.mark.server
-def test_rows_that_were_written_before_and_are_gone_end_the_run(
-    mariadb: MariaDb, changefeed: Changefeed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_were_written_before_and_are_gone_end_the_run(mariadb: MariaDb, changefeed: Changefeed) -> None:
     """The intent of a drain that broke off is above everything that is there now."""
     small_shop(changefeed, with_bag=False)
     assert run(changefeed, mariadb.uri(), until_end=False) == 0
     changefeed.upstream.execute(Insert(ORDERS, {"id": 7, "name": "seven"}))
     (last,) = changefeed.writer.flush()
     changefeed.upstream.add_column(ORDERS, Column("price", INT, default="7"))
-    with monkeypatch.context() as patch, suppress(Crashed):
-        install(BeforeAlter(), patch)
+    with armed(crash_at(Moment.BEFORE, Step.MYSQL_STATEMENT)), suppress(Crashed):
         drain(changefeed, mariadb.uri())
     last.unlink()
     max((changefeed.writer.root / "shop" / "orders" / "meta").iterdir()).unlink()

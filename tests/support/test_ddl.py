@@ -14,7 +14,6 @@ from ddl_history import BYSTANDER, History
 from ddl_kinds import DUCKDB, KINDS, MARIADB, UNKNOWN, Kind
 from recorder import record
 
-from crashing import Crashed, CrashPoints, install
 from following import Recorder, defined, run_once
 from harness import assert_state
 from headrace.engine.loop import RunOptions
@@ -24,6 +23,7 @@ from headrace.model.outcome import Notice, Problem, Remedy
 from headrace.pipeline.runner import PipelineRun
 from headrace.sinks.mysql import metadata
 from headrace.sinks.mysql.connection import MySqlSession
+from headrace.testing.faults import Crashed, Moment, Passage, Step, armed
 from local_engine import LocalEngine
 from places import Place
 from servers import MariaDb
@@ -150,27 +150,17 @@ def check_stop(kind: Kind, target: Target, history: History, seen: Observed, rea
 
 
 @pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if MARIADB not in kind.stops])
-def test_a_crash_after_the_statement_does_not_run_it_twice(
-    name: str, mariadb: MariaDb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_after_the_statement_does_not_run_it_twice(name: str, mariadb: MariaDb, tmp_path: Path) -> None:
     """The run dies between the last statement and the journal's entry that it is done."""
     history = built(KINDS[name], tmp_path)
-    with monkeypatch.context() as context:
-        install(_BeforeJournal(history.statements[-1]), context)
-        with pytest.raises(Crashed):
-            run_once(history, mariadb.uri())
+    last = history.statements[-1]
+
+    def die(passage: Passage) -> None:
+        if (passage.moment, passage.step) == (Moment.AFTER, Step.SCHEMA_CHANGE) and passage.detail.endswith(last):
+            raise Crashed(str(passage))
+
+    with armed(die), pytest.raises(Crashed):
+        run_once(history, mariadb.uri())
     assert run_once(history, mariadb.uri()) == EXIT_OK
     assert_state(MariaDbTarget(mariadb), history.state())
     check_definition(KINDS[name], mariadb, history)
-
-
-class _BeforeJournal(CrashPoints):
-    """Dies right before the journal says that this statement is done."""
-
-    def __init__(self, statement: str) -> None:
-        super().__init__()
-        self._last = statement
-
-    def step(self, name: str) -> None:
-        if name.startswith("COMMIT of done") and name.endswith(self._last):
-            raise Crashed(name)

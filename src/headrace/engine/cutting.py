@@ -13,9 +13,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
 
+from headrace import faults
 from headrace.engine.plan import Cut, CutRound, Hold, decision_hint
 from headrace.engine.requests import running_reason, served_requests
 from headrace.engine.tasks import read_problems
+from headrace.faults import Step
 from headrace.model.cut import Progress
 from headrace.model.events import CreateTableEvent, DropDatabaseEvent, DropTableEvent, RenameTableEvent, SchemaChange
 from headrace.model.outcome import Notice, Problem, Remedy, SplitReport, WriteOutcome
@@ -80,7 +82,7 @@ class CutRun:
         started = time.monotonic()
         self._sink.begin_cut()
         if self.cut.rounds and self.cut.hi > self.state.attempted:
-            self._update(LedgerUpdate(attempted=self.cut.hi))
+            self._update(LedgerUpdate(attempted=self.cut.hi), Step.INTENT)
         for cut_round in self.cut.rounds:
             for changes in _journalled_together(cut_round.changes):
                 self._apply_changes(changes)
@@ -92,8 +94,10 @@ class CutRun:
         """Every table that did not reach the end of the cut, and why."""
         return {t: hold.problem for t, hold in self.holds.items()} | self.problems
 
-    def _update(self, update: LedgerUpdate) -> None:
+    def _update(self, update: LedgerUpdate, step: Step) -> None:
+        faults.before(step)
         self._ledger.update(update)
+        faults.after(step)
         self.state = update.applied_to(self.state)
 
     # --- schema changes -------------------------------------------------------------------------------------------
@@ -117,14 +121,14 @@ class CutRun:
                 running.append(change)
             entries.append(self._entry(change, fingerprint))
         todo = {change.identity: change for change in changes}
-        self._journal([e for e in entries if todo[e.identity] in running], _before, todo)
+        self._journal([e for e in entries if todo[e.identity] in running], _before, todo, Step.JOURNAL_PENDING)
         refused = {change.identity for change in running if not self._run_change(change)}
         settled = [
             replace(e, state=JournalState.SKIPPED if e.identity in skipped else JournalState.DONE)
             for e in entries
             if e.identity not in refused
         ]
-        self._journal(settled, self._settled_rows, todo)
+        self._journal(settled, self._settled_rows, todo, Step.JOURNAL_SETTLED)
         self._changes_done += len(settled)
 
     def _stands_still(self, table_id: TableId, commit_ts: int) -> bool:
@@ -148,6 +152,7 @@ class CutRun:
     def _run_change(self, change: SchemaChange) -> bool:
         """Executes a change, or what a person wrote in its place; false when the target refuses it."""
         applier = self._sink.metadata_applier
+        faults.before(Step.SCHEMA_CHANGE, change.statement)
         try:
             if self._verdict(change) is Verdict.EDIT:
                 self.notices.extend(applier.run_instead(change, self.cut.decisions[change.identity].statement))
@@ -156,6 +161,7 @@ class CutRun:
         except SchemaChangeRefused as refused:
             self._refused(change, refused.problem)
             return False
+        faults.after(Step.SCHEMA_CHANGE, change.statement)
         return True
 
     def _has_run(self, entry: JournalEntry, change: SchemaChange, fingerprint: str) -> bool:
@@ -192,11 +198,11 @@ class CutRun:
         absent = {t for t in created if self._sink.metadata_applier.describe(t) is None}
         return tuple(replace(row, status=TableStatus.GONE) if row.table_id in absent else row for row in rows)
 
-    def _journal(self, entries: Sequence[JournalEntry], rows: _Rows, changes: Mapping[str, SchemaChange]) -> None:
+    def _journal(self, entries: Sequence[JournalEntry], rows: _Rows, changes: Mapping[str, SchemaChange], step: Step) -> None:
         if entries:
             tables = tuple(row for e in entries for row in rows(self.state, changes[e.identity]))
             used = tuple(e.identity for e in entries if e.state.is_settled and e.identity in self.state.decisions)
-            self._update(LedgerUpdate(journal=tuple(entries), tables=tables, used_decisions=used))
+            self._update(LedgerUpdate(journal=tuple(entries), tables=tables, used_decisions=used), step)
 
     # --- rows -----------------------------------------------------------------------------------------------------
 
@@ -212,10 +218,12 @@ class CutRun:
         tables = {s.table_id for s in splits}
         progress = {t: self.state.tables.get(t) or TableProgress(t, self.state.table_checkpoint(t)) for t in tables}
         part = self._make_round(self.cut, replace(cut_round, splits=splits), context, commit, progress)
+        faults.before(Step.ROUND)
         try:
             report = self._sink.event_sink.write(part)
         except RowsRefused as refused:
             raise TablesExcluded({refused.problem.table_id: refused.problem}, {}) from None
+        faults.after(Step.ROUND)
         self._take(report)
 
     def _take(self, report: WriteReport) -> None:
@@ -307,7 +315,8 @@ class CutRun:
                 forget_journal_below=_forgotten_below(settled),
                 cut=record if self._reports or self._changes_done else None,
                 used_requests=tuple(request.identity for request in served),
-            )
+            ),
+            Step.CHECKPOINT,
         )
         return record
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
+from headrace import faults
 from headrace.engine.cutting import CutRun, RoundFactory, TablesExcluded
 from headrace.engine.keys import DeclaredKeys, fingerprint_of, read_fingerprint, with_declared_keys
 from headrace.engine.observer import Observer
@@ -28,6 +29,7 @@ from headrace.errors import (
     SourceUnreachableError,
     TransientError,
 )
+from headrace.faults import Step
 from headrace.model.cut import Offer
 from headrace.model.outcome import Notice, Problem
 from headrace.model.policy import SchemaChangePolicies
@@ -146,7 +148,9 @@ class Loop:
             )
         if known is not None:
             self._tell(_changes_of(known, options))
+        faults.before(Step.ACQUIRE)
         self._state = self._ledger.acquire(self._name, self._source_identity, options.fingerprint, options.start or 0)
+        faults.after(Step.ACQUIRE)
 
     def _step(self) -> bool:
         """One poll and, if there is something to do, one cut. True when the run is complete."""
@@ -172,7 +176,9 @@ class Loop:
         return self._is_done(offer) or self._pause(offer)
 
     def _poll(self, checkpoint: int, *, final: bool = False, bound: Bound | None = None) -> Offer:
+        faults.before(Step.POLL)
         offer = self._source.poll(self._state.position, checkpoint, final=final, bound=bound)
+        faults.after(Step.POLL)
         return with_declared_keys(offer, self._options.keys)
 
     def _bound(self, retried: frozenset[TableId]) -> Bound | None:
@@ -280,7 +286,9 @@ class Loop:
     def _serve(self, carried: Carried | None) -> None:
         """Writes what follows from requests about tables, and tells it."""
         if carried is not None:
+            faults.before(Step.REQUESTS)
             self._ledger.update(carried.update)
+            faults.after(Step.REQUESTS)
             self._state = carried.update.applied_to(self._state)
             self._tell(carried.notices)
 
@@ -360,7 +368,9 @@ class Loop:
     def _reload(self) -> None:
         """After a failed cut: no sibling may commit any more, and the ledger says what is true."""
         try:
+            faults.before(Step.NEXT_ATTEMPT)
             self._ledger.next_attempt()
+            faults.after(Step.NEXT_ATTEMPT)
             self._state = self._ledger.peek(self._name) or self._state
         except (TransientError, SinkUnreachableError) as error:
             if self.stopping:

@@ -16,11 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace import faults
 from headrace.engine.bag import Attempt, EqualInStreams, MissingOldImages, attempts, bag_change, unsure_files
 from headrace.engine.net import buckets, commit_order, last_states, net_change
 from headrace.engine.progress_channel import ProgressAddress, ProgressSender
 from headrace.engine.requests import without_given_up
 from headrace.errors import HeadraceError
+from headrace.faults import Step
 from headrace.model.block import COMMIT_TS, META_FIELDS, ChangeBlock
 from headrace.model.cut import Split, Window
 from headrace.model.outcome import Notice, Problem, SplitReport, WriteOutcome, is_repeated
@@ -139,11 +141,14 @@ def read_splits(job: ReadJob, splits: Iterable[Split]) -> Iterator[tuple[int, pa
 
 def _read_one(source: EventSource, split: Split, window: Window, old_images: bool) -> Iterator[ChangeBlock | SplitReport]:
     """Reads one split; a store that fails in the middle stops the split's table, to be tried again, and no other."""
+    faults.before(Step.READ, split.key)
     try:
         yield from source.read(split, window, old_images=old_images)
     except HeadraceError as error:
         problem = Problem(split.table_id, error.message, file=split.key, hint=error.hint, transient=True)
         yield SplitReport(split.key, split.table_id, problem=problem)
+        return
+    faults.after(Step.READ, split.key)
 
 
 def _with_whole_keys(
@@ -391,7 +396,9 @@ def write_gathered(gathered: Gathered, job: WriteJob, slot: int) -> Iterator[obj
     try:
         job.writer.open(replace(job.context, slot=slot))
         try:
+            faults.before(Step.UNIT)
             outcomes = job.writer.write(changes, _with_problems(job.commit, gathered, unfit))
+            faults.after(Step.UNIT)
         finally:
             job.writer.close()
     except Exception as error:  # noqa: BLE001 -- raised again on the driver, where its class decides

@@ -19,7 +19,9 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, NotFoundError
 from obstore.store import ObjectStore
 
+from headrace import faults
 from headrace.errors import DefinitionError, FencedError, SinkUnreachableError
+from headrace.faults import Step
 from headrace.model.progress import (
     CutRecord,
     Decision,
@@ -175,7 +177,9 @@ class FileLedger:
         with self._place.reached():
             store = self._place.store(create=True)
             try:
+                faults.before(Step.FILE_LEDGER_PUT)
                 obstore.put(store, key, state_to_json(step.state, step.writer).encode(), mode="create")
+                faults.after(Step.FILE_LEDGER_PUT)
             except AlreadyExistsError:
                 # A repeated request meets its own first try, when only the answer to that was lost.
                 found = self._read(store, key)

@@ -11,7 +11,9 @@ from typing import Any
 
 import duckdb
 
+from headrace import faults
 from headrace.errors import SinkUnreachableError, TransientError
+from headrace.faults import Step
 
 # The file is attached under a name that no schema has: a catalogue is otherwise named after the file, and "shop" would be
 # ambiguous in shop.duckdb.
@@ -73,7 +75,9 @@ class Database:
         if session is None:
             return
         try:
+            faults.before(Step.DUCKDB_COMMIT)
             session.execute("COMMIT")
+            faults.after(Step.DUCKDB_COMMIT)
         except duckdb.Error as error:
             raise TransientError(f"The cut could not be committed to {self.path}: {_first_line(error)}") from error
         finally:
@@ -109,7 +113,9 @@ class Database:
                 own.execute("BEGIN TRANSACTION")
             yield session
             if own is not None:
+                faults.before(Step.DUCKDB_COMMIT)
                 own.execute("COMMIT")
+                faults.after(Step.DUCKDB_COMMIT)
         except duckdb.Error as error:
             raise TransientError(f"DuckDB failed to write {self.path}: {_first_line(error)}") from error
         finally:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from headrace import faults
+from headrace.faults import Step
 from headrace.model.outcome import Problem, WriteOutcome
 from headrace.model.table import TableId
 from headrace.sinks.base import Round, RowsRefused, WriteReport
@@ -41,7 +43,10 @@ class DuckDbEventSink:
         try:
             report = round.write_in_tasks(SpoolWriter(str(folder), self.policies))
             with self.database.transaction() as session:
-                return self._load(session, report)
+                faults.before(Step.DUCKDB_LOAD)
+                loaded = self._load(session, report)
+                faults.after(Step.DUCKDB_LOAD)
+                return loaded
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

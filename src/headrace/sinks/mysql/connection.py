@@ -11,7 +11,9 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 import pymysql
 
+from headrace import faults
 from headrace.errors import DefinitionError, SinkUnreachableError, TransientError
+from headrace.faults import Step
 from headrace.sinks.mysql import tls
 from headrace.sinks.mysql.local_infile import LoadingConnection
 from headrace.sinks.mysql.settings import MySqlSettings
@@ -161,7 +163,9 @@ class MySqlSession:
         return self._connection.load(statement, buffers)
 
     def commit(self) -> None:
+        faults.before(Step.MYSQL_COMMIT)
         self._connection.commit()
+        faults.after(Step.MYSQL_COMMIT)
 
     def rollback(self) -> None:
         self._connection.rollback()

@@ -13,10 +13,12 @@ from typing import TypeVar
 
 import pymysql
 
+from headrace import faults
 from headrace.ddl.defaults import computed_default
 from headrace.ddl.lexer import Word
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.errors import TerminalError, TransientError
+from headrace.faults import Step
 from headrace.model.events import (
     AddColumnEvent,
     CreateDatabaseEvent,
@@ -155,7 +157,9 @@ class MySqlMetadataApplier:
             notices.extend(Notice(text, change.table_id) for text in adapted.notices)
             if adapted.statement:
                 _execute(session, change, adapted.statement)
+        faults.before(Step.MYSQL_VERIFY, change.statement)
         _verify(session, change)
+        faults.after(Step.MYSQL_VERIFY, change.statement)
         return tuple(notices)
 
     def _taken_over(self, change: SchemaChange, present: TableDescription) -> tuple[Notice, ...]:
@@ -271,10 +275,12 @@ def _execute(session: MySqlSession, change: SchemaChange, statement: str) -> Non
         session.run(f"USE {qualified(TableId(change.database))}")
     # Rows that are there get the defaults of the source's time: CURRENT_TIMESTAMP is when the source ran the statement.
     session.run(f"SET SESSION timestamp = {tso_to_ms(change.commit_ts) / 1000:.3f}")
+    faults.before(Step.MYSQL_STATEMENT, statement)
     try:
         session.run(statement)
     finally:
         session.run("SET SESSION timestamp = DEFAULT")
+    faults.after(Step.MYSQL_STATEMENT, statement)
 
 
 def _is_shaped(change: SchemaChange, present: TableDescription, wanted: TableSchema) -> bool:
