@@ -2,10 +2,13 @@
 
 A decoder is a function ``(data, schema, options) -> Iterator[pa.RecordBatch]``. Its batches have the layout of
 ``headrace.model.block`` with ``seq`` = the record's number in the file, from 0, and hold *all* rows: the window is the
-source's business. Records decoded before a bad one are yielded first.
+source's business. Records decoded before a bad one are yielded first. Given :class:`Rejects`, a decoder leaves bad records out
+where it knows for certain where they end, and goes on behind them.
 """
 
 from __future__ import annotations
+
+from headrace.model.letters import RejectedRecord
 
 
 class DecodeError(Exception):
@@ -32,3 +35,24 @@ class TruncatedRecordError(DecodeError):
 
 class SchemaMismatchError(DecodeError):
     """The rows do not have the columns that the schema file lists, and nothing says which are missing."""
+
+
+class Rejects:
+    """The bad records that a decoder leaves out: at most ``most``, the next one is raised. With 0 it is the first one."""
+
+    def __init__(self, most: int = 0) -> None:
+        self.most = most
+        self.records: list[RejectedRecord] = []
+
+    def take(self, error: DecodeError, number: int, offset: int, raw: bytes, commit_ts: int | None) -> None:
+        """Leaves a record out, whose ``error`` names what is wrong with it; raises that when there are too many."""
+        if len(self.records) >= self.most:
+            if self.most:
+                error.hint = f"{error.hint} It is one bad record more than the {self.most} that may be left out.".lstrip()
+            raise error
+        self.records.append(RejectedRecord(number, offset, raw, error.message, error.line, error.column, error.value, commit_ts))
+
+    @property
+    def left(self) -> int:
+        """How many more may be left out."""
+        return self.most - len(self.records)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.json
 
-from headrace.formats.base import DecodeError
+from headrace.formats.base import DecodeError, Rejects
 from headrace.formats.canal_messages import (
     LineMessages,
     StreamMessages,
@@ -58,7 +58,12 @@ class CanalJsonOptions:
 
 
 def decode_canal_json(
-    data: pa.Buffer | bytes, schema: TableSchema, options: CanalJsonOptions, *, old_images: bool = True
+    data: pa.Buffer | bytes,
+    schema: TableSchema,
+    options: CanalJsonOptions,
+    *,
+    old_images: bool = True,
+    rejects: Rejects | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """All rows of a file as batches in the layout of ``model.block``, of about 4 MiB of text each.
 
@@ -66,14 +71,17 @@ def decode_canal_json(
     there is no handle key. ``seq`` is twice the message's number in the file, plus one for the row that is not an old image. The
     row columns are those the messages carry, in the order of ``schema``. Without the TiDB extension ``commit_ts`` is the
     largest that the message's millisecond allows (see :func:`has_commit_ts`). After the rows before it, the first bad
-    message is raised: DecodeError with line, column and value; TruncatedRecordError when the last one is cut off.
+    message is raised: DecodeError with line, column and value; TruncatedRecordError when the last one is cut off. ``rejects``
+    takes messages that are bad by themselves; where messages are no lines, not those that are no JSON, because nothing tells where
+    they end.
     """
     view = memoryview(data)
+    rejects = rejects or Rejects()
     carried = carried_columns(view, schema, options.terminator)
     old_rows = OldRows.CHANGED if options.only_updated_columns_in_old else OldRows.FULL
     reader = CanalReader(schema, carried, options.time_zone, old_images, old_rows)
     if not options.is_lines:
-        yield from StreamMessages(view, reader, options.terminator).batches()
+        yield from StreamMessages(view, reader, options.terminator, rejects).batches()
         return
     mark = b"\n" if "\n" in options.terminator else b"\r"
     number, position = 0, 0
@@ -91,7 +99,7 @@ def decode_canal_json(
                 yield batch
             number += messages
         else:
-            lines = LineMessages(block.split(mark), reader, bytes(view[:position]).count(mark) + 1)
+            lines = LineMessages(block, mark, reader, bytes(view[:position]).count(mark) + 1, position, rejects)
             yield from lines.batches(number)
             number += lines.count
         position += len(block)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from headrace.formats.base import DecodeError, SchemaMismatchError, TruncatedRecordError
-from headrace.formats.canal_rows import TYPES, CanalReader, CarriedColumn, OldRows, message_batch
-from headrace.formats.values import first_bad
+from headrace.formats.base import DecodeError, Rejects, SchemaMismatchError, TruncatedRecordError
+from headrace.formats.canal_rows import ROWS_PER_MESSAGE, TYPES, CanalReader, CarriedColumn, OldRows, message_batch
+from headrace.formats.values import bad_places
 from headrace.model.table import Column, TableSchema
 from headrace.model.tso import LOGICAL_BITS, MAX_TSO
 from headrace.model.types import TypeKind
@@ -167,7 +167,7 @@ def _first_full_line(data: memoryview) -> Message | None:
 
 def _first_full_object(data: memoryview, terminator: str) -> Message | None:
     try:
-        for message, _ in stream_messages(data, terminator):
+        for message, _, _ in stream_messages(stream_text(data), terminator):
             if isinstance(message, dict) and message.get("type") in ("INSERT", "UPDATE"):
                 return message
     except DecodeError:
@@ -201,27 +201,27 @@ def _row(message: Message, key: str) -> dict[str, object] | None:
     return None
 
 
-def normalise(message: object, reader: CanalReader, line: int | None) -> Message:
+def normalise(message: object, reader: CanalReader) -> Message:
     """A message in the shape of ``CanalReader.arrow_schema``, its old row completed from the new one. Raises DecodeError."""
     if not isinstance(message, dict):
-        raise DecodeError("The message is not a JSON object.", line=line)
+        raise DecodeError("The message is not a JSON object.")
     if message.get("type") not in TYPES:
-        raise DecodeError("The message is not a row change.", line=line, column="type", value=str(message.get("type")))
+        raise DecodeError("The message is not a row change.", column="type", value=str(message.get("type")))
     row = _row(message, "data")
     if row is None:
-        raise DecodeError("The message does not have exactly one row in data.", line=line, column="data")
-    data = _texts(row, reader, line)
+        raise DecodeError("The message does not have exactly one row in data.", column="data")
+    data = _texts(row, reader)
     old: list[dict[str, str | None]] | None = None
     if message.get("old") is not None and message["type"] == "UPDATE":
         old_row = _row(message, "old")
         if old_row is None:
-            raise DecodeError("The message does not have exactly one row in old.", line=line, column="old")
-        old = [data | _texts(old_row, reader, line)]
+            raise DecodeError("The message does not have exactly one row in old.", column="old")
+        old = [data | _texts(old_row, reader)]
     extension = message.get("_tidb")
     commit_ts = _number(extension.get("commitTs") if isinstance(extension, dict) else None, MAX_TSO)
     es = _number(message.get("es"), MAX_TSO >> LOGICAL_BITS)
     if commit_ts is None and es is None:
-        raise DecodeError("The message has neither _tidb.commitTs nor es.", line=line)
+        raise DecodeError("The message has neither _tidb.commitTs nor es.")
     return {"type": message["type"], "es": es, "data": [data], "old": old, "_tidb": {"commitTs": commit_ts}}
 
 
@@ -230,7 +230,7 @@ def _number(value: object, largest: int) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= largest else None
 
 
-def _texts(row: dict[str, object], reader: CanalReader, line: int | None) -> dict[str, str | None]:
+def _texts(row: dict[str, object], reader: CanalReader) -> dict[str, str | None]:
     names = {carried.key.casefold(): carried.key for carried in reader.carried}
     texts: dict[str, str | None] = {}
     for key, value in row.items():
@@ -238,51 +238,123 @@ def _texts(row: dict[str, object], reader: CanalReader, line: int | None) -> dic
         if name is None:
             if reader.schema.has_column(key) and all(key.casefold() != c.name.casefold() for c in reader.schema.row_columns):
                 continue
-            raise SchemaMismatchError(f"The message has a column {key} that the first message lacks.", line=line, column=key)
+            raise SchemaMismatchError(f"The message has a column {key} that the first message lacks.", column=key)
         if value is not None and (isinstance(value, bool) or not isinstance(value, str | int)):
-            raise DecodeError("The value is not text.", line=line, column=key, value=json.dumps(value))
+            raise DecodeError("The value is not text.", column=key, value=json.dumps(value))
         texts[name] = value if value is None else str(value)
     return texts
 
 
+class _Pending:
+    """Messages that wait to be converted together, ``number`` being the first one's in the file.
+
+    ``source`` gives of a message's origin what a bad one is told by: line, offset in bytes, and raw bytes.
+    """
+
+    def __init__(
+        self, reader: CanalReader, rejects: Rejects, number: int, source: Callable[[int, int], tuple[int | None, int, bytes]]
+    ) -> None:
+        self._reader, self._rejects, self._source = reader, rejects, source
+        self.number = number
+        self.messages: list[Message] = []
+        self._origins: list[tuple[int, int]] = []
+
+    def add(self, message: object, start: int, stop: int) -> Iterator[pa.RecordBatch]:
+        """One more message; a bad one is left out. Raises DecodeError after the rows before it."""
+        try:
+            self.messages.append(normalise(message, self._reader))
+            self._origins.append((start, stop))
+        except DecodeError as error:
+            yield from self.reject(error, start, stop)
+
+    def reject(self, error: DecodeError, start: int, stop: int) -> Iterator[pa.RecordBatch]:
+        """The rows so far; then the next message is left out, if its error may be."""
+        yield from self.flush()
+        self._take(error, self.number, start, stop)
+        self.number += 1
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """The rows of all that wait, without bad ones. Raises DecodeError for the first that may not be left out."""
+        messages, origins, number = self.messages, self._origins, self.number
+        self.messages, self._origins, self.number = [], [], number + len(messages)
+        reader, schema = self._reader.expecting(OldRows.COMPLETED), self._reader.arrow_schema()
+
+        def build(start: int, stop: int) -> pa.RecordBatch:
+            return reader.build(message_batch(messages[start:stop], schema), number + start)
+
+        def rows(start: int, stop: int) -> Iterator[pa.RecordBatch]:
+            if start < stop and (batch := build(start, stop)).num_rows:
+                yield batch
+
+        try:
+            sound = [*rows(0, len(messages))]
+        except ValueError:
+            bad_ones = bad_places(build, len(messages), self._rejects.left + 1)
+        else:
+            yield from sound
+            return
+        done = 0
+        for bad in bad_ones:
+            yield from rows(done, bad)
+            self._take(_bad_value(messages[bad], reader), number + bad, *origins[bad])
+            done = bad + 1
+        yield from rows(done, len(messages))
+
+    def _take(self, error: DecodeError, number: int, start: int, stop: int) -> None:
+        error.line, offset, raw = self._source(start, stop)
+        if isinstance(error, SchemaMismatchError):
+            raise error
+        found = _COMMIT_TS.findall(raw)
+        commit_ts = _number(int(found[-1]), MAX_TSO) if found and len(found[-1]) <= _LONGEST_NUMBER else None
+        self._rejects.take(error, (number * ROWS_PER_MESSAGE) + 1, offset, raw, commit_ts)
+
+
 @dataclass
 class LineMessages:
-    """The lines of a block, read one by one. ``count`` is the number of messages once :meth:`batches` has ended."""
+    """The lines of a block that begins at a line and an ``offset`` (bytes) of the file, read one by one.
 
-    lines: Sequence[bytes]
+    ``count`` is the number of messages once :meth:`batches` has ended.
+    """
+
+    block: bytes
+    mark: bytes
     reader: CanalReader
     first_line: int
+    offset: int
+    rejects: Rejects
     count: int = 0
 
     def batches(self, number: int) -> Iterator[pa.RecordBatch]:
-        """The rows, ``number`` being the first message's; then the DecodeError of the first bad line, if there is one."""
-        messages: list[Message] = []
-        places: list[int | None] = []
-        error: DecodeError | None = None
-        for line, raw in enumerate(self.lines, self.first_line):
-            text = raw.strip()
+        """The rows, ``number`` being the first message's; then the DecodeError of the first bad line that is not left out."""
+        pending = _Pending(self.reader, self.rejects, number, self._source)
+        stop = 0
+        for line in self.block.split(self.mark):
+            start, stop = stop, stop + len(line) + len(self.mark)
+            text = line.strip()
             if not text:
                 continue
             try:
-                messages.append(normalise(_parse(text, line), self.reader, line))
-            except DecodeError as problem:
-                error = problem
-                break
-            places.append(line)
-        self.count = len(messages)
-        yield from convert(messages, places, self.reader, number)
-        if error is not None:
-            raise error
+                message = _parse(text)
+            except DecodeError as error:
+                yield from pending.reject(error, start, stop)
+            else:
+                yield from pending.add(message, start, stop)
+        yield from pending.flush()
+        self.count = pending.number - number
+
+    def _source(self, start: int, stop: int) -> tuple[int | None, int, bytes]:
+        line = self.first_line + self.block.count(self.mark, 0, start)
+        return line, self.offset + start, self.block[start:stop].rstrip(b"\r\n")
 
 
-def _parse(text: bytes, line: int) -> object:
+def _parse(text: bytes) -> object:
     try:
         return _decoder.decode(text.decode("utf-8"))
     except RecursionError:
-        raise DecodeError("The message is nested too deeply.", line=line, value=text[:80].decode("utf-8", "replace")) from None
+        raise DecodeError("The message is nested too deeply.", value=text[:80].decode("utf-8", "replace")) from None
     except ValueError as error:
         at = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else "it is not UTF-8"
-        raise DecodeError(f"The message is not valid JSON: {at}.", line=line, value=text[:80].decode("utf-8", "replace")) from None
+        raise DecodeError(f"The message is not valid JSON: {at}.", value=text[:80].decode("utf-8", "replace")) from None
 
 
 @dataclass
@@ -292,31 +364,39 @@ class StreamMessages:
     data: memoryview
     reader: CanalReader
     terminator: str
+    rejects: Rejects
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows; then the DecodeError of the first bad message, if there is one."""
-        number = 0
-        pending: list[Message] = []
+        """The rows; then the DecodeError of the first bad message that is not left out. Behind what is no JSON nothing is known."""
+        text = stream_text(self.data)
+
+        def source(start: int, stop: int) -> tuple[int | None, int, bytes]:
+            return None, len(text[:start].encode("utf-8", "surrogateescape")), text[start:stop].encode("utf-8", "surrogateescape")
+
+        pending = _Pending(self.reader, self.rejects, 0, source)
         size = 0
         error: DecodeError | None = None
         try:
-            for message, length in stream_messages(self.data, self.terminator):
-                pending.append(normalise(message, self.reader, None))
-                size += length
-                if len(pending) >= BATCH_ROWS or size >= _BATCH_CHARACTERS:
-                    yield from convert(pending, [None] * len(pending), self.reader, number)
-                    number, pending, size = number + len(pending), [], 0
+            for message, start, stop in stream_messages(text, self.terminator):
+                yield from pending.add(message, start, stop)
+                size += stop - start
+                if len(pending.messages) >= BATCH_ROWS or size >= _BATCH_CHARACTERS:
+                    yield from pending.flush()
+                    size = 0
         except DecodeError as problem:
             error = problem
-        yield from convert(pending, [None] * len(pending), self.reader, number)
+        yield from pending.flush()
         if error is not None:
             raise error
 
 
-def stream_messages(data: memoryview, terminator: str) -> Iterator[tuple[object, int]]:
-    """Each message of a stream, and its length in characters. Raises DecodeError."""
-    # Bytes that are not UTF-8 become lone surrogates, which no writer writes.
-    text = bytes(data).decode("utf-8", "surrogateescape")
+def stream_text(data: memoryview) -> str:
+    """The text of a stream; bytes that are not UTF-8 become lone surrogates, which no writer writes."""
+    return bytes(data).decode("utf-8", "surrogateescape")
+
+
+def stream_messages(text: str, terminator: str) -> Iterator[tuple[object, int, int]]:
+    """Each message of a stream, and between which characters it stands. Raises DecodeError."""
     position = _skip(text, 0, terminator)
     while position < len(text):
         try:
@@ -336,7 +416,7 @@ def stream_messages(data: memoryview, terminator: str) -> Iterator[tuple[object,
             raise truncated(text[position:].encode("utf-8", "surrogateescape"), text.count("\n", 0, position) + 1)
         if not text.isascii() and _NOT_UTF8.search(text, position, end):
             raise DecodeError("The message is not UTF-8.", line=text.count("\n", 0, position) + 1)
-        yield message, end - position
+        yield message, position, end
         position = _skip(text, end, terminator)
 
 
@@ -352,28 +432,7 @@ def _skip(text: str, position: int, terminator: str) -> int:
     return position
 
 
-def convert(messages: list[Message], lines: list[int | None], reader: CanalReader, number: int) -> Iterator[pa.RecordBatch]:
-    """One batch of checked messages; raises DecodeError for the first value that does not fit, after the rows before it."""
-    if not messages:
-        return
-    complete = reader.expecting(OldRows.COMPLETED)
-    schema = reader.arrow_schema()
-    error: DecodeError | None = None
-    try:
-        batch = complete.build(message_batch(messages, schema), number)
-    except ValueError:
-        bad = first_bad(lambda start, stop: complete.build(message_batch(messages[start:stop], schema), number), len(messages))
-        if bad is None:
-            raise
-        error = _bad_value(messages[bad], complete, lines[bad])
-        batch = complete.build(message_batch(messages[:bad], schema), number)
-    if batch.num_rows:
-        yield batch
-    if error is not None:
-        raise error
-
-
-def _bad_value(message: Message, reader: CanalReader, line: int | None) -> DecodeError:
+def _bad_value(message: Message, reader: CanalReader) -> DecodeError:
     """The error that names the first column of a message whose value does not fit."""
     for key in ("old", "data"):
         row = _row(message, key) or {}
@@ -384,8 +443,7 @@ def _bad_value(message: Message, reader: CanalReader, line: int | None) -> Decod
             except ValueError:
                 return DecodeError(
                     f"The value is not a value of the type {carried.column.type}.",
-                    line=line,
                     column=carried.column.name,
                     value=str(value),
                 )
-    return DecodeError("The message does not follow the format.", line=line)
+    return DecodeError("The message does not follow the format.")

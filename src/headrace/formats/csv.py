@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.csv
 
-from headrace.formats.csv_exact import BATCH_BYTES, BATCH_ROWS, Tokenizer, decode_exact
+from headrace.formats.base import Rejects, SchemaMismatchError
+from headrace.formats.csv_exact import BATCH_BYTES, BATCH_ROWS, Place, Tokenizer, decode_exact
 from headrace.formats.csv_layout import HEADER_OPERATION, CsvLayout, CsvOptions, layout_from_header, layout_from_record
 from headrace.formats.csv_rows import build_batch
 from headrace.model.table import TableSchema
@@ -23,25 +24,27 @@ __all__ = ["CsvOptions", "decode_csv", "has_commit_ts"]
 _COUNT_CHUNK = 1 << 20
 
 
-def decode_csv(data: pa.Buffer | bytes, schema: TableSchema, options: CsvOptions) -> Iterator[pa.RecordBatch]:
+def decode_csv(
+    data: pa.Buffer | bytes, schema: TableSchema, options: CsvOptions, rejects: Rejects | None = None
+) -> Iterator[pa.RecordBatch]:
     """All rows of a file as batches in the layout of ``model.block``, at most 131,072 rows and about 4 MiB of text each.
 
     ``seq`` is the row's number in the file, from 0, header lines not counted; ``commit_ts`` is 0 where the file has none. The
     row columns are those the file carries, in the order of ``schema``. After the rows before it, the first bad record is
     raised: DecodeError with line, column and value; TruncatedRecordError when the file does not end with a line end;
-    SchemaMismatchError when the fields fit no set of columns.
+    SchemaMismatchError when the fields fit no set of columns. ``rejects`` takes records with a bad value or another number of
+    fields; a quote in the wrong place is raised all the same, because what it holds may be good records.
     """
     view = memoryview(data)
     if not view:
         return
-    if not options.is_columnar:
-        yield from decode_exact(view, schema, options)
-        return
-    first = Tokenizer(options).first(view)
+    rejects = rejects or Rejects()
+    tokenizer = Tokenizer(options)
+    first = tokenizer.first(view) if options.is_columnar else None
     if first is None or (first[1][0] == HEADER_OPERATION and options.header is False):
-        yield from decode_exact(view, schema, options)
+        yield from decode_exact(view, schema, options, rejects=rejects, tokenizer=tokenizer)
         return
-    yield from _decode_fast(view, first[0], first[1], schema, options)
+    yield from _decode_fast(view, first[0], first[1], schema, options, tokenizer, rejects)
 
 
 def has_commit_ts(data: pa.Buffer | bytes, schema: TableSchema, options: CsvOptions) -> bool:
@@ -64,34 +67,57 @@ def _layout(first: list[bytes], schema: TableSchema, options: CsvOptions) -> Csv
 
 
 def _decode_fast(
-    view: memoryview, start: int, first: list[bytes], schema: TableSchema, options: CsvOptions
+    view: memoryview,
+    start: int,
+    first: list[bytes],
+    schema: TableSchema,
+    options: CsvOptions,
+    tokenizer: Tokenizer,
+    rejects: Rejects,
 ) -> Iterator[pa.RecordBatch]:
-    """Through Arrow's reader; what it refuses is decoded again by ``decode_exact``, which finds the place or knows better."""
+    """Through Arrow's reader, some MiB of whole records at a time.
+
+    What it refuses is decoded again by ``decode_exact``, which finds the place or knows better.
+    """
     has_header = first[0] == HEADER_OPERATION
-    layout = _layout(first, schema, options)
-    end = _complete_end(view, options)
-    batches = _read(view[start:end], has_header, layout, options)
-    number = 0
-    while True:
-        try:
-            batch = next(batches, None)
-            if batch is None:
-                break
-            rows = build_batch(
-                {int(name): array for name, array in zip(batch.schema.names, batch.columns, strict=True)}, layout, options, number
-            )
-        except ValueError:
-            yield from decode_exact(view, schema, options, skip=number)
-            return
-        number += rows.num_rows
+    place: Place | None = Place(start, 0, _first_layout(first, schema, options, rejects))
+    while place is not None and place.start < len(view):
+        end = _records_end(view, place.start, options)
+        rows = _through_arrow(view[place.start : end], has_header, place, options)
+        has_header = False
+        if rows is None:
+            until = end if end > place.start else None
+            place = yield from decode_exact(view, schema, options, place, until=until, rejects=rejects, tokenizer=tokenizer)
+            continue
         for offset in range(0, rows.num_rows, BATCH_ROWS):
             yield rows.slice(offset, BATCH_ROWS)
-    if end < len(view):
-        yield from decode_exact(view, schema, options, skip=number, start=end, layout=layout)
+        place = Place(end, place.number + rows.num_rows, place.layout)
 
 
-def _read(view: memoryview, has_header: bool, layout: CsvLayout, options: CsvOptions) -> Iterator[pa.RecordBatch]:
-    """The fields that are used, typed, under their numbers as names. Raises pa.ArrowInvalid."""
+def _first_layout(first: list[bytes], schema: TableSchema, options: CsvOptions, rejects: Rejects) -> CsvLayout | None:
+    """The layout, ``None`` where the first record may be a bad one. Raises SchemaMismatchError."""
+    try:
+        return _layout(first, schema, options)
+    except SchemaMismatchError:
+        if not rejects.most or first[0] == HEADER_OPERATION:
+            raise
+        return None
+
+
+def _through_arrow(view: memoryview, has_header: bool, place: Place, options: CsvOptions) -> pa.RecordBatch | None:
+    """The rows of whole records that begin at ``place``; ``None`` where Arrow's reader refuses one or does not know the layout."""
+    if place.layout is None or not view:
+        return None
+    try:
+        batch = _read(view, has_header, place.layout, options)
+        fields = {int(name): array for name, array in zip(batch.schema.names, batch.columns, strict=True)}
+        return build_batch(fields, place.layout, options, place.number)
+    except ValueError:
+        return None
+
+
+def _read(view: memoryview, has_header: bool, layout: CsvLayout, options: CsvOptions) -> pa.RecordBatch:
+    """The fields that are used, typed, under their numbers as names. Raises pa.ArrowInvalid, also where there is no row."""
     types: dict[str, pa.DataType] = {"0": pa.string()}
     if layout.commit_ts is not None:
         types[str(layout.commit_ts)] = pa.int64()
@@ -99,14 +125,11 @@ def _read(view: memoryview, has_header: bool, layout: CsvLayout, options: CsvOpt
         types[str(layout.is_update)] = pa.string()
     for place, column in layout.columns:
         types[str(place)] = pa.string() if column.type.kind in BINARY_KINDS else arrow_type(column.type)
-    # The reader treats a file with no row as an error.
-    if has_header and len(view) <= _COUNT_CHUNK and len(bytes(view).split(options.terminator[-1:].encode(), 1)[-1].strip()) == 0:
-        return
-    with pyarrow.csv.open_csv(
+    table = pyarrow.csv.read_csv(
         pa.BufferReader(pa.py_buffer(view)),
         read_options=pyarrow.csv.ReadOptions(
             use_threads=False,
-            block_size=BATCH_BYTES,
+            block_size=len(view) + 1,
             skip_rows=int(has_header),
             column_names=[str(place) for place in range(layout.field_count)],
         ),
@@ -120,8 +143,20 @@ def _read(view: memoryview, has_header: bool, layout: CsvLayout, options: CsvOpt
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         ),
-    ) as reader:
-        yield from reader
+    )
+    if table.num_rows == 0:
+        raise pa.ArrowInvalid("there is no row")
+    return table.combine_chunks().to_batches()[0]
+
+
+def _records_end(view: memoryview, start: int, options: CsvOptions) -> int:
+    """Where some MiB of complete records that begin at ``start`` end; ``start`` when there is none."""
+    size = BATCH_BYTES
+    while True:
+        end = start + _complete_end(view[start : start + size], options)
+        if end > start or start + size >= len(view):
+            return end
+        size *= 2
 
 
 def _complete_end(view: memoryview, options: CsvOptions) -> int:

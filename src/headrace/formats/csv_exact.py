@@ -8,16 +8,17 @@ each byte of a delimiter are escaped by a backslash; NULL is the raw null string
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from headrace.formats.base import DecodeError, TruncatedRecordError
+from headrace.formats.base import DecodeError, Rejects, SchemaMismatchError, TruncatedRecordError
 from headrace.formats.csv_layout import HEADER_OPERATION, CsvLayout, CsvOptions, layout_from_header, layout_from_record
 from headrace.formats.csv_rows import build_batch, convert_field
-from headrace.formats.values import first_bad
+from headrace.formats.values import bad_places
 from headrace.model.table import TableSchema
+from headrace.model.tso import MAX_TSO
 
 BATCH_ROWS = 131_072
 BATCH_BYTES = 4 << 20
@@ -50,6 +51,7 @@ class Tokenizer:
             self._field = re.compile(b"(" + plain + b")" + end, re.DOTALL)
             self._open = re.compile(plain + rb"\\\Z", re.DOTALL)
         self._delimiter = options.delimiter.encode()
+        self._counted = (0, 0)
 
     def records(self, data: memoryview, start: int = 0) -> Iterator[tuple[int, list[bytes]]]:
         """Where each record starts, and its raw fields. Raises DecodeError, or TruncatedRecordError at the last record."""
@@ -98,9 +100,20 @@ class Tokenizer:
         return raw
 
     def line(self, data: memoryview, offset: int) -> int:
-        """The physical line, from 1, of a place."""
+        """The physical line, from 1, of a place. Cheap for places in ascending order."""
         mark = b"\n" if b"\n" in self._terminator else self._terminator
-        return bytes(data[:offset]).count(mark) + 1
+        passed, lines = self._counted if self._counted[0] <= offset else (0, 0)
+        lines += bytes(data[passed:offset]).count(mark)
+        self._counted = (offset, lines)
+        return lines + 1
+
+    def raw(self, record: list[bytes]) -> bytes:
+        """The record as it stands in the data, without its line end."""
+        return self._delimiter.join(record)
+
+    def spans_lines(self, record: list[bytes]) -> bool:
+        """Whether a quoted field holds a line end."""
+        return any(mark in raw for raw in record for mark in self._line_breaks)
 
     def _shown(self, data: memoryview, offset: int) -> str:
         """The beginning of what stands there, to the end of the line."""
@@ -126,18 +139,46 @@ class TruncatedRecord(TruncatedRecordError):
             self.commit_ts = int(raw)
 
 
-def decode_exact(
-    data: memoryview, schema: TableSchema, options: CsvOptions, skip: int = 0, start: int = 0, layout: CsvLayout | None = None
-) -> Iterator[pa.RecordBatch]:
-    """All rows after the first ``skip``, then the DecodeError of the first bad record, if there is one.
+@dataclass(frozen=True)
+class Place:
+    """A byte at which a record begins, the number of rows before it, and the layout that these have shown."""
 
-    With ``start``, the byte at which a record begins, those ``skip`` rows lie before it and have shown the ``layout``.
+    start: int = 0
+    number: int = 0
+    layout: CsvLayout | None = None
+
+
+_BEGINNING = Place()
+
+
+def decode_exact(
+    data: memoryview,
+    schema: TableSchema,
+    options: CsvOptions,
+    place: Place = _BEGINNING,
+    *,
+    until: int | None = None,
+    rejects: Rejects | None = None,
+    tokenizer: Tokenizer | None = None,
+) -> Generator[pa.RecordBatch, None, Place | None]:
+    """The rows from ``place`` on; then the DecodeError of the first bad record, if there is one.
+
+    Bad records that end where they seem to are left out, as far as ``rejects`` takes them. Records that begin at byte ``until`` or
+    behind it are left to the caller: returned is where they begin, ``None`` at the end of the data.
     """
-    decoder = _ExactDecoder(data, schema, options, Tokenizer(options), 0 if start else skip, layout, skip if start else 0)
+    decoder = _ExactDecoder(
+        data, schema, options, tokenizer or Tokenizer(options), rejects or Rejects(), place.layout, place.number
+    )
     error: DecodeError | None = None
+    following: int | None = None
     try:
-        for place, record in decoder.tokenizer.records(data, start):
-            yield from decoder.take(place, record)
+        for start, record in decoder.tokenizer.records(data, place.start):
+            if until is not None and start >= until and not decoder.undecided:
+                following = start
+                break
+            yield from decoder.take(start, record)
+        else:
+            decoder.finish()
     except DecodeError as problem:
         error = problem
     yield from decoder.flush()
@@ -145,6 +186,7 @@ def decode_exact(
         error.read_commit_ts(decoder.layout or _told_layout(options))
     if error is not None:
         raise error
+    return None if following is None else Place(following, decoder.number, decoder.layout)
 
 
 def _told_layout(options: CsvOptions) -> CsvLayout | None:
@@ -154,18 +196,22 @@ def _told_layout(options: CsvOptions) -> CsvLayout | None:
 
 @dataclass
 class _ExactDecoder:
-    """Gathers records and converts them in batches. ``number`` counts the rows seen, ``skip`` of which are not wanted."""
+    """Gathers records and converts them in batches. ``number`` counts the rows seen.
+
+    ``undecided`` are bad records in front of the first that shows the layout.
+    """
 
     data: memoryview
     schema: TableSchema
     options: CsvOptions
     tokenizer: Tokenizer
-    skip: int
+    rejects: Rejects
     layout: CsvLayout | None = None
     number: int = 0
     starts: list[int] = field(default_factory=list)
     records: list[list[bytes]] = field(default_factory=list)
     size: int = 0
+    undecided: list[tuple[int, list[bytes], SchemaMismatchError]] = field(default_factory=list)
 
     def take(self, start: int, record: list[bytes]) -> Iterator[pa.RecordBatch]:
         """One more record; yields a batch when enough are there."""
@@ -177,55 +223,109 @@ class _ExactDecoder:
                 self.layout = layout_from_header([name.decode("utf-8", "replace") for name in record], self.schema, self.options)
             return
         if self.layout is None:
-            self.layout = layout_from_record(record, self.schema, self.options)
-        if len(record) != self.layout.field_count:
-            raise DecodeError(
-                f"The record has {len(record)} fields where {self.layout.field_count} are expected.",
-                line=self.tokenizer.line(self.data, start),
-            )
-        self.number += 1
-        if self.number <= self.skip:
+            yield from self._wait_for_layout(start, record)
             return
+        if len(record) != self.layout.field_count:
+            yield from self.flush()
+            self._reject_length(start, record)
+            self.number += 1
+            return
+        self.number += 1
         self.starts.append(start)
         self.records.append(record)
         self.size += sum(map(len, record))
         if len(self.records) >= BATCH_ROWS or self.size >= BATCH_BYTES:
             yield from self.flush()
 
+    def finish(self) -> None:
+        """At the end of the data: raises what kept every record from showing the layout."""
+        if self.layout is None and self.undecided:
+            raise self.undecided[0][2]
+
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """The gathered records as a batch; raises DecodeError for the first bad value, after the rows before it."""
+        """The gathered records as a batch; raises DecodeError for the first bad value that may not be left out, after the rows
+        before it."""
         if self.layout is None or not self.records:
             return
         layout, value = self.layout, self.tokenizer.value
         columns = list(zip(*self.records, strict=True))
         texts = {place: pa.array([value(raw) for raw in columns[place]], pa.binary()) for place in layout.used_fields}
         number = self.number - len(self.records)
-        starts, self.starts, self.records, self.size = self.starts, [], [], 0
+        starts, records = self.starts, self.records
+        self.starts, self.records, self.size = [], [], 0
         try:
-            batch, error = build_batch(texts, layout, self.options, number), None
+            batch = build_batch(texts, layout, self.options, number)
         except ValueError:
-            row, error = self._locate(texts, layout, starts)
-            batch = build_batch({place: array.slice(0, row) for place, array in texts.items()}, layout, self.options, number)
-        if batch.num_rows:
+            yield from self._sound_rows(texts, layout, starts, records, number)
+        else:
             yield batch
-        if error is not None:
-            raise error
 
-    def _locate(self, texts: Mapping[int, pa.Array], layout: CsvLayout, starts: list[int]) -> tuple[int, DecodeError]:
-        """The first row with a bad value, and the error that names it."""
+    def _sound_rows(
+        self, texts: Mapping[int, pa.Array], layout: CsvLayout, starts: list[int], records: list[list[bytes]], number: int
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows between the bad ones, which are left out."""
 
-        def bad_row(place: int) -> int:
-            def convert(start: int, stop: int) -> None:
+        def rows(begin: int, end: int) -> Iterator[pa.RecordBatch]:
+            if begin < end:
+                fields = {place: array.slice(begin, end - begin) for place, array in texts.items()}
+                yield build_batch(fields, layout, self.options, number + begin)
+
+        done = 0
+        for row, place in self._bad_rows(texts, layout, len(records)):
+            yield from rows(done, row)
+            value = texts[place][row].as_py()
+            error = DecodeError(
+                f"The value is not {layout.expectation(place)}.",
+                line=self.tokenizer.line(self.data, starts[row]),
+                column=layout.name(place),
+                value=None if value is None else value.decode("utf-8", "replace"),
+            )
+            self._reject(error, number + row, starts[row], records[row])
+            done = row + 1
+        yield from rows(done, len(records))
+
+    def _bad_rows(self, texts: Mapping[int, pa.Array], layout: CsvLayout, count: int) -> list[tuple[int, int]]:
+        """The rows with a bad value, in order, and the first field of each that has one; no more than are needed."""
+        found: dict[int, int] = {}
+        for place in layout.used_fields:
+
+            def convert(start: int, stop: int, place: int = place) -> None:
                 convert_field({place: texts[place].slice(start, stop - start)}, place, layout, self.options)
 
-            found = first_bad(convert, len(starts))
-            return len(starts) if found is None else found
+            for row in bad_places(convert, count, self.rejects.left + 1):
+                found.setdefault(row, place)
+        return sorted(found.items())
 
-        row, place = min((bad_row(place), place) for place in layout.used_fields)
-        value = texts[place][row].as_py()
-        return row, DecodeError(
-            f"The value is not {layout.expectation(place)}.",
-            line=self.tokenizer.line(self.data, starts[row]),
-            column=layout.name(place),
-            value=None if value is None else value.decode("utf-8", "replace"),
+    def _wait_for_layout(self, start: int, record: list[bytes]) -> Iterator[pa.RecordBatch]:
+        """Takes the record and those that wait for a layout if it shows one; else it waits too, unless too many do."""
+        try:
+            self.layout = layout_from_record(record, self.schema, self.options)
+        except SchemaMismatchError as error:
+            self.undecided.append((start, record, error))
+            if len(self.undecided) > self.rejects.most:
+                raise self.undecided[0][2] from None
+            return
+        waiting, self.undecided = self.undecided, []
+        for earlier, fields, _ in waiting:
+            yield from self.take(earlier, fields)
+        yield from self.take(start, record)
+
+    def _reject_length(self, start: int, record: list[bytes]) -> None:
+        """Leaves a record out that has another number of fields. One that spans lines may have swallowed others: it is raised."""
+        count = self.layout.field_count if self.layout is not None else 0
+        error = DecodeError(
+            f"The record has {len(record)} fields where {count} are expected.", line=self.tokenizer.line(self.data, start)
         )
+        if self.rejects.most and self.tokenizer.spans_lines(record):
+            error.hint = "A quote in it may be wrong, so that it holds good records too."
+            raise error
+        self._reject(error, self.number, start, record)
+
+    def _reject(self, error: DecodeError, number: int, start: int, record: list[bytes]) -> None:
+        self.rejects.take(error, number, start, self.tokenizer.raw(record), self._commit_ts(record))
+
+    def _commit_ts(self, record: list[bytes]) -> int | None:
+        """What a bad record says of its commit ts, as far as that can be a number at all."""
+        place = self.layout.commit_ts if self.layout is not None else None
+        text = record[place] if place is not None and place < len(record) else b""
+        return int(text) if text.isdigit() and int(text) <= MAX_TSO else None

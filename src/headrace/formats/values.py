@@ -1,7 +1,7 @@
 """Text of the wire formats to canonical Arrow values (``model.types.arrow_type``), a column at a time.
 
 Every conversion raises ``pa.ArrowInvalid`` (which is a ``ValueError``) or ``ValueError`` when some value does not fit;
-:func:`first_bad` then finds out which.
+:func:`bad_places` then finds out which.
 """
 
 from __future__ import annotations
@@ -139,21 +139,26 @@ def _member(text: str, column_type: ColumnType) -> str:
     return ",".join(member for bit, member in enumerate(members) if number >> bit & 1)
 
 
-def first_bad(convert: Callable[[int, int], object], length: int) -> int | None:
-    """The smallest index that ``convert(start, stop)`` fails on, ``None`` if it does not fail at all.
+def bad_places(convert: Callable[[int, int], object], length: int, most: int = 1) -> list[int]:
+    """The smallest indexes that ``convert(start, stop)`` fails on, at most ``most``; empty if it does not fail at all.
 
-    Halves the range, so it costs about two conversions of it; conversions must work on each value by itself.
+    Halves the range, so one costs about two conversions of it; conversions must work on each value by itself.
     """
-    if not _fails(convert, 0, length):
-        return None
-    start, stop = 0, length
-    while stop - start > 1:
+    found: list[int] = []
+
+    def look(start: int, stop: int) -> None:
+        if len(found) >= most or not _fails(convert, start, stop):
+            return
+        if stop - start == 1:
+            found.append(start)
+            return
         middle = (start + stop) // 2
-        if _fails(convert, start, middle):
-            stop = middle
-        else:
-            start = middle
-    return start
+        look(start, middle)
+        look(middle, stop)
+
+    if length:
+        look(0, length)
+    return found
 
 
 def _fails(convert: Callable[[int, int], object], start: int, stop: int) -> bool:
