@@ -13,12 +13,14 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headrace.engine import jvm
 from headrace.engine.java import find_java
 from headrace.engine.launch_noise import without_launch_noise
 from headrace.engine.plan import Cut, CutRound
@@ -54,6 +56,7 @@ SECRET_SETTING = re.compile(r"(?i)secret|password|token|credential|(access|accou
 _EXCHANGE_DDL = "target int, table int, payload binary"
 _RESULT_DDL = "payload binary"
 _JOB_GROUP = "headrace"
+_DYING_SECONDS = 5.0
 
 
 def session_settings(user: Mapping[str, str], sink: Mapping[str, str]) -> dict[str, str]:
@@ -107,26 +110,58 @@ class SparkEngine:
         return self._session is not None
 
     def start(self) -> SparkSession:
-        """The session, started when there is none. Raises MissingPartError when no Java is found."""
-        with self._lock:
-            if self._session is None:
-                os.environ["JAVA_HOME"] = str(find_java().home)
-                # Spark takes `python3` from PATH otherwise, which need not have pyarrow.
-                os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-                os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-                from pyspark import SparkConf, SparkContext
-                from pyspark.sql import SparkSession
+        """The session, started when there is none.
 
-                builder = SparkSession.builder
-                for key, value in self._settings.items():
-                    builder = builder.config(key, value)
-                shown = [(key, value) for key, value in self._settings.items() if not SECRET_SETTING.search(key)]
-                with without_launch_noise():
-                    # What the JVM is launched with is on its command line, for everybody to read; the rest goes through its socket.
-                    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(shown))
-                    self._session = builder.getOrCreate()
-                self._receiver = ProgressReceiver(self._session.conf.get("spark.driver.host", "127.0.0.1") or "127.0.0.1")
+        Raises MissingPartError when no Java is found, JobFailedError when the JVM has died: the next call starts another.
+        """
+        with self._lock:
+            if self._session is not None and jvm.has_died():
+                told = jvm.obituary()
+                self._forget()
+                raise JobFailedError(told, jvm.HINT)
+            if self._session is None:
+                self._session = self._new_session()
+                host = self._session.conf.get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
+                self._receiver = self._receiver or ProgressReceiver(host)
             return self._session
+
+    def _new_session(self) -> SparkSession:
+        os.environ["JAVA_HOME"] = str(find_java().home)
+        # Spark takes `python3` from PATH otherwise, which need not have pyarrow.
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        from pyspark import SparkConf, SparkContext
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder
+        for key, value in self._settings.items():
+            builder = builder.config(key, value)
+        shown = [(key, value) for key, value in self._settings.items() if not SECRET_SETTING.search(key)]
+        with without_launch_noise(), self._looking_after_jvm():
+            # What the JVM is launched with is on its command line, for everybody to read; the rest goes through its socket.
+            SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(shown))
+            session = builder.getOrCreate()
+        jvm.die_quietly(session)
+        return session
+
+    def _forget(self) -> None:
+        """Lets go of a session whose JVM has died."""
+        self._session = None
+        jvm.forget()
+
+    @contextmanager
+    def _looking_after_jvm(self) -> Iterator[None]:
+        """For what asks the JVM. Where that fails since it died, raises JobFailedError; the next start makes another one."""
+        try:
+            yield
+        except Exception as error:
+            if jvm.was_not_launched(error):
+                raise JobFailedError("The JVM of Spark ended while it started.", jvm.HINT) from None
+            if jvm.has_answered(error) or not jvm.has_died(wait=_DYING_SECONDS):
+                raise
+            told = jvm.obituary()
+            self._forget()
+            raise JobFailedError(told, jvm.HINT) from None
 
     def warm_up(self) -> None:
         """Runs an empty job of each kind, which costs seconds the first time only."""
@@ -134,8 +169,10 @@ class SparkEngine:
         self._run_halves(_nothing, 1, _nothing, 1)
 
     def parallelism(self) -> int:
-        """How many tasks run at once."""
-        return int(self.start().sparkContext.defaultParallelism)
+        """How many tasks run at once. Raises JobFailedError."""
+        session = self.start()
+        with self._looking_after_jvm():
+            return int(session.sparkContext.defaultParallelism)
 
     def run(self, read: ReadJob, write: WriteJob, tasks: list[list[Split]]) -> list[object]:
         """One job. With a single read task it reads and writes in that task; else rows go through a shuffle between.
@@ -152,19 +189,25 @@ class SparkEngine:
 
     def _run_alone(self, task: Callable[[Iterator[int]], Iterator[bytes]]) -> list[object]:
         """One task as an RDD: planning a DataFrame would nearly double what a small cut takes (169 ms instead of 92)."""
-        context = self.start().sparkContext
-        return self._results(lambda: context.parallelize([0], 1).mapPartitions(task).collect())
+        return self._results(lambda session: session.sparkContext.parallelize([0], 1).mapPartitions(task).collect())
 
     def _run_halves(self, first: Task, first_tasks: int, second: Task, second_tasks: int) -> list[object]:
-        frame = self.start().range(0, first_tasks, 1, first_tasks).mapInArrow(first, _EXCHANGE_DDL)
-        frame = frame.repartitionById(second_tasks, "target").mapInArrow(second, _RESULT_DDL)
-        return self._results(lambda: [row[0] for row in frame.collect()])
+        def collect(session: SparkSession) -> list[bytes]:
+            frame = session.range(0, first_tasks, 1, first_tasks).mapInArrow(first, _EXCHANGE_DDL)
+            frame = frame.repartitionById(second_tasks, "target").mapInArrow(second, _RESULT_DDL)
+            return [row[0] for row in frame.collect()]
 
-    def _results(self, collect: Callable[[], list[bytes]]) -> list[object]:
+        return self._results(collect)
+
+    def _results(self, collect: Callable[[SparkSession], list[bytes]]) -> list[object]:
         """What the tasks of a job pickled. Raises the gravest exception among it, or JobFailedError."""
-        self.start().sparkContext.setJobGroup(_JOB_GROUP, "headrace cut", interruptOnCancel=True)
+        session = self.start()
         try:
-            payloads = collect()
+            with self._looking_after_jvm():
+                session.sparkContext.setJobGroup(_JOB_GROUP, "headrace cut", interruptOnCancel=True)
+                payloads = collect(session)
+        except JobFailedError:
+            raise
         except Exception as error:
             raise JobFailedError("A Spark job failed.", _innermost(error)) from error
         results = [pickle.loads(payload) for payload in payloads]
@@ -177,8 +220,11 @@ class SparkEngine:
 
     def cancel(self) -> None:
         """Ends the running job. Its tasks may go on writing for seconds: raise the attempt afterwards."""
-        if self._session is not None:
-            self._session.sparkContext.cancelJobGroup(_JOB_GROUP)
+        session = self._session
+        if session is not None:
+            # A job whose JVM has died ends by itself.
+            with suppress(JobFailedError), self._looking_after_jvm():
+                session.sparkContext.cancelJobGroup(_JOB_GROUP)
 
     def stop(self) -> None:
         """Ends the session. One that is still starting is left to end with the process, which closes its input."""
@@ -186,7 +232,8 @@ class SparkEngine:
             return
         try:
             if self._session is not None:
-                self._session.stop()
+                with suppress(JobFailedError), self._looking_after_jvm():
+                    self._session.stop()
                 self._session = None
             if self._receiver is not None:
                 self._receiver.close()

@@ -1,0 +1,83 @@
+"""The JVM that PySpark has started: whether it lives, and how to go on without it.
+
+PySpark keeps a gateway to it for the whole process and has no way to start another one, so a few of its own names are used here.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import subprocess
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HINT = "If nobody ended it, the machine may be short of memory: --spark spark.driver.memory says how much of it the JVM takes."
+
+
+def has_died(wait: float = 0.0) -> bool:
+    """Whether the JVM is gone. ``wait``: seconds in which it may still end; its sockets close before it does."""
+    process = _process()
+    if process is None:
+        return False
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(wait)
+    return process.poll() is not None
+
+
+def has_answered(error: Exception) -> bool:
+    """Whether an error is one that the JVM told of, and not one of reaching it."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, (Py4JJavaError, PySparkException))
+
+
+def was_not_launched(error: Exception) -> bool:
+    """Whether PySpark says that the JVM ended before it could be reached."""
+    from pyspark.errors import PySparkRuntimeError
+
+    return isinstance(error, PySparkRuntimeError) and error.getCondition() == "JAVA_GATEWAY_EXITED"
+
+
+def obituary() -> str:
+    """A sentence about the end of a JVM that has died."""
+    code = _process().poll()
+    return f"The JVM of Spark {f'was killed by {_signal_name(-code)}' if code < 0 else f'ended with exit code {code}'}."
+
+
+def die_quietly(session: SparkSession) -> None:
+    """Keeps stack traces off the terminal when the JVM dies: Py4J logs some, and PySpark's server for accumulators prints one."""
+    logging.getLogger().addFilter(_not_of_py4j)
+    session.sparkContext._accumulatorServer.handle_error = lambda *_: None
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    return record.module != "java_gateway"  # it logs under no name; what it raises is told all the same
+
+
+def forget() -> None:
+    """Lets PySpark start another JVM when it is next asked for a session."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession, SQLContext
+
+    context = SparkContext._active_spark_context
+    if context is not None:
+        context._jsc = None  # it cannot be asked to stop any more
+        context.stop()
+    SparkContext._gateway = SparkContext._jvm = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+    SQLContext._instantiatedContext = None
+
+
+def _process() -> Any:
+    """The process, a ``subprocess.Popen``; ``None`` where PySpark has not started one."""
+    from pyspark import SparkContext
+
+    return getattr(SparkContext._gateway, "proc", None)
+
+
+def _signal_name(number: int) -> str:
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
