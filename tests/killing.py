@@ -1,0 +1,230 @@
+"""A pipeline that is not spared: ``headrace run`` follows a random history, and its processes are killed at random moments.
+
+The history goes on while the run does, and while it is dead. What happens follows from a seed; at which step of its work that hits
+the run is up to the machine.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from random import Random
+
+import psutil
+
+from differential import History, Step
+from harness import assert_state
+from headrace.errors import EXIT_INTERRUPTED, EXIT_UNREACHABLE, HeadraceError
+from headrace.model.progress import CutRecord, LedgerState
+from headrace.pipeline.registry import open_sink
+from headrace.testing.delivery import Conduct, options_text
+from headrace.testing.ticdc_options import ChangefeedOptions
+from processes import Running
+from targets import Target
+
+# Fewer schema changes than in test_differential.py: here most of what is killed shall be work on rows.
+_ACTIONS = (
+    *["rows"] * 14,
+    *["alter"] * 3,
+    *["deliver"] * 3,
+    *["promise"] * 5,
+    *["restart"] * 1,
+    *("create", "partition", "swap_rows", "like", "drop", "truncate", "recreate", "rename", "rename_many", "recreate_database"),
+    *("half", "indexes", "time"),
+)
+_STEP_SECONDS = 0.1
+_PATIENCE = 400.0  # seconds; another JVM may take more than one minute on a machine that has other things to do
+_LOOK_SECONDS = 0.3
+# Small, since several things run on a test's machine; the second number is how often Spark tries a task.
+_SPARK = ("spark.master=local[2,4]", "spark.driver.memory=512m")
+
+
+class Victim(StrEnum):
+    """What is killed."""
+
+    DRIVER = "driver"
+    WORKER = "worker"
+    JVM = "JVM"
+
+
+@dataclass
+class Tally:
+    """What has happened so far; cuts, rows and schema changes as the ledgers tell them."""
+
+    histories: int = 0
+    starts: int = 0
+    cuts: int = 0
+    rows: int = 0
+    schema_changes: int = 0
+
+    def add_cuts(self, cuts: tuple[CutRecord, ...]) -> None:
+        self.cuts += len(cuts)
+        self.rows += sum(cut.upserts + cut.deletes for cut in cuts)
+        self.schema_changes += sum(cut.schema_changes for cut in cuts)
+
+
+def random_history(folder: Path, chance: Random) -> History:
+    """A history that has not begun, of a changefeed with random options."""
+    layout = chance.choice([{}, {}, {"use_table_id_as_path": True}, {"enable_table_across_nodes": True}])
+    common = {"date_separator": chance.choice(["none", "day"]), **layout}
+    options = chance.choice(
+        [
+            ChangefeedOptions("csv", include_commit_ts=True, output_old_value=chance.random() < 0.7, **common),
+            ChangefeedOptions("canal-json", enable_tidb_extension=True, **common),
+        ]
+    )
+    conduct = Conduct(
+        key_updates=chance.choice(["sorted", "unsorted", "raw"]),
+        discards_stale=chance.random() < 0.5,
+        dispatchers=chance.randint(1, 2),
+    )
+    return History(folder, options, conduct)
+
+
+class Ordeal:
+    """One history, one target, and a run that follows it and is killed. A failure tells the seed, and where the history is."""
+
+    def __init__(self, seed: int | str, folder: Path, target: Target, sink_uri: str, tally: Tally) -> None:
+        self.seed, self.target, self.tally = seed, target, tally
+        self.chance = Random(f"{seed} kills")
+        self._steps = Random(f"{seed} steps")
+        folder.mkdir(parents=True, exist_ok=True)
+        self.history = random_history(folder, Random(f"{seed} options"))
+        self._folder, self._sink_uri = folder, sink_uri
+        self._cuts: dict[tuple[int, str], CutRecord] = {}
+        self.run = self._started()
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}, {self.target}, {options_text(self.history.options, self.history.conduct)}"
+
+    def __enter__(self) -> Ordeal:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
+        self.run.end()
+        if error is not None:
+            told = self._folder / "history.txt"
+            told.write_text("\n".join([str(self), *self.history.told, "The run's words:", self.run.output, self.run.errors]))
+            error.add_note(f"{self}; what happened is in {told}")
+
+    def start_again(self) -> None:
+        """What a supervisor does when the driver is gone."""
+        self.run = self._started()
+
+    def _started(self) -> Running:
+        self.tally.starts += 1
+        history = self.history
+        arguments = ["run", "--source", history.uri, "--sink", self._sink_uri, "--changefeed", str(history.toml)]
+        settings = [part for setting in _SPARK for part in ("--spark", setting)]
+        return Running([*arguments, "--poll-interval", "100ms", *settings], self._folder)
+
+    # The upstream.
+
+    def go_on(self, steps: int, pause: float = _STEP_SECONDS) -> None:
+        """Lets that many things happen upstream, some time after each other."""
+        for _ in range(steps):
+            self.history.take(Step(self._steps.choice(_ACTIONS), self._steps.randrange(2**20)))
+            time.sleep(self._steps.uniform(0, 2 * pause))
+
+    def go_on_until_applied(self) -> None:
+        """The upstream goes on slowly until the run has applied something new."""
+        before = self.ledger()
+        mark = before.checkpoint if before else 0
+
+        def applied() -> bool:
+            self.go_on(1)
+            self.history.take(Step("promise", 0))
+            state = self.ledger()
+            return state is not None and state.checkpoint > mark
+
+        self.wait_until(applied, "another cut")
+
+    def check(self) -> None:
+        """Everything arrives, and the target must hold it when the run says that it is applied."""
+        self.history.finish()
+
+        def applied() -> bool:
+            state = self.ledger()
+            return state is not None and state.checkpoint >= self.history.promised
+
+        self.wait_until(applied, "the checkpoint")
+        assert_state(self.target, self.history.state())
+
+    def take_over(self) -> None:
+        """Another copy of the run starts. The older one must end by itself, and say why."""
+        self.history.told.append("a second copy starts")
+        older = self.run
+        older.remember()
+        try:
+            self.start_again()
+
+            def ended() -> bool:
+                self.go_on(1)
+                self.history.take(Step("promise", 0))
+                return older.process.poll() is not None
+
+            self.wait_until(ended, "the older copy has ended")
+            code = older.exit_code(10)
+            assert code == EXIT_UNREACHABLE, f"the older copy ended with {code}:\n{older.output}\n{older.errors}"
+            assert "took over" in older.errors, older.errors
+            assert "Traceback" not in older.errors, older.errors
+        finally:
+            older.end()
+
+    def finish(self) -> None:
+        """Checks a last time, after the run has ended as it was told to."""
+        self.check()
+        self.run.signal(signal.SIGTERM)
+        code = self.run.exit_code(60)
+        assert code == EXIT_INTERRUPTED, f"it ended with {code}:\n{self.run.output}\n{self.run.errors}"
+        assert not self.run.survivors()
+        assert "Traceback" not in self.run.errors, self.run.errors
+        assert_state(self.target, self.history.state())
+        self.tally.add_cuts(tuple(self._cuts.values()))
+        self.tally.histories += 1
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Looks now and then. Fails when the run ends before."""
+        self.run.wait_until(condition, what, seconds=_PATIENCE, every=_LOOK_SECONDS)
+
+    def ledger(self) -> LedgerState | None:
+        """What the ledger says now; ``None`` while it says nothing."""
+        state = None
+        with suppress(HeadraceError), open_sink(self._sink_uri) as sink:
+            assert sink.ledger is not None, "these sinks keep their own"
+            state = sink.ledger.peek("default")
+        if state is not None:
+            self._cuts |= {(cut.hi, cut.finished_at): cut for cut in state.cuts}
+        return state
+
+    # What is done to the run.
+
+    def kill(self, victim: Victim) -> None:
+        """SIGKILL, at once. A driver is started again; all else the run has to get over by itself."""
+        self.history.told.append(f"SIGKILL for the {victim}")
+        if victim is Victim.DRIVER:
+            self.run.signal(signal.SIGKILL)
+            self.run.exit_code(10)
+            self.start_again()
+            return
+        for process in self._processes(victim):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def _processes(self, victim: Victim) -> list[psutil.Process]:
+        """The JVM, or one of the Python processes that it started: a worker or the daemon that forks them."""
+        found: list[psutil.Process] = []
+
+        def look() -> bool:
+            with suppress(psutil.NoSuchProcess):
+                children = psutil.Process(self.run.process.pid).children(recursive=True)
+                found[:] = [child for child in children if (child.name() == "java") == (victim is Victim.JVM)]
+            return bool(found)
+
+        self.wait_until(look, f"a {victim}")
+        return [self.chance.choice(found)]
