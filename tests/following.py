@@ -77,6 +77,7 @@ class Recorder(RunDisplay):
 
     def __init__(self) -> None:
         super().__init__(make_output(json=False))
+        self.failures: list[str] = []
 
     def phase(self, text: str) -> None: ...
 
@@ -88,5 +89,8 @@ class Recorder(RunDisplay):
     def caught_up(self, checkpoint: int) -> None:
         self.checkpoint = checkpoint
         self.polls += 1
+
+    def trying_again(self, reason: str, seconds: float) -> None:
+        self.failures.append(reason)
 
     def tick(self, finished_tasks: int, all_tasks: int) -> None: ...

@@ -59,7 +59,7 @@ class Running:
         """Looks every few milliseconds. Fails when it takes too long, or when the command ends before."""
         deadline = time.monotonic() + seconds
         while not condition():
-            ended = self.process.poll()
+            ended = None if self.process.poll() is None else self.exit_code(5)
             assert ended is None or condition(), f"ended with {ended} before {what}:\n{self.output}\n{self.errors}"
             assert time.monotonic() < deadline, f"not within {seconds} s: {what}\n{self.output}\n{self.errors}"
             time.sleep(every)

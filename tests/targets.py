@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -210,6 +213,10 @@ class DuckDbTarget:
         return "DuckDB"
 
     @property
+    def path(self) -> Path:
+        return self._path
+
+    @property
     def uri(self) -> str:
         """The sink's URI. It asks for all that DuckDB can do for types that it does not have."""
         return f"duckdb://{self._path}?unsupported=text&zero-dates=null"
@@ -239,3 +246,16 @@ class DuckDbTarget:
     def _query(self, query: str, *parameters: str) -> list[tuple[Any, ...]]:
         with duckdb.connect(str(self._path)) as connection:
             return list(connection.execute(query, list(parameters)).fetchall())
+
+
+@contextmanager
+def held_open(path: Path) -> Iterator[None]:
+    """Another process has a DuckDB file open, and so locked, for as long as the context lasts."""
+    hold = f"import duckdb, sys; c = duckdb.connect({str(path)!r}); print('held', flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        try:
+            yield
+        finally:
+            holder.kill()

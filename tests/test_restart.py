@@ -7,6 +7,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,15 @@ import pytest
 from crashing import Crashed, CrashPoints, install
 from following import Following, run_once
 from harness import assert_state
-from headrace.errors import EXIT_UNREACHABLE, FencedError, HeadraceError
+from headrace.errors import EXIT_INTERRUPTED, EXIT_UNREACHABLE, FencedError, HeadraceError
 from headrace.sinks.base import WriterContext
+from headrace.sinks.duckdb.database import Database
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.fence import Fence
 from headrace.testing.upstream import Delete, Update
 from places import Place
 from servers import MariaDb
-from targets import MariaDbTarget, Target
+from targets import DuckDbTarget, MariaDbTarget, Target, held_open
 from upstreams import ORDERS, Changefeed, shop, shop_ends, shop_goes_on, shop_reopens, small_shop, small_shop_goes_on
 
 pytestmark = pytest.mark.pipeline
@@ -151,4 +153,19 @@ def test_a_writer_of_a_former_attempt_cannot_commit(mariadb: MariaDb, tmp_path: 
     assert_state(target, changefeed.state())
     taken_over.set()
     assert isinstance(zombie.ended(), FencedError)
+    assert_state(target, changefeed.state())
+
+
+def test_a_run_waits_for_a_duckdb_file_that_somebody_has_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Perhaps the run that this one takes over from, in a long cut."""
+    changefeed, target = Changefeed(tmp_path), DuckDbTarget(tmp_path / "target.duckdb")
+    small_shop(changefeed, with_bag=False)
+    monkeypatch.setattr("headrace.sinks.duckdb.sink.Database", partial(Database, patience=0.1))
+    with held_open(target.path):
+        newer = Following(changefeed, target.uri)
+        newer.wait_until(lambda: len(newer.display.failures) > 1)
+    newer.wait_for(changefeed.watermark)
+    newer.interrupt()
+    assert newer.ended() == EXIT_INTERRUPTED
+    assert all("target.duckdb is locked by another process" in failure for failure in newer.display.failures)
     assert_state(target, changefeed.state())

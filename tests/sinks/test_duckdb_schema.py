@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from headrace.model.types import TypeKind
 from headrace.sinks.base import CheckState, LedgerUpdate, SchemaChangeRefused
 from headrace.sinks.duckdb import open_sink
 from headrace.sinks.duckdb.sink import DuckDbSink
+from targets import held_open
 
 
 @pytest.fixture
@@ -219,17 +218,11 @@ def test_an_older_run_is_fenced_and_its_cut_lost(target: Target) -> None:
 
 def test_a_locked_file_is_waited_for_and_then_named(target: Target) -> None:
     target.sql("CREATE SCHEMA test")
-    hold = f"import duckdb, time; c = duckdb.connect({str(target.path)!r}); print('held', flush=True); time.sleep(60)"
-    with subprocess.Popen([sys.executable, "-c", hold], stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        holder.stdout.readline()
+    with held_open(target.path):
         target.sink.metadata_applier.database.patience = 0.3
-        try:
-            with pytest.raises(TransientError, match=r"test\.duckdb is locked"):
-                target.sink.begin_cut()
-            assert target.sink.check()[-1].state is CheckState.FAILED
-        finally:
-            holder.kill()
+        with pytest.raises(TransientError, match=r"test\.duckdb is locked"):
+            target.sink.begin_cut()
+        assert target.sink.check()[-1].state is CheckState.FAILED
     target.sink.begin_cut()
     target.sink.abandon_cut()
     assert target.sink.check()[-1].state is CheckState.OK

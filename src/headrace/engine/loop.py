@@ -120,7 +120,7 @@ class Loop:
 
     def run(self) -> int:
         """Runs until it is done, stopped, or fails for good. Returns the exit code."""
-        self._acquire()
+        self._acquire_when_possible()
         while not self._stopping.is_set():
             try:
                 finished = self._step()
@@ -132,6 +132,17 @@ class Loop:
                 break
         stopped = [t for t, p in self._state.tables.items() if p.status.is_stopped and self._options.includes(t)]
         return EXIT_TABLE_STOPPED if stopped else EXIT_OK
+
+    def _acquire_when_possible(self) -> None:
+        """Somebody may have a DuckDB file open for longer than its sink waits, perhaps the run that this one follows."""
+        while not self._stopping.is_set():
+            try:
+                self._acquire()
+            except TransientError as error:
+                self._wait_after(error)
+            else:
+                break
+        self._tries = 0
 
     def _acquire(self) -> None:
         options = self._options
@@ -353,7 +364,13 @@ class Loop:
                 self._observer.table_resumed(str(table_id))
 
     def _failed(self, error: HeadraceError) -> None:
-        """Waits before the next try, longer each time. Gives up when it is to end, and on jobs that break again and again."""
+        """Waits before the next try, and finds out where things stand."""
+        self._wait_after(error)
+        if not isinstance(error, SourceNotReadyError | SourceUnreachableError):
+            self._reload()
+
+    def _wait_after(self, error: HeadraceError) -> None:
+        """Waits, longer each time. Gives up when it is to end, and on jobs that break again and again."""
         self._tries += 1
         hopeless = isinstance(error, SourceNotReadyError) or self._tries >= _ONCE_TRIES
         if hopeless and (self._options.once or self._options.until_end or isinstance(error, JobFailedError)):
@@ -362,8 +379,6 @@ class Loop:
             pause = min(_FIRST_PAUSE * 2 ** (self._tries - 1), _LONGEST_PAUSE)
             self._observer.trying_again(str(error), pause)
             self._stopping.wait(pause)
-        if not isinstance(error, SourceNotReadyError | SourceUnreachableError):
-            self._reload()
 
     def _reload(self) -> None:
         """After a failed cut: no sibling may commit any more, and the ledger says what is true."""
