@@ -18,12 +18,16 @@ from random import Random
 import psutil
 
 from differential import History, Step
+from differential_shapes import INT
 from harness import assert_state
 from headrace.errors import EXIT_INTERRUPTED, EXIT_UNREACHABLE, HeadraceError
 from headrace.model.progress import CutRecord, LedgerState
+from headrace.model.table import Column, TableSchema
+from headrace.model.types import ColumnType, TypeKind
 from headrace.pipeline.registry import open_sink
 from headrace.testing.delivery import Conduct, options_text
 from headrace.testing.ticdc_options import ChangefeedOptions
+from headrace.testing.upstream import Insert, Statement, Update
 from processes import Running
 from targets import Target
 
@@ -33,10 +37,11 @@ _ACTIONS = (
     *["alter"] * 3,
     *["deliver"] * 3,
     *["promise"] * 5,
-    *["restart"] * 1,
-    *("create", "partition", "swap_rows", "like", "drop", "truncate", "recreate", "rename", "rename_many", "recreate_database"),
-    *("half", "indexes", "time"),
+    *("create", "partition", "like", "drop", "truncate", "recreate", "rename", "rename_many", "recreate_database"),
+    *("swap_rows", "bulk", "restart", "half", "indexes", "time"),
 )
+_TEXT = ColumnType(TypeKind.TEXT)
+_BULK_ROWS, _BULK_BYTES = 300, 30_000
 _STEP_SECONDS = 0.1
 _PATIENCE = 400.0  # seconds; another JVM may take more than one minute on a machine that has other things to do
 _LOOK_SECONDS = 0.3
@@ -68,7 +73,35 @@ class Tally:
         self.schema_changes += sum(cut.schema_changes for cut in cuts)
 
 
-def random_history(folder: Path, chance: Random) -> History:
+class LongHistory(History):
+    """With large transactions too, which take several tasks and transactions to write."""
+
+    def _bulk(self) -> None:
+        """Rows of 9 MB, new or changed, in a table that was made for them."""
+        upstream, chance = self.upstream, self._chance
+        found = [name for name in upstream.tables if _takes_large_rows(upstream.schema(name))]
+        table_id = chance.choice(found) if found else self._free_name()
+        if not found:
+            columns = [Column("id", INT, nullable=False, primary_key=True), Column("body", _TEXT)]
+            self._ddl(f"create {table_id} for large rows", lambda: upstream.create_table(table_id, columns))
+        first = chance.randrange(1000, 1300)
+        there = {key[0] for key in upstream.keys(table_id)}
+        statements: list[Statement] = []
+        for number in range(first, first + _BULK_ROWS):
+            body = f"{chance.randrange(10**9):09d} " * (_BULK_BYTES // 10)
+            known = number in there
+            statements.append(
+                Update(table_id, (number,), {"body": body}) if known else Insert(table_id, {"id": number, "body": body})
+            )
+        self._remember(upstream.execute(*statements), f"large rows from {first} on in {table_id}", ddl=False)
+
+
+def _takes_large_rows(schema: TableSchema) -> bool:
+    types = {column.name: column.type for column in schema.columns}
+    return schema.handle_key == ("id",) and types["id"] == INT and types.get("body") == _TEXT
+
+
+def random_history(folder: Path, chance: Random) -> LongHistory:
     """A history that has not begun, of a changefeed with random options."""
     layout = chance.choice([{}, {}, {"use_table_id_as_path": True}, {"enable_table_across_nodes": True}])
     common = {"date_separator": chance.choice(["none", "day"]), **layout}
@@ -83,7 +116,7 @@ def random_history(folder: Path, chance: Random) -> History:
         discards_stale=chance.random() < 0.5,
         dispatchers=chance.randint(1, 2),
     )
-    return History(folder, options, conduct)
+    return LongHistory(folder, options, conduct)
 
 
 class Ordeal:
