@@ -88,10 +88,15 @@ class History:
         self.upstream.checkpoint()
         self.told.append(f"everything arrives; checkpoint {self.promised}")
 
-    def state(self) -> State:
-        """What a target must hold at the highest checkpoint: rows up to it, schema changes below it."""
-        found = [s for ts, ddl, s in self._states if ts < self.promised or (ts == self.promised and not ddl)]
-        return replace(found[-1], checkpoint_ts=self.promised) if found else State(self.promised, frozenset(DATABASES), ())
+    def state(self, checkpoint: int | None = None) -> State:
+        """What a target must hold at a checkpoint, the highest one by default: rows up to it, schema changes below it."""
+        checkpoint = self.promised if checkpoint is None else checkpoint
+        found = [s for ts, ddl, s in self._states if ts < checkpoint or (ts == checkpoint and not ddl)]
+        return replace(found[-1], checkpoint_ts=checkpoint) if found else State(checkpoint, frozenset(DATABASES), ())
+
+    def schema_changes_below(self, checkpoint: int) -> set[int]:
+        """The commit ts of the schema changes that a target at this checkpoint has."""
+        return {ts for ts, ddl, _ in self._states if ddl and ts < checkpoint}
 
     def _remember(self, ts: int, words: str, *, ddl: bool) -> None:
         upstream = self.upstream

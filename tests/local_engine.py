@@ -54,9 +54,13 @@ class LocalEngine:
         units = [_whole(_copy(read), tasks[0])] if len(tasks) == 1 else _exchanged(_copy(read), tasks)
         results: list[object] = []
         for slot, gathered in enumerate(units):
-            results.extend(_copy(list(write_gathered(gathered, _copy(write), slot))))
+            results.extend(_copy(self.write_unit(gathered, _copy(write), slot)))
         _raise_first(results)
         return results
+
+    def write_unit(self, gathered: Gathered, write: WriteJob, slot: int) -> list[object]:
+        """What one write task does."""
+        return list(write_gathered(gathered, write, slot))
 
 
 def _copy(value: Any) -> Any:

@@ -12,12 +12,9 @@ import signal
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
 from itertools import repeat
 from pathlib import Path
-from typing import Any, ClassVar
 
-import duckdb
 import pytest
 from building import Bucket, Row
 
@@ -27,11 +24,11 @@ from headrace.engine import loop
 from headrace.engine.loop import RunOptions
 from headrace.errors import SourceNotReadyError
 from headrace.model.outcome import Notice, Problem
-from headrace.pipeline import registry
 from headrace.pipeline.registry import open_sink
 from headrace.pipeline.runner import Definition, PipelineRun
 from local_engine import LocalEngine
 from places import Place
+from quick import make_quick
 from storage_folder import OPTIONS
 from targets import Target, sort_rows
 
@@ -334,51 +331,6 @@ class Life:
             state = sink.ledger.peek("default")
         tables = state.tables.items() if state is not None else ()
         return {str(table_id): own.reason for table_id, own in tables if own.status.is_stopped}
-
-
-class _Pooled:
-    """An in-memory DuckDB that is used again after its close: a new one takes 12 ms, and histories need thousands."""
-
-    idle: ClassVar[list[duckdb.DuckDBPyConnection]] = []
-
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self._connection = connection
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection, name)
-
-    def __enter__(self) -> _Pooled:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        with suppress(duckdb.Error):
-            self._connection.execute("ROLLBACK")
-        self._connection.execute("USE memory")
-        attached = "SELECT database_name FROM duckdb_databases() WHERE NOT internal AND database_name <> 'memory'"
-        for (name,) in self._connection.execute(attached).fetchall():
-            self._connection.execute(f'DETACH "{name}"')
-        self.idle.append(self._connection)
-
-
-_connect = duckdb.connect
-
-
-def _pooled(path: str = ":memory:", read_only: bool = False, config: dict[str, str] | None = None) -> Any:
-    """``duckdb.connect``, but that in-memory databases are taken from a pool and files are attached to one of them."""
-    connection = _Pooled(_Pooled.idle.pop() if _Pooled.idle else _connect(":memory:"))
-    if path != ":memory:":
-        connection.execute(f"ATTACH '{path}' AS opened" + (" (READ_ONLY)" if read_only else ""))
-        connection.execute("USE opened")
-    return connection
-
-
-def make_quick(patch: pytest.MonkeyPatch) -> None:
-    """Saves what thousands of short runs in one process spend on opening DuckDB and on looking up connectors."""
-    patch.setattr(duckdb, "connect", _pooled)
-    patch.setattr(registry, "entry_points", cache(registry.entry_points))
 
 
 def _table(name: str) -> str:

@@ -7,7 +7,9 @@ import random
 import pytest
 import test_repeats
 import test_semantics
-from histories import History, Stage, checkpoint, created, data, history, make_quick
+from histories import History, Stage, checkpoint, created, data, history
+
+from quick import make_quick
 
 pytestmark = pytest.mark.pipeline
 

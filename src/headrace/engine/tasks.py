@@ -141,8 +141,8 @@ def read_splits(job: ReadJob, splits: Iterable[Split]) -> Iterator[tuple[int, pa
 
 def _read_one(source: EventSource, split: Split, window: Window, old_images: bool) -> Iterator[ChangeBlock | SplitReport]:
     """Reads one split; a store that fails in the middle stops the split's table, to be tried again, and no other."""
-    faults.before(Step.READ, split.key)
     try:
+        faults.before(Step.READ, split.key)
         yield from source.read(split, window, old_images=old_images)
     except HeadraceError as error:
         problem = Problem(split.table_id, error.message, file=split.key, hint=error.hint, transient=True)

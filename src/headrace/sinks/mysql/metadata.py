@@ -308,7 +308,10 @@ def _moves_columns(action: tuple[Word, ...]) -> bool:
 def _ensure_database(session: MySqlSession, database: str) -> list[Notice]:
     if catalogue.exists(session, TableId(database)):
         return []
-    session.run(f"CREATE DATABASE IF NOT EXISTS {qualified(TableId(database))} {TIDB_DEFAULTS}")
+    statement = f"CREATE DATABASE IF NOT EXISTS {qualified(TableId(database))} {TIDB_DEFAULTS}"
+    faults.before(Step.MYSQL_STATEMENT, statement)
+    session.run(statement)
+    faults.after(Step.MYSQL_STATEMENT, statement)
     return [Notice("the database was not there and was created, with TiDB's default collation.", TableId(database))]
 
 

@@ -1,0 +1,422 @@
+"""Runs that meet faults, one after another and one inside another, and what must hold after each of them."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import duckdb
+import pymysql
+
+from differential import History
+from differential_shapes import INT
+from following import Recorder
+from harness import assert_state
+from headrace.engine.loop import RunOptions
+from headrace.engine.plan import Cut
+from headrace.engine.tasks import Gathered, WriteJob, write_gathered
+from headrace.errors import (
+    EXIT_OK,
+    EXIT_TABLE_STOPPED,
+    FencedError,
+    HeadraceError,
+    JobFailedError,
+    SourceUnreachableError,
+    TransientError,
+)
+from headrace.model.outcome import Notice, Problem, WriteOutcome
+from headrace.model.progress import JournalState, LedgerState
+from headrace.model.table import Column, TableId
+from headrace.model.types import ColumnType, TypeKind
+from headrace.pipeline.registry import open_sink
+from headrace.pipeline.runner import Definition, PipelineRun
+from headrace.sinks.base import ChangeDemand, DataSink, SinkCapabilities
+from headrace.sinks.file_ledger import open_file_ledger
+from headrace.testing.delivery import Conduct
+from headrace.testing.faults import Crashed, Fault, Moment, Passage, Step, armed
+from headrace.testing.ticdc_options import ChangefeedOptions
+from headrace.testing.upstream import Statement
+from headrace.testing.upstream_ddl import AddColumn, Clause, DropColumn, RenameColumn
+from local_engine import LocalEngine
+from servers import MariaDb
+from simulated_sink import CAPABILITIES, Contents, Failing, Failure, Server, SimulatedSink, SimulatedTarget
+from targets import DuckDbTarget, MariaDbTarget, Target
+
+PIPELINE = "default"
+OPTIONS = ChangefeedOptions("csv", include_commit_ts=True, output_old_value=True)
+NAMES = (TableId("d1", "a"), TableId("d1", "b"), TableId("d-2", "a"), TableId("d-2", "c"))
+TEXT = ColumnType(TypeKind.VARCHAR, length=20)
+_MOST_TABLES = 3
+_COLUMNS = ("n", "v", "w")
+
+
+class SmallHistory(History):
+    """A history over two or three small tables with an integer key, or without one, so that rows and names meet often."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root, OPTIONS, Conduct())
+
+    def executes(self, *statements: Statement) -> None:
+        """A transaction that a test scripts."""
+        self._remember(self.upstream.execute(*statements), "a transaction", ddl=False)
+
+    def has_changed(self, commit_ts: int) -> None:
+        """After a schema change that a test scripted."""
+        self._remember(commit_ts, "a schema change", ddl=True)
+
+    def _free_name(self) -> TableId:
+        if len(self.upstream.tables) >= _MOST_TABLES:
+            raise ValueError("these are enough")
+        return self._chance.choice([name for name in NAMES if name not in self.upstream.tables])
+
+    def _create(self) -> None:
+        table_id, has_key = self._free_name(), self._chance.random() < 0.8
+        columns = [Column("id", INT, nullable=not has_key, primary_key=has_key), self._column("n")]
+        self._ddl(f"create {table_id}", lambda: self.upstream.create_table(table_id, columns))
+
+    def _recreate(self) -> None:
+        table_id = self._some_table().schema.table_id
+        self._ddl(f"drop {table_id}", lambda: self.upstream.drop_table(table_id))
+        columns = [Column("id", INT, nullable=False, primary_key=True), self._column("w")]
+        self._ddl(f"create {table_id}", lambda: self.upstream.create_table(table_id, columns))
+
+    def _swap(self) -> None:
+        """Two tables change names; the chain through a third name is TiCDC's business."""
+        first, second = self._chance.sample(self.upstream.tables, 2)
+        free = next(name for name in NAMES if name not in self.upstream.tables)
+        steps = [(first, free), (second, first), (free, second)]
+        self._ddl(f"rename {steps}", lambda: self.upstream.rename_tables(*steps))
+
+    def _alter(self) -> None:
+        table = self._some_table()
+        table_id, there = table.schema.table_id, [c.name for c in table.schema.columns if c.name != "id"]
+        absent = [name for name in _COLUMNS if name not in there]
+        clauses: list[Clause] = []
+        match self._chance.randrange(4):
+            case 0:
+                clauses = [DropColumn(self._chance.choice(there))]
+            case 1:
+                clauses = [RenameColumn(self._chance.choice(there), self._chance.choice(absent))]
+            case _:
+                clauses = [AddColumn(self._column(self._chance.choice(absent)))]
+        self._ddl(f"{table_id}: {clauses[0].text()}", lambda: self.upstream.alter(table_id, *clauses))
+
+    def _column(self, name: str) -> Column:
+        column_type = self._chance.choice((INT, TEXT))
+        default = self._chance.choice((None, "7"))
+        return Column(name, column_type, nullable=default is None, default=default)
+
+
+class Watching(Recorder):
+    """A display that shows nothing, and hands on which cut is being applied."""
+
+    def __init__(self, cut_started: Callable[[Cut], None]) -> None:
+        super().__init__()
+        self.told: list[str] = []
+        self._cut_started = cut_started
+
+    def cut_started(self, cut: Cut) -> None:
+        self._cut_started(cut)
+
+    def notice(self, notice: Notice) -> None: ...
+
+    def table_stopped(self, problem: Problem) -> None:
+        self.told.append(problem.sentence())
+
+    def table_resumed(self, table: str) -> None: ...
+
+    def trying_again(self, reason: str, seconds: float) -> None:
+        self.told.append(reason)
+
+
+@dataclass
+class KeepingEngine(LocalEngine):
+    """Keeps the work of every write task, so that it can be done again later; ``twice``: does all of it twice."""
+
+    kept: list[bytes]
+    twice: bool = False
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def write_unit(self, gathered: Gathered, write: WriteJob, slot: int) -> list[object]:
+        work = pickle.dumps((gathered, write, slot))
+        self.kept.append(work)
+        if self.twice:
+            _do(work)
+        return super().write_unit(gathered, write, slot)
+
+
+def _do(work: bytes) -> list[object]:
+    gathered, write, slot = pickle.loads(work)
+    return list(write_gathered(gathered, write, slot))
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a run ended, and what it passed."""
+
+    code: int | None
+    error: BaseException | None
+    passed: list[Passage]
+    told: list[str]
+
+    @property
+    def is_complete(self) -> bool:
+        return self.code == EXIT_OK
+
+    def __str__(self) -> str:
+        return f"code {self.code}, {self.error!r}, after {[str(p) for p in self.passed[-3:]]}; told: {self.told}"
+
+
+@dataclass
+class Downstream:
+    """A target of one kind, empty at first. ``server`` is the simulated one, ``spools``: tasks by themselves write nothing."""
+
+    name: str
+    target: Callable[[], Target]
+    sink: Callable[[], DataSink]
+    spools: bool
+    server: Server | None = None
+    nested_at: frozenset[Step] = frozenset(Step)
+    """The steps at which another run can take over in the same thread: where this one holds no lock that it would wait for."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def simulated(capability: str) -> Downstream:
+    """A target in memory."""
+    server, capabilities = Server(), CAPABILITIES[capability]
+
+    def sink() -> DataSink:
+        return SimulatedSink(server, capabilities)
+
+    return Downstream(f"simulated, {capability}", lambda: SimulatedTarget(server.contents), sink, capabilities.atomic_cut, server)
+
+
+def with_file_ledger() -> Downstream:
+    """A target in memory that cannot keep a ledger. Nothing fences its tasks, and it cannot take tables without key."""
+    server, capabilities = Server(), SinkCapabilities(ChangeDemand.NET)
+
+    def sink() -> DataSink:
+        return SimulatedSink(server, capabilities, keeps_ledger=False)
+
+    return Downstream("simulated, file ledger", lambda: SimulatedTarget(server.contents), sink, False, server)
+
+
+def on_mariadb(mariadb: MariaDb) -> Downstream:
+    mariadb.fresh()
+    # In the middle of a transaction of the ledger the next run would wait for the lock on its row.
+    nested_at = frozenset(Step) - {Step.MYSQL_COMMIT}
+    return Downstream("mariadb", lambda: MariaDbTarget(mariadb), lambda: open_sink(mariadb.uri()), False, nested_at=nested_at)
+
+
+def on_duckdb(folder: Path) -> Downstream:
+    target = DuckDbTarget(folder / "target.duckdb")
+    # The file is open, and so locked, while a cut lasts.
+    return Downstream("duckdb", lambda: target, lambda: open_sink(target.uri), True, nested_at=frozenset({Step.POLL}))
+
+
+@dataclass
+class World:
+    """A changefeed, a target, and runs. ``kept`` is the work of all write tasks so far."""
+
+    folder: Path
+    downstream: Downstream
+    kept: list[bytes] = field(default_factory=list)
+    _reached: int = 0
+    _cut: Cut | None = None
+    _before: Contents | None = None
+
+    def __post_init__(self) -> None:
+        self.history = SmallHistory(self.folder)
+        if self.downstream.server is not None:
+            self.downstream.server.on_commit = self._seen_by_readers
+
+    def run(self, *faults: Fault, failure: Failure | None = None, twice: bool = False) -> Ran:
+        """A run to the watermark, as another process would do it but for Spark, that meets these faults.
+
+        ``failure`` is one of the simulated server. Whatever becomes of the run, the checkpoint does not go back.
+        """
+        server = self.downstream.server
+        if server is not None:
+            server.failure = failure
+        with armed(*faults) as passed:
+            code, error, told = self._run(twice)
+        if server is not None:
+            server.failure = None
+        self._check_checkpoint()
+        return Ran(code, error, passed, told)
+
+    def _run(self, twice: bool) -> tuple[int | None, BaseException | None, list[str]]:
+        display = Watching(self._cut_starts)
+        definition = Definition(
+            source=self.history.uri,
+            sink="blackhole://",
+            changefeed=str(self.history.toml),
+            ledger=str(self.folder / "ledger"),
+            options=RunOptions(once=True),
+        )
+        run = PipelineRun(definition, display, KeepingEngine(self.kept, twice))  # type: ignore[arg-type]
+        run._sink = self.downstream.sink()
+        run._work()
+        if isinstance(run._result, BaseException):
+            return None, run._result, display.told
+        return run._result, None, display.told
+
+    def run_and_check(self) -> Ran:
+        """A run that nothing disturbs."""
+        ran = self.run()
+        assert ran.is_complete, f"an undisturbed run ended with {ran}"
+        self.check()
+        return ran
+
+    def run_with(self, fault: Fault | None = None, **more: object) -> Ran:
+        """A run that meets a fault; where it gets to the end all the same, everything must be right."""
+        ran = self.run(*([fault] if fault else []), **more)  # type: ignore[arg-type]
+        expected = ran.error is None or isinstance(ran.error, (Crashed, HeadraceError))
+        assert expected, f"the fault led to {ran}"
+        failure = more.get("failure")
+        may_stop = isinstance(failure, Failure) and failure.how is Failing.REFUSED
+        assert ran.code in (None, EXIT_OK) or (ran.code == EXIT_TABLE_STOPPED and may_stop), str(ran)
+        if ran.is_complete:
+            self.check()
+        return ran
+
+    def taken_over(self, number: int, goes_on: Callable[[], None]) -> Ran:
+        """A run that another one takes over at its passage of this number, after the upstream has gone on; then it is let go.
+
+        The other one ends well; what the first one does afterwards changes nothing, and it is told that it was fenced.
+        """
+        after: list[object] = []
+
+        def take_over(passage: Passage) -> None:
+            goes_on()
+            code, error, told = self._run(twice=False)
+            assert code == EXIT_OK, f"the run that took over at {passage} ended with {code}, {error!r}, {told}"
+            self.check()
+            after.append(self.snapshot())
+
+        ran = self.run(at(number, take_over, self.downstream.nested_at))
+        if not after:
+            assert ran.is_complete, str(ran)
+            self.check()
+            return ran
+        assert self.snapshot() == after[0], f"a run that was taken over changed the target: {ran}"
+        is_over = ran.passed[-1].step is Step.CHECKPOINT and ran.is_complete
+        assert isinstance(ran.error, FencedError) or is_over, str(ran)
+        return ran
+
+    def wake(self, work: bytes) -> None:
+        """A task of an older attempt or epoch does its work now. It is refused, and changes nothing."""
+        before = self.snapshot()
+        results = _do(work)
+        assert self.snapshot() == before, f"a task of a former attempt changed the target: {results}"
+        done = [r for r in results if isinstance(r, WriteOutcome) and not r.problem]
+        assert self.downstream.spools or not done, f"a task of a former attempt was not refused: {results}"
+
+    def zombies(self) -> list[bytes]:
+        """The kept work that belongs to another attempt than the ledger's newest."""
+        state = self.ledger_state()
+        now = (state.epoch, state.attempt) if state else (0, 0)
+        return [work for work in self.kept if _belongs_to(work) != now]
+
+    def check(self) -> None:
+        """After a run to the watermark: the target is the upstream at the checkpoint, and the journal tells the truth."""
+        history, server = self.history, self.downstream.server
+        assert_state(self.downstream.target(), history.state())
+        state = self.ledger_state()
+        assert state is not None
+        assert state.checkpoint == history.promised
+        open_entries = [entry for entry in state.journal.values() if not entry.state.is_settled]
+        assert not open_entries, f"a complete run left {open_entries}"
+        done = {entry.commit_ts for entry in state.journal.values() if entry.state is JournalState.DONE}
+        missing = history.schema_changes_below(state.checkpoint) - done
+        assert not missing, f"the journal does not tell of the schema changes at {sorted(missing)}"
+        if server is not None:
+            often = {identity: times for identity, times in server.contents.effects.items() if times > 1}
+            assert not often, f"schema changes took effect more than once: {often}"
+
+    def ledger_state(self) -> LedgerState | None:
+        with self.downstream.sink() as sink:
+            ledger = sink.ledger or open_file_ledger(str(self.folder / "ledger"))
+            try:
+                return ledger.peek(PIPELINE)
+            finally:
+                ledger.close()
+
+    def snapshot(self) -> tuple[object, Mapping[object, object]]:
+        """Everything that the target and its ledger hold."""
+        target = self.downstream.target()
+        columns = {name: sorted(target.columns(*name)) for name in target.tables()}
+        rows = {name: sorted(map(repr, target.rows(*name, dict.fromkeys(names, "varchar")))) for name, names in columns.items()}
+        return self.ledger_state(), {name: (columns[name], rows[name]) for name in columns}
+
+    def _check_checkpoint(self) -> None:
+        state = self.ledger_state()
+        reached = state.checkpoint if state else 0
+        assert reached >= self._reached, f"the checkpoint went back from {self._reached} to {reached}"
+        self._reached = reached
+
+    # What readers of the simulated server see.
+
+    def _cut_starts(self, cut: Cut) -> None:
+        self._cut = cut
+        self._before = self.downstream.server.contents if self.downstream.server else None
+
+    def _seen_by_readers(self, contents: Contents) -> None:
+        """Where it is promised, a commit shows the target as it was before the cut, or as the upstream was at the checkpoint."""
+        if self._cut is None or self._before is None or contents.tables == self._before.tables:
+            return
+        capabilities, rounds = self.downstream.sink().capabilities, self._cut.rounds
+        is_small = capabilities.atomic_bytes and len(rounds) == 1 and not rounds[0].changes
+        state = contents.ledgers.get(PIPELINE)
+        is_promised = state is not None and (capabilities.atomic_cut or is_small)
+        if is_promised and not any(own.status.is_stopped for own in state.tables.values()):
+            assert_state(SimulatedTarget(contents), self.history.state(state.checkpoint))
+
+
+def _belongs_to(work: bytes) -> tuple[int, int]:
+    _, write, _ = pickle.loads(work)
+    return write.context.epoch, write.context.attempt
+
+
+def at(number: int, act: Callable[[Passage], None], steps: frozenset[Step] = frozenset(Step)) -> Fault:
+    """Acts at the passage of this number (from 1) of those at these steps; what is passed while it acts does not count."""
+    left = iter(range(number, -1, -1))
+    is_acting = False
+
+    def fault(passage: Passage) -> None:
+        nonlocal is_acting
+        if is_acting or passage.step not in steps or next(left, 0) != 1:
+            return
+        is_acting = True
+        try:
+            act(passage)
+        finally:
+            is_acting = False
+
+    return fault
+
+
+def crash(passage: Passage) -> None:
+    raise Crashed(str(passage))
+
+
+def fail(passage: Passage) -> None:
+    """What may pass goes wrong here, as this step would tell it; after the step, the answer is what is lost."""
+    match passage.step:
+        case Step.POLL | Step.READ if passage.moment is Moment.BEFORE:
+            raise SourceUnreachableError("the store does not answer")
+        case Step.READ:
+            raise JobFailedError("an executor was lost")
+        case Step.MYSQL_COMMIT | Step.MYSQL_STATEMENT | Step.MYSQL_VERIFY:
+            raise pymysql.err.OperationalError(2013, "Lost connection to server during query")
+        case Step.DUCKDB_COMMIT | Step.DUCKDB_LOAD:
+            raise duckdb.IOException("the disk failed")
+        case Step.FILE_LEDGER_PUT:
+            raise OSError("the network failed")
+    raise TransientError(f"what may pass went wrong {passage}")

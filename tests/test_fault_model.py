@@ -1,0 +1,238 @@
+"""The fault model: whatever breaks between any two steps of a run, the next run brings the target to what the upstream holds.
+
+A stateful property test lets an upstream go on and runs of the real engine die, fail, meet tasks of their predecessors, and be
+taken over at random named points (``headrace.faults``); a walk lets a run die at each point there is, on each kind of target
+that has it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, note, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+import differential
+from faulty_runs import (
+    NAMES,
+    PIPELINE,
+    TEXT,
+    Downstream,
+    World,
+    at,
+    crash,
+    fail,
+    on_duckdb,
+    on_mariadb,
+    simulated,
+    with_file_ledger,
+)
+from headrace.errors import TransientError
+from headrace.model.progress import RequestKind, TableRequest
+from headrace.model.table import Column
+from headrace.sinks.file_ledger import open_file_ledger
+from headrace.testing.faults import POINTS, Crashed, Moment, Passage, Step, crash_at, fail_at
+from headrace.testing.upstream import Delete, Insert, Update
+from quick import make_quick, without_pauses
+from simulated_sink import CAPABILITIES, Call, Failing, Failure
+from upstreams import KEY, NAME
+
+pytestmark = pytest.mark.pipeline
+
+SECONDS = float(os.environ.get("HEADRACE_FAULTS_SECONDS", "0"))
+EXAMPLES = {"mariadb": 6, "duckdb": 6}  # without a number of seconds: always the same ones
+EXAMPLES |= dict.fromkeys(CAPABILITIES, 12)
+
+ACTIONS = (
+    *["rows"] * 6,
+    *["alter"] * 3,
+    *("swap_rows", "create", "drop", "truncate", "recreate", "rename", "swap", "rename_many"),
+    *("deliver", "restart", "time"),
+)
+SEEDS = st.integers(0, 2**20)
+STEPS = st.lists(st.builds(differential.Step, st.sampled_from(ACTIONS), SEEDS), min_size=1, max_size=5)
+NUMBERS = st.integers(1, 50)
+LOST = (Call.ACQUIRE, Call.NEXT_ATTEMPT, Call.UPDATE, Call.APPLY, Call.COMMIT)
+REFUSED = (Call.APPLY, Call.WRITE, Call.LOAD)
+FENCED = (Call.NEXT_ATTEMPT, Call.UPDATE, Call.OPEN, Call.COMMIT)
+FAILURES = [(call, how) for call in Call for how in (Failing.TRANSIENT, Failing.UNREACHABLE)]
+FAILURES += [(call, Failing.LOST) for call in LOST]
+FAILURES += [(call, Failing.REFUSED) for call in REFUSED] + [(call, Failing.FENCED) for call in FENCED]
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_quick(monkeypatch)
+    without_pauses(monkeypatch)
+
+
+@pytest.fixture
+def empty(request: pytest.FixtureRequest) -> Callable[[str, Path], Downstream]:
+    """An empty target of a kind; its files go into the folder."""
+
+    def make(kind: str, folder: Path) -> Downstream:
+        if kind == "mariadb":
+            return on_mariadb(request.getfixturevalue("mariadb_server"))
+        if kind == "duckdb":
+            return on_duckdb(folder)
+        return with_file_ledger() if kind == "file ledger" else simulated(kind)
+
+    return make
+
+
+class FaultModel(RuleBasedStateMachine):
+    """An upstream, its changefeed, a target, and runs to the watermark that meet one fault each."""
+
+    def __init__(self, empty: Callable[[Path], Downstream]) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="headrace-faults-"))
+        self.world = World(self.folder, empty(self.folder))
+        self._heard = 0
+
+    @initialize(steps=STEPS)
+    def begins(self, steps: list[differential.Step]) -> None:
+        self.goes_on(steps)
+        self.world.run_and_check()
+
+    def goes_on(self, steps: list[differential.Step], seed: int = 0) -> None:
+        """The upstream does this, and a checkpoint is published: the newest, or one on the way."""
+        for step in [*steps, differential.Step("promise", seed)]:
+            self.world.history.take(step)
+        for words in self.world.history.told[self._heard :]:
+            note(words)
+        self._heard = len(self.world.history.told)
+
+    @rule(steps=STEPS, seed=SEEDS)
+    def the_upstream_goes_on(self, steps: list[differential.Step], seed: int) -> None:
+        self.goes_on(steps, seed)
+
+    @rule()
+    def a_run_is_left_alone(self) -> None:
+        self.world.run_and_check()
+
+    @rule(number=NUMBERS, twice=st.booleans())
+    def a_run_dies(self, number: int, twice: bool) -> None:
+        note(str(self.world.run_with(at(number, crash), twice=twice)))
+
+    @rule(steps=STEPS, seed=SEEDS, number=NUMBERS)
+    def a_cut_that_broke_off_is_taken_again_with_more(self, steps: list[differential.Step], seed: int, number: int) -> None:
+        note(str(self.world.run_with(at(number, crash))))
+        self.goes_on(steps, seed)
+        self.world.run_and_check()
+
+    @rule(number=NUMBERS)
+    def something_passing_goes_wrong(self, number: int) -> None:
+        note(str(self.world.run_with(at(number, fail))))
+
+    @rule(failing=st.sampled_from(FAILURES), skip=st.integers(0, 12))
+    @precondition(lambda self: self.world.downstream.server is not None)
+    def a_call_of_the_sink_fails(self, failing: tuple[Call, Failing], skip: int) -> None:
+        note(str(self.world.run_with(failure=Failure(*failing, skip))))
+
+    @rule(steps=STEPS, seed=SEEDS)
+    def every_task_is_done_twice(self, steps: list[differential.Step], seed: int) -> None:
+        self.goes_on(steps, seed)
+        self.world.run_with(twice=True)
+
+    @rule(chosen=SEEDS)
+    def a_task_of_a_former_attempt_wakes(self, chosen: int) -> None:
+        zombies = self.world.zombies()
+        if zombies:
+            self.world.wake(zombies[chosen % len(zombies)])
+
+    @rule(steps=STEPS, seed=SEEDS, number=NUMBERS, chosen=SEEDS)
+    def a_task_of_a_former_attempt_wakes_in_a_run(
+        self, steps: list[differential.Step], seed: int, number: int, chosen: int
+    ) -> None:
+        def wake(_: Passage) -> None:
+            self.a_task_of_a_former_attempt_wakes(chosen)
+
+        self.goes_on(steps, seed)
+        self.world.run_with(at(number, wake, self.world.downstream.nested_at))
+
+    @rule(steps=STEPS, more=STEPS, seed=SEEDS, number=NUMBERS)
+    def a_run_is_taken_over(self, steps: list[differential.Step], more: list[differential.Step], seed: int, number: int) -> None:
+        self.goes_on(steps, seed)
+        note(str(self.world.taken_over(number, lambda: self.goes_on(more, seed))))
+
+    def teardown(self) -> None:
+        self.world.run_and_check()
+        shutil.rmtree(self.folder)
+
+
+@pytest.mark.parametrize("kind", [*CAPABILITIES, "duckdb", pytest.param("mariadb", marks=pytest.mark.server)])
+def test_after_every_history_of_faults_the_target_is_the_upstream(kind: str, empty: Callable[[str, Path], Downstream]) -> None:
+    until = time.monotonic() + SECONDS
+    for _ in count():
+        run_state_machine_as_test(
+            lambda: FaultModel(lambda folder: empty(kind, folder)),
+            settings=settings(
+                max_examples=EXAMPLES[kind],
+                stateful_step_count=14,
+                derandomize=not SECONDS,
+                database=None,
+                deadline=None,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+        if time.monotonic() >= until:
+            break
+
+
+KINDS = {**dict.fromkeys((*CAPABILITIES, "duckdb", "file ledger"), ()), "mariadb": (pytest.mark.server,)}
+HOMES = {"MYSQL": "mariadb", "DUCKDB": "duckdb", "FILE": "file ledger"}
+
+
+def kinds_with(step: Step) -> list[str]:
+    """The kinds of target whose runs come by this step: all, unless it is named after one."""
+    home = HOMES.get(step.name.partition("_")[0])
+    return [home] if home else list(KINDS)
+
+
+WALK = [
+    pytest.param(moment, step, kind, marks=KINDS[kind], id=f"{moment} {step}, {kind}")
+    for moment, step in POINTS
+    for kind in kinds_with(step)
+]
+
+
+@pytest.mark.parametrize(("moment", "step", "kind"), WALK)
+def test_a_run_that_dies_at_this_point_is_made_good(
+    moment: Moment, step: Step, kind: str, empty: Callable[[str, Path], Downstream], tmp_path: Path
+) -> None:
+    """Every point of the registry is here, so one that no run comes by fails."""
+    world = World(tmp_path, empty(kind, tmp_path))
+    history, upstream = world.history, world.history.upstream
+    orders, drafts, free = NAMES[:3]
+    for table_id in (orders, drafts):
+        history.has_changed(upstream.create_table(table_id, [KEY, NAME]))
+        history.executes(*(Insert(table_id, {"id": n, "name": f"{n}"}) for n in range(3)))
+    history.finish()
+    world.run_and_check()
+    ask(world)
+    history.executes(Update(orders, (0,), {"id": 10}), Delete(orders, (1,)), Insert(drafts, {"id": 5, "name": "five"}))
+    history.has_changed(upstream.add_column(orders, Column("price", TEXT, default="7")))
+    history.has_changed(upstream.truncate_table(drafts))
+    history.executes(Insert(orders, {"id": 1, "name": "again", "price": "8"}), Insert(drafts, {"id": 5, "name": "another"}))
+    history.has_changed(upstream.rename_tables((orders, free), (drafts, orders), (free, drafts)))
+    history.finish()
+    needed = [fail_at(Moment.BEFORE, Step.ROUND, lambda: TransientError("for once"))] if step is Step.NEXT_ATTEMPT else []
+    ran = world.run(*needed, crash_at(moment, step))
+    assert isinstance(ran.error, Crashed), f"no run of this kind came by: {ran}"
+    world.run_and_check()
+
+
+def ask(world: World) -> None:
+    """Leaves a request for the next run."""
+    with world.downstream.sink() as sink:
+        ledger = sink.ledger or open_file_ledger(str(world.folder / "ledger"))
+        ledger.request(PIPELINE, TableRequest("1", NAMES[0], RequestKind.RESUME))
+        ledger.close()
