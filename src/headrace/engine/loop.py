@@ -43,6 +43,7 @@ _PASSING = (TransientError, SourceNotReadyError, SourceUnreachableError, SinkUnr
 _ONCE_TRIES = 4
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 30.0
+_DOUBLINGS = 10  # after a night of tries the power would be too large for a float
 _RETRY_STOPPED_EVERY = 30.0
 _DECISIONS_EVERY = 2.0
 _LOOKS = 2
@@ -364,10 +365,11 @@ class Loop:
                 self._observer.table_resumed(str(table_id))
 
     def _failed(self, error: HeadraceError) -> None:
-        """Waits before the next try, and finds out where things stand."""
-        self._wait_after(error)
-        if not isinstance(error, SourceNotReadyError | SourceUnreachableError):
-            self._reload()
+        """Waits before the next try, and finds out where things stand, however long the ledger cannot be asked."""
+        failure: HeadraceError | None = error
+        while failure is not None:
+            self._wait_after(failure)
+            failure = None if isinstance(failure, SourceNotReadyError | SourceUnreachableError) else self._reload()
 
     def _wait_after(self, error: HeadraceError) -> None:
         """Waits, longer each time. Gives up when it is to end, and on jobs that break again and again."""
@@ -376,21 +378,20 @@ class Loop:
         if hopeless and (self._options.once or self._options.until_end or isinstance(error, JobFailedError)):
             raise error
         if not self.stopping:
-            pause = min(_FIRST_PAUSE * 2 ** (self._tries - 1), _LONGEST_PAUSE)
+            pause = min(_FIRST_PAUSE * 2 ** min(self._tries - 1, _DOUBLINGS), _LONGEST_PAUSE)
             self._observer.trying_again(str(error), pause)
             self._stopping.wait(pause)
 
-    def _reload(self) -> None:
-        """After a failed cut: no sibling may commit any more, and the ledger says what is true."""
+    def _reload(self) -> HeadraceError | None:
+        """After a failed cut: no sibling may commit any more, and the ledger says what is true. Returns why it cannot be asked."""
         try:
             faults.before(Step.NEXT_ATTEMPT)
             self._ledger.next_attempt()
             faults.after(Step.NEXT_ATTEMPT)
             self._state = self._ledger.peek(self._name) or self._state
         except (TransientError, SinkUnreachableError) as error:
-            if self.stopping:
-                return
-            self._failed(error)
+            return None if self.stopping else error
+        return None
 
 
 def _changes_of(known: LedgerState, options: RunOptions) -> tuple[Notice, ...]:
