@@ -165,12 +165,15 @@ class CutRun:
         return True
 
     def _has_run(self, entry: JournalEntry, change: SchemaChange, fingerprint: str) -> bool:
-        """Whether a pending change ran before a crash, or by hand: the catalogue differs, and what it creates is there.
+        """Whether a pending change ran before a crash, or by hand: the catalogue differs, and shows what it creates and drops.
 
-        A table that stood in the way of a CREATE and was dropped since is a difference too.
+        A table that stood in the way of a CREATE and was dropped since is a difference too, and so are some tables less of a
+        database: a server that dies drops the others no more.
         """
+        describe = self._sink.metadata_applier.describe
         created = [event.table_id for event in change.events if isinstance(event, CreateTableEvent)]
-        return entry.fingerprint != fingerprint and all(self._sink.metadata_applier.describe(t) for t in created)
+        dropped = [TableId(event.database) for event in change.events if isinstance(event, DropDatabaseEvent)]
+        return entry.fingerprint != fingerprint and all(map(describe, created)) and not any(map(describe, dropped))
 
     def _refused(self, change: SchemaChange, problem: Problem) -> None:
         """Its tables stop before it. A change that only a person can get past says how."""

@@ -77,16 +77,16 @@ class MySqlMetadataApplier:
         """See ``MetadataApplier.apply_schema_change``."""
         self._verified -= change.changes
         before: dict[TableId, str] = {}
-        asked: set[int] = set()
+        asked: set[MySqlSession] = set()
 
         def attempt() -> tuple[Notice, ...]:
             session = self._connected()
             if not before:
                 before.update(_fingerprints(session, change))
-            elif session.connection_id not in asked and _fingerprints(session, change) != before:
+            elif session not in asked and _fingerprints(session, change) != before and not _is_half_done(session, change):
                 _verify(session, change)  # the connection was lost, and the statement ran all the same
                 return ()
-            asked.add(session.connection_id)
+            asked.add(session)
             return self._apply(session, change)
 
         try:
@@ -362,6 +362,12 @@ def _is_done(session: MySqlSession, events: tuple[SchemaChangeEvent, ...]) -> bo
         return False
     shown = [_shows(session, event) for event in events]
     return any(seen is not None for seen in shown) and all(seen is not False for seen in shown)
+
+
+def _is_half_done(session: MySqlSession, change: SchemaChange) -> bool:
+    """Whether it has to run again to its end: a server that dies leaves the tables that a DROP DATABASE had not reached."""
+    dropped = (event for event in change.events if isinstance(event, DropDatabaseEvent))
+    return any(_shows(session, event) is False for event in dropped)
 
 
 def _are_renamed(session: MySqlSession, renames: list[RenameTableEvent]) -> bool:
