@@ -12,6 +12,7 @@ from headrace.cli.display import RunDisplay
 from headrace.cli.output import make_output
 from headrace.engine.loop import RunOptions
 from headrace.engine.plan import Cut
+from headrace.model.outcome import Problem
 from headrace.model.progress import CutRecord
 from headrace.pipeline.runner import Definition, PipelineRun
 from local_engine import LocalEngine
@@ -48,11 +49,11 @@ class Following:
         except BaseException as error:  # noqa: BLE001 -- looked at by the test
             self.error = error
 
-    def wait_for(self, checkpoint: int) -> None:
-        self.wait_until(lambda: self.display.checkpoint >= checkpoint)
+    def wait_for(self, checkpoint: int, seconds: float = 20) -> None:
+        self.wait_until(lambda: self.display.checkpoint >= checkpoint, seconds)
 
-    def wait_until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 20
+    def wait_until(self, condition: Callable[[], bool], seconds: float = 20) -> None:
+        deadline = time.monotonic() + seconds
         while not condition():
             assert self.error is None, self.error
             assert time.monotonic() < deadline, "it did not get there"
@@ -70,7 +71,7 @@ class Following:
 
 
 class Recorder(RunDisplay):
-    """A display that shows nothing and remembers how far the run is."""
+    """A display that remembers how far the run is, why it waited, and which tables stopped."""
 
     checkpoint = 0
     polls = 0
@@ -78,6 +79,8 @@ class Recorder(RunDisplay):
     def __init__(self) -> None:
         super().__init__(make_output(json=False))
         self.failures: list[str] = []
+        self.stopped: list[Problem] = []
+        self.resumed: list[str] = []
 
     def phase(self, text: str) -> None: ...
 
@@ -92,5 +95,14 @@ class Recorder(RunDisplay):
 
     def trying_again(self, reason: str, seconds: float) -> None:
         self.failures.append(reason)
+        super().trying_again(reason, seconds)
+
+    def table_stopped(self, problem: Problem) -> None:
+        self.stopped.append(problem)
+        super().table_stopped(problem)
+
+    def table_resumed(self, table: str) -> None:
+        self.resumed.append(table)
+        super().table_resumed(table)
 
     def tick(self, finished_tasks: int, all_tasks: int) -> None: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -29,7 +30,11 @@ _TIDB_SETTINGS = ("allow_auto_random_explicit_insert = 1", "tidb_placement_mode 
 _LOGIN_REFUSED = frozenset({1044, 1045, 1130, 1251, 1698, 2059, 2061, 3118})
 _LOCK_CONFLICT = frozenset({1205, 1213, 1614, 3058, 3572, 8002, 8022, 8028, 9007})
 _CONNECTION_LOST = frozenset({1053, 1152, 1158, 1159, 1160, 1161, 1317, 1927, 2002, 2003, 2006, 2013, 2055, 4031})
-_SERVER_BUSY = frozenset({1021, 1037, 1038, 1040, 1041, 1203, 1206, 1290, 1792, 1836, 8027, 9001, 9002, 9003, 9004, 9005, 9006})
+# After a failover the address leads to the new primary, and a connection that lasts to the former one.
+_READ_ONLY = frozenset({1290, 1792, 1836})
+_DISK_FULL = frozenset({1021, 1114})  # InnoDB calls a table full when there is no room for its file to grow
+_NO_SPACE = re.compile(r"No space left on device|errno: 28\b|error 28\b|Disk full", re.IGNORECASE)
+_SERVER_BUSY = frozenset({1037, 1038, 1040, 1041, 1203, 1206, 8027, 9001, 9002, 9003, 9004, 9005, 9006})
 
 _UNKNOWN_TIME_ZONE = 1298
 
@@ -42,7 +47,7 @@ class ErrorClass(StrEnum):
     TRANSIENT = "transient"
     """A deadlock, a lock held too long, a server that is busy: the transaction is worth a repetition."""
     LOST = "lost"
-    """The connection is gone, and with it the knowledge of what the last statement did."""
+    """The connection is gone, and with it the knowledge of what the last statement did, or it leads to a read-only server."""
     REFUSED = "refused"
     """The statement or its data will not be taken however often it is sent."""
 
@@ -62,13 +67,30 @@ def error_text(error: BaseException) -> str:
 def classify(error: BaseException) -> ErrorClass:
     """What to do about an exception that a statement raised."""
     code = error_code(error)
-    if isinstance(error, (OSError, pymysql.err.InterfaceError)) or (code in _CONNECTION_LOST):
+    if isinstance(error, (OSError, pymysql.err.InterfaceError)) or code in _CONNECTION_LOST or code in _READ_ONLY:
         return ErrorClass.LOST
-    if code in _LOCK_CONFLICT or code in _SERVER_BUSY:
+    if code in _LOCK_CONFLICT or code in _SERVER_BUSY or _is_disk_full(error):
         return ErrorClass.TRANSIENT
     if isinstance(error, pymysql.err.InternalError) and code not in _IN_RANGE:
         return ErrorClass.LOST  # PyMySQL lost step with the protocol
     return ErrorClass.REFUSED
+
+
+def _is_disk_full(error: BaseException) -> bool:
+    return error_code(error) in _DISK_FULL or (
+        isinstance(error, pymysql.err.MySQLError) and bool(_NO_SPACE.search(error_text(error)))
+    )
+
+
+def _way_out(error: BaseException) -> str:
+    """What a person can do about a failure that lasts."""
+    if error_code(error) in _READ_ONLY:
+        return "Make the server writable (SET GLOBAL read_only = OFF), or let the sink's URI name the primary."
+    if _is_disk_full(error):
+        return "Make room on the target's disk."
+    if error_code(error) in _LOCK_CONFLICT:
+        return "Something else holds locks in the target: information_schema.INNODB_TRX and SHOW PROCESSLIST show it."
+    return ""
 
 
 # Not strict: a column change that the source let cut its values must cut them here too, as TiCDC's own sink has it.
@@ -110,7 +132,7 @@ class MySqlSession:
             for setting in _TIDB_SETTINGS:
                 self._try_setting(setting)
         self.max_allowed_packet = int(str(packet))
-        self._connection.chunk = max(1024, min(self._connection.chunk, self.max_allowed_packet - 1024))
+        self._connection.limit(self.max_allowed_packet)
         # TiDB asks for the file again whenever it repeats a LOAD DATA after a write conflict, lets no impossible date through in
         # one, and does not say which column it refuses; its REPLACE statements have none of this.
         self.local_infile = settings.local_infile and str(local) in ("1", "ON") and not self.is_tidb
@@ -240,7 +262,8 @@ def repeat(action: Callable[[], _T], what: str, recover: Callable[[BaseException
             if delay is None:
                 if isinstance(error, SinkUnreachableError):
                     raise
-                raise TransientError(f"{what} failed {len(RETRY_DELAYS) + 1} times, last: {error_text(error)}.") from error
+                message = f"{what} failed {len(RETRY_DELAYS) + 1} times, last: {error_text(error)}."
+                raise TransientError(message, _way_out(error)) from error
             time.sleep(delay)
             recover(error)
     raise AssertionError("the last delay is None")

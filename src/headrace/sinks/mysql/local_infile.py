@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 else:
     _BaseConnection = pymysql.connections.Connection
 
+PACKET_TOO_LARGE = 1153
 _CHUNK = 128 * 1024
 _LOCAL_REQUEST = b"\xfb"
 _SHOWN = 80
@@ -61,7 +62,8 @@ class LoadingConnection(_BaseConnection):
         self._buffers: Sequence[pa.Buffer] = ()
         self._answer_due = False
         self._verified = "ssl" in options
-        self.chunk = _CHUNK
+        self._chunk = _CHUNK
+        self._max_packet = 0
         if offer_local:
             options["client_flag"] = options.get("client_flag", 0) | CLIENT.LOCAL_FILES
         super().__init__(local_infile=False, **options)
@@ -77,6 +79,11 @@ class LoadingConnection(_BaseConnection):
         finally:
             self._token = b""
             self._buffers = ()
+
+    def limit(self, max_packet: int) -> None:
+        """The server's ``max_allowed_packet``, in bytes: nothing larger is sent from now on."""
+        self._max_packet = max_packet
+        self._chunk = max(1024, min(self._chunk, max_packet - 1024))
 
     def _create_ssl_ctx(self, parameters: dict[str, Any]) -> Any:
         # Without parameters TLS is used where the server has it, and no certificate is checked; and yet PyMySQL reads all
@@ -96,7 +103,13 @@ class LoadingConnection(_BaseConnection):
         return super()._process_auth(plugin_name, *arguments)
 
     def _execute_command(self, command: int, sql: str | bytes) -> None:
-        super()._execute_command(command, sql)
+        statement = sql.encode() if isinstance(sql, str) else sql
+        if 0 < self._max_packet <= len(statement) + 1:  # the server would close the connection, mostly without a word
+            raise pymysql.err.OperationalError(
+                PACKET_TOO_LARGE,
+                f"a statement of {len(statement)} bytes, while the server's max_allowed_packet is {self._max_packet}",
+            )
+        super()._execute_command(command, statement)
         self._answer_due = True
 
     def _read_query_result(self, unbuffered: bool = False) -> int:
@@ -120,8 +133,8 @@ class LoadingConnection(_BaseConnection):
     def _send(self) -> None:
         for buffer in self._buffers:
             view = memoryview(buffer)
-            for start in range(0, len(view), self.chunk):
-                self.write_packet(bytes(view[start : start + self.chunk]))
+            for start in range(0, len(view), self._chunk):
+                self.write_packet(bytes(view[start : start + self._chunk]))
         self.write_packet(b"")
 
 

@@ -12,6 +12,7 @@ from headrace.model.outcome import Problem
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import CHARACTER_KINDS, TypeKind
 from headrace.sinks.mysql.connection import MySqlSession, error_code, error_text
+from headrace.sinks.mysql.local_infile import PACKET_TOO_LARGE
 from headrace.sinks.mysql.text import quote_name
 from headrace.sinks.mysql.types import qualified
 from headrace.sinks.refused_row import row_name
@@ -84,6 +85,13 @@ class _Sent:
             return next((n for n, text in enumerate(documents) if text is not None and _depth(text) > _JSON_LEVELS), None)
         return None
 
+    def largest(self) -> tuple[int | None, int]:
+        """The number of the largest row and its bytes; none where the rows are not known."""
+        if self.rows is None:
+            return None, 0
+        sizes = [self.rows.slice(number, 1).nbytes for number in range(self.rows.num_rows)]
+        return max(enumerate(sizes), key=lambda numbered: numbered[1])
+
     def value(self, number: int | None, column: Column | None) -> str | None:
         if self.rows is None or number is None or column is None:
             return None
@@ -114,12 +122,8 @@ def _problem(code: int, text: str, table_id: TableId, sent: _Sent) -> Problem:
         )
     if code in _DENIED:
         return Problem(table_id, f"the target's user lacks a privilege: {text}.", hint=_GRANT_IT)
-    if code == _ENTRY_TOO_LARGE:
-        return Problem(
-            table_id,
-            f"the target refused a row for its size: {text}.",
-            hint="Set GLOBAL tidb_txn_entry_size_limit, and raft-entry-max-size of TiKV, to what the source has.",
-        )
+    if code in (_ENTRY_TOO_LARGE, PACKET_TOO_LARGE):
+        return _too_large(code, text, table_id, sent)
     if code not in _REFUSED_VALUE:
         return Problem(table_id, f"the target refused the rows: {text}.", column=column)
     known = sent.column(column)
@@ -132,6 +136,19 @@ def _problem(code: int, text: str, table_id: TableId, sent: _Sent) -> Problem:
         column=column,
         value=value,
         hint=_hint(code, table_id, known, value),
+    )
+
+
+def _too_large(code: int, text: str, table_id: TableId, sent: _Sent) -> Problem:
+    if code == _ENTRY_TOO_LARGE:
+        hint = "Set GLOBAL tidb_txn_entry_size_limit, and raft-entry-max-size of TiKV, to what the source has."
+        return Problem(table_id, f"the target refused a row for its size: {text}.", hint=hint)
+    number, size = sent.largest()
+    return Problem(
+        table_id,
+        f"a row{f' of {size} bytes' if size else ''} is too large for the target: {text}.",
+        row=sent.name(number),
+        hint=f"SET GLOBAL max_allowed_packet = {_packet_for(size)}, there and in the server's configuration, lets it in.",
     )
 
 
@@ -152,6 +169,11 @@ def _hint(code: int, table_id: TableId, column: Column | None, value: str | None
     if code == _INCORRECT and kind in CHARACTER_KINDS | {TypeKind.ENUM, TypeKind.SET}:
         return "Give the target's column a character set that holds it, such as utf8mb4."
     return "Make the target's column as wide as the source's."
+
+
+def _packet_for(size: int) -> int:
+    """A max_allowed_packet for a row of this many bytes: in a statement signs are escaped, and bytes are two digits each."""
+    return min(1 << 30, max(16 << 20, 1 << (2 * size + 1024).bit_length()))
 
 
 def _depth(document: str) -> int:

@@ -84,7 +84,8 @@ class MySqlSink:
         """Nothing runs long on the driver."""
 
     def abandon_cut(self) -> None:
-        """Nothing to do: no cut is open."""
+        """No cut is open, but what lost the ledger's connection (a failover) may have left that of schema changes behind."""
+        self._metadata_applier.close()
 
     def __enter__(self) -> Self:
         return self
