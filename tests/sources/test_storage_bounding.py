@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,14 @@ from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.tso import tso_from_ms
 from headrace.model.types import ColumnType, TypeKind
 from headrace.sources.base import Bound
-from headrace.sources.ticdc_storage.bounding import BoundedOffer, Stretch, bounded_by_files, bounded_by_ts, bounded_hi
+from headrace.sources.ticdc_storage.bounding import (
+    BoundedOffer,
+    Stretch,
+    bounded_by_files,
+    bounded_by_ts,
+    bounded_hi,
+    catching_up_by_ts,
+)
 from headrace.sources.ticdc_storage.catalogue import TableVersion
 from headrace.sources.ticdc_storage.offering import Candidate
 from headrace.sources.ticdc_storage.paths import DataPath
@@ -39,11 +46,11 @@ class File:
     def stretch(self, checkpoint: int) -> Stretch:
         pending = min((ts for ts in self.rows if ts > checkpoint), default=self.rows[-1])
         begins = pending if self.was_read else self.rows[0]
-        return Stretch(begins, self.size, self.rows[0], self.rows[-1] if self.was_read else 0)
+        return Stretch(max(begins, checkpoint + 1), self.size, self.rows[0], self.rows[-1] if self.was_read else 0)
 
 
 def candidate(number: int, size: int = 10, version: int = 100, schema: TableSchema = KEYED) -> Candidate:
-    path = DataPath("test/t", version, "", "", "", f"{number:06d}", "csv")
+    path = DataPath(f"{schema.table_id.database}/{schema.table_id.table}", version, "", "", "", f"{number:06d}", "csv")
     return StoredFile(path.key, size, 1), path, TableVersion(schema.table_id, version, schema, 0, "")
 
 
@@ -82,6 +89,36 @@ def test_bounded_offers_bring_every_row_and_leave_none_behind(files: list[File],
     assert applied == {ts for f in files for ts in f.rows if ts <= watermark}
     # Each file counts once from its beginning and once more for its share, and each cut but those forced takes its fill.
     assert cuts <= 2 + 3 * len(files)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(streams(), st.integers(0, 40)), min_size=1, max_size=3), st.integers(1, 100))
+def test_tables_behind_the_others_get_every_row_in_parts(tables: list[tuple[list[File], int]], limit: int) -> None:
+    checkpoint = 40
+    reached = {TableId("test", f"t{n}"): own for n, (_, own) in enumerate(tables)}
+    files = {table_id: of_table for table_id, (of_table, _) in zip(reached, tables, strict=True)}
+    before = dict(reached)
+    applied: dict[TableId, set[int]] = {table_id: set() for table_id in reached}
+    while True:
+        waiting = [(t, f) for t in files for f in files[t] if not (f.was_read and f.rows[-1] <= reached[t])]
+        offered = [candidate(n, f.size, schema=replace(KEYED, table_id=t)) for n, (t, f) in enumerate(waiting)]
+        stretches = [f.stretch(reached[t]) for t, f in waiting]
+        part = catching_up_by_ts(offered, stretches, limit, checkpoint, exact=True)
+        if part is None:
+            break
+        assert min(before[t] for t in part.catches_up) < part.hi < checkpoint
+        taken = [pair for pair, c in zip(waiting, offered, strict=True) if c in part.candidates]
+        assert {t for t, _ in taken} <= part.catches_up
+        for table_id in part.catches_up:
+            found = {ts for t, f in taken if t == table_id for ts in f.rows if reached[t] < ts <= part.hi}
+            assert found == {ts for f in files[table_id] for ts in f.rows if reached[table_id] < ts <= part.hi}
+            applied[table_id] |= found
+        assert any(part.hi > reached[t] for t, _ in taken)
+        for _, file in taken:
+            file.was_read = True
+        reached |= {t: max(reached[t], part.hi) for t in part.catches_up}
+    for table_id, own in before.items():
+        assert applied[table_id] == {ts for f in files[table_id] for ts in f.rows if own < ts <= reached[table_id]}
 
 
 def test_a_part_ends_before_the_first_file_that_is_too_much() -> None:

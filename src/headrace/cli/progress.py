@@ -63,7 +63,7 @@ class Progress(Protocol):
         ...
 
     def cut_finished(self, record: CutRecord) -> None:
-        """The cut is durable; its ``hi`` is the checkpoint now."""
+        """The cut is durable; its ``hi`` is the checkpoint now, unless it was one of tables that catch up."""
         ...
 
 
@@ -96,7 +96,8 @@ class FiguresProgress:
 
     def cut_finished(self, record: CutRecord) -> None:
         """See :class:`Progress`."""
-        self._put(phase="looking for more", since=time.time(), waiting=True, cut_ts=0, checkpoint=record.hi)
+        checkpoint = max(record.hi, self.figures.checkpoint)
+        self._put(phase="looking for more", since=time.time(), waiting=True, cut_ts=0, checkpoint=checkpoint)
 
     def _put(self, **changes: object) -> None:
         with self._lock:

@@ -94,6 +94,11 @@ class CutRun:
         """Every table that did not reach the end of the cut, and why."""
         return {t: hold.problem for t, hold in self.holds.items()} | self.problems
 
+    @property
+    def _reached(self) -> int:
+        """The pipeline's checkpoint after the cut: one of tables that catch up ends below it."""
+        return max(self.cut.hi, self.state.checkpoint)
+
     def _update(self, update: LedgerUpdate, step: Step) -> None:
         faults.before(step)
         self._ledger.update(update)
@@ -217,7 +222,7 @@ class CutRun:
         context = WriterContext(self.state.pipeline, self.state.epoch, self.state.attempt, 0)
         alone = len(self.cut.rounds) == 1 and not cut_round.changes
         rows = {t: self.state.tables[t] for t in self.cut.checkpoints if t in self.state.tables}
-        commit = CutCommit(self.cut.hi, self.cut.checkpoints, self._stopped_rows(), rows) if alone else None
+        commit = CutCommit(self._reached, self.cut.checkpoints, self._stopped_rows(), rows) if alone else None
         tables = {s.table_id for s in splits}
         progress = {t: self.state.tables.get(t) or TableProgress(t, self.state.table_checkpoint(t)) for t in tables}
         part = self._make_round(self.cut, replace(cut_round, splits=splits), context, commit, progress)
@@ -269,16 +274,17 @@ class CutRun:
         )
 
     def _running_rows(self) -> tuple[TableProgress, ...]:
-        """Tables that are new to the ledger, or that go on again after a stop."""
+        """Tables that are new to the ledger, or that go on again after a stop: at once with the others, or still behind them."""
+        status = TableStatus.RUNNING if self.cut.hi >= self.state.checkpoint else TableStatus.CATCHING_UP
         rows = []
         for table_id in sorted(self.cut.tables - set(self.stopped)):
             own = self.state.tables.get(table_id)
             if own is None:
-                rows.append(TableProgress(table_id, self.cut.hi))
+                rows.append(TableProgress(table_id, self.cut.hi, status=status))
             elif own.status.is_stopped or own.status is TableStatus.CATCHING_UP:
                 reason = running_reason(self.state, own)
                 reached = max(own.checkpoint, self.cut.hi)
-                rows.append(replace(own, checkpoint=reached, status=TableStatus.RUNNING, reason=reason))
+                rows.append(replace(own, checkpoint=reached, status=status, reason=reason))
         return tuple(rows)
 
     def _commit(self, started: float) -> CutRecord:
@@ -296,7 +302,7 @@ class CutRun:
         )
         rows = tuple(r for r in (*self._running_rows(), *self._stopped_rows()) if self.state.tables.get(r.table_id) != r)
         waiting = self._waiting_entries()
-        settled = LedgerUpdate(checkpoint=self.cut.hi, tables=rows).applied_to(self.state)
+        settled = LedgerUpdate(checkpoint=self._reached, tables=rows).applied_to(self.state)
         # What was read of a table up to the schema change that it stopped before is applied, and need not be read again.
         behind = frozenset(t for t, own in settled.tables.items() if own.status.is_stopped)
         gone = frozenset(t for t, own in settled.tables.items() if own.status is TableStatus.GONE)
@@ -311,7 +317,7 @@ class CutRun:
                 self.notices.append(Notice(told, request.table_id))
         self._update(
             LedgerUpdate(
-                checkpoint=self.cut.hi,
+                checkpoint=self._reached,
                 position=position if position != self.state.position else None,
                 tables=rows,
                 journal=waiting,

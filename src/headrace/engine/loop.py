@@ -15,7 +15,7 @@ from headrace import faults
 from headrace.engine.cutting import CutRun, RoundFactory, TablesExcluded
 from headrace.engine.keys import DeclaredKeys, fingerprint_of, read_fingerprint, with_declared_keys
 from headrace.engine.observer import Observer
-from headrace.engine.plan import Cut, Hold, PlanRules, may_be_pending, plan_cut
+from headrace.engine.plan import Cut, Hold, PlanRules, first_shared_change, may_be_pending, plan_cut
 from headrace.engine.requests import Carried, carry_out, give_up_files
 from headrace.errors import (
     EXIT_OK,
@@ -35,7 +35,7 @@ from headrace.model.outcome import Notice, Problem
 from headrace.model.policy import SchemaChangePolicies
 from headrace.model.progress import Decision, LedgerState, TableStatus
 from headrace.model.table import TableId
-from headrace.model.tso import format_tso
+from headrace.model.tso import MAX_TSO, format_tso
 from headrace.sinks.base import ChangeDemand, DataSink, Ledger
 from headrace.sources.base import Bound, EventSource
 
@@ -110,6 +110,10 @@ class Loop:
         self._mark = ""
         self._quiet_since = 0.0
         self._goal: int | None = None
+        # Tables that catch up in cuts of their own, whether the others have the next turn, and stopped ones that had none yet.
+        self._apart: frozenset[TableId] = frozenset()
+        self._is_others_turn = False
+        self._due: frozenset[TableId] = frozenset()
 
     def stop(self) -> None:
         """Ends the loop after the cut that is being applied."""
@@ -165,12 +169,17 @@ class Loop:
         faults.after(Step.ACQUIRE)
 
     def _step(self) -> bool:
-        """One poll and, if there is something to do, one cut. True when the run is complete."""
-        retried = self._tables_to_retry()
+        """One poll and, if there is something to do, one cut. True when the run is complete.
+
+        While tables catch up in cuts of their own, every other step is the others'.
+        """
+        apart = self._apart if self._is_others_turn else frozenset()
+        self._is_others_turn = False
+        retried = self._tables_to_retry() - apart
         self._serve(give_up_files(self._state, self._source.give_up))
-        seen = -1 if retried else self._state.checkpoint
+        seen = -1 if retried or (self._apart and not apart) else self._state.checkpoint
         try:
-            offer = self._poll(seen, bound=self._bound(retried))
+            offer = self._poll(seen, bound=self._bound(retried, apart))
         except NoWatermarkError:
             if self._options.until_end:
                 return self._drain_when_quiet()
@@ -178,14 +187,24 @@ class Loop:
         self._tell(offer.notices)
         if self._goal is None:
             self._goal = min(offer.source_watermark, offer.source_watermark if self._options.until is None else self._options.until)
-        hi = offer.watermark if self._options.until is None else min(offer.watermark, self._options.until)
-        if hi < self._state.attempted:
+        if not apart:
+            self._apart, self._is_others_turn = offer.catches_up, bool(offer.catches_up)
+        hi = min(offer.watermark, self._until(offer, apart))
+        if hi < self._state.attempted and not offer.catches_up:
             self._wait_for_watermark(offer)
-        elif hi > self._state.checkpoint or retried:
-            problems = self._apply(offer, retried)
+        elif hi > self._state.checkpoint or retried or offer.catches_up:
+            problems = self._apply(offer, retried, apart)
             if self._worth_another_look(problems) or not self._is_done(offer):
                 return False
+        if self._apart:
+            return False
         return self._is_done(offer) or self._pause(offer)
+
+    def _until(self, offer: Offer, apart: frozenset[TableId]) -> int:
+        """Where the next cut ends at the latest: while tables catch up, before a schema change that waits for them."""
+        until = MAX_TSO if self._options.until is None else self._options.until
+        shared = first_shared_change(self._state, offer, apart) if apart else None
+        return until if shared is None else min(until, shared - 1)
 
     def _poll(self, checkpoint: int, *, final: bool = False, bound: Bound | None = None) -> Offer:
         faults.before(Step.POLL)
@@ -193,12 +212,12 @@ class Loop:
         faults.after(Step.POLL)
         return with_declared_keys(offer, self._options.keys)
 
-    def _bound(self, retried: frozenset[TableId]) -> Bound | None:
+    def _bound(self, retried: frozenset[TableId], apart: frozenset[TableId] = frozenset()) -> Bound | None:
         """How much the next cut takes at most. What broke off before is taken again no smaller (rule 14)."""
         if not self._options.max_cut:
             return None
         state = self._state
-        resting = {t for t, own in state.tables.items() if own.status.is_stopped and t not in retried}
+        resting = apart | {t for t, own in state.tables.items() if own.status.is_stopped and t not in retried}
 
         def counts(table_id: TableId) -> bool:
             return table_id not in resting and self._options.includes(table_id)
@@ -206,6 +225,8 @@ class Loop:
         return Bound(
             limit=self._options.max_cut,
             at_least=max(state.attempted, state.checkpoint + 1),
+            checkpoint=state.checkpoint,
+            reached=state.table_checkpoint,
             counts=counts,
             pending=lambda change: any(map(counts, change.changes)) and may_be_pending(state, change),
         )
@@ -217,10 +238,13 @@ class Loop:
             return False
         self._looks += 1
         self._retried_at = float("-inf")
+        self._is_others_turn = False
         self._stopping.wait(_LOOK_PAUSE)
         return True
 
     def _is_done(self, offer: Offer) -> bool:
+        if self._apart:
+            return False
         if self._options.once:
             # Parts of the offer that the run began with may still be to come.
             return offer.promised is None or (self._goal is not None and self._state.checkpoint >= self._goal)
@@ -236,16 +260,24 @@ class Loop:
         if left > 0:
             self._stopping.wait(min(left, self._options.poll_interval))
             return False
-        offer = self._poll(self._state.checkpoint, final=True)
-        self._tell(offer.notices)
-        if offer.watermark < self._state.attempted:
-            raise SourceNotReadyError(
-                f"The files end at {offer.watermark}, but rows up to {self._state.attempted} may have been written before.",
-                "Bring back the files that were there then.",
-            )
         # It is the last chance of stopped tables, and without a watermark the only one.
-        stopped = frozenset(t for t, p in self._state.tables.items() if p.status.is_stopped)
-        return not self._worth_another_look(self._apply(offer, stopped))
+        retried = frozenset(t for t, p in self._state.tables.items() if p.status.is_stopped)
+        while not self.stopping:
+            offer = self._poll(self._state.checkpoint, final=True, bound=self._bound(retried))
+            self._tell(offer.notices)
+            if offer.source_watermark < self._state.attempted:
+                end, attempted = offer.source_watermark, self._state.attempted
+                raise SourceNotReadyError(
+                    f"The files end at {end}, but rows up to {attempted} may have been written before.",
+                    "Bring back the files that were there then.",
+                )
+            problems = self._apply(offer, retried)
+            if self._worth_another_look(problems):
+                return False
+            if offer.promised is None:
+                return True
+            retried -= {problem.table_id for problem in problems}
+        return False
 
     def _pause(self, offer: Offer) -> bool:
         if self._options.until_end:
@@ -266,7 +298,7 @@ class Loop:
         table; then again every half minute those that only need a repair. And those that an unfinished cut left behind."""
         tables = self._state.tables
         behind = {t for t, p in tables.items() if p.status is TableStatus.CATCHING_UP and self._options.includes(t)}
-        return self._stopped_to_retry() | behind
+        return self._stopped_to_retry() | behind | {t for t in self._due if tables[t].status.is_stopped}
 
     def _stopped_to_retry(self) -> frozenset[TableId]:
         stopped = {t: p.status for t, p in self._state.tables.items() if p.status.is_stopped}
@@ -304,13 +336,13 @@ class Loop:
             self._state = carried.update.applied_to(self._state)
             self._tell(carried.notices)
 
-    def _apply(self, offer: Offer, retried: frozenset[TableId]) -> Iterable[Problem]:
+    def _apply(self, offer: Offer, retried: frozenset[TableId], apart: frozenset[TableId] = frozenset()) -> Iterable[Problem]:
         """Plans and applies one cut; returns why tables stopped in it."""
         self._serve(carry_out(self._state, offer))
         excluded: dict[TableId, Problem] = {}
         held: dict[TableId, Hold] = {}
         while True:
-            cut = self._plan(offer, retried, excluded, held)
+            cut = self._plan(offer, retried, apart, excluded, held)
             if any(r.splits for r in cut.rounds):
                 self._before_cut()
             if self.stopping:
@@ -328,21 +360,31 @@ class Loop:
                 self._sink.abandon_cut()
                 raise
         before, self._state = self._state, run.state
+        if not apart:
+            self._due = retried - cut.tables if offer.catches_up else frozenset()
         self._tell(tuple(run.notices))
         self._tell_tables(before, run.stopped)
         self._observer.cut_finished(record, offer.source_watermark, offer.left_bytes)
         return run.stopped.values()
 
-    def _plan(self, offer: Offer, retried: frozenset[TableId], excluded: dict[TableId, Problem], held: dict[TableId, Hold]) -> Cut:
+    def _plan(
+        self,
+        offer: Offer,
+        retried: frozenset[TableId],
+        apart: frozenset[TableId],
+        excluded: dict[TableId, Problem],
+        held: dict[TableId, Hold],
+    ) -> Cut:
         rules = PlanRules(
             includes=self._options.includes,
-            until=self._options.until,
+            until=self._until(offer, apart),
             nets=self._sink.capabilities.demand is ChangeDemand.NET,
             bags=self._sink.capabilities.bags,
             policies=self._options.policies,
             excluded=excluded,
             held=held,
             retried=retried,
+            apart=apart,
         )
         return plan_cut(self._state, offer, rules)
 
@@ -360,7 +402,7 @@ class Loop:
         for table_id, own in self._state.tables.items():
             earlier = before.tables.get(table_id)
             was_stopped = earlier is not None and (earlier.status.is_stopped or table_id in self._reasons)
-            if was_stopped and own.status is TableStatus.RUNNING:
+            if was_stopped and own.status in (TableStatus.RUNNING, TableStatus.CATCHING_UP):
                 self._reasons.pop(table_id, None)
                 self._observer.table_resumed(str(table_id))
 

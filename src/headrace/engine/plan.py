@@ -77,7 +77,7 @@ class PlanRules:
     ``includes`` is the table filter; ``until`` bounds ``hi`` (TSO); ``nets``: the sink takes net changes, and ``bags``: those
     of tables without key too; ``policies`` is what is done with schema changes of each kind.
     ``excluded`` and ``held`` are tables that an earlier try of this cut showed cannot go on, at all or behind a schema change;
-    ``retried`` are stopped tables to try again.
+    ``retried`` are stopped tables to try again, and ``apart`` those that catch up in cuts of their own.
     """
 
     includes: Callable[[TableId], bool]
@@ -88,6 +88,7 @@ class PlanRules:
     excluded: Mapping[TableId, Problem] = field(default_factory=dict)
     held: Mapping[TableId, Hold] = field(default_factory=dict)
     retried: frozenset[TableId] = frozenset()
+    apart: frozenset[TableId] = frozenset()
 
 
 def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
@@ -100,7 +101,7 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     splits = [s for s in offer.splits if s.version < bound and rules.includes(s.table_id) and _may_read(state, s, changes)]
     if rules.nets:
         _reject_keyless(splits, problems, rules, offer)
-    resting = {t for t, p in state.tables.items() if p.status.is_stopped and t not in rules.retried}
+    resting = rules.apart | {t for t, p in state.tables.items() if p.status.is_stopped and t not in rules.retried}
     barriers = _Barriers(state, rules, problems, resting)
     changes = [change for change in changes if barriers.lets_pass(change)]
     splits = [s for s in splits if s.version < barriers.floor(s.table_id)]
@@ -110,7 +111,9 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     splits = [s for s in splits if s.version >= ended.get(s.table_id, 0)]
     # A table that is back after a stop may have nothing left to read.
     back = {t for t, p in state.tables.items() if p.status is TableStatus.CATCHING_UP and rules.includes(t)}
-    tables = {s.table_id for s in (*splits, *unread)} | {t for c in changes for t in c.changes} | (back - set(problems))
+    tables = (
+        {s.table_id for s in (*splits, *unread)} | {t for c in changes for t in c.changes} | (back - set(problems) - rules.apart)
+    )
     checkpoints = {t: state.table_checkpoint(t) for t in tables | set(problems) | set(barriers.holds)}
     windows = {t: _window(checkpoints[t], min(hi, barriers.floor(t)), offer, floors.get(t, 0)) for t in tables}
     return Cut(
@@ -178,6 +181,19 @@ def _commit_order(change: SchemaChange) -> tuple[int, int]:
     kinds = {type(event) for event in change.events}
     place = -1 if CreateDatabaseEvent in kinds else 1 if DropDatabaseEvent in kinds else 0
     return change.commit_ts, place
+
+
+def first_shared_change(state: LedgerState, offer: Offer, tables: Collection[TableId]) -> int | None:
+    """The commit ts (TSO) of the first change ahead of the checkpoint that waits for some of these tables and changes others."""
+    shared = (
+        change.commit_ts
+        for change in offer.schema_changes
+        if change.commit_ts >= state.checkpoint
+        and (change.touches | _tables_of_dropped(state, change)).intersection(tables)
+        and change.changes.difference(tables)
+        and _is_pending(state, change, is_base=False)
+    )
+    return min(shared, default=None)
 
 
 def may_be_pending(state: LedgerState, change: SchemaChange) -> bool:

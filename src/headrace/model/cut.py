@@ -60,7 +60,8 @@ class Offer:
     Rows with ``commit_ts <= watermark`` are complete, and so are schema changes with ``commit_ts < schema_bound`` (rule 2).
     ``schema_changes`` are all that are known, in order; ``splits`` all that may hold rows which were not applied yet.
     ``problems`` name tables that cannot be read at all. ``promised`` is the source's own watermark where the offer was cut
-    short of it, and ``left_bytes`` the size of what it leaves for later.
+    short of it, and ``left_bytes`` the size of what it leaves for later. ``catches_up`` names tables that lie behind the
+    pipeline's checkpoint by more than a cut may hold: the offer then ends below that checkpoint, and has splits of theirs only.
     """
 
     watermark: int
@@ -75,6 +76,7 @@ class Offer:
     millisecond, and within that the source's order decides."""
     promised: int | None = None
     left_bytes: int = 0
+    catches_up: frozenset[TableId] = frozenset()
 
     @property
     def source_watermark(self) -> int:
@@ -84,7 +86,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class Progress:
-    """What a cut reached: every table that is not stopped has all changes up to ``hi``.
+    """What a cut reached: every table that is not stopped has all changes up to ``hi`` at least.
 
     ``stopped`` keep the checkpoint they had. Given to ``EventSource.advance`` and, inside the data's own transaction
     where a target can do that, to the ledger. ``behind`` are all tables that stand still, since whatever cut, so that files of

@@ -23,11 +23,14 @@ class Bound:
 
     ``limit`` is in bytes as they are stored; ``at_least`` is the ts (TSO) that the offer's watermark must reach when the source
     has come so far. ``counts`` says which tables' splits will be read, ``pending`` which schema changes may still have to be
-    applied. Splits of other tables are offered as ever.
+    applied. Splits of other tables are offered as ever. ``reached`` is each table's own checkpoint (TSO) and ``checkpoint`` the
+    pipeline's: tables that lie behind it by more than ``limit`` get offers of their own (``Offer.catches_up``).
     """
 
     limit: int
     at_least: int = 0
+    checkpoint: int = 0
+    reached: Callable[[TableId], int] = lambda _: 0
     counts: Callable[[TableId], bool] = lambda _: True
     pending: Callable[[SchemaChange], bool] = lambda _: True
 
@@ -44,11 +47,11 @@ class EventSource(Protocol):
 
         ``final`` asks for the last offer of a source that nobody writes to any more (a person says so): the watermark is the
         greatest ts of anything that is there, schema changes at it included, whatever the source promised; it may stand at
-        ``checkpoint``. Then a source that promised nothing yet has an offer too. A final offer is never cut short.
+        ``checkpoint``. Then a source that promised nothing yet has an offer too.
 
         With a ``bound`` the offer may end below what the source is complete up to (``Offer.promised``): still complete up to its
-        own watermark, which is greater than that of the offer before. A split whose ts range is not known bounds the
-        watermark, never the other way round.
+        own watermark, which is greater than that of the offer before, but for tables that catch up. A split whose ts range is
+        not known bounds the watermark, never the other way round.
         """
         ...
 

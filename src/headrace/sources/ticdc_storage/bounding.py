@@ -10,8 +10,8 @@ one sequence of numbers, and an overwritten file begins later than its successor
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -50,11 +50,15 @@ class Stretch:
 
 @dataclass(frozen=True)
 class BoundedOffer:
-    """The files of an offer up to ``hi`` (TSO), and the bound below which schema changes belong to it."""
+    """The files of an offer up to ``hi`` (TSO), and the bound below which schema changes belong to it.
+
+    ``catches_up`` are the tables that it is of alone, because they lie behind all others.
+    """
 
     hi: int
     schema_bound: int
     candidates: tuple[Candidate, ...]
+    catches_up: frozenset[TableId] = frozenset()
 
 
 @dataclass
@@ -64,11 +68,13 @@ class Ranges:
     firsts: dict[StoredFile, int] = field(default_factory=dict)
     lasts: dict[StoredFile, tuple[int, int]] = field(default_factory=dict)
 
-    def look_into(self, candidates: Sequence[Candidate], protocol: Protocol, options: StorageOptions, read: ReadStarts) -> None:
-        """Learns the first commit ts of each file; 0 where it cannot be told. Forgets all other files."""
-        present = {stored for stored, _, _ in candidates}
+    def keep(self, present: Container[StoredFile]) -> None:
+        """Forgets all other files."""
         self.firsts = {stored: ts for stored, ts in self.firsts.items() if stored in present}
         self.lasts = {stored: ends for stored, ends in self.lasts.items() if stored in present}
+
+    def look_into(self, candidates: Sequence[Candidate], protocol: Protocol, options: StorageOptions, read: ReadStarts) -> None:
+        """Learns the first commit ts of each file; 0 where it cannot be told."""
         unknown = [(stored, version) for stored, _, version in candidates if stored not in self.firsts]
         for length in _PEEK_BYTES:
             count = _PEEKED_AT_ONCE // length
@@ -81,15 +87,15 @@ class Ranges:
             if report.rows and report.max_ts and report.size == stored.size:
                 self.lasts[stored] = (report.min_ts, report.max_ts)
 
-    def stretch(self, candidate: Candidate, place: StoragePosition) -> Stretch:
-        """Where the file's rows lie, after :meth:`look_into`."""
+    def stretch(self, candidate: Candidate, place: StoragePosition, reached: int) -> Stretch:
+        """Where the file's rows lie, after :meth:`look_into`. Those up to ``reached`` (TSO) are applied."""
         stored, path, _ = candidate
         first = self.firsts[stored]
         begins = max(first, path.version) if first else 0  # what lies below its version is stale, or waits for it all the same
         entry = place.open.get(stored.path)
         if entry is not None and entry.size == stored.size and entry.modified in (0, stored.modified):
             begins = max(begins, entry.pending_ts or 0)
-        return Stretch(begins, stored.size, *self.lasts.get(stored, (first, 0)))
+        return Stretch(max(begins, reached + 1), stored.size, *self.lasts.get(stored, (first, 0)))
 
     def _peek(
         self,
@@ -137,6 +143,22 @@ def bounded_by_ts(
         return None
     taken = [c for c, stretch in zip(candidates, stretches, strict=True) if stretch.begins <= hi]
     return BoundedOffer(hi, hi + 1, tuple(_with_sequences_of_bags(candidates, taken)))
+
+
+def catching_up_by_ts(
+    candidates: Sequence[Candidate], stretches: Sequence[Stretch], limit: int, checkpoint: int, *, exact: bool
+) -> BoundedOffer | None:
+    """The next part for tables that lie behind the pipeline's ``checkpoint`` (TSO) by more than ``limit`` bytes, if there are any.
+
+    What is less goes along with the others.
+    """
+    behind = frozenset(c[2].table_id for c, s in zip(candidates, stretches, strict=True) if s.begins <= checkpoint)
+    theirs = [(c, s) for c, s in zip(candidates, stretches, strict=True) if c[2].table_id in behind]
+    if sum(s.size for _, s in theirs if s.begins <= checkpoint) <= limit:
+        return None
+    earliest = _earliest(s for _, s in theirs)
+    part = bounded_by_ts([c for c, _ in theirs], [s for _, s in theirs], limit, earliest, checkpoint, exact=exact)
+    return None if part is None else replace(part, catches_up=behind)
 
 
 def bounded_hi(stretches: Sequence[Stretch], limit: int, at_least: int, watermark: int) -> int:

@@ -41,7 +41,7 @@ def find_rest(splits: Iterable[FileSplit], catalogue: Catalogue, *, watermark: i
 
     ``published`` is the greatest watermark that ``metadata`` had (TSO).
     """
-    end = max([watermark, *_versions(catalogue)])
+    end = max([watermark, *versions_of(catalogue)])
     rows = 0
     for split in splits:
         if not split.has_commit_ts:
@@ -73,11 +73,11 @@ def rest_notices(rest: Rest, published: int, *, has_commit_ts: bool) -> tuple[No
     )
 
 
-def drained(rest: Rest, catalogue: Catalogue, published: int) -> Drain | None:
-    """What the position has to remember of the drain, ``None`` when nothing but the promised was taken."""
-    if rest.end <= published:
+def drained(end: int, catalogue: Catalogue, published: int) -> Drain | None:
+    """What the position has to remember of a drain up to ``end`` (TSO), ``None`` when nothing but the promised was taken."""
+    if end <= published:
         return None
-    return Drain(published, rest.end, _schema_files(catalogue, published, rest.end))
+    return Drain(published, end, _schema_files(catalogue, published, end))
 
 
 def late_schema_files(drain: Drain, catalogue: Catalogue) -> tuple[Notice, ...]:
@@ -102,10 +102,10 @@ def went_on(drain: Drain, read: int) -> Notice:
 
 
 def _schema_files(catalogue: Catalogue, low: int, high: int) -> int:
-    return sum(low <= version <= high for version in _versions(catalogue))
+    return sum(low <= version <= high for version in versions_of(catalogue))
 
 
-def _versions(catalogue: Catalogue) -> list[int]:
+def versions_of(catalogue: Catalogue) -> list[int]:
     """Of every schema file: those of tables by their versions, those of databases by their changes."""
     databases = [change.commit_ts for change in catalogue.changes if change.table_id.is_database]
     return databases + [number for versions in catalogue.versions.values() for number in versions]

@@ -14,14 +14,23 @@ from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.tso import MAX_TSO, format_tso
 from headrace.model.uri import parse_uri
 from headrace.sources.base import Bound
-from headrace.sources.ticdc_storage.bounding import BoundedOffer, Ranges, bounded_by_files, bounded_by_ts, split_by_table
+from headrace.sources.ticdc_storage.bounding import (
+    BoundedOffer,
+    Ranges,
+    bounded_by_files,
+    bounded_by_ts,
+    catching_up_by_ts,
+    split_by_table,
+)
 from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.draining import (
     NO_PROMISE,
+    Rest,
     drained,
     find_rest,
     late_schema_files,
     rest_notices,
+    versions_of,
     went_on,
 )
 from headrace.sources.ticdc_storage.folder import Folder
@@ -126,6 +135,8 @@ class StorageEventSource:
         self._exact: bool | None = None
         self._ranges = Ranges()
         self._left_out: dict[StoredFile, Window] = {}
+        self._looked_through: frozenset[StoredFile] = frozenset()
+        self._rest = Rest(0, 0, 0)
 
     def __reduce__(self) -> tuple[type[StorageEventSource], tuple[StoreLocation, StorageOptions]]:
         return (StorageEventSource, (self._location, self._options))
@@ -140,7 +151,7 @@ class StorageEventSource:
         place = _position(position)
         self._drain = None
         published = _published(folder) if final else folder.reader.checkpoint()
-        notices = self._see_watermark(published or 0, place)
+        notices = self._see_watermark(published or 0, place, final=final)
         if published is None:
             notices.append(NO_PROMISE)
         if self._watermark <= checkpoint and not final:
@@ -173,20 +184,24 @@ class StorageEventSource:
         ]
         if place.drain is not None:
             notices += late_schema_files(place.drain, catalogue)
+        if final:
+            splits = ranked_splits(candidates, self._location, self._options, protocol, has_commit_ts, place)
+            notices += self._look_for_the_end(splits, candidates, catalogue, checkpoint, has_commit_ts=has_commit_ts)
+            watermark = max([self._rest.end, self._watermark, *versions_of(catalogue)])
+            schema_bound = watermark + 1
         promised, left_bytes = None, 0
-        if bound is not None and not final:
-            part = self._bounded(candidates, bound, place, catalogue, protocol, exact=exact)
+        catches_up: frozenset[TableId] = frozenset()
+        self._forget_others(candidates)
+        if bound is not None:
+            part = self._bounded(candidates, bound, place, catalogue, protocol, watermark, exact=exact)
             if part is not None:
                 left_bytes = sum(c[0].size for c in candidates) - sum(c[0].size for c in part.candidates)
                 promised, watermark, schema_bound, candidates = watermark, part.hi, part.schema_bound, list(part.candidates)
+                catches_up = part.catches_up
+        if final and not catches_up:
+            self._drain = drained(watermark, catalogue, self._published)
         splits = ranked_splits(candidates, self._location, self._options, protocol, has_commit_ts, place, self._left_out)
         notices += repeated_hour_notices(splits, self._options.csv.time_zone)
-        if final:
-            marks = {"watermark": self._watermark, "published": self._published, "checkpoint": checkpoint}
-            rest = find_rest(splits, catalogue, **marks)
-            notices += rest_notices(rest, self._published, has_commit_ts=has_commit_ts)
-            self._drain = drained(rest, catalogue, self._published)
-            watermark, schema_bound = rest.end, rest.end + 1
         return Offer(
             watermark=watermark,
             schema_bound=schema_bound,
@@ -198,6 +213,7 @@ class StorageEventSource:
             deletes_first=exact,
             promised=promised,
             left_bytes=left_bytes,
+            catches_up=catches_up,
         )
 
     def mark(self, position: str) -> str:
@@ -241,6 +257,7 @@ class StorageEventSource:
         place: StoragePosition,
         catalogue: Catalogue,
         protocol: Protocol,
+        watermark: int,
         *,
         exact: bool,
     ) -> BoundedOffer | None:
@@ -250,23 +267,51 @@ class StorageEventSource:
             return None
         if not exact and protocol is Protocol.CSV:
             pending = [change.commit_ts for change in catalogue.changes if bound.pending(change)]
-            part = bounded_by_files(counted, pending, bound.limit, bound.at_least, self._watermark)
+            part = bounded_by_files(counted, pending, bound.limit, bound.at_least, watermark)
         else:
             self._ranges.look_into(counted, protocol, self._options, self._opened().read_starts)
-            stretches = [self._ranges.stretch(candidate, place) for candidate in counted]
-            part = bounded_by_ts(counted, stretches, bound.limit, bound.at_least, self._watermark, exact=exact)
+            stretches = [self._ranges.stretch(c, place, bound.reached(c[2].table_id)) for c in counted]
+            part = catching_up_by_ts(counted, stretches, bound.limit, bound.checkpoint, exact=exact)
             if part is not None:
-                self._leave_out(counted, part, bound.at_least - 1)
+                theirs = [c for c in counted if c[2].table_id in part.catches_up]
+                self._leave_out(theirs, part, bound)
+                return part
+            part = bounded_by_ts(counted, stretches, bound.limit, bound.at_least, watermark, exact=exact)
+            if part is not None:
+                self._leave_out(counted, part, bound)
         return None if part is None else replace(part, candidates=(*part.candidates, *others))
 
-    def _leave_out(self, candidates: Iterable[Candidate], part: BoundedOffer, lo: int) -> None:
+    def _forget_others(self, candidates: Iterable[Candidate]) -> None:
+        """Forgets what it knows of files that are not among the candidates any more."""
+        present = {stored for stored, _, _ in candidates}
+        self._ranges.keep(present)
+        self._left_out = {stored: window for stored, window in self._left_out.items() if stored in present}
+
+    def _leave_out(self, candidates: Iterable[Candidate], part: BoundedOffer, bound: Bound) -> None:
         """Remembers which cuts do without a file, so that a row of it that belongs there does not fall by the way."""
         taken = {stored for stored, _, _ in part.candidates}
-        known, self._left_out = self._left_out, {}
-        for stored, _, _ in candidates:
-            if stored in known or stored not in taken:
-                before = known.get(stored, Window(lo, lo))
-                self._left_out[stored] = before if stored in taken else Window(before.lo, part.hi)
+        for stored, _, version in candidates:
+            if stored not in taken:
+                before = self._left_out.get(stored)
+                self._left_out[stored] = Window(bound.reached(version.table_id) if before is None else before.lo, part.hi)
+
+    def _look_for_the_end(
+        self,
+        splits: Sequence[FileSplit],
+        candidates: Sequence[Candidate],
+        catalogue: Catalogue,
+        checkpoint: int,
+        *,
+        has_commit_ts: bool,
+    ) -> list[Notice]:
+        """Finds where the files of a final offer end. What is taken in parts is looked through, and told, once."""
+        files = frozenset(stored for stored, _, _ in candidates)
+        if self._looked_through and files <= self._looked_through:
+            return []
+        marks = {"watermark": self._watermark, "published": self._published, "checkpoint": checkpoint}
+        self._rest = find_rest(splits, catalogue, **marks)
+        self._looked_through = files
+        return list(rest_notices(self._rest, self._published, has_commit_ts=has_commit_ts))
 
     def give_up(self, position: str, key: str) -> str:
         """See ``EventSource.give_up``: the file is named as the position holds it."""
@@ -297,7 +342,7 @@ class StorageEventSource:
             self._folder = Folder(self._location.open(), self._options)
         return self._folder
 
-    def _see_watermark(self, read: int, place: StoragePosition) -> list[Notice]:
+    def _see_watermark(self, read: int, place: StoragePosition, *, final: bool) -> list[Notice]:
         """Keeps the largest watermark ever seen: what was complete once stays so, whatever is written again."""
         seen = max(self._watermark, place.watermark)
         self._watermark = max(seen, read)
@@ -306,7 +351,7 @@ class StorageEventSource:
         if read >= seen:
             return []
         if place.drain is not None and read >= self._published:
-            return [went_on(place.drain, read)]
+            return [] if final else [went_on(place.drain, read)]
         return [
             Notice(
                 f"The checkpoint in metadata went back from {seen} ({format_tso(seen)}) to {read} ({format_tso(read)}): the "
