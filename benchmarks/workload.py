@@ -80,10 +80,10 @@ def schema_of(table_id: TableId) -> TableSchema:
     return TableSchema(table_id, COLUMNS, ("id",))
 
 
-def orders(count: int, *, first_key: int = 0, seed: int = 7) -> Changes:
+def orders(count: int) -> Changes:
     """``count`` changes on ``KEYS_PER_CHANGE`` times as many keys."""
-    random = np.random.default_rng(seed)
-    keys = random.integers(0, max(1, int(count * KEYS_PER_CHANGE)), count) + first_key
+    random = np.random.default_rng(7)
+    keys = random.integers(0, max(1, int(count * KEYS_PER_CHANGE)), count)
     percent = random.integers(0, 100, count)
     cents = random.integers(0, 1_000_000, count)
     seconds = random.integers(0, 86_400, count)
@@ -133,19 +133,19 @@ def write_orders(root: Path, protocol: Protocol, changes: Changes, *, name: str 
 
 
 def write_many_orders(root: Path, millions: int) -> Workload:
-    """So many million changes as CSV, written a million at a time; each million has keys of its own."""
+    """So many million changes as CSV: the same million again and again, each time later and with keys of its own."""
     writer = _writer(root, "csv")
     create_table(writer, ORDERS, tso_from_ms(BEGIN_MS - 1000))
-    size = keys = alive = latest = 0
+    changes = orders(1_000_000)
+    keys, alive = len(np.unique(changes.rows.column("id").to_numpy())), net_rows(changes).num_rows
+    size = latest = 0
     for number in range(millions):
-        changes = orders(1_000_000, first_key=number * 1_000_000, seed=7 + number)
+        rows = changes.rows.set_column(0, "id", pa.compute.add(changes.rows.column("id"), number * 1_000_000))
         later = pa.compute.add(changes.commit_ts, number * 60_000 * 262_144)
-        size += writer.bulk(ORDERS, changes.rows, later, changes.operations, rows_per_file=ROWS_PER_FILE)
-        keys += len(np.unique(changes.rows.column("id").to_numpy()))
-        alive += net_rows(changes).num_rows
+        size += writer.bulk(ORDERS, rows, later, changes.operations, rows_per_file=ROWS_PER_FILE)
         latest = later[-1].as_py()
     writer.checkpoint(latest + 1)
-    return Workload(f"csv {millions}M", writer.uri, root, millions * 1_000_000, size, keys, alive, writer)
+    return Workload(f"csv {millions}M", writer.uri, root, millions * 1_000_000, size, millions * keys, millions * alive, writer)
 
 
 def write_tables(root: Path, tables: int) -> Workload:

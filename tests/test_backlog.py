@@ -11,6 +11,7 @@ import pytest
 from crashing import Crashed, CrashPoints, install
 from following import Following, Recorder, defined, run_once
 from harness import assert_state
+from headrace.engine import loop
 from headrace.engine.loop import RunOptions
 from headrace.errors import EXIT_TABLE_STOPPED
 from headrace.model.progress import CutRecord, LedgerState, TableStatus
@@ -18,11 +19,24 @@ from headrace.model.table import Column, TableId
 from headrace.model.tso import tso_from_datetime
 from headrace.pipeline.registry import open_sink
 from headrace.pipeline.runner import PipelineRun
+from headrace.sources.ticdc_storage import bounding
 from headrace.testing.upstream import Delete, Insert, Update
 from local_engine import LocalEngine, as_if_large
 from places import Place
 from targets import Target
-from upstreams import CUSTOMERS, INT, KEY, NAME, ORDERS, Changefeed, shop, shop_goes_on, shop_reopens, small_shop
+from upstreams import (
+    CUSTOMERS,
+    INT,
+    KEY,
+    NAME,
+    ORDERS,
+    Changefeed,
+    shop,
+    shop_goes_on,
+    shop_reopens,
+    small_shop,
+    small_shop_goes_on,
+)
 
 pytestmark = pytest.mark.pipeline
 
@@ -36,6 +50,10 @@ class Cuts(Recorder):
     def __init__(self) -> None:
         super().__init__()
         self.cuts: list[tuple[int, int, int]] = []
+        self.phases: list[str] = []
+
+    def phase(self, text: str) -> None:
+        self.phases.append(text)
 
     def cut_finished(self, record: CutRecord, watermark: int, left_bytes: int = 0) -> None:
         super().cut_finished(record, watermark, left_bytes)
@@ -54,6 +72,18 @@ def test_a_run_to_the_end_takes_all_parts(place: Place, tmp_path: Path) -> None:
     assert {watermark for _, watermark, _ in display.cuts} == {changefeed.watermark}
     assert [left > 0 for _, _, left in display.cuts] == [hi < changefeed.watermark for hi, _, _ in display.cuts]
     assert_state(target, changefeed.state())
+
+
+@in_mariadb
+def test_a_run_tells_how_many_files_it_has_looked_into(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changefeed = Changefeed(tmp_path)
+    small_shop(changefeed, with_bag=False)
+    small_shop_goes_on(changefeed, with_bag=False)
+    monkeypatch.setattr(loop, "_TELL_EVERY", 0.0)
+    monkeypatch.setattr(bounding, "_FILES_AT_ONCE", 1)
+    _, display = run_in_parts(changefeed, place.fresh()[1])
+    told = [text for text in display.phases if text.startswith("looking")]
+    assert told == [f"looking where the backlog's files begin: {n} of 2" for n in (1, 2)]
 
 
 def test_one_that_stops_at_a_time_in_the_backlog_stops_there(place: Place, tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from recorded import CASES, CONFORMANCE, options_of, schemas_of
 
 from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json
 from headrace.formats.canal_json import has_commit_ts as canal_has_commit_ts
-from headrace.formats.csv import CsvOptions, decode_csv
+from headrace.formats.csv import CsvOptions, decode_csv, first_commit_ts
 from headrace.formats.csv import has_commit_ts as csv_has_commit_ts
 from headrace.formats.csv_exact import decode_exact
-from headrace.model.block import META_COUNT
+from headrace.model.block import COMMIT_TS, META_COUNT
 from headrace.model.events import RowKind
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
@@ -54,6 +54,8 @@ def test_every_file_that_ticdc_wrote_decodes(name: str) -> None:
             if file.suffix == ".csv":
                 assert pa.Table.from_batches(decode_exact(memoryview(raw), schema, csv)) == pa.Table.from_batches(batches)
                 assert csv_has_commit_ts(raw, schema, csv) is ("no-commit-ts" not in name)
+                first = int(batches[0].column(COMMIT_TS)[0].as_py())
+                assert first_commit_ts(raw, schema, csv) == (first or None)
             else:
                 assert canal_has_commit_ts(raw) is ("no-extension" not in name)
 

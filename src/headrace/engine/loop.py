@@ -48,6 +48,7 @@ _RETRY_STOPPED_EVERY = 30.0
 _DECISIONS_EVERY = 2.0
 _LOOKS = 2
 _LOOK_PAUSE = 1.0
+_TELL_EVERY = 2.0
 MAX_CUT = 1 << 30
 """How many bytes of files a cut takes at most, where nothing else is said."""
 
@@ -108,7 +109,7 @@ class Loop:
         self._reasons: dict[TableId, str] = {}
         self._tries = self._looks = 0
         self._mark = ""
-        self._quiet_since = 0.0
+        self._quiet_since = self._told_at = 0.0
         self._goal: int | None = None
         # Tables that catch up in cuts of their own, whether the others have the next turn, and stopped ones that had none yet.
         self._apart: frozenset[TableId] = frozenset()
@@ -207,10 +208,17 @@ class Loop:
         return until if shared is None else min(until, shared - 1)
 
     def _poll(self, checkpoint: int, *, final: bool = False, bound: Bound | None = None) -> Offer:
+        self._told_at = time.monotonic()
         faults.before(Step.POLL)
         offer = self._source.poll(self._state.position, checkpoint, final=final, bound=bound)
         faults.after(Step.POLL)
         return with_declared_keys(offer, self._options.keys)
+
+    def _looked(self, done: int, total: int) -> None:
+        """A poll that has many files to look into shows how far it is."""
+        if time.monotonic() - self._told_at >= _TELL_EVERY:
+            self._told_at = time.monotonic()
+            self._observer.phase(f"looking where the backlog's files begin: {done:,} of {total:,}")
 
     def _bound(self, retried: frozenset[TableId], apart: frozenset[TableId] = frozenset()) -> Bound | None:
         """How much the next cut takes at most. What broke off before is taken again no smaller (rule 14)."""
@@ -229,6 +237,7 @@ class Loop:
             reached=state.table_checkpoint,
             counts=counts,
             pending=lambda change: any(map(counts, change.changes)) and may_be_pending(state, change),
+            looked=self._looked,
         )
 
     def _worth_another_look(self, problems: Iterable[Problem]) -> bool:
@@ -262,6 +271,7 @@ class Loop:
             return False
         # It is the last chance of stopped tables, and without a watermark the only one.
         retried = frozenset(t for t, p in self._state.tables.items() if p.status.is_stopped)
+        self._observer.phase("looking where the files end")
         while not self.stopping:
             offer = self._poll(self._state.checkpoint, final=True, bound=self._bound(retried))
             self._tell(offer.notices)

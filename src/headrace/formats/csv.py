@@ -12,14 +12,14 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.csv
 
-from headrace.formats.base import Rejects, SchemaMismatchError
+from headrace.formats.base import DecodeError, Rejects, SchemaMismatchError
 from headrace.formats.csv_exact import BATCH_BYTES, BATCH_ROWS, Place, Tokenizer, decode_exact
 from headrace.formats.csv_layout import HEADER_OPERATION, CsvLayout, CsvOptions, layout_from_header, layout_from_record
 from headrace.formats.csv_rows import build_batch
 from headrace.model.table import TableSchema
 from headrace.model.types import BINARY_KINDS, arrow_type
 
-__all__ = ["CsvOptions", "decode_csv", "has_commit_ts"]
+__all__ = ["CsvOptions", "decode_csv", "first_commit_ts", "has_commit_ts"]
 
 _COUNT_CHUNK = 1 << 20
 
@@ -58,6 +58,22 @@ def has_commit_ts(data: pa.Buffer | bytes, schema: TableSchema, options: CsvOpti
     if first is None:
         return True
     return _layout(first[1], schema, options).commit_ts is not None
+
+
+def first_commit_ts(data: pa.Buffer | bytes, schema: TableSchema, options: CsvOptions) -> int | None:
+    """The commit ts of the first record of a file that begins so; ``None`` where no whole record tells it."""
+    tokenizer = Tokenizer(options)
+    records = (fields for _, fields in tokenizer.records(memoryview(data)) if fields != [b""])
+    try:
+        first = next(records)
+        layout = _layout(first, schema, options)
+        fields = next(records) if first[0] == HEADER_OPERATION else first
+    except (DecodeError, StopIteration):
+        return None
+    if layout.commit_ts is None or len(fields) != layout.field_count:
+        return None
+    raw = tokenizer.value(fields[layout.commit_ts]) or b""
+    return int(raw) if raw.isdigit() else None
 
 
 def _layout(first: list[bytes], schema: TableSchema, options: CsvOptions) -> CsvLayout:

@@ -24,7 +24,8 @@ class Bound:
     ``limit`` is in bytes as they are stored; ``at_least`` is the ts (TSO) that the offer's watermark must reach when the source
     has come so far. ``counts`` says which tables' splits will be read, ``pending`` which schema changes may still have to be
     applied. Splits of other tables are offered as ever. ``reached`` is each table's own checkpoint (TSO) and ``checkpoint`` the
-    pipeline's: tables that lie behind it by more than ``limit`` get offers of their own (``Offer.catches_up``).
+    pipeline's: tables that lie behind it by more than ``limit`` get offers of their own (``Offer.catches_up``). ``looked`` is
+    called while files have to be looked into for that, with how many of how many are done.
     """
 
     limit: int
@@ -33,6 +34,7 @@ class Bound:
     reached: Callable[[TableId], int] = lambda _: 0
     counts: Callable[[TableId], bool] = lambda _: True
     pending: Callable[[SchemaChange], bool] = lambda _: True
+    looked: Callable[[int, int], None] = lambda done, total: None
 
 
 class EventSource(Protocol):

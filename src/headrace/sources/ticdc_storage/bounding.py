@@ -17,7 +17,7 @@ import numpy as np
 
 from headrace.formats.base import DecodeError
 from headrace.formats.canal_json import decode_canal_json
-from headrace.formats.csv import decode_csv
+from headrace.formats.csv import first_commit_ts
 from headrace.model.block import COMMIT_TS
 from headrace.model.outcome import SplitReport
 from headrace.model.table import TableId
@@ -30,6 +30,7 @@ from headrace.sources.ticdc_storage.stores import StoredFile
 
 _PEEK_BYTES = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
 _PEEKED_AT_ONCE = 64 << 20
+_FILES_AT_ONCE = 1_000
 
 ReadStarts = Callable[[list[str], int], list[bytes | None]]
 """The first bytes of files, at most so many of each; ``None`` for one that is gone."""
@@ -73,13 +74,23 @@ class Ranges:
         self.firsts = {stored: ts for stored, ts in self.firsts.items() if stored in present}
         self.lasts = {stored: ends for stored, ends in self.lasts.items() if stored in present}
 
-    def look_into(self, candidates: Sequence[Candidate], protocol: Protocol, options: StorageOptions, read: ReadStarts) -> None:
-        """Learns the first commit ts of each file; 0 where it cannot be told."""
+    def look_into(
+        self,
+        candidates: Sequence[Candidate],
+        protocol: Protocol,
+        options: StorageOptions,
+        read: ReadStarts,
+        looked: Callable[[int, int], None],
+    ) -> None:
+        """Learns the first commit ts of each file; 0 where it cannot be told. ``looked`` is told how many of how many are done."""
         unknown = [(stored, version) for stored, _, version in candidates if stored not in self.firsts]
         for length in _PEEK_BYTES:
-            count = _PEEKED_AT_ONCE // length
-            groups = [unknown[start : start + count] for start in range(0, len(unknown), count)]
-            unknown = [file for group in groups for file in self._peek(group, length, protocol, options, read)]
+            count = min(_FILES_AT_ONCE, _PEEKED_AT_ONCE // length)
+            left = []
+            for start in range(0, len(unknown), count):
+                left += self._peek(unknown[start : start + count], length, protocol, options, read)
+                looked(min(start + count, len(unknown)), len(unknown))
+            unknown = left
 
     def learn(self, files: Iterable[tuple[StoredFile, SplitReport]]) -> None:
         """Takes over what reading the files has shown."""
@@ -118,9 +129,8 @@ class Ranges:
 def _first_commit_ts(start: bytes, version: TableVersion, protocol: Protocol, options: StorageOptions) -> int | None:
     """The commit ts of the first record of a file that begins so, ``None`` when no whole record can be read."""
     if protocol is Protocol.CSV:
-        batches = decode_csv(start, version.schema, options.csv)
-    else:
-        batches = decode_canal_json(start, version.schema, options.canal_json, old_images=False)
+        return first_commit_ts(start, version.schema, options.csv)
+    batches = decode_canal_json(start, version.schema, options.canal_json, old_images=False)
     try:
         first = next((batch for batch in batches if batch.num_rows), None)
     except DecodeError:

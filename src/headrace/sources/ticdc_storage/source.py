@@ -269,7 +269,7 @@ class StorageEventSource:
             pending = [change.commit_ts for change in catalogue.changes if bound.pending(change)]
             part = bounded_by_files(counted, pending, bound.limit, bound.at_least, watermark)
         else:
-            self._ranges.look_into(counted, protocol, self._options, self._opened().read_starts)
+            self._ranges.look_into(counted, protocol, self._options, self._opened().read_starts, bound.looked)
             stretches = [self._ranges.stretch(c, place, bound.reached(c[2].table_id)) for c in counted]
             part = catching_up_by_ts(counted, stretches, bound.limit, bound.checkpoint, exact=exact)
             if part is not None:
