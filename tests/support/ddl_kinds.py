@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ddl_history import Effect, History, Row
-
 from headrace.model.table import TableId
 
 MARIADB, DUCKDB = "MariaDB", "DuckDB"

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from ddl_history import BYSTANDER, History
 from ddl_kinds import DUCKDB, KINDS, MARIADB, UNKNOWN, Kind
 from recorder import record
 
+from ddl_history import BYSTANDER, History
 from following import Recorder, defined, run_once
 from harness import assert_state
 from headrace.engine.loop import RunOptions

@@ -67,6 +67,10 @@ class Fence:
     def enter(self, session: MySqlSession, context: WriterContext) -> None:
         """Takes the slot for this connection, and commits. Raises FencedError when the run or the attempt is over."""
         session.execute("SELECT GET_LOCK(?, 0)", (_slot_lock(context.pipeline, session.connection_id),))
+        with session.promptly():
+            self._take_slot(session, context)
+
+    def _take_slot(self, session: MySqlSession, context: WriterContext) -> None:
         current = self.ledger.verify(session, context.pipeline, context.epoch)
         if current != context.attempt:
             session.rollback()
@@ -119,9 +123,10 @@ class Fence:
         )
 
     def ddl_holder(self, session: MySqlSession, pipeline: str) -> int | None:
-        """The connection that holds the pipeline's lock; ``None`` for nobody, or for one that is not recorded yet."""
-        if not _is_held(session, pipeline_lock(pipeline)):
-            return None
+        """The connection that holds the pipeline's lock; ``None`` for nobody, or, in TiDB, for one that is not recorded yet."""
+        held = session.scalar("SELECT IS_USED_LOCK(?)", (pipeline_lock(pipeline),))
+        if held is None or not session.is_tidb:
+            return held if isinstance(held, int) else None
         found = session.scalar(f"SELECT connection_id FROM {self._slots} WHERE pipeline = ? AND slot = {_DDL_SLOT}", (pipeline,))
         return found if isinstance(found, int) else None
 

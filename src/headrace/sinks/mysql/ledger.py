@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TypeVar
 
 import pymysql
@@ -64,7 +65,7 @@ class MySqlLedger:
             return state
 
         self._in_transaction(create)
-        state = self._in_transaction(take)
+        state = self._in_transaction(take, locks=True)
         self._pipeline, self._epoch = pipeline, state.epoch
         return state
 
@@ -104,12 +105,12 @@ class MySqlLedger:
             self.fence.raise_to(session, pipeline, epoch, attempt)
             return attempt
 
-        return self._in_transaction(raise_attempt)
+        return self._in_transaction(raise_attempt, locks=True)
 
     def update(self, update: LedgerUpdate) -> None:
         """See ``Ledger.update``. An update is repeatable, so a connection lost at COMMIT does no harm."""
         pipeline, epoch = self._own_run()
-        self._in_transaction(lambda session: self.tables.write_update(session, pipeline, epoch, update))
+        self._in_transaction(lambda session: self.tables.write_update(session, pipeline, epoch, update), locks=True)
 
     def close(self) -> None:
         if self._session is not None:
@@ -125,14 +126,17 @@ class MySqlLedger:
         for notice in self.fence.kill(session, pipeline, connections, ddl=ddl):
             _log.warning(notice.sentence(), pipeline=pipeline)
 
-    def _in_transaction(self, action: Callable[[MySqlSession], _T]) -> _T:
+    def _in_transaction(self, action: Callable[[MySqlSession], _T], *, locks: bool = False) -> _T:
+        """``locks``: the action locks the pipeline's row, which the next run has to lock too."""
+
         def attempt() -> _T:
             if self._session is None:
                 self._session = MySqlSession(self._settings)
             session = self._session
             try:
-                result = action(session)
-                session.commit()
+                with session.promptly() if locks else nullcontext():
+                    result = action(session)
+                    session.commit()
             except BaseException as error:
                 self._recover(error)
                 raise

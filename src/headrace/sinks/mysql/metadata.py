@@ -45,8 +45,8 @@ from headrace.sinks.mysql.partitions import same_rows
 from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.types import TIDB_DEFAULTS, alter_table, create_table, qualified
 
-_LOCK_TRIES = 3
-_LOCK_SECONDS = 10
+_LOCK_TRIES = 15
+_LOCK_SECONDS = 2
 _STATEMENT_LIMIT = 300
 _SYNTAX = frozenset({1064, 1149, 1235, 4161})
 _COLUMN_ACTIONS = frozenset({"ADD", "CHANGE", "DROP", "RENAME"})
@@ -193,7 +193,8 @@ class MySqlMetadataApplier:
         if self._session is None:
             session = MySqlSession(self._settings, ddl=True)
             try:
-                self._take_lock(session)
+                with session.promptly():
+                    self._take_lock(session)
             except BaseException:
                 session.close()
                 raise
@@ -212,9 +213,10 @@ class MySqlMetadataApplier:
                 self._ledger.fence.enter_ddl(session, pipeline, epoch)
                 self._ledger.tables.verify(session, pipeline, epoch)
                 return
-            # Our own lost connection is left to finish its statement; a former run's is not.
+            # Our own lost connection is left to finish its statement; a former run's is not. One that has finished may be there
+            # for hours: where the network broke off, the server does not notice.
             holder = self._ledger.fence.ddl_holder(session, pipeline)
-            if holder is not None and holder != self._lost_connection:
+            if holder is not None and (holder != self._lost_connection or _is_idle(session, holder)):
                 _end(session, holder)
         raise TransientError(f"Another connection still runs a schema change of pipeline {pipeline!r}.")
 
@@ -441,6 +443,10 @@ def _final_names(renames: list[RenameTableEvent]) -> set[TableId]:
 def _same_columns(present: TableDescription, schema: TableSchema) -> bool:
     wanted = [column.name.casefold() for column in schema.columns if not column.hidden]
     return [name.casefold() for name in present.columns] == wanted
+
+
+def _is_idle(session: MySqlSession, connection_id: int) -> bool:
+    return session.scalar("SELECT command FROM information_schema.processlist WHERE id = ?", (connection_id,)) == "Sleep"
 
 
 def _end(session: MySqlSession, connection_id: int) -> None:

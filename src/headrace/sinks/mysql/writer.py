@@ -83,6 +83,7 @@ class MySqlWriter:
         self._fence = Fence(self._ledger)
         self._context: WriterContext | None = None
         self._session: MySqlSession | None = None
+        self._lost_connection: int | None = None
         self._notices: list[Notice] = []
 
     def open(self, context: WriterContext) -> None:
@@ -119,8 +120,12 @@ class MySqlWriter:
         """The session, made anew after a loss, with the slot taken."""
         if self._session is None:
             session = MySqlSession(self._settings)
+            context = self._own_context()
             try:
-                self._fence.enter(session, self._own_context())
+                if self._lost_connection is not None:
+                    # Where the network broke off, the server has not noticed: its transaction still locks the rows.
+                    self._fence.kill(session, context.pipeline, [self._lost_connection], ddl=False)
+                self._fence.enter(session, context)
             except BaseException:
                 session.close()
                 raise
@@ -140,6 +145,7 @@ class MySqlWriter:
             return
         try:
             if classify(error) is ErrorClass.LOST:
+                self._lost_connection = self._session.connection_id
                 self.close()
             else:
                 self._session.rollback()

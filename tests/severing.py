@@ -1,0 +1,62 @@
+"""A connection that breaks off in the middle of the network: the client learns of it, the server does not."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+from servers import MariaDb
+
+
+class Proxy:
+    """Hands bytes on between clients and a server, until :meth:`sever`; later connections are handed on again."""
+
+    def __init__(self, server: MariaDb) -> None:
+        self._address = (server.host, server.port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.server = replace(server, port=self._listener.getsockname()[1])
+        self._clients: list[socket.socket] = []
+        self._kept: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def sever(self) -> None:
+        """Closes all connections to clients; those to the server stay open, and silent."""
+        clients, self._clients = self._clients, []
+        for client in clients:
+            with suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.sever()
+        self._listener.close()
+        for upstream in self._kept:
+            upstream.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # the listener was closed
+            while True:
+                client, _ = self._listener.accept()
+                upstream = socket.create_connection(self._address)
+                self._clients.append(client)
+                self._kept.append(upstream)
+                threading.Thread(target=_pump, args=(client, upstream), daemon=True).start()
+                threading.Thread(target=_pump, args=(upstream, client), daemon=True).start()
+
+
+def _pump(source: socket.socket, sink: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65536):
+            sink.sendall(data)
+
+
+@contextmanager
+def severable(server: MariaDb) -> Iterator[Proxy]:
+    """A proxy before the server, whose ``server`` is described as reached through it."""
+    proxy = Proxy(server)
+    try:
+        yield proxy
+    finally:
+        proxy.close()
