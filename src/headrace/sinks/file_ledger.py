@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from urllib.parse import unquote
 
@@ -98,14 +98,11 @@ class FileLedger:
 
     def next_attempt(self) -> int:
         """Raises the attempt. Raises FencedError, SinkUnreachableError."""
-        state = self._require_held().state
-        self._write(replace(state, attempt=state.attempt + 1))
-        return state.attempt + 1
+        return self._write(lambda state: replace(state, attempt=state.attempt + 1)).attempt
 
     def update(self, update: LedgerUpdate) -> None:
         """One step. Raises FencedError, SinkUnreachableError."""
-        state = self._require_held().state
-        self._write(update.applied_to(state))
+        state = self._write(update.applied_to)
         used = [_word_key(state.pipeline, _DECISIONS, identity) for identity in update.used_decisions]
         used += [_word_key(state.pipeline, _REQUESTS, identity) for identity in update.used_requests]
         if used:
@@ -160,20 +157,28 @@ class FileLedger:
             raise FencedError("The ledger has not been acquired.")
         return self._held
 
-    def _write(self, state: LedgerState) -> None:
-        held = self._require_held()
-        following = _Held(held.number + 1, state, held.writer)
-        if not self._create(following):
-            raise FencedError(
-                f"Another run of pipeline {state.pipeline!r} took over (this run had epoch {state.epoch}).",
-                "Let only one run of a pipeline go on, or give the other one its own --name.",
-            )
-        self._held = following
+    def _write(self, step: Callable[[LedgerState], LedgerState]) -> LedgerState:
+        """Writes what the step makes of the newest state, and returns it."""
+        while True:
+            held = self._require_held()
+            following = _Held(held.number + 1, step(held.state), held.writer)
+            if self._create(following):
+                self._held = following
+                return following.state
+            # An earlier step of ours may be there after all, when only the answer to it was lost: this one comes after it.
+            with self._place.reached():
+                found = self._read(self._place.store(create=True), _key(following))
+            if found is None or found[1] != held.writer:
+                raise FencedError(
+                    f"Another run of pipeline {held.state.pipeline!r} took over (this run had epoch {held.state.epoch}).",
+                    "Let only one run of a pipeline go on, or give the other one its own --name.",
+                )
+            self._held = _Held(following.number, *found)
 
     def _create(self, step: _Held) -> bool:
         """Writes a step unless its number is taken; returns whether this run has the newest number now."""
         folder = folder_name(step.state.pipeline)
-        key = f"{folder}/{step.number:020}.json"
+        key = _key(step)
         with self._place.reached():
             store = self._place.store(create=True)
             try:
@@ -217,7 +222,7 @@ class FileLedger:
     def _read(self, store: ObjectStore, key: str) -> tuple[LedgerState, str] | None:
         try:
             return state_from_json(bytes(obstore.get(store, key).bytes()).decode())
-        except (NotFoundError, ValueError):
+        except (NotFoundError, FileNotFoundError, ValueError):
             return None
 
 
@@ -228,6 +233,10 @@ class _Held:
     number: int
     state: LedgerState
     writer: str
+
+
+def _key(step: _Held) -> str:
+    return f"{folder_name(step.state.pipeline)}/{step.number:020}.json"
 
 
 def _word_key(pipeline: str, kind: str, identity: str) -> str:

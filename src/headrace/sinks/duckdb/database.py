@@ -152,7 +152,8 @@ class Database:
                 if time.monotonic() >= until:
                     raise TransientError(
                         f"The DuckDB file {self.path} is locked by another process: {_first_line(error)}",
-                        "Close the program that has it open; Headrace itself opens it only while it writes.",
+                        "Close the program that has it open. A run of Headrace has it open while it applies a cut; one that hangs "
+                        "can be killed, and leaves nothing behind.",
                     ) from error
             time.sleep(_RETRY_SECONDS)
 
