@@ -104,6 +104,18 @@ def test_replays_in_a_newer_directory_are_dropped(folder: StorageFolder) -> None
     assert consumer.changes == ["110 1 a", "150 1 old", "220 1 n"]
 
 
+def test_replays_with_their_columns_in_the_former_order_are_dropped(folder: StorageFolder) -> None:
+    """TiCDC finds the directory again by a checksum in which the order of columns does not count."""
+    folder.schema("t", 200, "ALTER TABLE `t` MODIFY COLUMN `v` VARCHAR(20) AFTER `id`", (ID, V))
+    folder.data("test/t/100", 1, "I 110 1 a", "U 150 1 old")
+    folder.write("test/t/200/CDC000001.csv", '"U","t","test",150,"old",1\n"U","t","test",220,1,"n"\n')
+    folder.write("test/t/200/CDC000002.csv", '"U","t","test",230,"bad",1\n')
+    folder.checkpoint(225)
+    consumer = folder.consumer()
+    consumer.cut()
+    assert consumer.changes == ["110 1 a", "150 1 old", "220 1 n"]
+
+
 def test_rows_older_than_the_oldest_version_are_kept(folder: StorageFolder) -> None:
     folder.schema("u", 200)
     folder.data("test/u/200", 1, "I 150 1 a", "U 220 1 n")

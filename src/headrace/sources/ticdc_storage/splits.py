@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import SourceUnreachableError
-from headrace.formats.base import DecodeError, TruncatedRecordError
+from headrace.formats.base import DecodeError, Rejects, TruncatedRecordError
 from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json
 from headrace.formats.csv import CsvOptions, decode_csv
 from headrace.model.block import COMMIT_TS, META_FIELDS, SEQ, SEQ_RANK_SHIFT, ChangeBlock
@@ -96,8 +97,23 @@ def _content(split: FileSplit) -> tuple[pa.Buffer | None, Problem | None]:
 
 def _decode(split: FileSplit, data: pa.Buffer, old_images: bool) -> Iterator[pa.RecordBatch]:
     if split.protocol is Protocol.CSV:
-        return decode_csv(data, split.schema, split.csv)
+        return decode_csv(data, split.schema, split.csv, _Replays(split) if split.stale_from < split.stale_below else None)
     return decode_canal_json(data, split.schema, split.canal_json, old_images=old_images)
+
+
+class _Replays(Rejects):
+    """Replays that do not even fit: in CSV they have the order of the columns that their own directory has, where they are whole.
+
+    A directory is found again by a checksum of the columns in which their order does not count.
+    """
+
+    def __init__(self, split: FileSplit) -> None:
+        super().__init__(most=sys.maxsize)
+        self._split = split
+
+    def take(self, error: DecodeError, number: int, offset: int, raw: bytes, commit_ts: int | None) -> None:
+        if commit_ts is None or not self._split.stale_from <= commit_ts < self._split.stale_below:
+            raise error
 
 
 @dataclass
