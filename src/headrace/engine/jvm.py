@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 HINT = "If nobody ended it, the machine may be short of memory: --spark spark.driver.memory says how much of it the JVM takes."
 
+LAUNCH_HINT = (
+    "What it printed tells why; --spark spark.driver.memory and spark.driver.extraJavaOptions say what it is started with."
+)
+
 
 def has_died(wait: float = 0.0) -> bool:
     """Whether the JVM is gone. ``wait``: seconds in which it may still end; its sockets close before it does."""

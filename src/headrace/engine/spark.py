@@ -156,7 +156,7 @@ class SparkEngine:
             yield
         except Exception as error:
             if jvm.was_not_launched(error):
-                raise JobFailedError("The JVM of Spark ended while it started.", jvm.HINT) from None
+                raise JobFailedError("The JVM of Spark ended while it started.", jvm.LAUNCH_HINT) from None
             if jvm.has_answered(error) or not jvm.has_died(wait=_DYING_SECONDS):
                 raise
             told = jvm.obituary()
