@@ -8,6 +8,7 @@ run does not go on, and the folder is kept.
 from __future__ import annotations
 
 import argparse
+import logging
 import secrets
 import shutil
 import sys
@@ -27,9 +28,11 @@ import pymysql
 
 import conftest  # noqa: F401 -- makes this process independent of the machine, as it does for tests
 from killing import Ordeal, Tally, Victim
-from servers import MariaDb, running_mariadb, started_again
+from servers import MariaDb, running_mariadb, running_s3, started_again
 from targets import DuckDbTarget, MariaDbTarget, Target
 
+_KINDS = (1, 0, 3, 2)
+"""What is left of seeds divided by 4, in turn: an odd one is MariaDB, an even one DuckDB, and from 2 on the source is S3."""
 _TROUBLES = 8
 """How many befall one history."""
 _KILLED, _AT_WORK, _CHECKED = 0.6, 0.8, 0.3
@@ -102,7 +105,8 @@ def _ordeal(seed: int, folder: Path, tally: Tally) -> Iterator[tuple[Ordeal, dic
         else:
             target = DuckDbTarget(folder / "target.duckdb")
             uri, troubles = target.uri, {LOCK: _reads_file(folder / "target.duckdb")}
-        with Ordeal(seed, folder, target, uri, tally) as ordeal:
+        store = stack.enter_context(running_s3()) if seed % 4 > 1 else None
+        with Ordeal(seed, folder, target, uri, tally, store) as ordeal:
             yield ordeal, troubles | {TAKEOVER: Ordeal.take_over}
 
 
@@ -145,17 +149,18 @@ def main() -> int:
     """Plays histories until the time is over; a history that has begun is played to its end."""
     parser = argparse.ArgumentParser(description="Random kills and other trouble for half an hour, and a table in the end.")
     parser.add_argument("--seconds", type=float, default=1800.0, help="for how long")
-    parser.add_argument("--seed", type=int, help="play this one history; an odd seed is for MariaDB, an even one for DuckDB")
+    parser.add_argument("--seed", type=int, help="play this one history, to repeat a failure")
     arguments = parser.parse_args()
     began, tally, troubles, failures = time.monotonic(), Tally(), Counter[str](), 0
 
     def say(text: str) -> None:
         print(f"[{time.monotonic() - began:5.0f} s] {text}", flush=True)  # noqa: T201
 
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # each request to the S3 store
     seeds = Random(secrets.randbits(64))
     number = 0
     while not failures and time.monotonic() - began < arguments.seconds and not (number and arguments.seed is not None):
-        seed = arguments.seed if arguments.seed is not None else seeds.randrange(10**9) * 2 + (number + 1) % 2
+        seed = arguments.seed if arguments.seed is not None else seeds.randrange(10**9) * 4 + _KINDS[number % 4]
         number += 1
         folder = Path(tempfile.mkdtemp(prefix="headrace-soak-"))
         try:
