@@ -33,7 +33,7 @@ COMMANDS = {n: c for n, c in typer.main.get_command(app).commands.items() if n n
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-_TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+_TEST = re.compile(r"`(tests/[\w/]+\.py)::(?:\w+::)?(\w+)`")
 
 
 def page_name(path: Path) -> str:
