@@ -11,7 +11,8 @@ from places import Place
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
-KILLS = [Victim.DRIVER] * 2 + [Victim.WORKER] * 2 + [Victim.JVM]
+# A driver or a JVM that starts again takes ten seconds and more, a worker none. `make soak` kills more of each.
+KILLS = [Victim.DRIVER, Victim.JVM, *[Victim.WORKER] * 3]
 
 
 @pytest.mark.parametrize("seed", [1])
