@@ -12,6 +12,7 @@ from harness import ExpectedTable, State
 from headrace.model.table import Column, TableId
 from headrace.model.tso import tso_from_datetime
 from headrace.model.types import ColumnType, TypeKind
+from headrace.testing.ticdc_options import Protocol
 from headrace.testing.ticdc_writer import TicdcWriter
 from headrace.testing.upstream import Delete, Insert, Update, Upstream
 
@@ -29,10 +30,11 @@ DRAFTS = TableId("shop", "drafts")
 class Changefeed:
     """An upstream with its storage output under ``folder``, and the files that a consumer is given."""
 
-    def __init__(self, folder: Path, **options: Any) -> None:
-        """``options`` are the writer's, for a changefeed other than CSV with commit ts and old values."""
+    def __init__(self, folder: Path, protocol: Protocol = "csv", **options: Any) -> None:
+        """``options`` are the writer's, for a changefeed other than one with commit ts and, in CSV, old values."""
         folder.mkdir(parents=True, exist_ok=True)
-        self.writer = TicdcWriter(folder / "data", "csv", **{"include_commit_ts": True, "output_old_value": True} | options)
+        exact = {"csv": {"include_commit_ts": True, "output_old_value": True}, "canal-json": {"enable_tidb_extension": True}}
+        self.writer = TicdcWriter(folder / "data", protocol, **exact[protocol] | options)
         self.upstream = Upstream(self.writer)
         self.toml = folder / "changefeed.toml"
         self.toml.write_text(self.writer.options.changefeed_toml(), encoding="utf-8")

@@ -25,6 +25,8 @@ class Step(StrEnum):
     JOURNAL_SETTLED = "journal a schema change as settled"
     ROUND = "write a round"
     UNIT = "write a unit"
+    LETTERS_PUT = "write dead letters"
+    LETTERS_REMOVED = "remove dead letters"
     CHECKPOINT = "write the checkpoint"
     MYSQL_STATEMENT = "run a schema change's statement in MySQL"
     MYSQL_VERIFY = "verify a schema change in MySQL"

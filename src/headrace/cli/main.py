@@ -21,6 +21,7 @@ from headrace import __version__
 from headrace.cli.ddl import ddl
 from headrace.cli.options import (
     Changefeed,
+    DeadLetters,
     DefinitionFile,
     Json,
     Keys,
@@ -31,8 +32,11 @@ from headrace.cli.options import (
     SparkSettings,
     Strict,
     Tables,
+    Yes,
     completed,
+    confirmed,
     hide_secrets_of,
+    recorded_pipeline,
 )
 from headrace.cli.output import make_output, redact
 from headrace.cli.table import table
@@ -84,6 +88,14 @@ def run(
         bool | None, typer.Option("--adopt", help="Accept target tables that hold rows already.", show_default=False)
     ] = None,
     ledger: LedgerAt = None,
+    on_error: Annotated[
+        str | None,
+        typer.Option("--on-error", help="What bad records and refused values do: stop their table, or dead-letter. Default: stop."),
+    ] = None,
+    dead_letters: DeadLetters = None,
+    max_dead_letters: Annotated[
+        str | None, typer.Option("--max-dead-letters", help="How many a table may have in one cut before it stops. Default: 1000.")
+    ] = None,
     strict: Strict = None,
     spark: SparkSettings = None,
     json: Json = False,
@@ -93,7 +105,7 @@ def run(
     from headrace.engine.keys import DeclaredKeys
     from headrace.engine.loop import RunOptions
     from headrace.model.policy import SchemaChangePolicies
-    from headrace.pipeline.definition import Settings, parse_bytes, parse_seconds
+    from headrace.pipeline.definition import Settings, parse_bytes, parse_count, parse_on_error, parse_seconds
     from headrace.pipeline.registry import open_sink
     from headrace.pipeline.runner import PipelineRun
 
@@ -107,6 +119,9 @@ def run(
         poll_interval=None if poll_interval is None else parse_seconds(poll_interval),
         max_cut=None if max_cut is None else parse_bytes(max_cut),
         ledger=ledger,
+        on_error=None if on_error is None else parse_on_error(on_error),
+        dead_letters=dead_letters,
+        max_dead_letters=None if max_dead_letters is None else parse_count(max_dead_letters),
         strict=strict,
         keys=DeclaredKeys.parse_texts(keys or []),
         policies=SchemaChangePolicies.parse_text(schema_changes or ""),
@@ -176,6 +191,30 @@ def status(
     asked = settings.name or ("default" if definition else "")
     source = open_source(settings.source_uri, settings.changefeed) if definition else None
     return show_status(settings.sink_uri, asked, settings.ledger_place, make_output(json=json), source)
+
+
+@app.command("replay-dead-letters")
+def replay_dead_letters(
+    definition: DefinitionFile = None,
+    only: Annotated[
+        str | None, typer.Option("--table", help="The table: shop.orders. Default: all that have dead letters.")
+    ] = None,
+    discard: Annotated[
+        bool, typer.Option("--discard", help="Remove the letters instead: their rows were mended by hand, or nobody wants them.")
+    ] = False,
+    yes: Yes = False,
+    sink: Sink = None,
+    name: Name = None,
+    ledger: LedgerAt = None,
+    json: Json = False,
+) -> int:
+    """Apply again, after a repair, the changes that tables have dead letters of. The run that goes on or comes next does it."""
+    from headrace.cli.letters import discard_letters, replay_letters
+
+    settings, output = recorded_pipeline(definition, sink, name, ledger), make_output(json=json)
+    if discard:
+        return discard_letters(settings, only, None if yes else confirmed, output)
+    return replay_letters(settings, only, output)
 
 
 @app.command()

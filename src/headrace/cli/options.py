@@ -45,8 +45,13 @@ Keys = Annotated[
 Strict = Annotated[
     bool | None, typer.Option("--strict", help="Stop a table whose schema file does not match its checksum.", show_default=False)
 ]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask: it is known that changes are given up.")]
 LedgerDefinition = Annotated[
     Path | None, typer.Option("--definition", "-d", help="The pipeline's YAML file: its sink, name and ledger count.")
+]
+DeadLetters = Annotated[
+    str | None,
+    typer.Option("--dead-letters", help="Where dead letters lie: a folder, or an s3:// URL.", show_default=False),
 ]
 SparkSettings = Annotated[list[str] | None, typer.Option("--spark", help="A Spark setting KEY=VALUE; may be repeated.")]
 
@@ -76,3 +81,12 @@ def recorded_pipeline(definition: Path | None, sink: str | None, name: str | Non
     from headrace.pipeline.definition import Settings
 
     return completed(Settings(sink=sink, name=name, ledger=ledger), definition)
+
+
+def confirmed(what: str, table_name: str) -> bool:
+    """Whether a person at a terminal writes the table's name. Raises DefinitionError where nobody can."""
+    import sys
+
+    if not sys.stdin.isatty():
+        raise DefinitionError(f"{what} Nobody is here to be asked.", "Say --yes.")
+    return bool(typer.prompt(f"{what} Write the table's name to go on", err=True) == table_name)

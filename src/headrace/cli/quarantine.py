@@ -157,8 +157,12 @@ def _find(state: LedgerState, name: str) -> TableProgress:
 
 
 def _request(own: TableProgress, kind: RequestKind, *, to: int = 0, file: str = "") -> TableRequest:
-    identity = f"{time.time_ns():020}-{uuid.uuid4().hex[:8]}"
-    return TableRequest(identity, own.table_id, kind, to=to, since=own.checkpoint, file=file)
+    return new_request(own.table_id, kind, since=own.checkpoint, to=to, file=file)
+
+
+def new_request(table_id: TableId, kind: RequestKind, *, since: int, to: int = 0, file: str = "") -> TableRequest:
+    """A request under a new identity, which sorts behind all before it."""
+    return TableRequest(f"{time.time_ns():020}-{uuid.uuid4().hex[:8]}", table_id, kind, to=to, since=since, file=file)
 
 
 def _tso(text: str, option: str) -> int:

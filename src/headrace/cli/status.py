@@ -8,7 +8,7 @@ from headrace.cli.output import Output
 from headrace.cli.progress import lag_seconds, seconds_text
 from headrace.cli.quarantine import needs, removal
 from headrace.errors import DefinitionError
-from headrace.model.progress import LedgerState, TableStatus
+from headrace.model.progress import LedgerState, TableProgress, TableStatus
 from headrace.model.tso import format_tso
 from headrace.pipeline.registry import open_sink
 from headrace.sinks.file_ledger import open_file_ledger
@@ -60,6 +60,7 @@ def status_fields(state: LedgerState) -> dict[str, object]:
             }
             for t, p in sorted(state.tables.items())
         ],
+        "dead_letters": {str(t): count for t, count in sorted(state.dead_letters.items())},
         "pending_schema_changes": [e.statement for e in state.journal.values() if e.state == "pending"],
         "cuts": [asdict(cut) for cut in state.cuts[-_CUTS_SHOWN:]],
     }
@@ -75,7 +76,7 @@ def _print(state: LedgerState, target: str, output: Output) -> None:
     if state.cuts and not state.cuts[-1].exact:
         output.line("the source's rows carry no exact commit ts: tables are consistent with each other only eventually")
     rows = [
-        (str(t), str(p.status), format_tso(state.table_checkpoint(t)), p.reason)
+        (str(t), str(p.status), format_tso(state.table_checkpoint(t)), _reason(p, state))
         for t, p in sorted(state.tables.items())
         if p.status is not TableStatus.GONE and not t.is_database
     ]
@@ -85,3 +86,10 @@ def _print(state: LedgerState, target: str, output: Output) -> None:
         for c in state.cuts[-_CUTS_SHOWN:]
     ]
     output.table("last cuts", ("finished", "up to", "files", "rows", "seconds"), cuts)
+
+
+def _reason(own: TableProgress, state: LedgerState) -> str:
+    """Why it stands as it does, after the number of its dead letters."""
+    count = state.dead_letters.get(own.table_id, 0)
+    letters = f"{count} dead letters: the target lacks these changes" if count else ""
+    return "; ".join(filter(None, (letters, own.reason)))

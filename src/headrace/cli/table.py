@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.options import Json, LedgerAt, LedgerDefinition, Name, Sink, recorded_pipeline
+from headrace.cli.options import Json, LedgerAt, LedgerDefinition, Name, Sink, Yes, confirmed, recorded_pipeline
 from headrace.cli.output import make_output
 from headrace.errors import DefinitionError
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 table = typer.Typer(help="Tables that stopped: why, what they still need, and how they go on.", no_args_is_help=True)
 
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table: shop.orders.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask: it is known that changes are given up.")]
 
 
 @table.command("list")
@@ -62,7 +61,7 @@ def skip(
     if bool(to) == bool(file):
         raise DefinitionError("Either --to or --file says what is given up.", "Name one of them: --to latest, or --file PATH.")
     settings, output = recorded_pipeline(definition, sink, name, ledger), make_output(json=json)
-    ask = None if yes else _confirmed
+    ask = None if yes else confirmed
     return skip_file(settings, table_name, file, ask, output) if file else skip_rows(settings, table_name, to, ask, output)
 
 
@@ -80,12 +79,3 @@ def resync(
     from headrace.cli.quarantine import resync_table
 
     return resync_table(recorded_pipeline(definition, sink, name, ledger), table_name, at, make_output(json=json))
-
-
-def _confirmed(what: str, table_name: str) -> bool:
-    """Whether a person at a terminal writes the table's name. Raises DefinitionError where nobody can."""
-    import sys
-
-    if not sys.stdin.isatty():
-        raise DefinitionError(f"{what} Nobody is here to be asked.", "Say --yes.")
-    return bool(typer.prompt(f"{what} Write the table's name to go on", err=True) == table_name)

@@ -8,6 +8,7 @@ position and what became of each table are one ledger update. A sink with ``atom
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -43,6 +44,7 @@ from headrace.sinks.base import (
     WriterContext,
     WriteReport,
 )
+from headrace.sinks.dead_letters import DeadLetters
 from headrace.sources.base import EventSource
 
 RoundFactory = Callable[[Cut, CutRound, WriterContext, CutCommit | None, Mapping[TableId, TableProgress]], Round]
@@ -65,8 +67,17 @@ class CutRun:
     """Applies one planned cut. ``state`` is the ledger's at its beginning; :attr:`state` after it is what the ledger now says."""
 
     def __init__(
-        self, cut: Cut, state: LedgerState, *, source: EventSource, sink: DataSink, ledger: Ledger, make_round: RoundFactory
+        self,
+        cut: Cut,
+        state: LedgerState,
+        *,
+        source: EventSource,
+        sink: DataSink,
+        ledger: Ledger,
+        make_round: RoundFactory,
+        letters: DeadLetters | None = None,
     ) -> None:
+        """``letters`` is where what cannot be applied of a table goes, instead of stopping it."""
         self.cut = cut
         self.state = state
         self.problems: dict[TableId, Problem] = dict(cut.problems)
@@ -75,6 +86,8 @@ class CutRun:
         self._source, self._sink, self._ledger, self._make_round = source, sink, ledger, make_round
         self._reports: list[SplitReport] = []
         self._outcomes: list[WriteOutcome] = []
+        self._letters = letters
+        self._new_letters: dict[TableId, set[str]] = defaultdict(set)
         self._changes_done = 0
 
     def run(self) -> CutRecord:
@@ -219,10 +232,11 @@ class CutRun:
         splits = tuple(s for s in cut_round.splits if not (s.table_id in gone or self._stands_still(s.table_id, s.version)))
         if not splits:
             return
-        context = WriterContext(self.state.pipeline, self.state.epoch, self.state.attempt, 0)
+        context = WriterContext(self.state.pipeline, self.state.epoch, self.state.attempt, 0, self._letters)
         alone = len(self.cut.rounds) == 1 and not cut_round.changes
         rows = {t: self.state.tables[t] for t in self.cut.checkpoints if t in self.state.tables}
-        commit = CutCommit(self._reached, self.cut.checkpoints, self._stopped_rows(), rows) if alone else None
+        before = CutCommit(self._reached, self.cut.checkpoints, self._stopped_rows(), rows, self.state.dead_letters)
+        commit = before if alone else None
         tables = {s.table_id for s in splits}
         progress = {t: self.state.tables.get(t) or TableProgress(t, self.state.table_checkpoint(t)) for t in tables}
         part = self._make_round(self.cut, replace(cut_round, splits=splits), context, commit, progress)
@@ -239,10 +253,24 @@ class CutRun:
         self._outcomes.extend(report.outcomes)
         for problem in (*read_problems(report.splits).values(), *report.problems().values()):
             self.problems.setdefault(problem.table_id, problem)
+        self._take_letters(report)
         reached = (o.progress for o in report.outcomes if o.table_id not in self.problems)
         self.state = LedgerUpdate(tables=tuple(row for row in reached if row is not None)).applied_to(self.state)
         told = [*(s.notices for s in report.splits), *(o.notices for o in report.outcomes)]
         self.notices.extend(dict.fromkeys(n for notices in told for n in notices if n not in self.notices))
+
+    def _take_letters(self, report: WriteReport) -> None:
+        """Counts the dead letters by table. Raises TablesExcluded where one has too many and its rows can be taken back."""
+        if self._letters is None:
+            return
+        for table_id, names in report.letters().items():
+            self._new_letters[table_id] |= names
+        counts = {t: len(names) for t, names in self._new_letters.items() if t not in self.problems}
+        found = {t: self._letters.too_many(t, count) for t, count in counts.items()}
+        too_many = {t: problem for t, problem in found.items() if problem is not None}
+        if too_many and self._sink.capabilities.atomic_cut:
+            raise TablesExcluded(too_many, {})
+        self.problems.update(too_many)
 
     # --- commit ---------------------------------------------------------------------------------------------------
 
@@ -287,6 +315,17 @@ class CutRun:
                 rows.append(replace(own, checkpoint=reached, status=status, reason=reason))
         return tuple(rows)
 
+    def _count_letters(self) -> dict[TableId, int]:
+        """How many letters tables have after the cut. Tables that stopped get theirs when they are taken along."""
+        counts = {}
+        for table_id in sorted(self._new_letters.keys() - self.problems.keys()):
+            assert self._letters is not None, "nothing else makes letters"
+            new = len(self._new_letters[table_id])
+            counts[table_id] = self.state.dead_letters.get(table_id, 0) + new
+            what = f"{new} of its changes up to {self.cut.hi} could not be applied and lie as dead letters in"
+            self.notices.append(Notice(f"{what} {self._letters.location(table_id)}.", table_id))
+        return counts
+
     def _commit(self, started: float) -> CutRecord:
         record = CutRecord(
             hi=self.cut.hi,
@@ -324,6 +363,7 @@ class CutRun:
                 forget_journal_below=_forgotten_below(settled),
                 cut=record if self._reports or self._changes_done else None,
                 used_requests=tuple(request.identity for request in served),
+                dead_letters=self._count_letters(),
             ),
             Step.CHECKPOINT,
         )

@@ -16,6 +16,7 @@ from headrace.engine.cutting import CutRun, RoundFactory, TablesExcluded
 from headrace.engine.keys import DeclaredKeys, fingerprint_of, read_fingerprint, with_declared_keys
 from headrace.engine.observer import Observer
 from headrace.engine.plan import Cut, Hold, PlanRules, first_shared_change, may_be_pending, plan_cut
+from headrace.engine.replaying import Replayer
 from headrace.engine.requests import Carried, carry_out, give_up_files
 from headrace.errors import (
     EXIT_OK,
@@ -32,11 +33,12 @@ from headrace.errors import (
 from headrace.faults import Step
 from headrace.model.cut import Offer
 from headrace.model.outcome import Notice, Problem
-from headrace.model.policy import SchemaChangePolicies
+from headrace.model.policy import OnError, SchemaChangePolicies
 from headrace.model.progress import Decision, LedgerState, TableStatus
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO, format_tso
 from headrace.sinks.base import ChangeDemand, DataSink, Ledger
+from headrace.sinks.dead_letters import DeadLetters
 from headrace.sources.base import Bound, EventSource
 
 _PASSING = (TransientError, SourceNotReadyError, SourceUnreachableError, SinkUnreachableError, JobFailedError)
@@ -58,7 +60,8 @@ class RunOptions:
     """How long to run. ``until`` is a TSO; ``poll_interval`` is in seconds; ``start`` is where tables begin (TSO).
 
     ``until_end`` takes what lies above the last watermark too, when nothing has changed for ``quiet`` seconds, and ends then.
-    ``max_cut`` bounds a cut, in bytes as they are stored; 0 does not.
+    ``max_cut`` bounds a cut, in bytes as they are stored; 0 does not. ``letters`` is the dead-letter folder, which letters are
+    replayed from also when an error stops its table again.
     """
 
     once: bool = False
@@ -72,6 +75,8 @@ class RunOptions:
     filter_text: str = ""
     policies: SchemaChangePolicies = field(default_factory=SchemaChangePolicies)
     keys: DeclaredKeys = field(default_factory=DeclaredKeys)
+    on_error: OnError = OnError.STOP
+    letters: DeadLetters | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -93,9 +98,14 @@ class Loop:
         make_round: RoundFactory,
         observer: Observer,
         options: RunOptions,
+        fresh_source: Callable[[], EventSource],
         before_cut: Callable[[], None] = lambda: None,
     ) -> None:
-        """``before_cut`` is called before a cut that reads data: it may wait for Spark, until the loop is stopped."""
+        """``before_cut`` is called before a cut that reads data: it may wait for Spark, until the loop is stopped.
+
+        ``fresh_source`` opens the source once more, to read again what is applied.
+        """
+        self._fresh_source = fresh_source
         self._before_cut = before_cut
         self._name, self._source, self._source_identity = name, source, source_identity
         self._sink, self._ledger, self._make_round = sink, ledger, make_round
@@ -178,6 +188,7 @@ class Loop:
         self._is_others_turn = False
         retried = self._tables_to_retry() - apart
         self._serve(give_up_files(self._state, self._source.give_up))
+        self._replay()
         seen = -1 if retried or (self._apart and not apart) else self._state.checkpoint
         try:
             offer = self._poll(seen, bound=self._bound(retried, apart))
@@ -313,6 +324,8 @@ class Loop:
     def _stopped_to_retry(self) -> frozenset[TableId]:
         stopped = {t: p.status for t, p in self._state.tables.items() if p.status.is_stopped}
         if not stopped:
+            if self._state.dead_letters:
+                self._has_new_words()
             return frozenset()
         at_start = self._retried_at == float("-inf")
         if self._has_new_words() or at_start:
@@ -346,6 +359,28 @@ class Loop:
             self._state = carried.update.applied_to(self._state)
             self._tell(carried.notices)
 
+    def _replay(self) -> None:
+        """Carries out what people asked about dead letters."""
+        options = self._options
+        for request in [r for r in self._state.requests.values() if r.kind.is_of_letters and options.includes(r.table_id)]:
+            if options.letters is None:
+                told = "its dead letters wait for a run with --dead-letters, which says where they lie."
+                self._tell((Notice(told, request.table_id),))
+                continue
+            if self.stopping:
+                return
+            replayer = Replayer(
+                options.letters,
+                self._fresh_source(),
+                self._sink,
+                self._ledger,
+                self._make_round,
+                lambda offer: with_declared_keys(offer, options.keys),
+                self._before_cut,
+            )
+            self._state, notice = replayer.carry_out(self._state, request)
+            self._observer.notice(notice)
+
     def _apply(self, offer: Offer, retried: frozenset[TableId], apart: frozenset[TableId] = frozenset()) -> Iterable[Problem]:
         """Plans and applies one cut; returns why tables stopped in it."""
         self._serve(carry_out(self._state, offer))
@@ -358,7 +393,15 @@ class Loop:
             if self.stopping:
                 return ()
             self._observer.cut_started(cut)
-            run = CutRun(cut, self._state, source=self._source, sink=self._sink, ledger=self._ledger, make_round=self._make_round)
+            run = CutRun(
+                cut,
+                self._state,
+                source=self._source,
+                sink=self._sink,
+                ledger=self._ledger,
+                make_round=self._make_round,
+                letters=self._options.letters if self._options.on_error is OnError.DEAD_LETTER else None,
+            )
             try:
                 record = run.run()
                 break

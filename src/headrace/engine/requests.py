@@ -69,7 +69,7 @@ def carry_out(state: LedgerState, offer: Offer) -> Carried | None:
     rows: list[TableProgress] = []
     entries: list[JournalEntry] = []
     notices: list[Notice] = []
-    for request in state.requests.values():
+    for request in (request for request in state.requests.values() if not request.kind.is_of_letters):
         refusal = _refusal(state, offer, request)
         if refusal is not None:
             used.append(request.identity)

@@ -345,6 +345,7 @@ class SparkRound:
             demand=self.capabilities.demand,
             deletes_first=self.cut.deletes_first,
             write_tasks=write_tasks,
+            letters=self.context.letters,
         )
         tasks = [splits] if write_tasks == 1 else pack(splits, total, self.engine.parallelism())
         results = self.engine.run(read, WriteJob(writer, self.context, commit), tasks)

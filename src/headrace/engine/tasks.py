@@ -8,7 +8,7 @@ another task could not read everything.
 from __future__ import annotations
 
 import pickle
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -25,10 +25,12 @@ from headrace.errors import HeadraceError
 from headrace.faults import Step
 from headrace.model.block import COMMIT_TS, META_FIELDS, ChangeBlock
 from headrace.model.cut import Split, Window
+from headrace.model.letters import Letter
 from headrace.model.outcome import Notice, Problem, SplitReport, WriteOutcome, is_repeated
 from headrace.model.progress import TableProgress
 from headrace.model.table import TableId, TableSchema
 from headrace.sinks.base import ChangeDemand, CutCommit, TableChange, UnitWriter, WriterContext
+from headrace.sinks.dead_letters import DeadLetters, no_letters_of_bags
 from headrace.sources.base import EventSource
 
 EXCHANGE_SCHEMA = pa.schema([("target", pa.int32()), ("table", pa.int32()), ("payload", pa.binary())])
@@ -71,6 +73,7 @@ class ReadJob:
     deletes_first: bool
     write_tasks: int = 1
     progress_to: ProgressAddress | None = None
+    letters: DeadLetters | None = None
 
     def part_numbers(self) -> dict[tuple[TableId, int], int]:
         return {(p.table_id, p.version): n for n, p in enumerate(self.parts)}
@@ -124,10 +127,11 @@ def read_splits(job: ReadJob, splits: Iterable[Split]) -> Iterator[tuple[int, pa
         part = job.parts[number]
         old_images = job.demand is ChangeDemand.ALL or part.is_bag
         key = () if job.demand is ChangeDemand.ALL else part.schema.handle_key
-        for item in _with_whole_keys(_read_one(job.source, split, part.window, old_images), split, key):
+        tolerance = job.letters.most if job.letters is not None and not part.is_bag else 0
+        for item in _with_whole_keys(_read_one(job.source, split, part.window, old_images, tolerance), split, key):
             if isinstance(item, SplitReport):
                 sender.add(files=1)
-                yield replace(item, given_up=part.window.given_up)
+                yield _with_letters(replace(item, given_up=part.window.given_up), part, job.letters)
                 continue
             sender.add(rows=item.num_rows)
             waiting = pending.setdefault(number, _Pending(part, job))
@@ -139,16 +143,47 @@ def read_splits(job: ReadJob, splits: Iterable[Split]) -> Iterator[tuple[int, pa
     sender.close()
 
 
-def _read_one(source: EventSource, split: Split, window: Window, old_images: bool) -> Iterator[ChangeBlock | SplitReport]:
+def _read_one(
+    source: EventSource, split: Split, window: Window, old_images: bool, tolerance: int
+) -> Iterator[ChangeBlock | SplitReport]:
     """Reads one split; a store that fails in the middle stops the split's table, to be tried again, and no other."""
     try:
         faults.before(Step.READ, split.key)
-        yield from source.read(split, window, old_images=old_images)
+        yield from source.read(split, window, old_images=old_images, tolerance=tolerance)
     except HeadraceError as error:
         problem = Problem(split.table_id, error.message, file=split.key, hint=error.hint, transient=True)
         yield SplitReport(split.key, split.table_id, problem=problem)
         return
     faults.after(Step.READ, split.key)
+
+
+def _with_letters(report: SplitReport, part: TablePart, letters: DeadLetters | None) -> SplitReport:
+    """The report once the records that were left out lie as dead letters; where they cannot, the table is tried again later."""
+    if letters is None:
+        return report
+    if part.is_bag and report.problem is not None and report.problem.line is not None:
+        return replace(report, problem=no_letters_of_bags(report.problem))
+    found = [
+        Letter(
+            report.table_id,
+            part.version,
+            part.window.lo,
+            reject.message,
+            reject.commit_ts,
+            report.split_key,
+            reject.line,
+            reject.offset,
+            reject.column,
+            reject.value,
+            reject.raw,
+        )
+        for reject in report.rejects
+    ]
+    try:
+        return replace(report, rejects=(), letters=letters.put(found))
+    except HeadraceError as error:
+        problem = Problem(report.table_id, error.message, file=report.split_key, hint=error.hint, transient=True)
+        return replace(report, rejects=(), problem=problem)
 
 
 def _with_whole_keys(
@@ -267,8 +302,23 @@ class Gathered:
         self.reports[report.split_key] = report
 
     def settle(self) -> None:
-        """Once all reports are there: what is damaged and was given up is no problem."""
+        """Once all reports are there: what is damaged and was given up is no problem, and too many dead letters are one."""
         self.reports = dict(without_given_up(self.reports.values()))
+        if self._job.letters is None:
+            return
+        for table_id, count in self.letters().items():
+            problem = self._job.letters.too_many(table_id, count)
+            if problem is not None:
+                last = [report for report in self.reports.values() if report.letters and report.table_id == table_id][-1]
+                self.reports[last.split_key] = replace(last, problem=last.problem or problem)
+
+    def letters(self) -> Counter[TableId]:
+        """How many records of each table became dead letters while they were read."""
+        counts: Counter[TableId] = Counter()
+        for report in self.reports.values():
+            if report.letters:
+                counts[report.table_id] += len(report.letters)
+        return counts
 
     def changes(self) -> tuple[list[TableChange], list[WriteOutcome]]:
         """The table changes to write, versions of one table in order, without the tables that could not be read.
@@ -342,7 +392,7 @@ def _table_change(part: TablePart, batch: pa.RecordBatch, job: ReadJob) -> Table
         empty = rows.select(rows.column_names[len(META_FIELDS) :]).slice(0, 0)
         return TableChange(part.table_id, part.version, part.schema, empty, empty, rows)
     net = net_change(batch, part.schema.handle_key, deletes_first=job.deletes_first)
-    return TableChange(part.table_id, part.version, part.schema, net.deletes, net.upserts, net.ordered)
+    return TableChange(part.table_id, part.version, part.schema, net.deletes, net.upserts, net.ordered, lo=part.window.lo)
 
 
 def read_problems(reports: Iterable[SplitReport]) -> dict[TableId, Problem]:
@@ -415,7 +465,8 @@ def _with_problems(commit: CutCommit | None, gathered: Gathered, unfit: list[Wri
     if commit is None:
         return None
     problems = {o.table_id: o.problem for o in unfit if o.problem} | read_problems(gathered.reports.values())
-    return replace(commit, stopped=(*commit.stopped, *map(commit.stopped_row, problems.values())))
+    stopped = (*commit.stopped, *map(commit.stopped_row, problems.values()))
+    return replace(commit, stopped=stopped, new_letters=gathered.letters())
 
 
 def result_batch(results: Iterable[object]) -> Iterator[pa.RecordBatch]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
+
+from headrace.model.table import TableId
 
 
 @dataclass(frozen=True)
@@ -21,3 +25,38 @@ class RejectedRecord:
     column: str = ""
     value: str | None = None
     commit_ts: int | None = None
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A dead letter: a record that could not be decoded (``raw``), or a row that the target refused (``row``), and why.
+
+    ``lo`` (TSO) is the table's checkpoint before the cut: what the letter holds belongs behind it. ``commit_ts`` (TSO) is what the
+    record says of itself, ``None`` where it says nothing that can be read. ``row`` holds canonical values as text, binary ones
+    in hex. ``version`` (TSO) is the table's.
+    """
+
+    table_id: TableId
+    version: int
+    lo: int
+    reason: str
+    commit_ts: int | None = None
+    file: str = ""
+    line: int | None = None
+    offset: int | None = None
+    column: str = ""
+    value: str | None = None
+    raw: bytes | None = field(default=None, repr=False)
+    key: Mapping[str, str | None] | None = None
+    row: Mapping[str, str | None] | None = field(default=None, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The same for the same record or key in a cut that is repeated, since that has the same ``lo``."""
+        if self.raw is not None:
+            return f"{self.lo}-{_digest(self.file)}-{self.offset}"
+        return f"{self.lo}-{_digest(repr(sorted((self.key or {}).items())))}"
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:16]

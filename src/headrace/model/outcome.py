@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from headrace.model.letters import RejectedRecord
 from headrace.model.progress import TableProgress, TableStatus
 from headrace.model.table import TableId
 
@@ -94,7 +95,8 @@ class SplitReport:
     ``rolled_over`` says that the split ended because it was full, so that a transaction may go on in the next one.
     ``rank`` is the split's; ``stream`` names the sequence that it belongs to: what a writer repeats after a crash comes later in
     the same one. ``truncated`` says that the last record is cut in the middle; ``truncated_ts`` is its commit ts where that much
-    is readable. ``given_up`` is the window's.
+    is readable. ``given_up`` is the window's. ``rejects`` are the records inside the window that cannot be decoded and were left
+    out; before anything is applied they become dead letters, whose names are ``letters``.
     """
 
     split_key: str
@@ -111,6 +113,8 @@ class SplitReport:
     truncated: bool = False
     truncated_ts: int | None = None
     truncated_line: int | None = None
+    rejects: tuple[RejectedRecord, ...] = ()
+    letters: tuple[str, ...] = ()
     problem: Problem | None = None
     notices: tuple[Notice, ...] = ()
     given_up: int = 0
@@ -134,7 +138,7 @@ class WriteOutcome:
 
     ``spooled`` are files that the unit left for the sink's part on the driver. Only files named by an outcome count, so those
     of a task attempt that failed, or that was repeated, are never loaded. ``progress`` is the ledger's row of a table without
-    key, which goes with the data.
+    key, which goes with the data. ``letters`` are the names of the dead letters that refused rows became.
     """
 
     table_id: TableId
@@ -142,5 +146,6 @@ class WriteOutcome:
     deletes: int = 0
     problem: Problem | None = None
     notices: tuple[Notice, ...] = field(default=())
+    letters: tuple[str, ...] = ()
     spooled: tuple[str, ...] = ()
     progress: TableProgress | None = None

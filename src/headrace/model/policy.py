@@ -82,3 +82,12 @@ class SchemaChangePolicies:
         if Policy.APPROVE in found or len(found) > 1:
             return Policy.APPROVE
         return found.pop() if found else Policy.APPLY
+
+
+class OnError(StrEnum):
+    """What becomes of a table with a record that cannot be read, or a row whose values the target refuses."""
+
+    STOP = "stop"
+    """It stops until that is mended."""
+    DEAD_LETTER = "dead-letter"
+    """It goes on without; what was left out lies in a folder until it is replayed."""

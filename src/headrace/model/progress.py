@@ -103,6 +103,14 @@ class RequestKind(StrEnum):
     """One of its files counts as read."""
     RESYNC = "resync"
     """It was loaded anew as of a commit ts, and goes on from there."""
+    REPLAY = "replay dead letters"
+    """What its dead letters hold is applied again, after a repair."""
+    DISCARD = "discard dead letters"
+    """Nobody wants its dead letters any more."""
+
+    @property
+    def is_of_letters(self) -> bool:
+        return self in (RequestKind.REPLAY, RequestKind.DISCARD)
 
 
 @dataclass(frozen=True)
@@ -148,7 +156,7 @@ class LedgerState:
     ``checkpoint``: everything of every running table is applied up to here. ``attempted``: the highest ``hi`` ever intended;
     while it is larger than ``checkpoint`` the target may be ahead. ``position`` is the source's own text. ``start`` is the
     ts at which a table that was never seen begins. ``decisions`` are those that no schema change has used up yet, ``requests``
-    those about tables that were not carried out yet, by identity.
+    those about tables that were not carried out yet, by identity. ``dead_letters`` is how many letters lie there of each table.
     """
 
     pipeline: str
@@ -165,6 +173,7 @@ class LedgerState:
     cuts: tuple[CutRecord, ...] = ()
     decisions: dict[str, Decision] = field(default_factory=dict)
     requests: dict[str, TableRequest] = field(default_factory=dict)
+    dead_letters: dict[TableId, int] = field(default_factory=dict)
 
     def table_checkpoint(self, table_id: TableId) -> int:
         """Up to where the table is applied: its own row, lifted by the pipeline's checkpoint while it runs."""

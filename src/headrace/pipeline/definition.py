@@ -19,9 +19,10 @@ from pydantic_core import ErrorDetails
 from headrace.engine.keys import DeclaredKeys
 from headrace.engine.loop import RunOptions
 from headrace.errors import DefinitionError
-from headrace.model.policy import SchemaChangePolicies
+from headrace.model.policy import OnError, SchemaChangePolicies
 from headrace.model.uri import expand_environment, near_match
 from headrace.pipeline.runner import DEFAULT_LEDGER, DEFAULT_SINK, Definition
+from headrace.sinks.dead_letters import MOST_LETTERS, DeadLetters, open_dead_letters
 from headrace.transform.filters import TableFilter
 
 _Path = tuple[str | int, ...]
@@ -29,7 +30,7 @@ _T = TypeVar("_T")
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0}
 _BYTES = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
-_URIS: frozenset[_Path] = frozenset({("source", "uri"), ("sink", "uri"), ("pipeline", "ledger")})
+_URIS: frozenset[_Path] = frozenset({("source", "uri"), ("sink", "uri"), ("pipeline", "ledger"), ("pipeline", "dead-letters")})
 _EXAMPLES = {"source": "file:///data/changefeed?protocol=csv", "sink": "mysql://user:${MYSQL_PASSWORD}@db:3306/"}
 _NOT_BUILT = {
     "route": ("tables cannot be routed to other names yet.", "Take it out; each table keeps its name."),
@@ -58,13 +59,16 @@ class SinkPart(_Part):
 
 
 class PipelinePart(_Part):
-    """How. ``ledger`` is a folder, relative to the definition's, or a URL."""
+    """How. ``ledger`` and ``dead-letters`` are folders, relative to the definition's, or URLs."""
 
     name: str | None = None
     tables: str | None = None
     poll_interval: str | None = None
     max_cut: str | None = None
     ledger: str | None = None
+    on_error: str | None = None
+    dead_letters: str | None = None
+    max_dead_letters: str | None = None
     strict: bool | None = None
     keys: dict[str, list[str]] = {}
     schema_changes: dict[str, str] = {}
@@ -93,6 +97,9 @@ class Settings:
     poll_interval: float | None = None
     max_cut: int | None = None
     ledger: str | None = field(default=None, repr=False)
+    on_error: OnError | None = None
+    dead_letters: str | None = field(default=None, repr=False)
+    max_dead_letters: int | None = None
     strict: bool | None = None
     keys: DeclaredKeys = field(default_factory=DeclaredKeys)
     policies: SchemaChangePolicies = field(default_factory=SchemaChangePolicies)
@@ -129,7 +136,19 @@ class Settings:
     @property
     def uris(self) -> tuple[str, ...]:
         """All that may hold secrets."""
-        return tuple(uri for uri in (self.source, self.sink, self.ledger) if uri)
+        return tuple(uri for uri in (self.source, self.sink, self.ledger, self.dead_letters) if uri)
+
+    def letters(self) -> DeadLetters | None:
+        """The dead-letter folder, where one is named. Raises DefinitionError when one is needed and is not."""
+        if self.dead_letters is not None:
+            most = MOST_LETTERS if self.max_dead_letters is None else self.max_dead_letters
+            return open_dead_letters(self.dead_letters, self.name or "default", most)
+        if self.on_error is OnError.DEAD_LETTER:
+            raise DefinitionError(
+                "on-error is dead-letter, and no folder is named for dead letters.",
+                "Name one with --dead-letters, or dead-letters under pipeline: a folder, or an s3:// URL.",
+            )
+        return None
 
     def definition(self, options: RunOptions) -> Definition:
         """The pipeline; ``options`` say how long to run. Raises DefinitionError."""
@@ -149,6 +168,8 @@ class Settings:
                 filter_text=self.tables or "",
                 policies=self.policies,
                 keys=self.keys,
+                on_error=self.on_error or OnError.STOP,
+                letters=self.letters(),
             ),
             spark=self.spark,
         )
@@ -173,6 +194,20 @@ def parse_bytes(text: str) -> int:
     if match is None:
         raise DefinitionError(f"{text!r} is not a size.", "Write it as 1GiB or 512MiB; 0 is without bound.")
     return int(match.group(1)) * _BYTES.get((match.group(2) or "").lower(), 1)
+
+
+def parse_on_error(text: str) -> OnError:
+    """``stop`` or ``dead-letter``. Raises DefinitionError."""
+    if text not in set(OnError):
+        raise DefinitionError(f"{text!r} is nothing that can be done on an error.", near_match(text, list(OnError)))
+    return OnError(text)
+
+
+def parse_count(text: str) -> int:
+    """A whole number above 0. Raises DefinitionError."""
+    if not re.fullmatch(r"0*[1-9][0-9]{0,8}", text.strip()):
+        raise DefinitionError(f"{text!r} is no number of dead letters.", "Write a whole number from 1 on, such as 1000.")
+    return int(text)
 
 
 class _Reader:
@@ -256,6 +291,7 @@ class _Reader:
         pipeline = file.pipeline
         interval = pipeline.poll_interval
         max_cut = pipeline.max_cut
+        on_error, most = pipeline.on_error, pipeline.max_dead_letters
         tables = pipeline.tables
         if tables is not None:
             self._at(("pipeline", "tables"), lambda: TableFilter.parse(tables))
@@ -269,6 +305,9 @@ class _Reader:
             poll_interval=self._at(("pipeline", "poll-interval"), lambda: None if interval is None else parse_seconds(interval)),
             max_cut=self._at(("pipeline", "max-cut"), lambda: None if max_cut is None else parse_bytes(max_cut)),
             ledger=self._relative(pipeline.ledger),
+            on_error=self._at(("pipeline", "on-error"), lambda: None if on_error is None else parse_on_error(on_error)),
+            dead_letters=self._relative(pipeline.dead_letters),
+            max_dead_letters=self._at(("pipeline", "max-dead-letters"), lambda: None if most is None else parse_count(most)),
             strict=pipeline.strict,
             keys=self._at(("pipeline", "keys"), lambda: DeclaredKeys.parse(pipeline.keys)),
             policies=self._at(("pipeline", "schema-changes"), lambda: SchemaChangePolicies.parse(pipeline.schema_changes)),

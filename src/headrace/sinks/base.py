@@ -17,9 +17,11 @@ import pyarrow as pa
 
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Notice, Problem, SplitReport, WriteOutcome
-from headrace.model.progress import CutRecord, Decision, JournalEntry, LedgerState, TableProgress, TableRequest
+from headrace.model.progress import CutRecord, Decision, JournalEntry, LedgerState, TableProgress, TableRequest, TableStatus
 from headrace.model.table import SourceTable, TableId, TableSchema
+from headrace.sinks.dead_letters import DeadLetters
 
+_NOTHING: Mapping[TableId, int] = {}
 KEPT_CUTS = 100
 """How many of the last cuts a ledger keeps, for people."""
 
@@ -70,16 +72,23 @@ class TableChange:
     upserts: pa.Table
     ordered: pa.Table
     progress: TableProgress | None = None
+    lo: int = 0
+    """The table's checkpoint (TSO) before the cut, for its dead letters."""
 
 
 @dataclass(frozen=True)
 class WriterContext:
-    """Which write unit a task is: its slot (0-based), and the fence it must prove before a commit."""
+    """Which write unit a task is: its slot (0-based), and the fence it must prove before a commit.
+
+    ``letters`` is where a writer puts rows of tables with a key that the target refuses for a value, before it commits the others;
+    without it such a row stops its table.
+    """
 
     pipeline: str
     epoch: int
     attempt: int
     slot: int
+    letters: DeadLetters | None = None
 
 
 @dataclass(frozen=True)
@@ -88,7 +97,7 @@ class LedgerUpdate:
 
     ``None`` leaves a field as it is. ``tables`` and ``journal`` are rows to put (by table, by identity); ``forget_journal_below``
     removes settled entries of older schema changes (TSO). ``used_decisions`` and ``used_requests`` are the identities of
-    decisions and of requests about tables to remove.
+    decisions and of requests about tables to remove. ``dead_letters`` is how many letters tables have from now on.
     """
 
     checkpoint: int | None = None
@@ -100,6 +109,7 @@ class LedgerUpdate:
     cut: CutRecord | None = None
     used_decisions: tuple[str, ...] = ()
     used_requests: tuple[str, ...] = ()
+    dead_letters: Mapping[TableId, int] = field(default_factory=dict)
 
     def applied_to(self, state: LedgerState) -> LedgerState:
         """The state after this step, as the ledger holds it then. ``attempted`` never goes back."""
@@ -113,6 +123,7 @@ class LedgerUpdate:
             journal=journal | {entry.identity: entry for entry in self.journal},
             decisions={k: d for k, d in state.decisions.items() if k not in self.used_decisions},
             requests={k: r for k, r in state.requests.items() if k not in self.used_requests},
+            dead_letters={t: count for t, count in {**state.dead_letters, **self.dead_letters}.items() if count},
             cuts=(*state.cuts, *([self.cut] if self.cut else []))[-KEPT_CUTS:],
         )
 
@@ -123,12 +134,15 @@ class CutCommit:
 
     ``checkpoints`` are the tables' checkpoints (TSO) before the cut: what a table keeps when it cannot be written. ``rows`` are
     the tables' own rows then, where they have one. ``stopped`` are the tables that stopped already while they were read.
+    ``dead_letters`` is how many letters tables had then, and ``new_letters`` what was added while they were read.
     """
 
     hi: int
     checkpoints: Mapping[TableId, int]
     stopped: tuple[TableProgress, ...] = ()
     rows: Mapping[TableId, TableProgress] = field(default_factory=dict)
+    dead_letters: Mapping[TableId, int] = field(default_factory=dict)
+    new_letters: Mapping[TableId, int] = field(default_factory=dict)
 
     def stopped_row(self, problem: Problem) -> TableProgress:
         """The row of the problem's table, stopped where it was."""
@@ -136,9 +150,16 @@ class CutCommit:
         own = self.rows.get(table_id) or TableProgress(table_id, 0)
         return replace(own, checkpoint=self.checkpoints[table_id], status=problem.status, reason=problem.sentence())
 
-    def update(self, problems: Sequence[Problem]) -> LedgerUpdate:
-        """The ledger's update, with the tables of these problems stopped where they were."""
-        return LedgerUpdate(checkpoint=self.hi, tables=(*self.stopped, *map(self.stopped_row, problems)))
+    def update(self, problems: Sequence[Problem], refused: Mapping[TableId, int] = _NOTHING) -> LedgerUpdate:
+        """The ledger's update, with the tables of these problems stopped where they were; ``refused`` counts rows by table.
+
+        Letters of tables that are not lifted by the checkpoint yet are counted with the cut that takes them along.
+        """
+        stopped = (*self.stopped, *map(self.stopped_row, problems))
+        lifted = {t for t, row in self.rows.items() if row.status is TableStatus.RUNNING} - {row.table_id for row in stopped}
+        new = {t: self.new_letters.get(t, 0) + refused.get(t, 0) for t in {*self.new_letters, *refused} & lifted}
+        counts = {t: self.dead_letters.get(t, 0) + count for t, count in new.items()}
+        return LedgerUpdate(checkpoint=self.hi, tables=stopped, dead_letters=counts)
 
 
 class UnitWriter(Protocol):
@@ -174,6 +195,14 @@ class WriteReport:
         for problem in (*(s.problem for s in self.splits), *(o.problem for o in self.outcomes)):
             if problem is not None:
                 found.setdefault(problem.table_id, problem)
+        return found
+
+    def letters(self) -> dict[TableId, frozenset[str]]:
+        """The names of the dead letters of each table that has some."""
+        found: dict[TableId, frozenset[str]] = {}
+        for table_id, names in (*((s.table_id, s.letters) for s in self.splits), *((o.table_id, o.letters) for o in self.outcomes)):
+            if names:
+                found[table_id] = found.get(table_id, frozenset()).union(names)
         return found
 
 

@@ -268,6 +268,7 @@ def state_to_json(state: LedgerState, writer: str) -> str:
             "position": state.position,
             "tables": [_table_to_dict(table) for table in state.tables.values()],
             "journal": [_entry_to_dict(entry) for entry in state.journal.values()],
+            "dead_letters": [[table.database, table.table, count] for table, count in state.dead_letters.items()],
             "cuts": [asdict(cut) | {"hi": str(cut.hi)} for cut in state.cuts],
         },
         ensure_ascii=False,
@@ -294,6 +295,7 @@ def state_from_json(text: str) -> tuple[LedgerState, str]:
         position=data["position"],
         tables={table.table_id: table for table in tables},
         journal={entry.identity: entry for entry in journal},
+        dead_letters={TableId(database, table): count for database, table, count in data.get("dead_letters", ())},
         cuts=tuple(CutRecord(**cut | {"hi": int(cut["hi"])}) for cut in data["cuts"]),
     )
     return state, data["writer"]

@@ -130,6 +130,7 @@ class SqlLedger:
             cuts=self._load_cuts(session, pipeline),
             decisions=self.decisions(session, pipeline),
             requests=self.requests(session, pipeline),
+            dead_letters=self._load_dead_letters(session, pipeline),
         )
 
     def decide(self, session: SqlSession, pipeline: str, decision: Decision) -> None:
@@ -276,6 +277,8 @@ class SqlLedger:
             self._forget_decision(session, pipeline, identity)
         for identity in update.used_requests:
             self._forget_request(session, pipeline, identity)
+        for table_id, count in update.dead_letters.items():
+            self._put_dead_letters(session, pipeline, table_id, count)
         if update.cut is not None:
             self._put_cut(session, pipeline, update.cut)
 
@@ -312,6 +315,10 @@ class SqlLedger:
                 f"pipeline {name} NOT NULL, identity {name} NOT NULL, database_name {name} NOT NULL, table_name {name} NOT NULL,"
                 f" kind {name} NOT NULL, to_ts {number}, since_ts {number}, file_name {text} NOT NULL",
                 "pipeline, identity",
+            ),
+            "dead_letters": (
+                f"pipeline {name} NOT NULL, database_name {name} NOT NULL, table_name {name} NOT NULL, letters {number}",
+                "pipeline, database_name, table_name",
             ),
             "cuts": (
                 f"pipeline {name} NOT NULL, ordinal {number}, hi {number}, finished_at {name} NOT NULL,"
@@ -368,6 +375,22 @@ class SqlLedger:
             CutRecord(_integer(hi), str(finished_at), float(str(seconds)), *(_integer(figure) for figure in figures))
             for hi, finished_at, seconds, *figures in rows
         )
+
+    def _load_dead_letters(self, session: SqlSession, pipeline: str) -> dict[TableId, int]:
+        if "dead_letters" not in self._present(session):  # a ledger that an older Headrace made
+            return {}
+        rows = session.execute(
+            f"SELECT database_name, table_name, letters FROM {self.table('dead_letters')} WHERE pipeline = ?", (pipeline,)
+        )
+        return {TableId(str(database), str(table)): _integer(count) for database, table, count in rows}
+
+    def _put_dead_letters(self, session: SqlSession, pipeline: str, table_id: TableId, count: int) -> None:
+        letters, key = self.table("dead_letters"), (pipeline, table_id.database, table_id.table)
+        session.execute(f"DELETE FROM {letters} WHERE pipeline = ? AND database_name = ? AND table_name = ?", key)
+        if count:
+            session.execute(
+                f"INSERT INTO {letters} (pipeline, database_name, table_name, letters) VALUES (?, ?, ?, ?)", (*key, count)
+            )
 
     def _write_pipeline(self, session: SqlSession, pipeline: str, update: LedgerUpdate) -> None:
         assignments: list[str] = []

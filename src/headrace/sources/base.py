@@ -64,11 +64,14 @@ class EventSource(Protocol):
         """
         ...
 
-    def read(self, split: Split, window: Window, *, old_images: bool = True) -> Iterator[ChangeBlock | SplitReport]:
+    def read(
+        self, split: Split, window: Window, *, old_images: bool = True, tolerance: int = 0
+    ) -> Iterator[ChangeBlock | SplitReport]:
         """The rows of a split inside the window, in blocks of 1-8 MiB, then exactly one report, last.
 
         With ``old_images`` false the old rows of updates may be left out where the handle key stays. Deterministic. Bad data end
-        it early with ``SplitReport.problem``; only bugs raise.
+        it early with ``SplitReport.problem``; only bugs raise. Up to ``tolerance`` records that cannot be decoded are left out; the
+        report holds those of them that belong into the window, or may.
         """
         ...
 
@@ -77,6 +80,13 @@ class EventSource(Protocol):
 
         ``reports`` are of the splits read in the cut; those of stopped tables count as not read. ``checkpoints`` holds each
         known table's checkpoint (TSO) after the cut, for sealing what lies behind a schema change.
+        """
+        ...
+
+    def vanished(self, position: str, table_id: TableId, since: int) -> tuple[str, ...]:
+        """Files of the table that count as read and are not there any more, though they may hold rows above ``since`` (TSO).
+
+        Of files before the table's last schema change nothing is known.
         """
         ...
 

@@ -19,14 +19,17 @@ import pyarrow.compute as pc
 
 from headrace.model.block import KIND, META_COUNT
 from headrace.model.events import RowKind
+from headrace.model.letters import Letter
 from headrace.model.outcome import Notice, Problem, WriteOutcome
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.sinks.base import CutCommit, TableChange, WriterContext
+from headrace.sinks.dead_letters import DeadLetters, no_letters_of_bags, row_letters
 from headrace.sinks.duckdb.types import DATE_KINDS, UnsupportedPolicy, UnsupportedTypeError, from_canonical, quoted
 from headrace.sinks.refused_row import row_name
 
 DELETES, UPSERTS = "deletes", "upserts"
 _KEY = b"headrace$key"
+_FORGIVEN = "dates in column {column} that DuckDB cannot hold were written as NULL."
 
 
 @dataclass(frozen=True)
@@ -65,9 +68,11 @@ class SpoolWriter:
 
     folder: str
     policies: ValuePolicies
+    letters: DeadLetters | None = None
 
     def open(self, context: WriterContext) -> None:
         """Nothing to connect to, and nothing to fence: only what an outcome names is ever loaded."""
+        self.letters = context.letters
 
     def write(self, changes: Sequence[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
         """Converts and spools. ``commit`` does not count: the driver commits with the data."""
@@ -83,14 +88,30 @@ class SpoolWriter:
         deletes, upserts = exact_changes(change)
         notices: list[Notice] = []
         spooled: list[str] = []
+        refused: list[Letter] = []
+        counts = {DELETES: 0, UPSERTS: 0}
+        most = self.letters.most + 1 if self.letters is not None and change.schema.handle_key else 0
         try:
             for kind, rows in ((DELETES, deletes), (UPSERTS, upserts)):
                 if rows.num_rows:
-                    converted = convert(rows, change.schema, self.policies, connection, notices)
+                    unfit: dict[int, Problem] = {}
+                    converted = convert(rows, change.schema, self.policies, connection, notices, unfit, most)
+                    refused += row_letters(unfit, rows, change.schema, change.version, change.lo)
                     spooled.append(self._save(converted, change.version, kind, change.schema.handle_key))
+                    counts[kind] = converted.num_rows
         except UnfitValueError as error:
-            return WriteOutcome(change.table_id, problem=error.problem)
-        return WriteOutcome(change.table_id, upserts.num_rows, deletes.num_rows, notices=tuple(notices), spooled=tuple(spooled))
+            problem = no_letters_of_bags(error.problem) if self.letters is not None and not most else error.problem
+            return WriteOutcome(change.table_id, problem=problem)
+        if self.letters is not None and (too_many := self.letters.too_many(change.table_id, len(refused))) is not None:
+            return WriteOutcome(change.table_id, problem=too_many)
+        return WriteOutcome(
+            change.table_id,
+            counts[UPSERTS],
+            counts[DELETES],
+            notices=tuple(notices),
+            spooled=tuple(spooled),
+            letters=self.letters.put(refused) if self.letters is not None else (),
+        )
 
     def _save(self, rows: pa.Table, version: int, kind: str, key: tuple[str, ...]) -> str:
         rows = rows.replace_schema_metadata({_KEY: json.dumps(key)})
@@ -137,8 +158,20 @@ def exact_changes(change: TableChange) -> tuple[pa.Table, pa.Table]:
     )
 
 
-def convert(rows: pa.Table, schema: TableSchema, policies: ValuePolicies, connection: Any, notices: list[Notice]) -> pa.Table:
-    """The rows in DuckDB's types, virtual and hidden columns left out. Raises UnfitValueError for the first bad value."""
+def convert(
+    rows: pa.Table,
+    schema: TableSchema,
+    policies: ValuePolicies,
+    connection: Any,
+    notices: list[Notice],
+    unfit: dict[int, Problem],
+    most: int,
+) -> pa.Table:
+    """The rows in DuckDB's types, virtual and hidden columns left out.
+
+    Up to ``most`` rows with a value that DuckDB cannot hold go to ``unfit`` by their number, and are left out. Raises
+    UnfitValueError for the first bad value beyond, or one that is no matter of a row.
+    """
     columns = [c for c in schema.row_columns if c.name in rows.column_names]
     parts = []
     for column in columns:
@@ -154,20 +187,35 @@ def convert(rows: pa.Table, schema: TableSchema, policies: ValuePolicies, connec
         connection.unregister("canonical_rows")
     for column in columns:
         if rows.column(column.name).null_count != converted.column(column.name).null_count:
-            notices.append(_forgiven(rows, converted, schema, column, policies))
+            if _is_forgiven(schema, column, policies):
+                notices.append(Notice(_FORGIVEN.format(column=column.name), schema.table_id))
+                continue
+            for number in _lost(rows.column(column.name), converted.column(column.name)):
+                problem = unfit_problem(
+                    schema.table_id,
+                    column,
+                    str(rows.column(column.name)[number].as_py()),
+                    is_key=column.name in schema.handle_key,
+                )
+                if number not in unfit and len(unfit) >= most:
+                    raise UnfitValueError(replace(problem, row=row_name(rows, number, schema.handle_key)))
+                unfit.setdefault(number, problem)
+    if unfit:
+        kept = np.ones(rows.num_rows, dtype=bool)
+        kept[list(unfit)] = False
+        converted = converted.filter(pa.array(kept))
     return converted
 
 
-def _forgiven(rows: pa.Table, converted: pa.Table, schema: TableSchema, column: Column, policies: ValuePolicies) -> Notice:
-    """What to say of values that became NULL. Raises UnfitValueError where they must not."""
-    is_key = column.name in schema.handle_key
-    if column.type.kind in DATE_KINDS and policies.zero_dates_null and not is_key:
-        return Notice(f"dates in column {column.name} that DuckDB cannot hold were written as NULL.", schema.table_id)
-    before = rows.column(column.name)
-    unfit = pc.and_(pc.is_valid(before), pc.is_null(converted.column(column.name)))
-    first = pc.index(unfit, pa.scalar(True)).as_py()
-    problem = unfit_problem(schema.table_id, column, str(before[first].as_py()), is_key=is_key)
-    raise UnfitValueError(replace(problem, row=row_name(rows, first, schema.handle_key)))
+def _is_forgiven(schema: TableSchema, column: Column, policies: ValuePolicies) -> bool:
+    """Whether values of the column that DuckDB cannot hold become NULL."""
+    return column.type.kind in DATE_KINDS and policies.zero_dates_null and column.name not in schema.handle_key
+
+
+def _lost(before: pa.ChunkedArray, after: pa.ChunkedArray) -> list[int]:
+    """The rows whose value became NULL."""
+    lost = pc.and_(pc.is_valid(before), pc.is_null(after))
+    return [int(number) for number in np.flatnonzero(lost.to_numpy())]
 
 
 def unfit_problem(table_id: TableId, column: Column, value: str, *, is_key: bool = False) -> Problem:

@@ -34,23 +34,26 @@ _REFUSED_VALUE = frozenset({1048, 1264, 1265, 1292, 1366, 1406, 1411, 3140, 3157
 
 
 class Refused(Exception):
-    """The server will not take a table's rows; carries the problem to report."""
+    """The server will not take a table's rows; carries the problem to report. ``by_value``: for a value of one of them."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, *, by_value: bool = False) -> None:
         super().__init__(problem.message)
         self.problem = problem
+        self.by_value = by_value
 
 
 def from_error(error: Exception, table_id: TableId, rows: pa.Table | None = None, schema: TableSchema | None = None) -> Refused:
     """The problem behind an error; ``rows`` are those of the statement, to look the value up that it names by row number."""
-    return Refused(_problem(error_code(error), error_text(error), table_id, _Sent(rows, schema)))
+    code = error_code(error)
+    return Refused(_problem(code, error_text(error), table_id, _Sent(rows, schema)), by_value=code in _REFUSED_VALUE)
 
 
 def from_warnings(session: MySqlSession, table_id: TableId, rows: pa.Table, schema: TableSchema) -> Refused | None:
     """The problem behind the warnings of the last statement; ``None`` when they do not concern the data."""
     for _, code, message in session.execute("SHOW WARNINGS"):
         if code not in _HARMLESS:
-            return Refused(_problem(int(str(code)), f"{message} (warning {code})", table_id, _Sent(rows, schema)))
+            problem = _problem(int(str(code)), f"{message} (warning {code})", table_id, _Sent(rows, schema))
+            return Refused(problem, by_value=code in _REFUSED_VALUE)
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import partial
@@ -18,10 +18,12 @@ import pymysql
 from headrace.errors import TransientError
 from headrace.model.block import KIND, META_COUNT
 from headrace.model.events import RowKind
+from headrace.model.letters import Letter
 from headrace.model.outcome import Notice, Problem, WriteOutcome
 from headrace.model.progress import TableProgress
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.sinks.base import CutCommit, LedgerUpdate, TableChange, WriterContext
+from headrace.sinks.dead_letters import no_letters_of_bags, row_letters
 from headrace.sinks.mysql import bag, handle, refusal
 from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify, error_code, repeat
 from headrace.sinks.mysql.fence import Fence
@@ -55,6 +57,8 @@ class _Piece:
     schema: TableSchema
     action: _Action
     rows: pa.Table
+    version: int
+    lo: int
 
 
 @dataclass
@@ -71,7 +75,8 @@ class MySqlWriter:
     """Writes net changes; a ``UnitWriter`` that pickles before ``open``.
 
     Each transaction holds at most :data:`TRANSACTION_ROWS` rows, of several tables when they are small; with a ``commit`` one
-    transaction holds everything and the ledger's update. A table whose rows are refused is rolled back to its savepoint.
+    transaction holds everything and the ledger's update. A table whose rows are refused is rolled back to its savepoint; with
+    dead letters, the rows of a table with a key that are refused for a value are found by halving, and the others written.
     A table without key is one transaction with its own row of the ledger, which tells a repetition that there is nothing to do.
     """
 
@@ -85,6 +90,8 @@ class MySqlWriter:
         self._session: MySqlSession | None = None
         self._lost_connection: int | None = None
         self._notices: list[Notice] = []
+        self._letters: dict[TableId, set[str]] = defaultdict(set)
+        self._read_letters: Mapping[TableId, int] = {}
 
     def open(self, context: WriterContext) -> None:
         """Connects and takes the slot. Raises SinkUnreachableError, FencedError."""
@@ -93,6 +100,8 @@ class MySqlWriter:
 
     def write(self, changes: Sequence[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
         """Applies the changes and commits; see ``UnitWriter.write``."""
+        self._letters.clear()
+        self._read_letters = commit.new_letters if commit is not None else {}
         failed = _bags_without_progress(changes, commit)
         if commit is not None and failed:
             commit = replace(commit, stopped=(*commit.stopped, *commit.update(list(failed.values())).tables))
@@ -100,6 +109,9 @@ class MySqlWriter:
             attempt = partial(self._apply_transaction, transaction, failed, commit)
             failed |= self._repeat(attempt, "Writing to the target")
         outcomes = [_outcome(change, failed.get(change.table_id)) for change in changes]
+        for number, outcome in enumerate(outcomes):
+            names = self._letters.pop(outcome.table_id, ())
+            outcomes[number] = replace(outcome, letters=tuple(sorted(names)), upserts=max(0, outcome.upserts - len(names)))
         if outcomes and self._notices:
             outcomes[0] = replace(outcomes[0], notices=tuple(self._notices))
             self._notices = []
@@ -159,17 +171,21 @@ class MySqlWriter:
         session, context = self._connected(), self._own_context()
         problems: dict[TableId, Problem] = {}
         reached: list[TableProgress] = []
+        refused: dict[TableId, list[Letter]] = {}
         try:
             for table_id, pieces in transaction.tables.items():
                 if table_id in failed or self._is_applied(session, transaction, table_id):
                     continue
-                problem = self._write_table(session, pieces)
+                problem = self._write_table(session, pieces, refused.setdefault(table_id, []))
                 if problem is not None:
                     problems[table_id] = problem
+                    del refused[table_id]
                 elif table_id in transaction.bags:
                     reached.append(transaction.bags[table_id])
+            self._put_letters(refused)
             if commit is not None or reached:
-                update = commit.update(list(problems.values())) if commit is not None else LedgerUpdate()
+                counts = {table_id: len(letters) for table_id, letters in refused.items()}
+                update = commit.update(list(problems.values()), counts) if commit is not None else LedgerUpdate()
                 update = replace(update, tables=(*update.tables, *reached))
                 self._ledger.write_update(session, context.pipeline, context.epoch, update)
             self._fence.prove(session, context)
@@ -194,7 +210,15 @@ class MySqlWriter:
             f"Table {table_id} stands at {checkpoint} already, though its changes were read from before; they are planned again."
         )
 
-    def _write_table(self, session: MySqlSession, pieces: list[_Piece]) -> Problem | None:
+    def _put_letters(self, refused: Mapping[TableId, list[Letter]]) -> None:
+        """Before anything of the transaction is committed."""
+        letters = self._own_context().letters
+        for table_id, found in refused.items():
+            if letters is not None and found:
+                self._letters[table_id].update(letters.put(found))
+
+    def _write_table(self, session: MySqlSession, pieces: list[_Piece], refused: list[Letter]) -> Problem | None:
+        """Writes a table's pieces; rows that were refused for a value go to ``refused``. Returns why nothing of it was written."""
         session.run("SAVEPOINT headrace_table")
         try:
             for piece in pieces:
@@ -202,11 +226,43 @@ class MySqlWriter:
                     handle.require_index(session, piece.schema)
                     handle.refuse_changing_triggers(session, piece.table_id)
                     self._verified.add(piece.table_id)
-                self._apply(session, piece)
-        except refusal.Refused as refused:
+                if self._own_context().letters is None or not piece.schema.handle_key:
+                    self._apply(session, piece)
+                else:
+                    self._apply_sound(session, piece, refused)
+        except refusal.Refused as error:
             session.run("ROLLBACK TO SAVEPOINT headrace_table")
-            return refused.problem
+            if self._own_context().letters is not None and error.by_value:
+                return no_letters_of_bags(error.problem) if not pieces[0].schema.handle_key else error.problem
+            return error.problem
         return None
+
+    def _apply_sound(self, session: MySqlSession, piece: _Piece, refused: list[Letter]) -> None:
+        """Applies all rows of the piece that the server takes, in their order; the others go to ``refused``."""
+        session.run("SAVEPOINT headrace_piece")
+        try:
+            self._apply(session, piece)
+            return
+        except refusal.Refused as error:
+            if not error.by_value:
+                raise
+            session.run("ROLLBACK TO SAVEPOINT headrace_piece")
+            if piece.rows.num_rows == 1:
+                refused.extend(row_letters({0: error.problem}, piece.rows, piece.schema, piece.version, piece.lo))
+                self._require_few(piece.table_id, refused, error)
+                return
+        middle = piece.rows.num_rows // 2
+        for rows in (piece.rows.slice(0, middle), piece.rows.slice(middle)):
+            self._apply_sound(session, replace(piece, rows=rows), refused)
+
+    def _require_few(self, table_id: TableId, refused: list[Letter], error: refusal.Refused) -> None:
+        """Raises refusal.Refused when the table has too many letters."""
+        letters = self._own_context().letters
+        names = self._letters[table_id] | {letter.name for letter in refused}
+        count = len(names) + self._read_letters.get(table_id, 0)
+        problem = letters.too_many(table_id, count, error.problem) if letters is not None else None
+        if problem is not None:
+            raise refusal.Refused(problem)
 
     def _apply(self, session: MySqlSession, piece: _Piece) -> None:
         if piece.action is _Action.DELETE:
@@ -299,7 +355,7 @@ def _portions(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
 def _pieces(change: TableChange) -> Iterator[_Piece]:
     def pieces(action: _Action, rows: pa.Table) -> Iterator[_Piece]:
         for part in _slices(rows):
-            yield _Piece(change.table_id, change.schema, action, part)
+            yield _Piece(change.table_id, change.schema, action, part, change.version, change.lo)
 
     if not change.schema.handle_key:
         # Deletes first: a nullable unique key, which is no handle key, may go from one row to another.

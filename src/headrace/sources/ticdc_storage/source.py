@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from headrace.errors import DefinitionError, NoWatermarkError
 from headrace.model.block import ChangeBlock
 from headrace.model.cut import HeldSplit, Offer, Progress, Split, Window
 from headrace.model.outcome import Notice, Problem, SplitReport, is_repeated
 from headrace.model.table import Column, TableId, TableSchema
-from headrace.model.tso import MAX_TSO, format_tso
+from headrace.model.tso import MAX_TSO, format_tso, tso_to_datetime
 from headrace.model.uri import parse_uri
 from headrace.sources.base import Bound
 from headrace.sources.ticdc_storage.bounding import (
@@ -74,6 +75,8 @@ _NO_COMMIT_TS = {
     ),
 }
 
+_BEGINNING = StoragePosition()
+_ANY_NAME = "CDC000001.csv"
 _LOST_KEYS = (
     "With output-raw-change-event = true an update that changes a primary key is not split, and without output-old-value = true "
     "under [sink.csv] it does not tell the old key: the row under the old key stays in the target, and nothing in the data shows "
@@ -225,11 +228,13 @@ class StorageEventSource:
         seen = [(file.path, file.size, file.modified) for file in files if file.path != METADATA]
         return hashlib.sha256(repr((published, seen)).encode()).hexdigest()
 
-    def read(self, split: Split, window: Window, *, old_images: bool = True) -> Iterator[ChangeBlock | SplitReport]:
+    def read(
+        self, split: Split, window: Window, *, old_images: bool = True, tolerance: int = 0
+    ) -> Iterator[ChangeBlock | SplitReport]:
         """The rows of a file inside the window, then its report."""
         if not isinstance(split, FileSplit):
             raise TypeError(f"{split.key} is no split of this source")
-        return read_split(split, window, old_images)
+        return read_split(split, window, old_images, tolerance)
 
     def advance(self, position: str, reports: Sequence[SplitReport], progress: Progress, checkpoints: Mapping[TableId, int]) -> str:
         """The position after a cut. See the rules at :func:`file_states`; versions behind a table's checkpoint are sealed.
@@ -312,6 +317,27 @@ class StorageEventSource:
         self._rest = find_rest(splits, catalogue, **marks)
         self._looked_through = files
         return list(rest_notices(self._rest, self._published, has_commit_ts=has_commit_ts))
+
+    def vanished(self, position: str, table_id: TableId, since: int) -> tuple[str, ...]:
+        """See ``EventSource.vanished``. Files lie under the date on which they were written; those of earlier ones do not count."""
+        listing, catalogue = self._opened().scan(_BEGINNING)
+        present: dict[tuple[str, str], set[int]] = {}
+        for _, path in listing.data:
+            present.setdefault((path.directory, path.stream), set()).add(path.number)
+        # The date is one of TiCDC's time zone.
+        oldest = (tso_to_datetime(since) - timedelta(days=1)).date().isoformat()
+        gone = []
+        for directory, streams in _position(position).consumed.items():
+            parsed = parse_path(f"{directory}/{_ANY_NAME}", self._options.date_separator, catalogue.table_ids)
+            if not isinstance(parsed, DataPath) or catalogue.table_of(parsed.parent, parsed.version) != table_id:
+                continue
+            if parsed.date and parsed.date < oldest[: len(parsed.date)]:
+                continue
+            for stream, intervals in streams.items():
+                there = present.get((directory, stream), set())
+                numbers = {number for low, high in intervals for number in range(low, high + 1)}
+                gone += [f"{directory}, number {number}" for number in sorted(numbers - there)]
+        return tuple(gone)
 
     def give_up(self, position: str, key: str) -> str:
         """See ``EventSource.give_up``: the file is named as the position holds it."""

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,6 +16,7 @@ from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json
 from headrace.formats.csv import CsvOptions, decode_csv
 from headrace.model.block import COMMIT_TS, META_FIELDS, SEQ, SEQ_RANK_SHIFT, ChangeBlock
 from headrace.model.cut import Split, Window
+from headrace.model.letters import RejectedRecord
 from headrace.model.outcome import Notice, Problem, Remedy, SplitReport
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.options import Protocol
@@ -50,15 +52,19 @@ class FileSplit(Split):
     left_out: Window | None = None
 
 
-def read_split(split: FileSplit, window: Window, old_images: bool = True) -> Iterator[ChangeBlock | SplitReport]:
+def read_split(
+    split: FileSplit, window: Window, old_images: bool = True, tolerance: int = 0
+) -> Iterator[ChangeBlock | SplitReport]:
     """The rows of the file inside the window, then the report. The contract is ``EventSource.read``."""
-    tally = _Tally(split, window)
+    has_replays = split.protocol is Protocol.CSV and split.stale_from < split.stale_below
+    rejects = _BesideReplays(split, tolerance) if has_replays else Rejects(tolerance)
+    tally = _Tally(split, window, rejects)
     problem: Problem | None = None
     truncated: TruncatedRecordError | None = None
     try:
         data, problem = _content(split)
         if data is not None:
-            for batch in _decode(split, data, old_images):
+            for batch in _decode(split, data, old_images, rejects):
                 for rows in tally.take(batch):
                     yield ChangeBlock(split.table_id, split.version, split.schema, rows)
                 if tally.problem is not None:
@@ -95,33 +101,44 @@ def _content(split: FileSplit) -> tuple[pa.Buffer | None, Problem | None]:
     return data, None
 
 
-def _decode(split: FileSplit, data: pa.Buffer, old_images: bool) -> Iterator[pa.RecordBatch]:
+def _decode(split: FileSplit, data: pa.Buffer, old_images: bool, rejects: Rejects) -> Iterator[pa.RecordBatch]:
     if split.protocol is Protocol.CSV:
-        return decode_csv(data, split.schema, split.csv, _Replays(split) if split.stale_from < split.stale_below else None)
-    return decode_canal_json(data, split.schema, split.canal_json, old_images=old_images)
+        return decode_csv(data, split.schema, split.csv, rejects)
+    return decode_canal_json(data, split.schema, split.canal_json, old_images=old_images, rejects=rejects)
 
 
-class _Replays(Rejects):
-    """Replays that do not even fit: in CSV they have the order of the columns that their own directory has, where they are whole.
+class _BesideReplays(Rejects):
+    """Of a directory that holds replays of rows of an older one: those that do not even fit are passed over, and count for nothing.
 
-    A directory is found again by a checksum of the columns in which their order does not count.
+    A directory is found again by a checksum of the columns in which their order does not count; in CSV replays have the order of
+    the columns that their own directory has, where they are whole.
     """
 
-    def __init__(self, split: FileSplit) -> None:
+    def __init__(self, split: FileSplit, tolerance: int) -> None:
         super().__init__(most=sys.maxsize)
-        self._split = split
+        self._split, self._tolerance = split, tolerance
 
     def take(self, error: DecodeError, number: int, offset: int, raw: bytes, commit_ts: int | None) -> None:
-        if commit_ts is None or not self._split.stale_from <= commit_ts < self._split.stale_below:
+        if commit_ts is not None and self._split.stale_from <= commit_ts < self._split.stale_below:
+            return
+        if len(self.records) >= self._tolerance:
             raise error
+        super().take(error, number, offset, raw, commit_ts)
 
 
 @dataclass
 class _Tally:
-    """Cuts the window out of the batches of one file, and counts."""
+    """Cuts the window out of the batches of one file, and counts.
+
+    ``last_ts`` is the commit ts of the last row so far. ``placed`` are the rejected records whose place in time is settled, each
+    with the commit ts that it counts at (``None``: any).
+    """
 
     split: FileSplit
     window: Window
+    rejects: Rejects
+    last_ts: int | None = None
+    placed: list[tuple[RejectedRecord, int | None]] = field(default_factory=list)
     rows: int = 0
     kept: int = 0
     min_ts: int = 0
@@ -140,6 +157,7 @@ class _Tally:
             if low == 0:
                 self.problem = _without_commit_ts(self.split, self.rows + 1)
                 return
+            self._place_rejects(batch)
             self.min_ts = min(self.min_ts, low) if self.rows else low
             self.max_ts = max(self.max_ts, high)
             self.rows += batch.num_rows
@@ -169,6 +187,36 @@ class _Tally:
             return batch
         return batch.filter(pc.and_(pc.greater(commit_ts, self.window.lo), pc.less_equal(commit_ts, self.window.hi)))
 
+    def _place_rejects(self, batch: pa.RecordBatch | None) -> None:
+        """Settles to which commit ts the rejected records up to the end of the batch belong; ``None`` is the end of the file.
+
+        A file is in the order of its commit ts, so what a damaged record says counts only if it fits between its neighbours.
+        Else the one before counts, which is never too late. Without one nothing is known.
+        """
+        numbers = stamps = np.empty(0, np.int64)
+        if batch is not None:
+            numbers, stamps = batch.column(_SEQ_INDEX).to_numpy(), batch.column(_COMMIT_TS_INDEX).to_numpy()
+        for record in self.rejects.records[len(self.placed) :]:
+            at = int(np.searchsorted(numbers, record.number))
+            if at == len(numbers) and batch is not None:
+                break
+            earlier = int(stamps[at - 1]) if at else self.last_ts
+            later = int(stamps[at]) if batch is not None else self.window.hi
+            told = record.commit_ts
+            self.placed.append((record, told if told is not None and (earlier or 0) <= told <= later else earlier))
+        if batch is not None:
+            self.last_ts = int(stamps[-1])
+
+    def _rejected(self) -> Iterator[RejectedRecord]:
+        """The rejected records that belong into the window, or may; those above it are still to come."""
+        for record, ts in self.placed:
+            if not self.split.has_commit_ts or ts is None:
+                yield record
+            elif ts > self.window.hi:
+                self.pending_ts = ts if self.pending_ts is None else min(self.pending_ts, ts)
+            elif ts > self.window.lo and not self.split.stale_from <= ts < self.split.stale_below:
+                yield record
+
     def _has_late_rows(self, commit_ts: pa.Array) -> bool:
         """Whether there are rows that fall below the window only because a final drain moved it."""
         drain = self.split.after
@@ -178,6 +226,8 @@ class _Tally:
 
     def report(self, problem: Problem | None, truncated: TruncatedRecordError | None) -> SplitReport:
         """What was found. A record that is cut off above the window is simply still to come."""
+        self._place_rejects(None)
+        rejects = tuple(self._rejected())
         pending = self.pending_ts
         cut_ts = truncated.commit_ts if truncated is not None else None
         if cut_ts is not None and cut_ts <= self.window.lo:
@@ -200,6 +250,7 @@ class _Tally:
             truncated=truncated is not None,
             truncated_ts=cut_ts,
             truncated_line=truncated.line if truncated is not None else None,
+            rejects=rejects if problem is None else (),
             problem=problem,
             notices=(_late_notice(self.split.table_id, self.split.after),) if self.late and self.split.after else (),
         )

@@ -1,0 +1,55 @@
+"""``headrace replay-dead-letters``: leaves a request for each table that has dead letters. Starts no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.cli.ledgers import opened, state_of
+from headrace.cli.output import Output
+from headrace.cli.quarantine import new_request
+from headrace.errors import DefinitionError
+from headrace.model.progress import LedgerState, RequestKind
+from headrace.model.table import TableId
+from headrace.pipeline.definition import Settings
+
+
+def replay_letters(settings: Settings, only: str | None, output: Output) -> int:
+    """Asks the run to apply again what tables have letters of. Raises DefinitionError."""
+    return _leave(settings, only, RequestKind.REPLAY, lambda _: True, output)
+
+
+def discard_letters(settings: Settings, only: str | None, ask: Callable[[str, str], bool] | None, output: Output) -> int:
+    """Asks the run to remove letters. Raises DefinitionError."""
+
+    def is_sure(table_id: TableId) -> bool:
+        return ask is None or ask(f"The dead letters of {table_id} will be removed, and not be applied.", str(table_id))
+
+    return _leave(settings, only, RequestKind.DISCARD, is_sure, output)
+
+
+def _leave(settings: Settings, only: str | None, kind: RequestKind, is_sure: Callable[[TableId], bool], output: Output) -> int:
+    with opened(settings) as (_, ledger):
+        state = state_of(ledger, settings)
+        asked = [table_id for table_id in _tables(state, only) if is_sure(table_id)]
+        for table_id in asked:
+            ledger.request(state.pipeline, new_request(table_id, kind, since=state.table_checkpoint(table_id)))
+    what = "are applied again" if kind is RequestKind.REPLAY else "are removed"
+    for table_id in asked:
+        if output.is_json:
+            output.event("request", table=str(table_id), kind=str(kind), letters=state.dead_letters[table_id])
+        else:
+            output.line(f"{table_id}: its {state.dead_letters[table_id]} dead letters {what}")
+    if not asked:
+        output.line("nothing was asked for")
+    elif not output.is_json:
+        output.line("a run that goes on takes it up within seconds, else the next one does")
+    return 0
+
+
+def _tables(state: LedgerState, only: str | None) -> list[TableId]:
+    known = sorted(state.dead_letters)
+    found = [table_id for table_id in known if only in (None, str(table_id))]
+    if only is not None and not found:
+        names = ", ".join(map(str, known)) or "none"
+        raise DefinitionError(f"The table {only} has no dead letters.", f"There are some of: {names}.")
+    return found

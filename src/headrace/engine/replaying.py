@@ -1,0 +1,169 @@
+"""Replaying dead letters: a cut of one table that is taken again, from before its letters up to where the table stands.
+
+Any repetition of a complete cut is harmless (rule 3): for every key that the window touches the target gets the state at the
+table's checkpoint. So a letter that was repaired takes its place, and cannot overwrite what came after it. What is still bad
+becomes a letter again. Nothing of position and checkpoints changes, and a replay that is broken off is done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from headrace import faults
+from headrace.engine.cutting import RoundFactory
+from headrace.engine.plan import Cut, CutRound
+from headrace.engine.tasks import read_problems
+from headrace.errors import NoWatermarkError
+from headrace.faults import Step
+from headrace.model.cut import Offer, Split, Window
+from headrace.model.events import SchemaChange
+from headrace.model.letters import Letter
+from headrace.model.outcome import Notice
+from headrace.model.progress import LedgerState, RequestKind, TableProgress, TableRequest, TableStatus
+from headrace.model.table import TableId
+from headrace.sinks.base import ChangeDemand, DataSink, Ledger, LedgerUpdate, RowsRefused, WriterContext, WriteReport
+from headrace.sinks.dead_letters import DeadLetters
+from headrace.sources.base import EventSource
+
+_BY_HAND = "Mend its rows by hand, and remove the letters with headrace replay-dead-letters --discard."
+
+
+class _Refused(Exception):
+    """Nothing is done; carries what people are told."""
+
+
+@dataclass(frozen=True)
+class Replayer:
+    """Carries out what people ask about dead letters. ``source`` is one of its own, and knows of no poll before.
+
+    ``with_keys`` puts declared keys into an offer; ``prepare`` is called before rows are read.
+    """
+
+    letters: DeadLetters
+    source: EventSource
+    sink: DataSink
+    ledger: Ledger
+    make_round: RoundFactory
+    with_keys: Callable[[Offer], Offer]
+    prepare: Callable[[], None]
+
+    def carry_out(self, state: LedgerState, request: TableRequest) -> tuple[LedgerState, Notice]:
+        """The ledger's state once the request is used up, and what became of it. Raises what sources, sinks and ledgers raise."""
+        try:
+            if request.kind is RequestKind.DISCARD:
+                state, told = self._discard(state, request.table_id)
+            else:
+                state, told = self._replay(state, request.table_id)
+        except _Refused as refused:
+            told = str(refused)
+        except BaseException:
+            self.sink.abandon_cut()
+            raise
+        return self._update(state, LedgerUpdate(used_requests=(request.identity,))), Notice(told, request.table_id)
+
+    def _update(self, state: LedgerState, update: LedgerUpdate) -> LedgerState:
+        faults.before(Step.REQUESTS)
+        self.ledger.update(update)
+        faults.after(Step.REQUESTS)
+        return update.applied_to(state)
+
+    def _discard(self, state: LedgerState, table_id: TableId) -> tuple[LedgerState, str]:
+        found = self.letters.of(table_id)
+        self.letters.remove(table_id, found)
+        return self._update(state, LedgerUpdate(dead_letters={table_id: 0})), f"{len(found)} dead letters were removed."
+
+    def _replay(self, state: LedgerState, table_id: TableId) -> tuple[LedgerState, str]:
+        """Raises _Refused."""
+        if self.sink.capabilities.demand is ChangeDemand.ALL:
+            raise _Refused(f"{self.sink.identity} takes nothing back, so dead letters cannot be replayed there. {_BY_HAND}")
+        own = state.tables.get(table_id)
+        if own is None or own.status is TableStatus.GONE:
+            raise _Refused(f"its dead letters are not replayed: the table is not there any more. {_BY_HAND}")
+        found = self.letters.of(table_id)
+        hi = state.table_checkpoint(table_id)
+        offer = self._offer(hi)
+        version = _newest_version(offer, own, hi)
+        outdated = {name for name, letter in found.items() if letter.version < version}
+        wanted = {name: letter for name, letter in found.items() if name not in outdated}
+        if outdated and not wanted:
+            raise _Refused(f"a schema change at {version} came after its dead letters, so they cannot be replayed. {_BY_HAND}")
+        new: frozenset[str] = frozenset()
+        if wanted:
+            window = Window(min(letter.lo for letter in wanted.values()), hi)
+            splits = self._splits(state, table_id, offer, version, wanted, window)
+            new = self._write(state, table_id, splits, window, len(wanted))
+        left = len(new) + len(outdated)
+        # With the checkpoint, which stays as it is, an atomic sink commits.
+        state = self._update(state, LedgerUpdate(checkpoint=state.checkpoint, dead_letters={table_id: left}))
+        self.letters.remove(table_id, wanted.keys() - new)
+        told = f"{len(wanted)} dead letters were replayed"
+        told += f"; {len(new)} changes are still bad and lie in {self.letters.location(table_id)}" if new else ""
+        told += f"; {len(outdated)} are older than its schema change at {version} and stay. {_BY_HAND}" if outdated else "."
+        return state, told
+
+    def _offer(self, hi: int) -> Offer:
+        """All that the source has, complete up to ``hi``: what a final drain took has no watermark above it."""
+        try:
+            offer = self.source.poll("", 0)
+        except NoWatermarkError:
+            offer = self.source.poll("", 0, final=True)
+        if offer.watermark < hi:
+            offer = self.source.poll("", 0, final=True)
+        return self.with_keys(offer)
+
+    def _splits(
+        self, state: LedgerState, table_id: TableId, offer: Offer, version: int, wanted: dict[str, Letter], window: Window
+    ) -> tuple[Split, ...]:
+        """The files to read again. Raises _Refused when they cannot give the state at the end of the window."""
+        if not (offer.has_commit_ts and offer.deletes_first):
+            why = "rows carry no exact commit ts, so nothing tells which change of a row is the last."
+            raise _Refused(f"its dead letters are not replayed: {why} Upload the repaired files again: they are read again whole.")
+        problem = next((p for p in offer.problems if p.table_id == table_id), None)
+        if problem is not None:
+            raise _Refused(f"its dead letters are not replayed: {problem.sentence()}")
+        splits = tuple(s for s in offer.splits if s.table_id == table_id and version <= s.version <= window.hi)
+        there = {split.key for split in splits}
+        gone = [letter.file for letter in wanted.values() if letter.file and letter.file not in there]
+        gone += self.source.vanished(state.position, table_id, window.lo)
+        if gone:
+            files = f"{gone[0]} and {len(gone) - 1} other files" if len(gone) > 1 else gone[0]
+            raise _Refused(f"its dead letters are not replayed: {files} vanished since. Restore what is missing, or: {_BY_HAND}")
+        if not all(split.schema.handle_key for split in splits):
+            raise _Refused(f"its dead letters are not replayed: it has no key. {_BY_HAND}")
+        return splits
+
+    def _write(
+        self, state: LedgerState, table_id: TableId, splits: tuple[Split, ...], window: Window, count: int
+    ) -> frozenset[str]:
+        """Reads and writes the window; the names of the letters that came of it. Raises _Refused."""
+        cut = Cut(window.hi, (CutRound((), splits),), {table_id: window}, {table_id: window.hi})
+        letters = replace(self.letters, most=self.letters.most + count)
+        context = WriterContext(state.pipeline, state.epoch, state.attempt, 0, letters)
+        self.prepare()
+        self.sink.begin_cut()
+        report = WriteReport()
+        if splits:
+            try:
+                faults.before(Step.ROUND)
+                report = self.sink.event_sink.write(self.make_round(cut, cut.rounds[0], context, None, {}))
+                faults.after(Step.ROUND)
+                problem = next(iter((read_problems(report.splits) | report.problems()).values()), None)
+            except RowsRefused as refused:
+                problem = refused.problem
+            if problem is not None:
+                self.sink.abandon_cut()
+                raise _Refused(f"its dead letters are not replayed: {problem.sentence()}")
+        return report.letters().get(table_id, frozenset())
+
+
+def _newest_version(offer: Offer, own: TableProgress, hi: int) -> int:
+    """The newest schema change that the table has had: rows before it have another shape, or are gone."""
+
+    def is_applied(change: SchemaChange) -> bool:
+        # What has neither is a restart of the writer.
+        ends_something = bool(change.statement or change.events)
+        done = change.commit_ts < hi or (change.commit_ts == hi and own.after)
+        return own.table_id in change.changes and ends_something and done
+
+    return max((change.commit_ts for change in offer.schema_changes if is_applied(change)), default=0)

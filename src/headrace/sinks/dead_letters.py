@@ -1,0 +1,172 @@
+"""The dead-letter folder: what cannot be applied lies there, one JSON file a letter, until it is replayed.
+
+``<folder>/<pipeline>/<database>/<table>/<name>.json``; names are such that a repeated cut writes the same files again. TSOs are
+written as strings: as numbers they are too large for most JSON readers.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import obstore
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace import faults
+from headrace.errors import DefinitionError
+from headrace.faults import Step
+from headrace.model.letters import Letter
+from headrace.model.outcome import Problem
+from headrace.model.table import TableId, TableSchema
+from headrace.sinks.object_place import Place, folder_name, ignoring_absence, open_place
+
+MOST_LETTERS = 1_000
+"""How many records of a table a cut may leave out, where nothing else is said."""
+_FORMAT = 1
+_THREADS = 16
+
+
+def open_dead_letters(location: str, pipeline: str, most: int = MOST_LETTERS) -> DeadLetters:
+    """The dead letters of a pipeline in a folder or under a prefix, written as a file ledger's. Raises DefinitionError."""
+    return DeadLetters(open_place(location, "dead-letter folder"), pipeline, most)
+
+
+@dataclass(frozen=True)
+class DeadLetters:
+    """The dead letters of one pipeline; ``most`` is how many a table may have in a cut. It pickles, so that tasks can write."""
+
+    place: Place
+    pipeline: str
+    most: int
+
+    def location(self, table_id: TableId) -> str:
+        """Where the table's letters lie, without secrets."""
+        return f"{self.place.uri.redacted().partition('?')[0].rstrip('/')}/{self._prefix(table_id)}"
+
+    def put(self, letters: Collection[Letter]) -> tuple[str, ...]:
+        """Writes letters; returns their names when all are durable. Raises SinkUnreachableError."""
+        if not letters:
+            return ()
+        faults.before(Step.LETTERS_PUT)
+
+        def put(letter: Letter) -> str:
+            obstore.put(store, f"{self._prefix(letter.table_id)}/{letter.name}.json", letter_to_json(letter).encode())
+            return letter.name
+
+        with self.place.reached():
+            store = self.place.store(create=True)
+            with ThreadPoolExecutor(min(_THREADS, len(letters))) as pool:
+                names = tuple(pool.map(put, letters))
+        faults.after(Step.LETTERS_PUT)
+        return names
+
+    def of(self, table_id: TableId) -> dict[str, Letter]:
+        """The table's letters by name. Raises SinkUnreachableError, DefinitionError for a file that is no letter."""
+        found: dict[str, Letter] = {}
+        with self.place.reached():
+            store = self.place.store(create=False)
+            listed = obstore.list(store, self._prefix(table_id)) if store else ()
+            for path in [item["path"] for chunk in listed for item in chunk]:
+                with ignoring_absence():
+                    text = bytes(obstore.get(store, path).bytes()).decode("utf-8", "replace")
+                    found[path.rpartition("/")[2].removesuffix(".json")] = letter_from_json(text, path)
+        return found
+
+    def remove(self, table_id: TableId, names: Iterable[str]) -> None:
+        """Removes letters; those that are gone do not matter. Raises SinkUnreachableError."""
+        faults.before(Step.LETTERS_REMOVED)
+        with self.place.reached():
+            store = self.place.store(create=False)
+            for name in names if store else ():
+                with ignoring_absence():
+                    obstore.delete(store, f"{self._prefix(table_id)}/{name}.json")
+        faults.after(Step.LETTERS_REMOVED)
+
+    def too_many(self, table_id: TableId, count: int, why: Problem | None = None) -> Problem | None:
+        """Why the table stops that has so many letters in one cut; ``None`` as long as they are not too many."""
+        if count <= self.most:
+            return None
+        message = f"more than {self.most} of its records in one cut cannot be read or written, which is no matter of single ones."
+        hint = "See its dead letters and repair the cause, or raise --max-dead-letters."
+        return replace(why, message=f"{message} The last: {why.message}") if why else Problem(table_id, message, hint=hint)
+
+    def _prefix(self, table_id: TableId) -> str:
+        return "/".join(map(folder_name, (self.pipeline, table_id.database, table_id.table)))
+
+
+def no_letters_of_bags(problem: Problem) -> Problem:
+    """The problem of a table without key, which stops for it whatever was chosen, and says why."""
+    why = "A table without key has no dead letters, because its rows are counted and cannot be applied again."
+    return replace(problem, hint=f"{problem.hint} {why}".lstrip())
+
+
+def row_letters(problems: Mapping[int, Problem], rows: pa.Table, schema: TableSchema, version: int, lo: int) -> Iterator[Letter]:
+    """A letter for each refused row, by its number in ``rows``."""
+    numbers = sorted(problems)
+    for number, row in zip(numbers, _texts(rows.take(pa.array(numbers, pa.int64()))), strict=True):
+        problem = problems[number]
+        key = {name: row[name] for name in schema.handle_key if name in row}
+        yield Letter(schema.table_id, version, lo, problem.message, column=problem.column, value=problem.value, key=key, row=row)
+
+
+def _texts(rows: pa.Table) -> list[dict[str, str | None]]:
+    """Rows with their values as text, binary ones in hex."""
+
+    def texts(column: pa.ChunkedArray) -> list[str | None]:
+        if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+            return [None if value is None else value.hex() for value in column.to_pylist()]
+        return list(pc.cast(column, pa.string()).to_pylist())
+
+    columns = [texts(column) for column in rows.columns]
+    return [dict(zip(rows.column_names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def letter_to_json(letter: Letter) -> str:
+    """A letter as it lies in the folder; docs/operations.md describes it."""
+    fields: dict[str, object] = {
+        "format": _FORMAT,
+        "table": [letter.table_id.database, letter.table_id.table],
+        "version": str(letter.version),
+        "lo": str(letter.lo),
+        "commit_ts": None if letter.commit_ts is None else str(letter.commit_ts),
+        "reason": letter.reason,
+        "file": letter.file,
+        "line": letter.line,
+        "offset": letter.offset,
+        "column": letter.column,
+        "value": letter.value,
+        "raw": None if letter.raw is None else base64.b64encode(letter.raw).decode(),
+        "key": letter.key,
+        "row": letter.row,
+    }
+    return json.dumps({name: value for name, value in fields.items() if value not in (None, "")}, ensure_ascii=False, indent=1)
+
+
+def letter_from_json(text: str, path: str) -> Letter:
+    """The inverse of :func:`letter_to_json`. Raises DefinitionError that names ``path``."""
+    try:
+        data = json.loads(text)
+        if data["format"] != _FORMAT:
+            raise ValueError("another format")
+        database, table = data["table"]
+        return Letter(
+            table_id=TableId(database, table),
+            version=int(data["version"]),
+            lo=int(data["lo"]),
+            reason=data["reason"],
+            commit_ts=int(data["commit_ts"]) if "commit_ts" in data else None,
+            file=data.get("file", ""),
+            line=data.get("line"),
+            offset=data.get("offset"),
+            column=data.get("column", ""),
+            value=data.get("value"),
+            raw=base64.b64decode(data["raw"]) if "raw" in data else None,
+            key=data.get("key"),
+            row=data.get("row"),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise DefinitionError(f"{path} is no dead letter that this Headrace can read.", "Take it out of the folder.") from None
