@@ -15,11 +15,13 @@ PYTHONS := $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python)
 COMPILE = CUSTOM_COMPILE_COMMAND="make lock" $(PY) -m piptools compile --quiet --generate-hashes --strip-extras --allow-unsafe \
   --no-emit-options --no-emit-index-url --no-emit-trusted-host --no-emit-find-links $(if $(UPGRADE),--upgrade)
 
-# Those with Spark last. TiDB itself takes no other type or place for a primary key, so two histories are left out.
-TIDB_LEFT_OUT := duckdb or changes_its_type or moves_to_another_column
+# Those with Spark last. TiDB itself takes no other type or place for a primary key, so two histories are left out; so are tests
+# that look at waiting statements as MariaDB shows them, and one with a column that TiDB does not add.
+TIDB_LEFT_OUT := duckdb or changes_its_type or moves_to_another_column or alters_a_table or broke_off_is_looked_at or \
+  a_persons_statement_computed
 TIDB_TESTS := tests/sinks/test_mysql_writer.py tests/sinks/test_mysql_ledger.py tests/sinks/test_mysql_bags.py \
   tests/sinks/test_mysql_metadata.py tests/test_restart.py tests/test_keys.py tests/test_ddl_decisions.py \
-  tests/test_conformance_storage.py
+  tests/test_fencing.py tests/test_journal.py tests/test_conformance_storage.py
 
 # What is set for another environment must not leak into this one.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
