@@ -28,7 +28,7 @@ unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast test-tidb fuzz differential soak docs lint format bench lock clean java
+.PHONY: help demo test test-fast test-tidb fuzz differential faults soak docs lint format bench lock clean java
 
 help: ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -61,6 +61,9 @@ fuzz: $(DEV) ## Feed the readers thousands of damaged files, other ones each tim
 
 differential: $(DEV) ## Put random histories before the targets, other ones each time (15 minutes)
 	@HEADRACE_DIFFERENTIAL_SECONDS=$${HEADRACE_DIFFERENTIAL_SECONDS:-900} $(PY) -m pytest tests/test_differential.py -q
+
+faults: $(DEV) ## Let runs meet random crashes, failures, late tasks and takeovers, other ones each time (15 minutes)
+	@HEADRACE_FAULTS_SECONDS=$${HEADRACE_FAULTS_SECONDS:-180} $(PY) -m pytest tests/test_fault_model.py -k history_of_faults -q
 
 soak: $(DEV) java ## Kill runs, servers and connections at random moments, and compare (30 minutes)
 	@$(PY) tests/soak.py --seconds $${HEADRACE_SOAK_SECONDS:-1800}

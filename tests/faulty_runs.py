@@ -131,11 +131,19 @@ class Watching(Recorder):
         self.told.append(reason)
 
 
+@dataclass(frozen=True)
+class Kept:
+    """The work of a write task; ``attempt`` is the epoch and the attempt that it belongs to."""
+
+    attempt: tuple[int, int]
+    work: bytes = field(repr=False)
+
+
 @dataclass
 class KeepingEngine(LocalEngine):
     """Keeps the work of every write task, so that it can be done again later; ``twice``: does all of it twice."""
 
-    kept: list[bytes]
+    kept: list[Kept]
     twice: bool = False
 
     def __post_init__(self) -> None:
@@ -143,7 +151,7 @@ class KeepingEngine(LocalEngine):
 
     def write_unit(self, gathered: Gathered, write: WriteJob, slot: int) -> list[object]:
         work = pickle.dumps((gathered, write, slot))
-        self.kept.append(work)
+        self.kept.append(Kept((write.context.epoch, write.context.attempt), work))
         if self.twice:
             _do(work)
         return super().write_unit(gathered, write, slot)
@@ -226,7 +234,8 @@ class World:
 
     folder: Path
     downstream: Downstream
-    kept: list[bytes] = field(default_factory=list)
+    kept: list[Kept] = field(default_factory=list)
+    _over: int = 0
     _reached: int = 0
     _cut: Cut | None = None
     _before: Contents | None = None
@@ -274,9 +283,9 @@ class World:
         self.check()
         return ran
 
-    def run_with(self, fault: Fault | None = None, **more: object) -> Ran:
-        """A run that meets a fault; where it gets to the end all the same, everything must be right."""
-        ran = self.run(*([fault] if fault else []), **more)  # type: ignore[arg-type]
+    def run_with(self, *faults: Fault, **more: object) -> Ran:
+        """A run that meets faults; where it gets to the end all the same, everything must be right."""
+        ran = self.run(*faults, **more)  # type: ignore[arg-type]
         expected = ran.error is None or isinstance(ran.error, (Crashed, HeadraceError))
         assert expected, f"the fault led to {ran}"
         failure = more.get("failure")
@@ -300,7 +309,8 @@ class World:
             self.check()
             after.append(self.snapshot())
 
-        ran = self.run(at(number, take_over, self.downstream.nested_at))
+        # Before the first one has taken its epoch it would be the one that takes over.
+        ran = self.run(at(number, take_over, self.downstream.nested_at - {Step.ACQUIRE}))
         if not after:
             assert ran.is_complete, str(ran)
             self.check()
@@ -319,10 +329,10 @@ class World:
         assert self.downstream.spools or not done, f"a task of a former attempt was not refused: {results}"
 
     def zombies(self) -> list[bytes]:
-        """The kept work that belongs to another attempt than the ledger's newest."""
+        """The kept work of jobs that are over: done or failed before the cut that is being applied, or of another attempt."""
         state = self.ledger_state()
         now = (state.epoch, state.attempt) if state else (0, 0)
-        return [work for work in self.kept if _belongs_to(work) != now]
+        return [kept.work for number, kept in enumerate(self.kept) if number < self._over or kept.attempt != now]
 
     def check(self) -> None:
         """After a run to the watermark: the target is the upstream at the checkpoint, and the journal tells the truth."""
@@ -336,6 +346,7 @@ class World:
         done = {entry.commit_ts for entry in state.journal.values() if entry.state is JournalState.DONE}
         missing = history.schema_changes_below(state.checkpoint) - done
         assert not missing, f"the journal does not tell of the schema changes at {sorted(missing)}"
+        self._over = len(self.kept)
         if server is not None:
             often = {identity: times for identity, times in server.contents.effects.items() if times > 1}
             assert not often, f"schema changes took effect more than once: {often}"
@@ -364,7 +375,7 @@ class World:
     # What readers of the simulated server see.
 
     def _cut_starts(self, cut: Cut) -> None:
-        self._cut = cut
+        self._cut, self._over = cut, len(self.kept)
         self._before = self.downstream.server.contents if self.downstream.server else None
 
     def _seen_by_readers(self, contents: Contents) -> None:
@@ -377,11 +388,6 @@ class World:
         is_promised = state is not None and (capabilities.atomic_cut or is_small)
         if is_promised and not any(own.status.is_stopped for own in state.tables.values()):
             assert_state(SimulatedTarget(contents), self.history.state(state.checkpoint))
-
-
-def _belongs_to(work: bytes) -> tuple[int, int]:
-    _, write, _ = pickle.loads(work)
-    return write.context.epoch, write.context.attempt
 
 
 def at(number: int, act: Callable[[Passage], None], steps: frozenset[Step] = frozenset(Step)) -> Fault:
@@ -398,6 +404,23 @@ def at(number: int, act: Callable[[Passage], None], steps: frozenset[Step] = fro
             act(passage)
         finally:
             is_acting = False
+
+    return fault
+
+
+def after_a_lost_answer(skip: int, then: Fault) -> Fault:
+    """A task's commit is done, but not the first ``skip`` ones, and its answer is lost; the other fault counts from there on."""
+    has_failed = False
+
+    def fault(passage: Passage) -> None:
+        nonlocal has_failed, skip
+        if has_failed:
+            then(passage)
+        elif (passage.moment, passage.step) == (Moment.AFTER, Step.UNIT):
+            skip -= 1
+            if skip < 0:
+                has_failed = True
+                raise TransientError("the answer to a commit was lost")
 
     return fault
 

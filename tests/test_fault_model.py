@@ -27,6 +27,7 @@ from faulty_runs import (
     TEXT,
     Downstream,
     World,
+    after_a_lost_answer,
     at,
     crash,
     fail,
@@ -148,15 +149,19 @@ class FaultModel(RuleBasedStateMachine):
         if zombies:
             self.world.wake(zombies[chosen % len(zombies)])
 
-    @rule(steps=STEPS, seed=SEEDS, number=NUMBERS, chosen=SEEDS)
+    @rule(steps=STEPS, seed=SEEDS, failing=st.integers(0, 2) | st.none(), waking=st.integers(1, 15))
     def a_task_of_a_former_attempt_wakes_in_a_run(
-        self, steps: list[differential.Step], seed: int, number: int, chosen: int
+        self, steps: list[differential.Step], seed: int, failing: int | None, waking: int
     ) -> None:
+        """The former attempt is another run's, or the run's own: its job failed, and the cut is being taken again."""
+
         def wake(_: Passage) -> None:
-            self.a_task_of_a_former_attempt_wakes(chosen)
+            for work in self.world.zombies()[-1:]:
+                self.world.wake(work)
 
         self.goes_on(steps, seed)
-        self.world.run_with(at(number, wake, self.world.downstream.nested_at))
+        fault = at(waking, wake, self.world.downstream.nested_at)
+        self.world.run_with(fault if failing is None else after_a_lost_answer(failing, fault))
 
     @rule(steps=STEPS, more=STEPS, seed=SEEDS, number=NUMBERS)
     def a_run_is_taken_over(self, steps: list[differential.Step], more: list[differential.Step], seed: int, number: int) -> None:
@@ -237,3 +242,22 @@ def ask(world: World) -> None:
         ledger = sink.ledger or open_file_ledger(str(world.folder / "ledger"))
         ledger.request(PIPELINE, TableRequest("1", NAMES[0], RequestKind.RESUME))
         ledger.close()
+
+
+@pytest.mark.parametrize("kind", ["nothing atomic", "atomic small cuts", pytest.param("mariadb", marks=pytest.mark.server)])
+def test_a_task_that_was_lost_and_done_by_another_cannot_write_after_its_round(
+    kind: str, empty: Callable[[str, Path], Downstream], tmp_path: Path
+) -> None:
+    """All is well with the run, and so the epoch is still its own: only the attempt tells that the task is late."""
+    world = World(tmp_path, empty(kind, tmp_path))
+    history, upstream, orders = world.history, world.history.upstream, NAMES[0]
+    history.has_changed(upstream.create_table(orders, [KEY, NAME]))
+    history.executes(Insert(orders, {"id": 1, "name": "early"}), Insert(orders, {"id": 2, "name": "early"}))
+    history.has_changed(upstream.truncate_table(orders))
+    history.executes(Insert(orders, {"id": 1, "name": "late"}))
+    history.finish()
+    world.run_and_check()
+    assert len({kept.attempt for kept in world.kept}) == 2
+    for kept in world.kept:
+        world.wake(kept.work)
+    world.check()

@@ -89,6 +89,7 @@ class CutRun:
         self._letters = letters
         self._new_letters: dict[TableId, set[str]] = defaultdict(set)
         self._changes_done = 0
+        self._round_is_over = False
 
     def run(self) -> CutRecord:
         """Applies the cut. Raises what sinks and ledgers raise; then nothing of the checkpoint has moved."""
@@ -113,6 +114,9 @@ class CutRun:
         return max(self.cut.hi, self.state.checkpoint)
 
     def _update(self, update: LedgerUpdate, step: Step) -> None:
+        if self._round_is_over:
+            # With what follows a round its tasks are over too: one that was lost for a while must not write after that.
+            update, self._round_is_over = replace(update, attempt=self.state.attempt + 1), False
         faults.before(step)
         self._ledger.update(update)
         faults.after(step)
@@ -246,6 +250,7 @@ class CutRun:
         except RowsRefused as refused:
             raise TablesExcluded({refused.problem.table_id: refused.problem}, {}) from None
         faults.after(Step.ROUND)
+        self._round_is_over = True
         self._take(report)
 
     def _take(self, report: WriteReport) -> None:

@@ -94,8 +94,9 @@ class Replayer:
             splits = self._splits(state, table_id, offer, version, wanted, window)
             new = self._write(state, table_id, splits, window, len(wanted))
         left = len(new) + len(outdated)
-        # With the checkpoint, which stays as it is, an atomic sink commits.
-        state = self._update(state, LedgerUpdate(checkpoint=state.checkpoint, dead_letters={table_id: left}))
+        # With the checkpoint, which stays as it is, an atomic sink commits; and as after any round its tasks are over.
+        update = LedgerUpdate(checkpoint=state.checkpoint, dead_letters={table_id: left}, attempt=state.attempt + 1)
+        state = self._update(state, update)
         self.letters.remove(table_id, wanted.keys() - new)
         told = f"{len(wanted)} dead letters were replayed"
         told += f"; {len(new)} changes are still bad and lie in {self.letters.location(table_id)}" if new else ""

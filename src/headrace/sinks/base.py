@@ -97,7 +97,8 @@ class LedgerUpdate:
 
     ``None`` leaves a field as it is. ``tables`` and ``journal`` are rows to put (by table, by identity); ``forget_journal_below``
     removes settled entries of older schema changes (TSO). ``used_decisions`` and ``used_requests`` are the identities of
-    decisions and of requests about tables to remove. ``dead_letters`` is how many letters tables have from now on.
+    decisions and of requests about tables to remove. ``dead_letters`` is how many letters tables have from now on. ``attempt``
+    begins another attempt, after a round: a task of it that was given up for lost, and done again by another, may wake any time.
     """
 
     checkpoint: int | None = None
@@ -110,12 +111,14 @@ class LedgerUpdate:
     used_decisions: tuple[str, ...] = ()
     used_requests: tuple[str, ...] = ()
     dead_letters: Mapping[TableId, int] = field(default_factory=dict)
+    attempt: int | None = None
 
     def applied_to(self, state: LedgerState) -> LedgerState:
         """The state after this step, as the ledger holds it then. ``attempted`` never goes back."""
         journal = {k: e for k, e in state.journal.items() if not e.state.is_settled or e.commit_ts >= self.forget_journal_below}
         return replace(
             state,
+            attempt=state.attempt if self.attempt is None else self.attempt,
             checkpoint=state.checkpoint if self.checkpoint is None else self.checkpoint,
             attempted=max(state.attempted, self.attempted or 0),
             position=state.position if self.position is None else self.position,

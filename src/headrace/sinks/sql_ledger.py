@@ -395,6 +395,9 @@ class SqlLedger:
     def _write_pipeline(self, session: SqlSession, pipeline: str, update: LedgerUpdate) -> None:
         assignments: list[str] = []
         values: list[object] = []
+        if update.attempt is not None:
+            assignments.append("attempt = ?")
+            values.append(update.attempt)
         if update.checkpoint is not None:
             assignments.append("checkpoint_ts = ?")
             values.append(update.checkpoint)

@@ -110,7 +110,13 @@ class MySqlLedger:
     def update(self, update: LedgerUpdate) -> None:
         """See ``Ledger.update``. An update is repeatable, so a connection lost at COMMIT does no harm."""
         pipeline, epoch = self._own_run()
-        self._in_transaction(lambda session: self.tables.write_update(session, pipeline, epoch, update), locks=True)
+
+        def write(session: MySqlSession) -> None:
+            self.tables.write_update(session, pipeline, epoch, update)
+            if update.attempt is not None:
+                self.fence.raise_to(session, pipeline, epoch, update.attempt)
+
+        self._in_transaction(write, locks=True)
 
     def close(self) -> None:
         if self._session is not None:
