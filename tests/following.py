@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from headrace.cli.display import RunDisplay
@@ -14,7 +15,7 @@ from headrace.engine.loop import RunOptions
 from headrace.engine.plan import Cut
 from headrace.model.outcome import Problem
 from headrace.model.progress import CutRecord
-from headrace.pipeline.runner import Definition, PipelineRun
+from headrace.pipeline.runner import DEFAULT_LEDGER, Definition, PipelineRun
 from local_engine import LocalEngine
 from upstreams import Changefeed
 
@@ -31,12 +32,12 @@ def run_once(changefeed: Changefeed, sink_uri: str, **options: Any) -> int:
 
 
 class Following:
-    """A run that follows the changefeed, on a thread; ``options`` are those of its loop."""
+    """A run that follows the changefeed, on a thread; ``options`` are those of its loop, ``ledger`` is where a file ledger lies."""
 
-    def __init__(self, changefeed: Changefeed, sink_uri: str, **options: Any) -> None:
+    def __init__(self, changefeed: Changefeed, sink_uri: str, *, ledger: str = DEFAULT_LEDGER, **options: Any) -> None:
         self.display = Recorder()
         self.engine = LocalEngine()
-        definition = defined(changefeed, sink_uri, RunOptions(poll_interval=0.02, **options))
+        definition = replace(defined(changefeed, sink_uri, RunOptions(poll_interval=0.02, **options)), ledger=ledger)
         self.run = PipelineRun(definition, self.display, self.engine)  # type: ignore[arg-type]
         self.code: int | None = None
         self.error: BaseException | None = None

@@ -41,6 +41,7 @@ from upstreams import (
     VISITS,
     Changefeed,
     shop,
+    shop_closes,
     shop_ends,
     shop_goes_on,
     shop_reopens,
@@ -107,11 +108,6 @@ def releases() -> Iterator[Callable[[Changefeed], None]]:
         yield from (partial(part, with_bag=True) for part in (shop, shop_reopens, shop_goes_on))
         yield shop_ends
         yield shop_closes
-
-
-def shop_closes(changefeed: Changefeed) -> None:
-    changefeed.upstream.drop_database("shop")
-    changefeed.upstream.checkpoint()
 
 
 class Killing(threading.Thread):

@@ -128,6 +128,12 @@ def shop_ends(changefeed: Changefeed) -> None:
     changefeed.upstream.checkpoint()
 
 
+def shop_closes(changefeed: Changefeed) -> None:
+    """A cut in which the database goes, with all that is left in it."""
+    changefeed.upstream.drop_database("shop")
+    changefeed.upstream.checkpoint()
+
+
 def small_shop(changefeed: Changefeed, *, with_bag: bool) -> None:
     """One table, or two with a bag, up to one checkpoint."""
     upstream = changefeed.upstream

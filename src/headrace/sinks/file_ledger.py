@@ -142,7 +142,10 @@ class FileLedger:
             keys = [item["path"] for chunk in obstore.list(store, prefix) for item in chunk] if store else []
             for key in keys:
                 with ignoring_absence():
-                    found.append(json.loads(bytes(obstore.get(store, key).bytes())))
+                    try:
+                        found.append(json.loads(bytes(obstore.get(store, key).bytes())))
+                    except ValueError:
+                        raise _not_whole(key) from None
         return found
 
     def _with_words(self, state: LedgerState) -> LedgerState:
@@ -222,8 +225,12 @@ class FileLedger:
     def _read(self, store: ObjectStore, key: str) -> tuple[LedgerState, str] | None:
         try:
             return state_from_json(bytes(obstore.get(store, key).bytes()).decode())
-        except (NotFoundError, FileNotFoundError, ValueError):
+        except (NotFoundError, FileNotFoundError):
             return None
+        except ValueError:
+            if self._place.is_local:
+                return None
+            raise _not_whole(key) from None
 
 
 @dataclass(frozen=True)
@@ -237,6 +244,11 @@ class _Held:
 
 def _key(step: _Held) -> str:
     return f"{folder_name(step.state.pipeline)}/{step.number:020}.json"
+
+
+def _not_whole(key: str) -> OSError:
+    """What a store answers is the whole of what it was given, or the answer was cut short: then it is worth another look."""
+    return OSError(f"it did not send {key} whole.")
 
 
 def _word_key(pipeline: str, kind: str, identity: str) -> str:

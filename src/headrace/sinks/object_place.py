@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from obstore.exceptions import BaseError, NotFoundError
@@ -22,6 +24,13 @@ _PARAMETERS: Mapping[str, frozenset[str]] = {
     "s3": frozenset({"endpoint", "region", "access-key", "secret-access-key", "session-token", "force-path-style"}),
     "gcs": frozenset({"credentials-file"}),
     "azure": frozenset({"account-name", "account-key", "sas-token"}),
+}
+# A store that does not answer is told within a minute; the run goes on trying.
+_CLIENT: dict[str, Any] = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=20)}
+_RETRIES: dict[str, Any] = {
+    "max_retries": 5,
+    "retry_timeout": timedelta(seconds=20),
+    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
 }
 _ALIASES = {"gs": "gcs", "azblob": "azure"}
 
@@ -50,9 +59,13 @@ class Place:
     def __reduce__(self) -> tuple[type[Place], tuple[Uri, str]]:
         return (Place, (self.uri, self.what))
 
+    @property
+    def is_local(self) -> bool:
+        return self.uri.scheme == "file"
+
     def store(self, create: bool) -> ObjectStore | None:
         """The store; ``None`` for a folder that is not there and is not to be created."""
-        if self.uri.scheme == "file" and not create and not Path(self.uri.path).is_dir():
+        if self.is_local and not create and not Path(self.uri.path).is_dir():
             return None
         if not self._stores:
             self._stores.append(self._open())
@@ -64,16 +77,19 @@ class Place:
         if uri.scheme == "file":
             return LocalStore(uri.path, mkdir=True)
         if uri.scheme == "gcs":
-            return GCSStore(uri.host, prefix=prefix, **_given(service_account=params.get("credentials-file")))
+            key = _given(service_account=params.get("credentials-file"))
+            return GCSStore(uri.host, prefix=prefix, client_options=_CLIENT, retry_config=_RETRIES, **key)
         if uri.scheme == "azure":
             names = {"account_name": "account-name", "account_key": "account-key", "sas_key": "sas-token"}
-            return AzureStore(uri.host, prefix=prefix, **_given(**{name: params.get(key) for name, key in names.items()}))
+            given = _given(**{name: params.get(key) for name, key in names.items()})
+            return AzureStore(uri.host, prefix=prefix, client_options=_CLIENT, retry_config=_RETRIES, **given)
         endpoint = params.get("endpoint")
         return S3Store(
             uri.host,
             prefix=prefix,
             virtual_hosted_style_request=params.get("force-path-style", "true").lower() == "false",
-            client_options={"allow_http": bool(endpoint and endpoint.startswith("http://"))},
+            client_options={**_CLIENT, "allow_http": bool(endpoint and endpoint.startswith("http://"))},
+            retry_config=_RETRIES,
             **_given(
                 endpoint=endpoint,
                 region=params.get("region"),

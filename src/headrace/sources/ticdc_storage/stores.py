@@ -59,6 +59,9 @@ STORE_PARAMETERS = frozenset(
 """What a URI may say of its store. Those that only concern writing (storage class, ACL, encryption) change nothing here."""
 
 _REMOTE_THREADS = 32
+_CONNECT_SECONDS = 5
+_SILENT_SECONDS = 20
+_TRIES = 3
 _MESSAGE_LIMIT = 200
 # What the AWS SDK, the Azure SDK and the operating system write, and what it means to a person; the first match counts.
 _CAUSES = (
@@ -194,18 +197,17 @@ class Store:
 
     def read(self, path: str) -> bytes:
         """The bytes of a file. Raises ``FileNotFoundError`` when there is none."""
-        with self._explained(), self._filesystem.open_input_file(self._absolute(path)) as stream:
-            return bytes(stream.read())
+        return bytes(self.read_buffer(path).to_pybytes())
 
     def read_buffer(self, path: str) -> pa.Buffer:
         """The bytes of a file, not copied into a Python object. Raises ``FileNotFoundError``."""
         with self._explained(), self._filesystem.open_input_file(self._absolute(path)) as stream:
-            return stream.read_buffer()
+            return stream.read_buffer() if self.is_local else _whole(stream, stream.size())
 
     def read_start(self, path: str, length: int) -> bytes:
         """At most the first ``length`` bytes of a file. Raises ``FileNotFoundError``."""
         with self._explained(), self._filesystem.open_input_file(self._absolute(path)) as stream:
-            return bytes(stream.read(length))
+            return bytes(stream.read(length)) if self.is_local else _whole(stream, min(length, stream.size())).to_pybytes()
 
     def entries(self, path: str = "", recursive: bool = False) -> Entries:
         """What is in a folder, with ``recursive`` in its folders too; nothing when there is no such folder."""
@@ -323,7 +325,9 @@ def _s3(location: StoreLocation, parameters: dict[str, str]) -> pafs.S3FileSyste
     region = parameters.get("region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if region is None and not endpoint:
         region = pafs.resolve_s3_region(location.root.split("/", 1)[0])
-    return pafs.S3FileSystem(region=region or "us-east-1", connect_timeout=5, request_timeout=60, **options)
+    return pafs.S3FileSystem(
+        region=region or "us-east-1", connect_timeout=_CONNECT_SECONDS, request_timeout=_SILENT_SECONDS, **options
+    )
 
 
 def _gcs(parameters: dict[str, str]) -> pafs.GcsFileSystem:
@@ -367,6 +371,24 @@ def _host_of(endpoint: str) -> str:
     """``host:port`` of an endpoint written with or without its scheme; user and password, if any, are left out."""
     text = endpoint if "://" in endpoint else f"https://{endpoint}"
     return urlsplit(text).netloc.rpartition("@")[2]
+
+
+def _whole(stream: pa.NativeFile, length: int) -> pa.Buffer:
+    """The first ``length`` bytes. Raises ``OSError`` when the store sends fewer.
+
+    pyarrow's S3 client does not notice a short answer: it says that all has been read, and leaves the rest of the buffer as it was.
+    So the last byte shows whether it was written; where it is what it was before, another reading with another byte tells.
+    """
+    buffer = pa.allocate_buffer(length)
+    view = memoryview(buffer).cast("B")
+    for mark in (0, 255) if length else ():
+        view[-1] = mark
+        stream.seek(0)
+        if stream.readinto(buffer) == length and view[-1] != mark:
+            return buffer
+    if length:
+        raise OSError(f"it sent fewer than the {length} bytes that it has of a file")
+    return buffer
 
 
 def _stored(path: str, info: pafs.FileInfo) -> StoredFile:
