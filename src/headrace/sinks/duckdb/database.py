@@ -172,4 +172,4 @@ class Database:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n", 1)[0]
+    return str(error).strip().split("\n", 1)[0].rstrip(".") + "."

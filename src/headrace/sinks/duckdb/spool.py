@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.errors import TransientError
 from headrace.model.block import KIND, META_COUNT
 from headrace.model.events import RowKind
 from headrace.model.letters import Letter
@@ -116,11 +117,15 @@ class SpoolWriter:
     def _save(self, rows: pa.Table, version: int, kind: str, key: tuple[str, ...]) -> str:
         rows = rows.replace_schema_metadata({_KEY: json.dumps(key)})
         folder = Path(self.folder)
-        folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{version}.{kind}.{uuid.uuid4().hex}.arrow"
-        # Not compressed: the driver maps the file and DuckDB reads it where it lies.
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
-            writer.write_table(rows)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            # Not compressed: the driver maps the file and DuckDB reads it where it lies.
+            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
+                writer.write_table(rows)
+        except OSError as error:
+            message = f"Rows cannot be handed over in {folder}: {error}."
+            raise TransientError(message, "Make room there, or name a folder with more as spool in the sink's URI.") from error
         return str(path)
 
 
