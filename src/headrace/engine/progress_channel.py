@@ -38,8 +38,12 @@ class ProgressReceiver:
 
     def next_job(self) -> ProgressAddress:
         """Begins to count anew."""
-        self._job, self._files, self._rows = self._job + 1, 0, 0
+        self.job_ended()
         return ProgressAddress(self._host, self._socket.getsockname()[1], self._job)
+
+    def job_ended(self) -> None:
+        """Until the next job nothing counts, so that nobody takes these for its first figures."""
+        self._job, self._files, self._rows = self._job + 1, 0, 0
 
     def counts(self) -> tuple[int, int]:
         """Files read to their end, and rows read, of the current job."""
