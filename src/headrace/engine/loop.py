@@ -227,7 +227,7 @@ class Loop:
 
     def _looked(self, done: int, total: int) -> None:
         """A poll that has many files to look into shows how far it is."""
-        if time.monotonic() - self._told_at >= _TELL_EVERY:
+        if done < total and time.monotonic() - self._told_at >= _TELL_EVERY:
             self._told_at = time.monotonic()
             self._observer.phase(f"looking where the backlog's files begin: {done:,} of {total:,}")
 
@@ -238,14 +238,20 @@ class Loop:
         state = self._state
         resting = apart | {t for t, own in state.tables.items() if own.status.is_stopped and t not in retried}
 
+        gone = {t for t, own in state.tables.items() if own.status is TableStatus.GONE}
+
         def counts(table_id: TableId) -> bool:
             return table_id not in resting and self._options.includes(table_id)
+
+        def reached(table_id: TableId) -> int:
+            # What comes late of a table that is gone is not read, so there is nothing to catch up with.
+            return state.checkpoint if table_id in gone else state.table_checkpoint(table_id)
 
         return Bound(
             limit=self._options.max_cut,
             at_least=max(state.attempted, state.checkpoint + 1),
             checkpoint=state.checkpoint,
-            reached=state.table_checkpoint,
+            reached=reached,
             counts=counts,
             pending=lambda change: any(map(counts, change.changes)) and may_be_pending(state, change),
             looked=self._looked,
