@@ -44,7 +44,7 @@ class Point:
 class StoppedRun:
     """A run that follows a changefeed in another process, until it stands at a point or :meth:`stop` is called."""
 
-    def __init__(self, changefeed: Changefeed, sink_uri: str, point: Point | None = None) -> None:
+    def __init__(self, changefeed: Changefeed, sink_uri: str, point: Point) -> None:
         context = _forks()
         self._ends, theirs = context.Pipe(duplex=False)
         self._process = context.Process(target=_work, args=(changefeed.uri, changefeed.toml, sink_uri, point, theirs), daemon=True)
@@ -92,7 +92,7 @@ class StoppedRun:
 
 
 @contextmanager
-def stopped_run(changefeed: Changefeed, sink_uri: str, point: Point | None = None) -> Iterator[StoppedRun]:
+def stopped_run(changefeed: Changefeed, sink_uri: str, point: Point) -> Iterator[StoppedRun]:
     """A :class:`StoppedRun`, killed at the latest with the context."""
     run = StoppedRun(changefeed, sink_uri, point)
     try:
@@ -118,16 +118,14 @@ def _forks() -> Any:
     return context
 
 
-def _work(source: str, toml: Path, sink_uri: str, point: Point | None, ends: Connection) -> None:
-    begun = point is None or point.behind is None
-    left = point.skip if point else -1
+def _work(source: str, toml: Path, sink_uri: str, point: Point, ends: Connection) -> None:
+    begun = point.behind is None
+    left = point.skip
 
     def stand(passage: Passage) -> None:
         nonlocal begun, left
-        if point is None or left < 0:
-            return
         here = (passage.moment, passage.step)
-        if begun and here == (point.moment, point.step) and point.detail in passage.detail:
+        if left >= 0 and begun and here == (point.moment, point.step) and point.detail in passage.detail:
             left -= 1
             if left < 0:
                 os.kill(os.getpid(), signal.SIGSTOP)
