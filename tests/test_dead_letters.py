@@ -441,6 +441,13 @@ def test_replays_that_could_do_harm_are_refused_in_words(csv_scene: Scene, capsy
         back = remove(vanished)
         is_refused("vanished since. Restore what is missing")
         back()
+    folder = csv_scene.folder / "default" / "shop" / "orders"
+    (folder / "README").write_text("no letter")
+    (folder / "copy.json").write_text("{}")
+    assert csv_scene.replay() == 0
+    assert csv_scene.run() == 0
+    assert "copy.json is no dead letter that this Headrace can read" in capsys.readouterr().err
+    (folder / "copy.json").unlink()
     is_refused("wait for a run with --dead-letters", letters=None, on_error=OnError.STOP)
     csv_scene.upstream.add_column(ORDERS, Column("price", INT))
     csv_scene.upstream.execute(Delete(ORDERS, (6,)))

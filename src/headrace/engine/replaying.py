@@ -14,7 +14,7 @@ from headrace import faults
 from headrace.engine.cutting import RoundFactory
 from headrace.engine.plan import Cut, CutRound
 from headrace.engine.tasks import read_problems
-from headrace.errors import NoWatermarkError
+from headrace.errors import DefinitionError, NoWatermarkError
 from headrace.faults import Step
 from headrace.model.cut import Offer, Split, Window
 from headrace.model.events import SchemaChange
@@ -69,7 +69,7 @@ class Replayer:
         return update.applied_to(state)
 
     def _discard(self, state: LedgerState, table_id: TableId) -> tuple[LedgerState, str]:
-        found = self.letters.of(table_id)
+        found = self.letters.names(table_id)
         self.letters.remove(table_id, found)
         return self._update(state, LedgerUpdate(dead_letters={table_id: 0})), f"{len(found)} dead letters were removed."
 
@@ -80,7 +80,10 @@ class Replayer:
         own = state.tables.get(table_id)
         if own is None or own.status is TableStatus.GONE:
             raise _Refused(f"its dead letters are not replayed: the table is not there any more. {_BY_HAND}")
-        found = self.letters.of(table_id)
+        try:
+            found = self.letters.of(table_id)
+        except DefinitionError as error:
+            raise _Refused(f"its dead letters are not replayed: {error}") from None
         hi = state.table_checkpoint(table_id)
         offer = self._offer(hi)
         version = _newest_version(offer, own, hi)

@@ -46,11 +46,15 @@ class Rejects:
 
     def take(self, error: DecodeError, number: int, offset: int, raw: bytes, commit_ts: int | None) -> None:
         """Leaves a record out, whose ``error`` names what is wrong with it; raises that when there are too many."""
-        if len(self.records) >= self.most:
-            if self.most:
-                error.hint = f"{error.hint} It is one bad record more than the {self.most} that may be left out.".lstrip()
-            raise error
+        self.require_room(error, self.most)
         self.records.append(RejectedRecord(number, offset, raw, error.message, error.line, error.column, error.value, commit_ts))
+
+    def require_room(self, error: DecodeError, most: int) -> None:
+        """Raises the error of a record beyond the ``most`` that may be left out."""
+        if len(self.records) >= most:
+            if most:
+                error.hint = f"{error.hint} It is one bad record more than the {most} that may be left out.".lstrip()
+            raise error
 
     @property
     def left(self) -> int:

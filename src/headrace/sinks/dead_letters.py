@@ -27,6 +27,7 @@ from headrace.sinks.object_place import Place, folder_name, ignoring_absence, op
 MOST_LETTERS = 1_000
 """How many records of a table a cut may leave out, where nothing else is said."""
 _FORMAT = 1
+_SUFFIX = ".json"
 _THREADS = 16
 
 
@@ -54,7 +55,7 @@ class DeadLetters:
         faults.before(Step.LETTERS_PUT)
 
         def put(letter: Letter) -> str:
-            obstore.put(store, f"{self._prefix(letter.table_id)}/{letter.name}.json", letter_to_json(letter).encode())
+            obstore.put(store, self._path(letter.table_id, letter.name), letter_to_json(letter).encode())
             return letter.name
 
         with self.place.reached():
@@ -64,16 +65,25 @@ class DeadLetters:
         faults.after(Step.LETTERS_PUT)
         return names
 
-    def of(self, table_id: TableId) -> dict[str, Letter]:
-        """The table's letters by name. Raises SinkUnreachableError, DefinitionError for a file that is no letter."""
-        found: dict[str, Letter] = {}
+    def names(self, table_id: TableId) -> list[str]:
+        """The names of the table's letters, sorted. Raises SinkUnreachableError."""
         with self.place.reached():
             store = self.place.store(create=False)
             listed = obstore.list(store, self._prefix(table_id)) if store else ()
-            for path in [item["path"] for chunk in listed for item in chunk]:
+            paths = [item["path"] for chunk in listed for item in chunk]
+        return sorted(path.rpartition("/")[2].removesuffix(_SUFFIX) for path in paths if path.endswith(_SUFFIX))
+
+    def of(self, table_id: TableId) -> dict[str, Letter]:
+        """The table's letters by name. Raises SinkUnreachableError, DefinitionError for a file that is no letter."""
+        found: dict[str, Letter] = {}
+        names = self.names(table_id)
+        with self.place.reached():
+            store = self.place.store(create=False)
+            for name in names:
+                path = self._path(table_id, name)
                 with ignoring_absence():
                     text = bytes(obstore.get(store, path).bytes()).decode("utf-8", "replace")
-                    found[path.rpartition("/")[2].removesuffix(".json")] = letter_from_json(text, path)
+                    found[name] = letter_from_json(text, path)
         return found
 
     def remove(self, table_id: TableId, names: Iterable[str]) -> None:
@@ -83,7 +93,7 @@ class DeadLetters:
             store = self.place.store(create=False)
             for name in names if store else ():
                 with ignoring_absence():
-                    obstore.delete(store, f"{self._prefix(table_id)}/{name}.json")
+                    obstore.delete(store, self._path(table_id, name))
         faults.after(Step.LETTERS_REMOVED)
 
     def too_many(self, table_id: TableId, count: int, why: Problem | None = None) -> Problem | None:
@@ -93,6 +103,9 @@ class DeadLetters:
         message = f"more than {self.most} of its records in one cut cannot be read or written, which is no matter of single ones."
         hint = "See its dead letters and repair the cause, or raise --max-dead-letters."
         return replace(why, message=f"{message} The last: {why.message}") if why else Problem(table_id, message, hint=hint)
+
+    def _path(self, table_id: TableId, name: str) -> str:
+        return f"{self._prefix(table_id)}/{name}{_SUFFIX}"
 
     def _prefix(self, table_id: TableId) -> str:
         return "/".join(map(folder_name, (self.pipeline, table_id.database, table_id.table)))

@@ -121,8 +121,7 @@ class _BesideReplays(Rejects):
     def take(self, error: DecodeError, number: int, offset: int, raw: bytes, commit_ts: int | None) -> None:
         if commit_ts is not None and self._split.stale_from <= commit_ts < self._split.stale_below:
             return
-        if len(self.records) >= self._tolerance:
-            raise error
+        self.require_room(error, self._tolerance)
         super().take(error, number, offset, raw, commit_ts)
 
 
