@@ -49,7 +49,7 @@ from upstreams import KEY, NAME
 pytestmark = pytest.mark.pipeline
 
 SECONDS = float(os.environ.get("HEADRACE_FAULTS_SECONDS", "0"))
-EXAMPLES = {"mariadb": 6, "duckdb": 6}  # without a number of seconds: always the same ones
+EXAMPLES = {"mariadb": 4, "duckdb": 3}  # without a number of seconds: always the same ones
 EXAMPLES |= dict.fromkeys(CAPABILITIES, 12)
 
 ACTIONS = (
