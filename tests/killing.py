@@ -298,6 +298,8 @@ class Ordeal:
         found: list[psutil.Process] = []
 
         def look() -> bool:
+            self.go_on(1)  # a run that has nothing to do starts no other JVM
+            self._take(_PROMISE)
             with suppress(psutil.NoSuchProcess):
                 children = psutil.Process(self.run.process.pid).children(recursive=True)
                 found[:] = [child for child in children if ("java" if victim is Victim.JVM else "python") in child.name()]
