@@ -256,6 +256,10 @@ class SimulatedLedger:
             self._pipeline, self._epoch = pipeline, state.epoch
         return state
 
+    def prove(self) -> None:
+        """Raises FencedError when a newer run has begun."""
+        self._server.contents.fenced(self._pipeline, self._epoch)
+
     def decide(self, pipeline: str, decision: Decision) -> None:
         with self._server.transaction() as contents:
             state = contents.ledgers[pipeline]
@@ -283,7 +287,7 @@ class SimulatedLedger:
     def update(self, update: LedgerUpdate) -> None:
         """A checkpoint commits the open cut, which is fenced by what the server holds by then."""
         with self._server.called(Call.UPDATE):
-            self._server.contents.fenced(self._pipeline, self._epoch)
+            self.prove()
             with self._sink.changing() as contents:
                 contents.ledgers[self._pipeline] = update.applied_to(contents.ledgers[self._pipeline])
             if self._sink.open_cut is not None and update.checkpoint is not None:
@@ -302,6 +306,8 @@ class SimulatedMetadataApplier:
 
     def apply_schema_change(self, change: SchemaChange) -> tuple[Notice, ...]:
         with self._sink.server.called(Call.APPLY) as refused, self._sink.changing() as contents:
+            if self._sink.ledger is not None:
+                self._sink.ledger.prove()  # as a session for schema changes does
             if refused:
                 raise SchemaChangeRefused(Problem(change.table_id, "the simulated server does not feel like it."))
             before = contents.copy()
