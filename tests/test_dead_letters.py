@@ -149,7 +149,7 @@ def test_a_bad_record_is_left_out_and_all_others_are_applied(scene: Scene, capsy
     assert json.loads(written.read_text())["reason"] == letter.reason
     assert f"1 of its changes up to {state.checkpoint} could not be applied and lie as dead letters in" in capsys.readouterr().err
     assert main(["status", "--sink", scene.uri]) == 0
-    assert "1 dead letters: the target lacks these changes" in capsys.readouterr().out
+    assert "dead letters: 1 changes that the target lacks" in capsys.readouterr().out
     assert main(["status", "--sink", scene.uri, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["dead_letters"] == {"shop.orders": 1}
 
@@ -176,7 +176,7 @@ def test_after_a_repair_a_letter_takes_its_place_below_what_came_since(scene: Sc
     assert scene.replay() == 0
     capsys.readouterr()
     assert scene.run() == 0
-    assert f"{lost} dead letters were replayed." in capsys.readouterr().err
+    assert f"its dead letters were replayed ({lost})." in capsys.readouterr().err
     scene.is_whole()
     assert (scene.state().checkpoint, scene.state().requests) == (checkpoint, {})
     scene.orders(11)

@@ -33,12 +33,12 @@ def _leave(settings: Settings, only: str | None, kind: RequestKind, is_sure: Cal
         asked = [table_id for table_id in _tables(state, only) if is_sure(table_id)]
         for table_id in asked:
             ledger.request(state.pipeline, new_request(table_id, kind, since=state.table_checkpoint(table_id)))
-    what = "are applied again" if kind is RequestKind.REPLAY else "are removed"
+    what = "applied again" if kind is RequestKind.REPLAY else "removed"
     for table_id in asked:
         if output.is_json:
             output.event("request", table=str(table_id), kind=str(kind), letters=state.dead_letters[table_id])
         else:
-            output.line(f"{table_id}: its {state.dead_letters[table_id]} dead letters {what}")
+            output.line(f"{table_id}: its dead letters will be {what} ({state.dead_letters[table_id]})")
     if not asked:
         output.line("nothing was asked for")
     elif not output.is_json:
@@ -50,6 +50,6 @@ def _tables(state: LedgerState, only: str | None) -> list[TableId]:
     known = sorted(state.dead_letters)
     found = [table_id for table_id in known if only in (None, str(table_id))]
     if only is not None and not found:
-        names = ", ".join(map(str, known)) or "none"
-        raise DefinitionError(f"The table {only} has no dead letters.", f"There are some of: {names}.")
+        others = f"There are some of: {', '.join(map(str, known))}." if known else "No table has any."
+        raise DefinitionError(f"The table {only} has no dead letters.", others)
     return found

@@ -91,5 +91,5 @@ def _print(state: LedgerState, target: str, output: Output) -> None:
 def _reason(own: TableProgress, state: LedgerState) -> str:
     """Why it stands as it does, after the number of its dead letters."""
     count = state.dead_letters.get(own.table_id, 0)
-    letters = f"{count} dead letters: the target lacks these changes" if count else ""
+    letters = f"dead letters: {count} changes that the target lacks" if count else ""
     return "; ".join(filter(None, (letters, own.reason)))

@@ -71,7 +71,7 @@ class Replayer:
     def _discard(self, state: LedgerState, table_id: TableId) -> tuple[LedgerState, str]:
         found = self.letters.names(table_id)
         self.letters.remove(table_id, found)
-        return self._update(state, LedgerUpdate(dead_letters={table_id: 0})), f"{len(found)} dead letters were removed."
+        return self._update(state, LedgerUpdate(dead_letters={table_id: 0})), f"its dead letters were removed ({len(found)})."
 
     def _replay(self, state: LedgerState, table_id: TableId) -> tuple[LedgerState, str]:
         """Raises _Refused."""
@@ -101,9 +101,9 @@ class Replayer:
         update = LedgerUpdate(checkpoint=state.checkpoint, dead_letters={table_id: left}, attempt=state.attempt + 1)
         state = self._update(state, update)
         self.letters.remove(table_id, wanted.keys() - new)
-        told = f"{len(wanted)} dead letters were replayed"
-        told += f"; {len(new)} changes are still bad and lie in {self.letters.location(table_id)}" if new else ""
-        told += f"; {len(outdated)} are older than its schema change at {version} and stay. {_BY_HAND}" if outdated else "."
+        told = f"its dead letters were replayed ({len(wanted)})"
+        told += f"; still bad are {len(new)}, which lie in {self.letters.location(table_id)}" if new else ""
+        told += f"; what is older than its schema change at {version} stays ({len(outdated)}). {_BY_HAND}" if outdated else "."
         return state, told
 
     def _offer(self, hi: int) -> Offer:

@@ -111,8 +111,9 @@ def without_secrets(text: str) -> str:
 
 def near_match(name: str, known: Collection[str]) -> str:
     """``Did you mean …?`` when a known name is close, else the list of them."""
-    close = difflib.get_close_matches(name, sorted(known), n=1)
-    return f"Did you mean {close[0]!r}?" if close else f"Known are: {', '.join(sorted(known))}."
+    words = sorted(map(str, known))
+    close = difflib.get_close_matches(name, words, n=1)
+    return f"Did you mean {close[0]!r}?" if close else f"Known are: {', '.join(words)}."
 
 
 def reject_unknown(names: Collection[str], known: Collection[str], what: str) -> None:
