@@ -8,6 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -128,7 +129,8 @@ def _work(source: str, toml: Path, sink_uri: str, point: Point, ends: Connection
         if left >= 0 and begun and here == (point.moment, point.step) and point.detail in passage.detail:
             left -= 1
             if left < 0:
-                os.kill(os.getpid(), signal.SIGSTOP)
+                # To this very thread: sent to the process another one may take it, and this one would go on until that is scheduled.
+                signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         begun |= here == point.behind
 
     changefeed: Any = SimpleNamespace(uri=source, toml=toml)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -87,8 +88,11 @@ def test_a_full_disk_under_a_file(
 
 
 @pytest.mark.server
-def test_a_server_without_room_for_rows(changefeed: Changefeed, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with small_disk(tmp_path / "disk", "300m") as disk, pytest.MonkeyPatch.context() as patch:
+def test_a_server_without_room_for_rows(changefeed: Changefeed, capfd: pytest.CaptureFixture[str]) -> None:
+    with ExitStack() as stack:
+        # Not under pytest's folder: the path of the server's socket has to be short.
+        short = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-")))
+        disk, patch = stack.enter_context(small_disk(short / "disk", "300m")), stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(tempfile, "tempdir", str(disk.folder))
         with running_mariadb(innodb_buffer_pool_size="32M", innodb_log_file_size="8M") as server:
             run = Following(changefeed, server.uri())
