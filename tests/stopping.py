@@ -129,7 +129,7 @@ def _work(source: str, toml: Path, sink_uri: str, point: Point, ends: Connection
         if left >= 0 and begun and here == (point.moment, point.step) and point.detail in passage.detail:
             left -= 1
             if left < 0:
-                # To this very thread: sent to the process another one may take it, and this one would go on until that is scheduled.
+                # This very thread: where the process is told, another one may take it, and this one goes on for a while.
                 signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         begun |= here == point.behind
 
