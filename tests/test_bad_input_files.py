@@ -64,7 +64,7 @@ CSV_DAMAGES = (
     Damage(
         "too_few_in_the_first_line",
         in_line(1, lambda line: line.rpartition(b",")[0]),
-        ", file {file}, line 1: The record has 6 fields, which does not fit the 3 columns of shop.too_few_in_the_first_line;",
+        ", file {file}, line 1: The record has 6 fields where 7 are expected.",
     ),
     Damage(
         "unfit_value",
