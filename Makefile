@@ -11,6 +11,7 @@ HASHED := $(PIP_INSTALL) --require-hashes
 BUILD := $(VENV)/.build-stamp
 RUNTIME := $(VENV)/.runtime-stamp
 DEV := $(VENV)/.dev-stamp
+CLASSES := $(VENV)/spark-classes.jsa
 PYTHONS := $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python)
 COMPILE = CUSTOM_COMPILE_COMMAND="make lock" $(PY) -m piptools compile --quiet --generate-hashes --strip-extras --allow-unsafe \
   --no-emit-options --no-emit-index-url --no-emit-trusted-host --no-emit-find-links $(if $(UPGRADE),--upgrade)
@@ -37,7 +38,7 @@ demo: $(RUNTIME) java ## Run the real pipeline on a small shop's changes, into a
 	@rm -rf headrace-demo
 	@$(VENV)/bin/headrace demo
 
-test: lint java ## Everything that CI runs: lint, then all tests, the fast ones first
+test: lint java $(CLASSES) ## Everything that CI runs: lint, then all tests, the fast ones first
 	@echo "tests without Spark: what is fast, whole pipelines in one process, servers (one of each to a worker)"
 	@$(PY) -m pytest -m "not spark" --ignore=tests/support -n auto
 	@echo "types and schema changes, in one process that writes down what it observes"
@@ -52,6 +53,11 @@ test-tidb: $(DEV) java ## The tests that a TiDB can stand in for MariaDB in; bui
 	@echo "building TiDB, unless .tidb has it"
 	@$(PY) tests/tidb_server.py
 	@$(PY) -m pytest --mysql-server tidb -m server $(TIDB_TESTS) -k "not ($(TIDB_LEFT_OUT))"
+
+$(CLASSES): $(RUNTIME) | java
+	@echo "letting Spark's JVM write down what it loads, so that the tests' many sessions start in half the time"
+	@$(PY) tests/class_archive.py
+	@touch $@
 
 docs: $(DEV) ## Write docs/types-and-ddl.md from what its suites observe
 	@HEADRACE_WRITE_DOCS=1 $(PY) -m pytest tests/support

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from class_archive import submit_options
 from servers import MariaDb, S3Server, running_mariadb, running_s3
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ os.environ.update(
     LC_ALL="C.UTF-8",
     NO_COLOR="1",
     SPARK_LOCAL_IP="127.0.0.1",
+    SPARK_SUBMIT_OPTS=submit_options(),
     TERM="dumb",
     TZ="UTC",
 )
@@ -86,3 +88,17 @@ def many_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     from local_engine import as_if_large
 
     as_if_large(monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def _quick(request: pytest.FixtureRequest) -> None:
+    """Tests of many short runs share what a process of its own would do once."""
+    if request.node.get_closest_marker("pipeline") is not None:
+        from quick import make_quick
+
+        make_quick(request.getfixturevalue("monkeypatch"))
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """For ``-n auto``: half as many again as there are cores, since many tests wait for a server."""
+    return (os.cpu_count() or 1) * 3 // 2

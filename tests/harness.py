@@ -174,8 +174,10 @@ def spark_engine() -> SparkEngine:
     return SparkEngine(session_settings({"spark.master": "local[2,4]"}, {}))
 
 
-def run_once(source_uri: str, sink_uri: str, changefeed: Path | None = None, name: str = "default", **more: Any) -> int:
-    """Catches up and returns the exit code, in this process and on its one Spark session.
+def run_once(
+    source_uri: str, sink_uri: str, changefeed: Path | None = None, name: str = "default", engine: Any = None, **more: Any
+) -> int:
+    """Catches up and returns the exit code, in this process and on its one Spark session unless ``engine`` is another.
 
     ``more`` are fields of the definition (``adopt``) or of its run options (``until``, ``start``, ``includes``).
     """
@@ -190,7 +192,7 @@ def run_once(source_uri: str, sink_uri: str, changefeed: Path | None = None, nam
     )
     with RunDisplay(make_output(json=False)) as display:
         try:
-            return PipelineRun(definition, display, spark_engine()).run()
+            return PipelineRun(definition, display, engine or spark_engine()).run()
         except HeadraceError as error:
             sys.stderr.write(f"error: {error}\n")
             return error.exit_code

@@ -45,9 +45,9 @@ _connect = duckdb.connect
 def _pooled(path: str = ":memory:", read_only: bool = False, config: dict[str, str] | None = None) -> Any:
     """``duckdb.connect``, but that in-memory databases are taken from a pool and files are attached to one of them."""
     connection = _Pooled(_Pooled.idle.pop() if _Pooled.idle else _connect(":memory:"))
-    if path != ":memory:":
-        connection.execute(f"ATTACH '{path}' AS opened" + (" (READ_ONLY)" if read_only else ""))
-        connection.execute("USE opened")
+    # Also what is only in memory, so that it is gone when the connection is used again.
+    connection.execute(f"ATTACH '{path}' AS opened" + (" (READ_ONLY)" if read_only else ""))
+    connection.execute("USE opened")
     return connection
 
 

@@ -87,4 +87,4 @@ def test_memory_does_not_grow_with_the_backlog(tmp_path: Path) -> None:
     # At once it would take four times as much more as there is.
     assert large - small < FILES * CUT
     with duckdb.connect(str(tmp_path / "large.duckdb"), read_only=True) as target:
-        assert target.sql("SELECT count(*), count(DISTINCT id) FROM large.shop.orders").fetchall() == [(FILES * ROWS, FILES * ROWS)]
+        assert target.sql("SELECT count(*), count(DISTINCT id) FROM shop.orders").fetchall() == [(FILES * ROWS, FILES * ROWS)]

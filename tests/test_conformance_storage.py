@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from harness import Case, State, all_cases, assert_state, reveal, run_once, three_steps
+from local_engine import LocalEngine
 from servers import MariaDb
 from targets import DuckDbTarget, MariaDbTarget, Target
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.server
 
 CASES = [case.name for case in all_cases()]
 # Where metadata alone must hold rows and schema changes back; the other cases show that files may arrive late.
@@ -35,9 +36,9 @@ def make_target(request: pytest.FixtureRequest, tmp_path: Path) -> MakeTarget:
     return make
 
 
-def apply(case: Case, data: Path, sink_uri: str, tmp_path: Path) -> None:
+def apply(case: Case, data: Path, sink_uri: str, tmp_path: Path, engine: LocalEngine | None = None) -> None:
     changefeed = case.write_changefeed(tmp_path)
-    assert run_once(case.source_uri(data), sink_uri, changefeed, case.name) == 0
+    assert run_once(case.source_uri(data), sink_uri, changefeed, case.name, engine) == 0
 
 
 def check(case: Case, target: Target, state: State, data: Path) -> None:
@@ -61,6 +62,7 @@ def state_held(target: Target, state: State, data: Path) -> State:
     return replace(state, tables=tuple(tables))
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("name", CASES)
 def test_one_run_gives_the_final_state_and_a_second_changes_nothing(name: str, make_target: MakeTarget, tmp_path: Path) -> None:
     case = Case(name)
@@ -70,21 +72,23 @@ def test_one_run_gives_the_final_state_and_a_second_changes_nothing(name: str, m
         check(case, target, case.final, case.data)
 
 
+@pytest.mark.pipeline
 @pytest.mark.parametrize("name", CASES)
 def test_files_that_arrive_in_steps_give_every_state_on_the_way(name: str, make_target: MakeTarget, tmp_path: Path) -> None:
     case = Case(name)
     target, uri = make_target()
     for state in three_steps(case):
         reveal(case, tmp_path / "data", state.checkpoint_ts)
-        apply(case, tmp_path / "data", uri, tmp_path)
+        apply(case, tmp_path / "data", uri, tmp_path, LocalEngine())
         check(case, target, state, tmp_path / "data")
 
 
+@pytest.mark.pipeline
 @pytest.mark.parametrize("name", GATED)
 def test_nothing_above_the_checkpoint_shows_though_its_files_are_there(name: str, make_target: MakeTarget, tmp_path: Path) -> None:
     case = Case(name)
     target, uri = make_target()
     for state in three_steps(case):
         reveal(case, tmp_path / "data", state.checkpoint_ts, whole=True)
-        apply(case, tmp_path / "data", uri, tmp_path)
+        apply(case, tmp_path / "data", uri, tmp_path, LocalEngine())
         check(case, target, state, tmp_path / "data")

@@ -30,7 +30,7 @@ from headrace.testing.faults import Moment, Step, armed, crash_at
 from headrace.testing.upstream import Delete, Insert, Statement, Update
 from local_engine import LocalEngine
 from places import Place
-from quick import make_quick, without_pauses
+from quick import without_pauses
 from servers import S3Server
 from targets import Target
 from upstreams import CUSTOMERS, INT, KEY, NAME, ORDERS, VISITS, Changefeed, visit
@@ -113,8 +113,7 @@ class Scene:
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    make_quick(monkeypatch)
+def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     without_pauses(monkeypatch)
 
 

@@ -29,7 +29,7 @@ from targets import DuckDbTarget, MariaDbTarget, Target
 pytestmark = pytest.mark.pipeline
 
 SECONDS = float(os.environ.get("HEADRACE_DIFFERENTIAL_SECONDS", "0"))
-EXAMPLES = 24  # without a number of seconds: always the same ones, in about a minute
+EXAMPLES = 10  # without a number of seconds: always the same ones, in half a minute
 
 STEPS = st.lists(st.builds(Step, st.sampled_from(ACTIONS), st.integers(0, 2**20)), min_size=10, max_size=45)
 LAYOUTS = {

@@ -42,7 +42,7 @@ from headrace.model.table import Column
 from headrace.sinks.file_ledger import open_file_ledger
 from headrace.testing.faults import POINTS, Crashed, Moment, Passage, Step, crash_at, fail_at
 from headrace.testing.upstream import Delete, Insert, Update
-from quick import make_quick, without_pauses
+from quick import without_pauses
 from simulated_sink import CAPABILITIES, Call, Failing, Failure
 from upstreams import KEY, NAME
 
@@ -70,8 +70,7 @@ FAILURES += [(call, Failing.REFUSED) for call in REFUSED] + [(call, Failing.FENC
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    make_quick(monkeypatch)
+def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     without_pauses(monkeypatch)
 
 

@@ -139,7 +139,7 @@ def test_a_stopped_table_keeps_its_files_over_a_thousand_cuts_and_restarts_and_c
     assert (before.status, scene.name_of(damaged) in before.reason) == (TableStatus.STOPPED, True)
     for _ in range(4):
         run = Following(scene.changefeed, scene.uri)
-        for _ in range((1_000 if scene.place.mariadb else 100) // 4):
+        for _ in range((1_000 if scene.place.mariadb else 20) // 4):
             run.wait_for(scene.customers())
         run.interrupt()
         run.ended()

@@ -28,7 +28,6 @@ from headrace.pipeline.registry import open_sink
 from headrace.pipeline.runner import Definition, PipelineRun
 from local_engine import LocalEngine
 from places import Place
-from quick import make_quick
 from storage_folder import OPTIONS
 from targets import Target, sort_rows
 
@@ -348,14 +347,13 @@ def _sorted(rows: Sequence[str]) -> list[tuple[str | None, ...]]:
     return sort_rows(tuple(None if value == "NULL" else value for value in row.split(" ")) for row in rows)
 
 
-def live_through(history: History, way: str, stage: Stage, request: pytest.FixtureRequest, *, every_crash: bool = False) -> None:
+def live_through(history: History, way: str, stage: Stage, request: pytest.FixtureRequest, *, many_crashes: bool = False) -> None:
     """The history in one of :data:`WAYS`.
 
-    With crashes, the consumer dies at each checkpoint before a step that is drawn; with ``every_crash`` and a DuckDB file as
-    target, in one life after the other, before each of its steps.
+    With crashes, the consumer dies at each checkpoint before a step that is drawn; with ``many_crashes`` and a DuckDB file as
+    target, in one life after the other, before other steps. Before each one there is in ``tests/test_fault_model.py``.
     """
     patch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
-    make_quick(patch)
     if way == "one go":
         stage.life(history).in_one_go()
     elif way == "steps":
@@ -366,8 +364,8 @@ def live_through(history: History, way: str, stage: Stage, request: pytest.Fixtu
         if stage.place.mariadb is not None:
             request.getfixturevalue("many_transactions")
         counts = stage.life(history).with_crashes(repeat(0), patch)
-        if every_crash and stage.place.mariadb is None:
-            for number in range(1, max(counts) + 1):
+        if many_crashes and stage.place.mariadb is None:
+            for number in sorted(random.Random(history.name).sample(range(1, max(counts) + 1), min(LIVES, max(counts)))):
                 stage.life(history).with_crashes(repeat(number), patch)
         else:
             chance = random.Random(history.name)
@@ -375,3 +373,4 @@ def live_through(history: History, way: str, stage: Stage, request: pytest.Fixtu
 
 
 WAYS = ("one go", "steps", "restarts", "crashes")
+LIVES = 6

@@ -9,8 +9,6 @@ import test_repeats
 import test_semantics
 from histories import History, Stage, checkpoint, created, data, history
 
-from quick import make_quick
-
 pytestmark = pytest.mark.pipeline
 
 # Their files break what a writer keeps to, the order of commit ts within a file; what becomes of that has a test of its own.
@@ -20,13 +18,11 @@ CASES = [case for case in (*test_repeats.CASES, *test_semantics.CASES) if case.n
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_history(case: History, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_quick(monkeypatch)
     stage.max_cut = 1
     stage.life(case).in_one_go_after_a_crash(random.Random(case.name), monkeypatch)
 
 
-def test_a_file_out_of_order_stops_its_table_instead_of_losing_rows(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_quick(monkeypatch)
+def test_a_file_out_of_order_stops_its_table_instead_of_losing_rows(stage: Stage) -> None:
     stage.max_cut = 1
     unordered = history(
         "a file whose first row is not its earliest",

@@ -491,7 +491,7 @@ CASES += [
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_case(case: History, way: str, stage: Stage, request: pytest.FixtureRequest) -> None:
-    live_through(case, way, stage, request, every_crash=True)
+    live_through(case, way, stage, request, many_crashes=True)
 
 
 def test_t76_a_second_round_lists_and_reads_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
