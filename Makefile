@@ -43,8 +43,8 @@ test: lint java $(CLASSES) ## Everything that CI runs: lint, then all tests, the
 	@$(PY) -m pytest -m "not spark" --ignore=tests/support -n auto
 	@echo "types and schema changes, in one process that writes down what it observes"
 	@$(PY) -m pytest tests/support
-	@echo "tests with Spark"
-	@$(PY) -m pytest -m spark
+	@echo "tests with Spark, on two sessions"
+	@$(PY) -m pytest -m spark -n 2 --dist loadscope --no-loadscope-reorder
 
 test-fast: $(DEV) ## The tests without Spark, servers and whole pipelines, within a minute
 	@$(PY) -m pytest -m "not spark and not server and not pipeline" -n auto

@@ -102,3 +102,8 @@ def _quick(request: pytest.FixtureRequest) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """For ``-n auto``: half as many again as there are cores, since many tests wait for a server."""
     return (os.cpu_count() or 1) * 3 // 2
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest in one piece comes first, so that workers end together."""
+    items.sort(key=lambda item: item.path.name != "test_random_kills.py")
