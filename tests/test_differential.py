@@ -40,7 +40,7 @@ LAYOUTS = {
     "place": st.sampled_from([{}, {}, {"use_table_id_as_path": True}, {"enable_table_across_nodes": True}, {"legacy": True}]),
 }
 CSV = {
-    "delimiter": st.sampled_from([",", "|+|", "\t"]),
+    "delimiter": st.sampled_from([",", "|+", "\t"]),
     "quoting": st.sampled_from([{}, {}, {"quote": ""}, {"quote": "'"}]),
     "null": st.sampled_from(["\\N", "NULL", "~"]),
     "terminator": st.sampled_from(["\r\n", "\n"]),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
 from changes import canal, csv_escaped, csv_quoted, rows_of, table
 
+from headrace.formats import csv_exact
 from headrace.formats.base import DecodeError, Rejects, SchemaMismatchError, TruncatedRecordError
 from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json
 from headrace.formats.csv import CsvOptions, decode_csv
@@ -199,3 +201,14 @@ def test_a_large_file_with_bad_records_goes_on_through_arrow() -> None:
     assert sum(batch.num_rows for batch in batches) == 69_997
     assert [record.number for record in rejects.records] == [3, 40_000, 69_999]
     assert [record.line for record in rejects.records] == [4, 40_001, 70_000]
+
+
+def test_a_file_without_a_record_that_fits_is_not_held_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_exact, "_MOST_UNDECIDED", 5)
+    other = csv_quoted((1, "a", 5), table(id="INT", v="VARCHAR", w="INT"), 1)
+    rejects = Rejects(sys.maxsize)
+    assert [batch.num_rows for batch in decode_csv(other * 5 + quoted(6, 6), SHAPE, QUOTED, rejects)] == [1]
+    assert [record.line for record in rejects.records] == [1, 2, 3, 4, 5]
+    with pytest.raises(SchemaMismatchError) as raised:
+        list(decode_csv(other * 6 + quoted(7, 7), SHAPE, QUOTED, Rejects(sys.maxsize)))
+    assert raised.value.line == 1

@@ -22,6 +22,7 @@ from headrace.model.tso import MAX_TSO
 
 BATCH_ROWS = 131_072
 BATCH_BYTES = 4 << 20
+_MOST_UNDECIDED = 100_000  # some 50 MB
 _ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
 _MEANING = {b"n": b"\n", b"r": b"\r"}
 
@@ -198,7 +199,7 @@ def _told_layout(options: CsvOptions) -> CsvLayout | None:
 class _ExactDecoder:
     """Gathers records and converts them in batches. ``number`` counts the rows seen.
 
-    ``undecided`` are bad records in front of the first that shows the layout.
+    ``undecided`` are bad records in front of the first that shows the layout, ``misfit`` is what is wrong with the first one.
     """
 
     data: memoryview
@@ -211,7 +212,8 @@ class _ExactDecoder:
     starts: list[int] = field(default_factory=list)
     records: list[list[bytes]] = field(default_factory=list)
     size: int = 0
-    undecided: list[tuple[int, list[bytes], SchemaMismatchError]] = field(default_factory=list)
+    undecided: list[tuple[int, list[bytes]]] = field(default_factory=list)
+    misfit: SchemaMismatchError | None = None
 
     def take(self, start: int, record: list[bytes]) -> Iterator[pa.RecordBatch]:
         """One more record; yields a batch when enough are there."""
@@ -239,8 +241,8 @@ class _ExactDecoder:
 
     def finish(self) -> None:
         """At the end of the data: raises what kept every record from showing the layout."""
-        if self.layout is None and self.undecided:
-            raise self.undecided[0][2]
+        if self.layout is None and self.misfit is not None:
+            raise self.misfit
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """The gathered records as a batch; raises DecodeError for the first bad value that may not be left out, after the rows
@@ -301,12 +303,13 @@ class _ExactDecoder:
         try:
             self.layout = layout_from_record(record, self.schema, self.options)
         except SchemaMismatchError as error:
-            self.undecided.append((start, record, error))
-            if len(self.undecided) > self.rejects.most:
-                raise self.undecided[0][2] from None
+            self.misfit = self.misfit or error
+            self.undecided.append((start, record))
+            if len(self.undecided) > min(self.rejects.most, _MOST_UNDECIDED):
+                raise self.misfit from None
             return
         waiting, self.undecided = self.undecided, []
-        for earlier, fields, _ in waiting:
+        for earlier, fields in waiting:
             yield from self.take(earlier, fields)
         yield from self.take(start, record)
 

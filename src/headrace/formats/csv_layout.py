@@ -61,6 +61,11 @@ class CsvOptions:
             raise ValueError("the CSV quote must be empty or one character that is neither a line break nor in the delimiter")
         if not self.quote and not set(self.terminator) <= set("\r\n"):
             raise ValueError("CSV without quotes needs a terminator of CR and LF, because text may hold any other")
+        if not self.quote and _is_lost_among_escapes(self.delimiter, self.null):
+            raise ValueError(
+                f"CSV without quotes cannot be taken apart with the delimiter {self.delimiter}, because some texts, as they are "
+                "escaped, look like others; a changefeed with another delimiter or with quotes can be read"
+            )
         if self.binary_encoding not in ("base64", "hex"):
             raise ValueError(f"the binary encoding must be base64 or hex, not {self.binary_encoding!r}")
         check_time_zone(self.time_zone)
@@ -160,6 +165,17 @@ def layout_from_record(fields: list[bytes], schema: TableSchema, options: CsvOpt
         line=1,
         hint=_MEND,
     )
+
+
+def _is_lost_among_escapes(delimiter: str, null: str) -> bool:
+    """Whether fields that are escaped cannot be told apart with it.
+
+    Where it ends as it begins, a text with that at its end runs into the delimiter behind it: only whole delimiters in texts are
+    escaped. A backslash makes line breaks of ``n`` and ``r``, and NULL of what looks like it then.
+    """
+    overlaps = any(delimiter[:length] == delimiter[-length:] for length in range(1, len(delimiter)))
+    escaped = "".join(f"\\{mark}" for mark in delimiter)
+    return overlaps or escaped == null or any(mark in delimiter for mark in "nr\\")
 
 
 def _choices(option: bool | None) -> tuple[bool, ...]:

@@ -37,6 +37,7 @@ from headrace.sources.ticdc_storage.draining import (
 from headrace.sources.ticdc_storage.folder import Folder
 from headrace.sources.ticdc_storage.offering import (
     Candidate,
+    Selection,
     detect_protocol,
     gap_notice,
     gaps,
@@ -167,26 +168,12 @@ class StorageEventSource:
         selected = select_files(listing, catalogue, place, watermark, schema_bound, protocol=protocol, exact=exact)
         exact = self._is_exact(protocol, selected.candidates, folder)
         has_commit_ts = exact or protocol is not Protocol.CSV
-        if not exact:
-            notices.append(Notice(_NO_COMMIT_TS[protocol]))
-        if protocol is Protocol.CSV and self._options.raw_change_events and not self._options.csv.output_old_value:
-            notices.append(Notice(_LOST_KEYS))
-        broken, problems = _schema_problems(catalogue, place)
-        problems += unknown_version_problems(selected.unknown, catalogue, broken)
-        held = {path: self._table_of(path, catalogue) for path in place.open}
-        problems += vanished_problems(listing, place, self._unapplied(place), held)
+        notices += self._format_notices(protocol, exact=exact)
+        notices += _content_notices(listing, catalogue, place, selected)
+        problems = self._problems(listing, catalogue, place, selected)
         stopped = {problem.table_id for problem in problems}
         candidates = [c for c in selected.candidates if c[2].table_id not in stopped]
         self._announced.update({stored.path: (version.table_id, stored) for stored, _, version in selected.candidates})
-        notices += [
-            *catalogue.notices,
-            *misplaced_notices(listing),
-            *selected.notices,
-            *mixed_partition_notices(selected.candidates, catalogue),
-            *_gap_notices(listing, place, catalogue, selected.candidates),
-        ]
-        if place.drain is not None:
-            notices += late_schema_files(place.drain, catalogue)
         if final:
             splits = ranked_splits(candidates, self._location, self._options, protocol, has_commit_ts, place)
             notices += self._look_for_the_end(splits, candidates, catalogue, checkpoint, has_commit_ts=has_commit_ts)
@@ -217,6 +204,23 @@ class StorageEventSource:
             promised=promised,
             left_bytes=left_bytes,
             catches_up=catches_up,
+        )
+
+    def _format_notices(self, protocol: Protocol, *, exact: bool) -> Iterator[Notice]:
+        """What is lost with files of this kind."""
+        if not exact:
+            yield Notice(_NO_COMMIT_TS[protocol])
+        if protocol is Protocol.CSV and self._options.raw_change_events and not self._options.csv.output_old_value:
+            yield Notice(_LOST_KEYS)
+
+    def _problems(self, listing: Listing, catalogue: Catalogue, place: StoragePosition, selected: Selection) -> tuple[Problem, ...]:
+        """What keeps tables from being offered."""
+        broken, problems = _schema_problems(catalogue, place)
+        held = {path: self._table_of(path, catalogue) for path in place.open}
+        return (
+            *problems,
+            *unknown_version_problems(selected.unknown, catalogue, broken),
+            *vanished_problems(listing, place, self._unapplied(place), held),
         )
 
     def mark(self, position: str) -> str:
@@ -508,6 +512,17 @@ def _schema_problems(catalogue: Catalogue, place: StoragePosition) -> tuple[set[
             broken.add((path.parent, path.version))
         problems.append(problem)
     return broken, tuple(problems)
+
+
+def _content_notices(listing: Listing, catalogue: Catalogue, place: StoragePosition, selected: Selection) -> Iterator[Notice]:
+    """What is to be told of the files that are there."""
+    yield from catalogue.notices
+    yield from misplaced_notices(listing)
+    yield from selected.notices
+    yield from mixed_partition_notices(selected.candidates, catalogue)
+    yield from _gap_notices(listing, place, catalogue, selected.candidates)
+    if place.drain is not None:
+        yield from late_schema_files(place.drain, catalogue)
 
 
 def _gap_notices(
