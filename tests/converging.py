@@ -6,6 +6,7 @@ break a unique key, and tells the rows after each commit.
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,13 +18,16 @@ import pyarrow as pa
 import pymysql
 import pytest
 
-from headrace.engine.net import buckets, last_states, net_change
+from collation_weights import weighs_supplementary
+from headrace.engine.net import Sights, buckets, last_states, net_change
 from headrace.model.block import block_schema
 from headrace.model.events import RowKind
+from headrace.model.outcome import Problem
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
-from headrace.sinks.base import TableChange, WriterContext
+from headrace.sinks.base import SpellingWatch, TableChange, TextComparison, UniqueTexts, WriterContext
 from headrace.sinks.mysql import open_sink
+from headrace.sinks.mysql.catalogue import text_comparisons
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.settings import read_settings
 from headrace.sinks.mysql.writer import MySqlWriter
@@ -91,12 +95,13 @@ class History:
 
     A change is a kind and a row. A transaction of which a statement breaks a unique key leaves out that statement. ``splits``: an
     update that changes no more than the spelling of the key is told as a delete and an insert, like those that move it; without,
-    by the new row alone.
+    by the new row alone. ``old_rows``: other updates are told by both rows.
     """
 
     shape: Shape
     connection: pymysql.connections.Connection
     splits: bool = True
+    old_rows: bool = True
     states: list[frozenset[Values]] = field(default_factory=lambda: [frozenset()])
     changes: list[list[tuple[RowKind, Values]]] = field(default_factory=list)
 
@@ -134,15 +139,17 @@ class History:
 
     def _difference(self, before: frozenset[Values], after: frozenset[Values]) -> list[tuple[RowKind, Values]]:
         """As TiCDC tells it: an update that moves the handle key is a delete and an insert."""
-        old = {self._key(row): row for row in before}
-        new = {self._key(row): row for row in after}
+        old = {self._key(row): row for row in sorted(before, key=repr)}
+        new = {self._key(row): row for row in sorted(after, key=repr)}
         gone = [key for key in old if key not in new and (self.splits or not self._is_there(key))]
         changes: list[tuple[RowKind, Values]] = [(RowKind.DELETE, old[key]) for key in gone]
         for key, row in new.items():
             if key not in old:
-                changes.append((RowKind.INSERT, row))
+                was_there = not self.splits and any(self._are_equal(key, other) for other in old if other not in new)
+                changes.append((RowKind.UPDATE_AFTER if was_there else RowKind.INSERT, row))
             elif old[key] != row:
-                changes += [(RowKind.UPDATE_BEFORE, old[key]), (RowKind.UPDATE_AFTER, row)]
+                changes += [(RowKind.UPDATE_BEFORE, old[key])] if self.old_rows else []
+                changes.append((RowKind.UPDATE_AFTER, row))
         return changes
 
     def _key(self, row: Values) -> Values:
@@ -152,6 +159,34 @@ class History:
         """Whether a row has this key in the eyes of the server."""
         names = [name for name, _ in self.shape.columns if name in self.shape.handle.columns]
         return bool(self._run(f"SELECT 1 FROM {SOURCE} WHERE {' AND '.join(f'{name} = %s' for name in names)}", key))
+
+    def united(self, target: Shape) -> int | None:
+        """The first commit after which two rows had a key in common, as the target's collations compare."""
+        names = [name for name, _ in self.shape.columns]
+        for number, state in enumerate(self.states):
+            for one, other in itertools.combinations(state, 2):
+                first, second = dict(zip(names, one, strict=True)), dict(zip(names, other, strict=True))
+                if any(self._agree(target, key, first, second) for key in (target.handle, *target.unique)):
+                    return number
+        return None
+
+    def _agree(self, shape: Shape, key: Key, one: dict[str, object], other: dict[str, object]) -> bool:
+        collations, tests = dict(shape.columns), []
+        values: list[object] = []
+        for name, size in key.parts:
+            cut = f"LEFT(%s, {size})" if size else "%s"
+            collation = collations[name]
+            converted = f"CONVERT({cut} USING {collation.split('_')[0]}) COLLATE {collation}" if collation else cut
+            tests.append(f"{converted} = {cut}")
+            values += [one[name], other[name]]
+        return self._run(f"SELECT {' AND '.join(tests)}", tuple(values)) == [(1,)]
+
+    def _are_equal(self, one: Values, other: Values) -> bool:
+        """Whether the server holds two handle keys for equal."""
+        names = self.shape.handle.columns
+        whole = Key(tuple((name, 0) for name, _ in self.shape.columns if name in names))
+        of_key = [name for name, _ in whole.parts]
+        return self._agree(self.shape, whole, dict(zip(of_key, one, strict=True)), dict(zip(of_key, other, strict=True)))
 
     def _run(self, statement: str, values: Values | None = None) -> list[Values]:
         with self.connection.cursor() as cursor:
@@ -168,26 +203,35 @@ def _ignored_duplicates() -> Iterator[None]:
             raise
 
 
-def write_units(history: History, lo: int, hi: int, chance: Random) -> list[TableChange]:
-    """The write units of the cut ``lo < commit ts <= hi``: read by several tasks, netted, spread over buckets, netted again."""
+def write_units(
+    history: History, lo: int, hi: int, chance: Random, watched: tuple[UniqueTexts, ...] = (), counts: Sequence[int] = (1, 2, 3, 7)
+) -> list[TableChange]:
+    """The write units of the cut ``lo < commit ts <= hi``: read by several tasks, netted, spread over buckets, netted again.
+
+    ``watched`` are the target's unique keys of which spellings are watched, ``counts`` the numbers of buckets to draw from.
+    """
     schema = history.shape.schema()
-    key, count = schema.handle_key, chance.choice((1, 2, 3, 7))
+    key, count = schema.handle_key, chance.choice(counts)
+    alone = not (history.splits and history.old_rows)
+    sights = Sights(alone) if watched or alone else None
+    weighed = frozenset(name for name, collation in history.shape.columns if collation and weighs_supplementary(collation))
     numbered = [(ts, *change) for ts in range(lo + 1, hi + 1) for change in history.changes[ts - 1]]
     rows = [(int(kind), ts, seq, *row) for seq, (ts, kind, row) in enumerate(numbered)]
     tasks = [[row for row in rows if row[2] % 3 == part] for part in range(3)] if chance.random() < 0.5 else [rows]
     chance.shuffle(tasks)
     spread: list[list[pa.RecordBatch]] = [[] for _ in range(count)]
     for task in tasks:
-        states = last_states(_block(schema, task), key, deletes_first=True)
-        numbers = buckets(states, key, count)
+        states = last_states(_block(schema, task), key, deletes_first=True, sights=sights)
+        numbers = buckets(states, key, count, weighed)
         for bucket in range(count):
             spread[bucket].append(states.filter(pa.array(numbers == bucket)))
     units = []
     for batches in spread:
         (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches() or (None,)
         if batch is not None and batch.num_rows:
-            net = net_change(batch, key, deletes_first=True)
-            units.append(TableChange(TARGET, 1, schema, net.deletes, net.upserts, net.ordered))
+            net = net_change(batch, key, deletes_first=True, weighed=weighed, sights=sights)
+            watch = SpellingWatch(watched, None, count == 1, weighed) if watched else None
+            units.append(TableChange(TARGET, 1, schema, net.deletes, net.upserts, net.ordered, watch=watch, groups=net.groups))
     return units
 
 
@@ -218,8 +262,14 @@ class Downstream:
     def rows(self) -> list[Values]:
         return self._run(f"SELECT * FROM {TARGET}")
 
-    def write(self, units: Sequence[TableChange], *, local_infile: bool = True) -> None:
-        """Writes the units in this order, in transactions of two rows, each by a task of its own."""
+    def watched(self) -> tuple[UniqueTexts, ...]:
+        """The unique keys of the table of which spellings are watched."""
+        with MySqlSession(read_settings(self._server.uri()), ddl=True) as session:
+            return text_comparisons(session, {TARGET}).get(TARGET, TextComparison()).keys
+
+    def write(self, units: Sequence[TableChange], *, local_infile: bool = True) -> list[Problem]:
+        """Writes the units in this order, in transactions of two rows, each by a task of its own; returns why they stopped."""
+        problems = []
         uri = self._server.uri() if local_infile else self._server.uri(local_infile="off")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("headrace.sinks.mysql.writer.TRANSACTION_ROWS", 2)
@@ -230,7 +280,8 @@ class Downstream:
                     outcomes = writer.write([unit], None)
                 finally:
                     writer.close()
-                assert [outcome.problem for outcome in outcomes] == [None]
+                problems += [outcome.problem for outcome in outcomes if outcome.problem is not None]
+        return problems
 
     def write_and_crash(self, units: Sequence[TableChange], fatal: int, *, local_infile: bool = True) -> None:
         """The same, but the run dies before its statement or commit of this number, if there are as many; then comes the next."""
@@ -267,26 +318,50 @@ def _crash_before(fatal: int, patch: pytest.MonkeyPatch, run: Any) -> None:
         patch.setattr(MySqlSession, name, dying(getattr(MySqlSession, name)))
 
 
-def deliver(history: History, target: Downstream, chance: Random) -> None:
+class Stopped(Exception):
+    """A unit of the cut up to ``hi`` was refused; carries the sentence."""
+
+    def __init__(self, hi: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.hi = hi
+
+
+def deliver(history: History, target: Downstream, chance: Random, *, watches: bool = True) -> None:
     """Applies the history in cuts, as runs that die and start again would; compares after every whole cut.
 
     An attempt that breaks off has written some units, in any order and some of them twice, and died in the middle of one; what
-    follows has the same ``lo`` and no smaller ``hi``.
+    follows has the same ``lo`` and no smaller ``hi``. With ``watches`` the spellings of keys are watched. Raises Stopped.
     """
     lo, end = 0, len(history.changes)
+    watched = target.watched() if watches else ()
     while lo < end:
         hi = lo + 1
         for _ in range(chance.randint(0, 2)):
             hi = chance.randint(hi, end)
-            units = _repeated(write_units(history, lo, hi, chance), chance)
+            units = _repeated(write_units(history, lo, hi, chance, watched), chance)
             part = units[: chance.randint(0, len(units))]
             target.write_and_crash(part, chance.randint(1, 12), local_infile=chance.random() < 0.5)
         hi = chance.randint(hi, end)
-        target.write(_repeated(write_units(history, lo, hi, chance), chance), local_infile=chance.random() < 0.5)
+        _write_whole(history, target, (lo, hi), chance, watched)
         rows = target.rows()
-        assert len(rows) == len(history.states[hi]), f"rows are there twice, or missing: {sorted(rows, key=repr)}"
-        assert set(rows) == history.states[hi], f"at {hi} of {end}"
+        missing, more = history.states[hi] - set(rows), set(rows) - history.states[hi]
+        told = f"the cut from {lo} to {hi} of {end}: {missing} are missing, {more} too many; changes {history.changes}"
+        assert len(rows) == len(set(rows)), f"rows are there twice: {told}"
+        assert not missing, told
+        assert not more, told
         lo = hi
+
+
+def _write_whole(
+    history: History, target: Downstream, cut: tuple[int, int], chance: Random, watched: tuple[UniqueTexts, ...]
+) -> None:
+    """Writes the cut as the engine does, which writes all in one unit where a writer asks for that. Raises Stopped."""
+    local_infile = chance.random() < 0.5
+    problems = target.write(_repeated(write_units(history, *cut, chance, watched), chance), local_infile=local_infile)
+    if any(problem.needs_whole for problem in problems):
+        problems = target.write(write_units(history, *cut, chance, watched, (1,)), local_infile=local_infile)
+    if problems:
+        raise Stopped(cut[1], problems[0].sentence())
 
 
 def _repeated(units: Sequence[TableChange], chance: Random) -> list[TableChange]:

@@ -23,8 +23,8 @@ from headrace.testing.upstream_ddl import (
 from headrace.testing.upstream_table import Table
 
 INT = ColumnType(TypeKind.INT)
-COLUMN_NAMES = ("c1", "c 2", "C3", "c4", "ß")
-_NEW_NAMES = (*COLUMN_NAMES, "x1", "x2")
+COLUMN_NAMES = ("c1", "rowid", "C3", "c 2", "ß")  # DuckDB's own rowid gives way to a column of that name
+_NEW_NAMES = (*COLUMN_NAMES, "m", "gone")
 _TEXTS = ("", "a", "A", "a ", "\\N", "NULL", "q\"u'o", "x,y\r\nz\\", "表😀", "\t|+|")
 _VALUES: dict[ColumnType, tuple[object, ...]] = {
     INT: (0, 1, -1, 2**31 - 1, -(2**31), 7),
@@ -44,7 +44,7 @@ _VALUES: dict[ColumnType, tuple[object, ...]] = {
 }
 _DEFAULTS = {
     TypeKind.INT: "42",
-    TypeKind.VARCHAR: "it's",
+    TypeKind.VARCHAR: "it's\\n",
     TypeKind.DECIMAL: "1.5000",
     TypeKind.ENUM: "y,z",
     TypeKind.DATE: "2020-02-02",
@@ -75,13 +75,35 @@ def random_value(chance: Random, column: Column) -> object:
 
 def random_clauses(chance: Random, table: Table, *, keys: bool) -> list[Clause]:
     """One clause, or two that do not meet; ``keys``: primary keys may come and go."""
-    makers = [_added, _added, _dropped, _renamed, _modified, _modified, _indexed, _unique, _unindexed, _defaulted]
+    makers = [_added, _added, _dropped, _renamed, _modified, _modified, _moved, _indexed, _unique, _unindexed, _defaulted]
     makers += [_rekeyed] if keys else []
     clauses = [chance.choice(makers)(chance, table)]
     if chance.random() < 0.4:
         other = chance.choice(makers)(chance, table)
         clauses += [other] if _touched(other).isdisjoint(_touched(clauses[0])) else []
     return clauses
+
+
+def undone(clause: Clause, table: Table) -> Clause | None:
+    """What gives a table of this shape its columns back after the clause, ``None`` where nothing does."""
+    match clause:
+        case AddColumn(column):
+            return DropColumn(column.name)
+        case DropColumn(name) if not table.schema.column(name).generated:
+            return AddColumn(replace(table.schema.column(name), column_id=None), _before(name, table))
+        case ModifyColumn(name, column, str()) if replace(table.schema.column(name), column_id=None) == column:
+            return ModifyColumn(name, column, _before(name, table))
+        case RenameColumn(name, new_name):
+            return RenameColumn(new_name, name)
+        case _:
+            return None
+
+
+def _before(name: str, table: Table) -> str:
+    """The column in front of one, ``""`` for none."""
+    names = [column.name for column in table.schema.columns]
+    place = names.index(table.schema.column(name).name)
+    return names[place - 1] if place else ""
 
 
 def _free_name(chance: Random, table: Table) -> str:
@@ -122,6 +144,12 @@ def _modified(chance: Random, table: Table) -> Clause:
     column = Column(name, column_type, default=old.default if chance.random() < 0.5 else None)
     after = _place(chance, table) if chance.random() < 0.5 else None
     return ModifyColumn(old.name, column, after if after != old.name else None)
+
+
+def _moved(chance: Random, table: Table) -> Clause:
+    """At another place and else as it was: TiCDC goes on in directories of the former order."""
+    column = replace(chance.choice(_plain(table)), column_id=None)
+    return ModifyColumn(column.name, column, chance.choice(["", *(c.name for c in table.schema.columns if c.name != column.name)]))
 
 
 def _indexed(chance: Random, table: Table) -> Clause:

@@ -12,7 +12,7 @@ import shutil
 import sys
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,9 @@ from headrace.cli.output import make_output
 from headrace.engine.loop import RunOptions
 from headrace.engine.spark import SparkEngine, session_settings
 from headrace.errors import HeadraceError
+from headrace.model.table import TableId, folded_name
 from headrace.pipeline.runner import Definition, PipelineRun
+from headrace.transform.filters import TableFilter
 from targets import Target, normal_value, sort_rows
 
 CASES = Path(__file__).parent / "conformance" / "ticdc-storage"
@@ -198,7 +200,7 @@ def run_once(
             return error.exit_code
 
 
-def assert_state(target: Target, state: State, unreplicated: frozenset[str] = frozenset()) -> None:
+def assert_state(target: Target | Included, state: State, unreplicated: frozenset[str] = frozenset()) -> None:
     """Fails, with a difference that can be read, unless the target holds exactly the tables and rows of ``state``.
 
     Columns are compared by name, whatever their order; ``unreplicated`` ones only have to be there. A database without
@@ -208,7 +210,29 @@ def assert_state(target: Target, state: State, unreplicated: frozenset[str] = fr
     assert not differences, "\n".join([f"{target} differs from the upstream at {state.checkpoint_ts}:", *differences])
 
 
-def _differences(target: Target, state: State, unreplicated: frozenset[str]) -> Iterator[str]:
+class Included:
+    """What a target holds of the tables that ``--tables`` includes."""
+
+    def __init__(self, target: Target, tables: str) -> None:
+        self._target, self._filter = target, TableFilter.parse(tables)
+
+    def tables(self) -> set[tuple[str, str]]:
+        return {name for name in self._target.tables() if self._filter.includes(TableId(*name))}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
+
+    def __str__(self) -> str:
+        return f"{self._target}, its tables {','.join(self._filter.patterns) or '*.*'},"
+
+
+def included(state: State, tables: str) -> State:
+    """The state without the tables that ``--tables`` leaves out."""
+    chosen = TableFilter.parse(tables)
+    return replace(state, tables=tuple(t for t in state.tables if chosen.includes(TableId(t.database, t.name))))
+
+
+def _differences(target: Target | Included, state: State, unreplicated: frozenset[str]) -> Iterator[str]:
     found = target.tables()
     wanted = {(table.database, table.name) for table in state.tables}
     for database, name in sorted(wanted - found):
@@ -222,10 +246,10 @@ def _differences(target: Target, state: State, unreplicated: frozenset[str]) -> 
             yield from _table_differences(target, table, unreplicated)
 
 
-def _table_differences(target: Target, table: ExpectedTable, unreplicated: frozenset[str]) -> Iterator[str]:
+def _table_differences(target: Target | Included, table: ExpectedTable, unreplicated: frozenset[str]) -> Iterator[str]:
     name = f"{table.database}.{table.name}"
-    folded = {column.casefold() for column in table.types}
-    columns = {column.casefold() for column in target.columns(table.database, table.name)}
+    folded = {folded_name(column) for column in table.types}
+    columns = {folded_name(column) for column in target.columns(table.database, table.name)}
     if columns != folded:
         yield f"  {name}: columns missing: {sorted(folded - columns)}, too many: {sorted(columns - folded)}"
         return

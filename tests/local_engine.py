@@ -15,16 +15,21 @@ import pytest
 from headrace.engine.spark import _raise_first  # the one name of its own that a stand-in has to share
 from headrace.engine.tasks import Gathered, ReadJob, WriteJob, exchange_rows, read_splits, write_gathered
 from headrace.model.cut import Split
-from headrace.model.outcome import SplitReport
 
 
 def as_if_large(patch: pytest.MonkeyPatch) -> None:
-    """From now on small rounds are written like large ones: by several tasks, each in transactions of two rows."""
+    """From now on small rounds are written like large ones: by several tasks, each in transactions of two rows.
+
+    Columns of a few texts are combined like those that hold gigabytes, and of two consumed files of a directory the position
+    tells each by itself.
+    """
     for name, value in {
         "engine.spark.ONE_TASK_BYTES": 0,
         "engine.spark._BUCKET_BYTES": 64,
         "sinks.mysql.sink.ATOMIC_BYTES": 0,
         "sinks.mysql.writer.TRANSACTION_ROWS": 2,
+        "model.block.WIDE_BYTES": 64,
+        "sources.ticdc_storage.advancing._MARKS_PER_DIRECTORY": 2,
     }.items():
         patch.setattr(f"headrace.{name}", value)
 
@@ -70,10 +75,7 @@ def _copy(value: Any) -> Any:
 def _whole(read: ReadJob, splits: Iterable[Split]) -> Gathered:
     gathered = Gathered(read)
     for item in read_splits(read, splits):
-        if isinstance(item, SplitReport):
-            gathered.add_report(item)
-        else:
-            gathered.add_rows(*item)
+        gathered.add(item)
     return gathered
 
 

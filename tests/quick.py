@@ -30,13 +30,20 @@ class _Pooled:
         self.close()
 
     def close(self) -> None:
+        try:
+            self._leave_files()
+        except duckdb.Error:
+            self._connection.close()  # which tells nobody of a full disk, as DuckDB's own close does not
+        else:
+            self.idle.append(self._connection)
+
+    def _leave_files(self) -> None:
         with suppress(duckdb.Error):
             self._connection.execute("ROLLBACK")
         self._connection.execute("USE memory")
         attached = "SELECT database_name FROM duckdb_databases() WHERE NOT internal AND database_name <> 'memory'"
         for (name,) in self._connection.execute(attached).fetchall():
             self._connection.execute(f'DETACH "{name}"')
-        self.idle.append(self._connection)
 
 
 _connect = duckdb.connect

@@ -247,11 +247,11 @@ class SimulatedLedger:
 
     def acquire(self, pipeline: str, source_identity: str, fingerprint: str, start: int) -> LedgerState:
         with self._server.called(Call.ACQUIRE), self._server.transaction() as contents:
-            new = LedgerState(pipeline, source_identity, start=start, checkpoint=start, attempted=start)
+            new = LedgerState(pipeline, source_identity, fingerprint, start=start, checkpoint=start, attempted=start)
             state = contents.ledgers.get(pipeline, new)
             if state.source_identity != source_identity:
                 raise DefinitionError("The ledger belongs to another source.")
-            state = replace(state, fingerprint=fingerprint, epoch=state.epoch + 1, attempt=0)
+            state = replace(state, epoch=state.epoch + 1, attempt=0)
             contents.ledgers[pipeline] = state
             self._pipeline, self._epoch = pipeline, state.epoch
         return state
@@ -349,10 +349,11 @@ def _apply_event(contents: Contents, event: SchemaChangeEvent) -> None:
     match event:
         case CreateDatabaseEvent(database):
             contents.databases.add(database)
-        case DropDatabaseEvent(database):
-            contents.databases.discard(database)
-            for table_id in [t for t in tables if t.database == database]:
-                del tables[table_id]
+        case DropDatabaseEvent(database, own):
+            for table_id in own:
+                tables.pop(table_id, None)
+            if not any(table_id.database == database for table_id in tables):
+                contents.databases.discard(database)
         case CreateTableEvent(table_id, schema):
             columns = {c.name: c for c in schema.row_columns}
             if table_id in tables and list(tables[table_id].columns) != list(columns):

@@ -111,18 +111,18 @@ def _backquoted(name: str) -> str:
 class MariaDbTarget:
     """A MariaDB as target."""
 
-    def __init__(self, server: MariaDb) -> None:
-        self._server = server
+    def __init__(self, server: MariaDb, ledger: str = LEDGER_DATABASE) -> None:
+        self._server, self._ledger = server, ledger
 
     def __str__(self) -> str:
         return "TiDB" if self._server.is_tidb else "MariaDB"
 
     def databases(self) -> set[str]:
-        return {name for (name,) in self._query("SELECT SCHEMA_NAME FROM information_schema.SCHEMATA") if _is_users(name)}
+        return {name for (name,) in self._query("SELECT SCHEMA_NAME FROM information_schema.SCHEMATA") if self._is_users(name)}
 
     def tables(self) -> set[tuple[str, str]]:
         found = self._query("SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES")
-        return {(database, table) for database, table in found if _is_users(database)}
+        return {(database, table) for database, table in found if self._is_users(database)}
 
     def columns(self, database: str, table: str) -> set[str]:
         query = "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
@@ -137,6 +137,9 @@ class MariaDbTarget:
         with self._server.connect() as connection:
             return canonical_rows_from_mariadb(connection, database, table, types)
 
+    def _is_users(self, database: str) -> bool:
+        return database.lower() not in SYSTEM_DATABASES and database != self._ledger
+
     def _query(self, query: str, *parameters: str) -> list[tuple[Any, ...]]:
         with self._server.connect() as connection, connection.cursor() as cursor:
             cursor.execute(query, parameters)
@@ -149,10 +152,6 @@ def _as_tidb_shows_it(digits: str) -> float | int:
     return int(number) if number.is_integer() and abs(number) < 1e21 else number
 
 
-def _is_users(database: str) -> bool:
-    return database.lower() not in SYSTEM_DATABASES and database != LEDGER_DATABASE
-
-
 def canonical_rows_from_duckdb(path: Path, database: str, table: str, types: Mapping[str, str]) -> list[Row]:
     """The rows of a table in a DuckDB file, whatever DuckDB types the upstream's became there."""
     with duckdb.connect(str(path)) as connection:
@@ -161,7 +160,7 @@ def canonical_rows_from_duckdb(path: Path, database: str, table: str, types: Map
         fields = ", ".join(_duckdb_field(name, kinds[name.lower()]) for name in types)
         found = connection.execute(f"SELECT {fields} FROM {_quoted(database)}.{_quoted(table)}").fetchall()
     shapes = [(type_text, kinds[name.lower()]) for name, type_text in types.items()]
-    return [tuple(_duckdb_value(t, kind, value) for (t, kind), value in zip(shapes, row, strict=True)) for row in found]
+    return [tuple(shown_in_duckdb(t, kind, value) for (t, kind), value in zip(shapes, row, strict=True)) for row in found]
 
 
 def _duckdb_field(name: str, kind: str) -> str:
@@ -173,7 +172,8 @@ def _duckdb_field(name: str, kind: str) -> str:
     return f"CAST({field} AS VARCHAR)"
 
 
-def _duckdb_value(type_text: str, kind: str, value: Any) -> str | None:
+def shown_in_duckdb(type_text: str, kind: str, value: Any) -> str | None:
+    """What DuckDB answered for a column of this type, which it keeps as ``kind``, in the form of all targets."""
     if value is None:
         return None
     digits = fraction_digits(type_text)
@@ -206,8 +206,8 @@ def _quoted(name: str) -> str:
 class DuckDbTarget:
     """A DuckDB file as target; an upstream database is a DuckDB schema."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, ledger: str = LEDGER_DATABASE) -> None:
+        self._path, self._ledger = path, ledger
 
     def __str__(self) -> str:
         return "DuckDB"
@@ -219,18 +219,19 @@ class DuckDbTarget:
     @property
     def uri(self) -> str:
         """The sink's URI. It asks for all that DuckDB can do for types that it does not have."""
-        return f"duckdb://{self._path}?unsupported=text&zero-dates=null"
+        ledger = "" if self._ledger == LEDGER_DATABASE else f"&ledger-schema={self._ledger}"
+        return f"duckdb://{self._path}?unsupported=text&zero-dates=null{ledger}"
 
     def databases(self) -> set[str]:
         found = self._query("SELECT schema_name FROM duckdb_schemas() WHERE NOT internal AND database_name = current_database()")
-        return {name for (name,) in found if name not in (LEDGER_DATABASE, "main")}
+        return {name for (name,) in found if name not in (self._ledger, "main")}
 
     def tables(self) -> set[tuple[str, str]]:
         found = self._query(
             "SELECT schema_name, table_name FROM duckdb_tables() WHERE NOT internal UNION ALL "
             "SELECT schema_name, view_name FROM duckdb_views() WHERE NOT internal"
         )
-        return {(database, table) for database, table in found if database != LEDGER_DATABASE}
+        return {(database, table) for database, table in found if database != self._ledger}
 
     def columns(self, database: str, table: str) -> set[str]:
         query = "SELECT column_name FROM duckdb_columns() WHERE schema_name = ? AND table_name = ?"

@@ -101,18 +101,21 @@ CSV_DAMAGES = (
         in_schema(lambda raw: raw[:50]),
         ", file {schema}: The schema file is not valid JSON (",
         alters=True,
+        of_change=True,
     ),
     Damage(
         "schema_of_unknown_type",
         in_schema(edit_json(of_unknown_type)),
         ", file {schema}: Column amount has the type 'QUATERNION', which is not known.",
         alters=True,
+        of_change=True,
     ),
     Damage(
         "no_schema_file",
         lambda scene, table_id: remove(scene.schema_files(table_id)[-1]),
         ", file {file}: There is no schema file for version {version} of the table, which has data files. Restore shop/no_schema",
         alters=True,
+        of_change=True,
     ),
     Damage(
         "vanished",

@@ -270,6 +270,33 @@ def test_duckdb_tables_with_keys_of_their_own_and_other_writers(tmp_path: Path, 
     assert _said(feed, f"duckdb://{path}", capsys) == {"unique keys": CheckState.OK, "other writers": CheckState.OK}
 
 
+def test_what_duckdb_does_not_have_is_told_of_all_tables_before_the_first_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    feed, sink = Feed(tmp_path / "feed"), f"duckdb://{tmp_path}/t.duckdb"
+    for number, name in enumerate(("bills", "sums")):
+        table_id = TableId("shop", name)
+        columns = (Column("id", ColumnType(TypeKind.INT), nullable=False, primary_key=True), *WIDE)
+        text = f"CREATE TABLE `shop`.`{name}` (`id` INT PRIMARY KEY,`a` DECIMAL(39,2),`b` DECIMAL(65,30),`c` DECIMAL(38,2))"
+        feed.writer.schema_change(table_id, _ts(3 + number), text, TableSchema(table_id, columns, ("id",)), 3)
+    feed.writer.checkpoint(_ts(9))
+    (told,) = (check for check in validated(feed, sink, capsys) if check.name == "column types")
+    assert told.state is CheckState.FAILED
+    assert told.detail == (
+        "DuckDB holds decimals of at most 38 digits. These tables will stop: shop.bills.a DECIMAL(39,2),"
+        " shop.bills.b DECIMAL(65,30), shop.sums.a DECIMAL(39,2), shop.sums.b DECIMAL(65,30)."
+    )
+    assert "unsupported=text" in told.advice
+    (told,) = (check for check in validated(feed, f"{sink}?unsupported=text", capsys) if check.name == "column types")
+    assert told.state is CheckState.OK
+
+
+WIDE = tuple(
+    Column(name, ColumnType(TypeKind.DECIMAL, length=length, scale=scale))
+    for name, length, scale in (("a", 39, 2), ("b", 65, 30), ("c", 38, 2))
+)
+
+
 def test_a_unique_key_that_the_source_lacks_stops_a_table_in_duckdb(tmp_path: Path) -> None:
     feed, path = Feed(tmp_path / "feed"), tmp_path / "t.duckdb"
     with duckdb.connect(path) as connection:

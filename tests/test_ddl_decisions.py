@@ -15,6 +15,7 @@ from harness import assert_state
 from headrace.cli.main import main
 from headrace.model.policy import SchemaChangePolicies
 from headrace.model.progress import JournalState, LedgerState, TableStatus
+from headrace.model.table import TableId
 from headrace.pipeline.registry import open_sink
 from headrace.testing.upstream import Insert
 from places import Place
@@ -95,6 +96,28 @@ def test_a_truncate_that_needs_approval_holds_its_table_with_all_rows_before_it(
     state = ledger_state(uri)
     assert (state.decisions, state.tables[ORDERS].status) == ({}, TableStatus.RUNNING)
     assert run_once(changefeed, uri, **asks) == 0
+
+
+def test_a_decision_about_a_copy_counts_though_the_pattern_has_moved_on(place: tuple[Target, str], changefeed: Changefeed) -> None:
+    target, uri = place
+    changefeed.upstream.checkpoint()
+    assert run_once(changefeed, uri) == 0
+    asks = policies(create_table="approve")
+    copy = TableId("shop", "copy")
+    changefeed.upstream.create_table_like(copy, ORDERS)
+    changefeed.upstream.execute(Insert(copy, {"id": 7, "name": "seven"}))
+    changefeed.upstream.drop_column(ORDERS, "name")
+    changefeed.upstream.checkpoint()
+    assert run_once(changefeed, uri, **asks) == 3
+    told = waiting(uri)
+    assert run_once(changefeed, uri, **asks) == 3
+    assert waiting(uri) == told
+    assert main(["ddl", "approve", told, "--sink", uri]) == 0
+    assert run_once(changefeed, uri, **asks) == 0
+    assert_state(target, changefeed.state())
+    state = ledger_state(uri)
+    assert state.decisions == {}
+    assert all(entry.state.is_settled for entry in state.journal.values())
 
 
 def test_a_run_that_follows_takes_up_a_decision(place: tuple[Target, str], changefeed: Changefeed) -> None:

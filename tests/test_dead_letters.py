@@ -541,6 +541,18 @@ def test_letters_lie_in_an_object_store(csv_scene: Scene, s3: S3Server) -> None:
     assert letters.of(ORDERS) == {}
 
 
+@pytest.mark.parametrize("name", ["注文明細" * 8 + "甲", "é" * 64, "😀" * 64, "a.b" * 21, "orders"])
+def test_letters_of_tables_with_long_names_are_found_again(tmp_path: Path, name: str) -> None:
+    """Most file systems hold names of 255 bytes, and a name of 64 characters may take 768."""
+    box = open_dead_letters(str(tmp_path / "letters"), "default")
+    longer, other = TableId("店" * 64, name), TableId("店" * 64, name[:-1] + "乙")
+    letters = [Letter(table_id, 1, 1, "no number", file="f", offset=0, raw=b"x") for table_id in (longer, other)]
+    assert [box.put([letter]) for letter in letters] == [(letter.name,) for letter in letters]
+    assert list(box.of(longer).values()) == letters[:1]
+    box.remove(longer, box.names(longer))
+    assert (box.names(longer), box.names(other)) == ([], [letters[1].name])
+
+
 def test_letters_that_cannot_be_written_stop_the_table_until_they_can(csv_scene: Scene) -> None:
     csv_scene.breaks(csv_scene.orders(4, 5), 1)
     csv_scene.folder.write_text("a file where the folder should be")

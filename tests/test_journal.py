@@ -11,7 +11,7 @@ from following import Following, run_once
 from harness import assert_state
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED, HeadraceError
 from headrace.model.progress import Decision, Verdict
-from headrace.sinks.mysql import connection, open_sink
+from headrace.sinks.mysql import open_sink, variables
 from headrace.testing.faults import Crashed, Fault, Moment, Passage, Step, armed, crash_at
 from places import Place
 from servers import MariaDb
@@ -127,7 +127,7 @@ def test_a_statement_whose_connection_broke_off_is_looked_at_when_it_is_over(
     name: str, mariadb: MariaDb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server goes on with it, and does not notice that nobody listens. It waits for a reader here until Headrace is back."""
-    monkeypatch.setattr(connection, "_DDL_LOCK_WAIT_SECONDS", 60)
+    monkeypatch.setattr(variables, "_DDL_LOCK_WAIT_SECONDS", 60)
     kind = UNREPEATABLE[name]
     history = kind.built(tmp_path)
     target = MariaDbTarget(mariadb)

@@ -261,7 +261,7 @@ KEY = not_null("k", TEXT, primary_key=True)
 
 
 def by_text(collation: str) -> Table:
-    options = f"DEFAULT CHARSET=utf8mb4 COLLATE={collation}"
+    options = f"DEFAULT CHARSET={collation.partition('_')[0]} COLLATE={collation}"
     return Table("k VARCHAR(20) NOT NULL PRIMARY KEY, n INT", (KEY, N), options)
 
 
@@ -295,6 +295,34 @@ def test_a_key_that_changes_its_spelling_stays_one_row(
     else:
         expected = [(other, 4), ("Back", 3)]
     check(place, Feed(tmp_path / "feed", split=split), by_text(collation), history, expected, steps=steps)
+
+
+@pytest.mark.parametrize(
+    ("collation", "one", "other"),
+    [
+        ("utf8mb4_general_ci", "😀", "𝐀"),
+        ("utf8mb4_general_ci", "\ufffd", "𝟏"),
+        ("utf8mb4_unicode_ci", "𝟏", "😀"),
+        ("gbk_chinese_ci", "~", "y"),
+        ("utf8mb4_unicode_ci", "\u3006", "しめ"),
+    ],
+)
+def test_a_key_that_is_deleted_comes_back_as_an_equal_text(
+    collation: str, one: str, other: str, place: Place, tmp_path: Path
+) -> None:
+    """There and back in cuts of many tasks, so that whichever of them writes first, the row that is there in the end stays."""
+    target, uri = place.fresh()
+    table, feed = by_text(collation), Feed(tmp_path / "feed")
+    table.create(feed)
+    feed.rows(ins(one, 0))
+    for number, (old, new) in enumerate([(one, other), (other, one)] * 2):
+        feed.checkpoint()
+        assert run(feed, uri) == EXIT_OK
+        feed.rows(dele(old, number), ins(new, number + 1))
+        feed.rows(*(ins(f"row {number} {n}", n) for n in range(6)))
+        feed.checkpoint()
+        assert run(feed, uri) == EXIT_OK
+        assert {row for row in held(target, feed.schema) if not str(row[0]).startswith("row")} == texts([(new, number + 1)])
 
 
 @STEPS
@@ -345,6 +373,17 @@ def test_keys_that_differ_in_padding_are_two_rows_in_a_collation_without_padding
     feed.checkpoint()
     assert run(feed, uri) == EXIT_OK
     assert held(target, feed.schema) == {("a", "3"), ("a ", "4")}
+
+
+@STEPS
+@pytest.mark.parametrize("charset", ["gbk", "latin1", "utf8mb4"])
+def test_a_key_of_several_columns_finds_texts_of_every_character_set(
+    charset: str, steps: bool, place: Place, tmp_path: Path
+) -> None:
+    columns = (ID, not_null("k", TEXT, primary_key=True), N)
+    table = Table("id INT NOT NULL, k VARCHAR(20) NOT NULL, n INT, PRIMARY KEY (id, k)", columns, f"CHARSET={charset}")
+    history = [[ins(1, "é", 1), ins(2, "e", 2), ins(1, "è", 3), ins(3, "x", 4)], [dele(1, "é", 1), dele(3, "x", 4)]]
+    check(place, Feed(tmp_path / "feed"), table, history, [(2, "e", 2), (1, "è", 3)], steps=steps)
 
 
 @STEPS

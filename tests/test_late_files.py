@@ -86,5 +86,5 @@ def test_files_that_arrive_in_any_order_give_the_same_state(seed: int, tmp_path:
     finally:
         run.interrupt()
         run.ended()
-    assert run_once(changefeed, target.uri) == EXIT_OK  # no table stands still any more
+    assert run_once(changefeed, target.uri) == EXIT_OK  # no table is stopped any more
     assert_state(target, changefeed.state())

@@ -128,7 +128,7 @@ class Scene:
         assert_state(self.target, self.changefeed.state())
 
 
-def test_a_stopped_table_keeps_its_files_over_a_thousand_cuts_and_restarts_and_catches_up(
+def test_a_stopped_table_keeps_its_files_over_hundreds_of_cuts_and_restarts_and_catches_up(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scene.both()
@@ -139,7 +139,7 @@ def test_a_stopped_table_keeps_its_files_over_a_thousand_cuts_and_restarts_and_c
     assert (before.status, scene.name_of(damaged) in before.reason) == (TableStatus.STOPPED, True)
     for _ in range(4):
         run = Following(scene.changefeed, scene.uri)
-        for _ in range((1_000 if scene.place.mariadb else 20) // 4):
+        for _ in range((240 if scene.place.mariadb else 20) // 4):
             run.wait_for(scene.customers())
         run.interrupt()
         run.ended()
@@ -412,7 +412,7 @@ def test_files_that_a_stopped_table_needs_and_ticdc_will_remove_are_told(scene: 
     assert scene.run() == 3
     day = scene.files()[-1].parent.name
     told = f"needs files of {day}; TiCDC removes them after {day[:-2]}{int(day[-2:]) + 7:02}"
-    assert f"table shop.orders: it stands still and {told}" in capsys.readouterr().err
+    assert f"table shop.orders: it is stopped and {told}" in capsys.readouterr().err
     definition = toml.with_name("pipeline.yaml")
     source = f'source: {{uri: "{scene.changefeed.uri}", changefeed: "{toml}"}}'
     definition.write_text(f'{source}\nsink: {{uri: "{scene.uri}"}}\npipeline: {{name: default}}\n')
@@ -421,4 +421,4 @@ def test_files_that_a_stopped_table_needs_and_ticdc_will_remove_are_told(scene: 
     assert main(["table", "list", "-d", str(definition)]) == 0
     text = capsys.readouterr().out
     assert told in text
-    assert f"{scene.name_of(scene.files()[-1])}, {scene.files()[-1].stat().st_size:,} bytes" in text
+    assert f"{scene.name_of(scene.files()[-1])}, about " in text

@@ -125,6 +125,16 @@ def _computed(history: History) -> None:
     history.insert("t", (4, "four", "2026-01-02 03:04:05.678"))
 
 
+def _with_index(history: History) -> None:
+    """The name of the column alone does not tell that all of the statement ran."""
+    history.create("t", *BASE, rows=ROWS)
+    history.ddl(
+        "t", "ALTER TABLE `t` ADD COLUMN `b` INT, ADD UNIQUE INDEX `u` (`b`)", 63,
+        columns=(*BASE, "b INT"), effect=lambda rows: [(*row, None) for row in rows],
+    )  # fmt: skip
+    history.insert("t", (4, "four", 4))
+
+
 UNREPEATABLE = {
     "TRUNCATE": Unrepeatable(_truncate, "TRUNCATE TABLE `t`", "Com_truncate", repeats=True),
     "DROP": Unrepeatable(_drop_and_create, "DROP TABLE `t`", "Com_drop_table", statements=2),
@@ -132,5 +142,6 @@ UNREPEATABLE = {
     "RENAME, a swap": Unrepeatable(_swap, "RENAME TABLE", "Com_rename_table", statements=3, occurrence=1),
     "RENAME, a chain": Unrepeatable(_chain, "RENAME TABLE", "Com_rename_table", statements=2, occurrence=1),
     "EXCHANGE PARTITION": Unrepeatable(_exchange, "EXCHANGE PARTITION", "Com_alter_table"),
+    "ADD COLUMN, an index": Unrepeatable(_with_index, "ADD UNIQUE INDEX", "Com_alter_table"),
     "ADD COLUMN, computed": Unrepeatable(_computed, "ADD COLUMN", "Com_alter_table"),
 }

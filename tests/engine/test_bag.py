@@ -67,6 +67,11 @@ def test_a_file_that_holds_all_of_the_commit_at_which_the_one_before_ends_repeat
     assert net([(INS, 1, "x"), (INS, 2, "a")], [(INS, 2, "a"), (INS, 3, "b")]) == ([], ["a", "b", "x"])
 
 
+def test_an_update_is_repeated_as_a_deletion_and_an_insertion_or_the_other_way_round() -> None:
+    split, whole = [(DEL, 1, "old"), (INS, 1, "new")], [(BEFORE, 1, "old"), (AFTER, 1, "new")]
+    assert net(split, whole) == net(whole, split) == (["old"], ["new"])
+
+
 def test_deletes_and_updates_remove_one_equal_row_each() -> None:
     rows = [(INS, 1, "a"), (INS, 1, "a"), (DEL, 2, "a"), (BEFORE, 3, "old"), (AFTER, 3, "new"), (DEL, 4, "gone"), (DEL, 5, "gone")]
     assert net(rows) == (["gone", "gone", "old"], ["a", "new"])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine.net import buckets, last_states, net_change
-from headrace.model.block import COMMIT_TS, KIND, SEQ
+from headrace.engine.net import Sights, buckets, last_states, net_change
+from headrace.model.block import COMMIT_TS, KIND, SEQ, SEQ_RANK_SHIFT
 from headrace.model.collating import fold_text
 from headrace.model.events import RowKind
 
@@ -72,12 +74,60 @@ def test_netting_parts_and_then_the_whole_equals_netting_at_once(given_rows, cut
     )
 
 
+@given(change_rows, st.randoms(use_true_random=False))
+def test_the_commit_ts_decides_whatever_the_order_of_files_is(given_rows, chance) -> None:
+    """A file of a lower version, or of another partition, may hold the newer rows."""
+    places = list(range(len(given_rows)))
+    chance.shuffle(places)
+    seq = pa.array([place << SEQ_RANK_SHIFT for place in places], pa.int64())
+    whole = block(given_rows)
+    whole = whole.set_column(whole.schema.get_field_index(SEQ), SEQ, seq)
+    ordered = sorted(range(len(places)), key=lambda n: (given_rows[n][1], given_rows[n][0] is not DEL, places[n]))
+    last = {given_rows[n][2]: given_rows[n] for n in ordered}
+    found = last_states(whole, ("k",), deletes_first=True).to_pylist()
+    assert {row["k"]: (row[KIND], row[COMMIT_TS], row["k"], row["v"]) for row in found} == last
+    assert len(found) == len(last)
+
+
 def test_a_key_that_changed_its_case_and_was_deleted_keeps_its_order() -> None:
     change = net_change(
         block([(INS, 1, "A", "x"), (AFTER, 2, "a", "x"), (DEL, 3, "a", "x"), (INS, 4, "b", "y")]), ("k",), deletes_first=True
     )
     assert [(r[KIND], r["k"]) for r in change.ordered.to_pylist()] == [(INS, "A"), (DEL, "a")]
     assert change.upserts["k"].to_pylist() == ["b"]
+
+
+def test_keys_that_were_only_inserted_differ() -> None:
+    rows = block([(INS, 1, "A", "1"), (INS, 2, "a", "2")])
+    change = net_change(rows, ("k",), deletes_first=True, sights=Sights(updates_alone=True))
+    assert (change.upserts.num_rows, change.ordered.num_rows) == (2, 0)
+
+
+def test_an_insert_behind_an_update_of_its_key_does_not_hide_it() -> None:
+    """``A`` became ``a`` without an old row, which was then deleted and inserted again."""
+    sights = Sights(updates_alone=True)
+    rows = [(INS, 1, "A", "1"), (AFTER, 2, "a", "2"), (DEL, 3, "a", "2"), (INS, 4, "a", "3")]
+    for cut in range(1, len(rows)):
+        parts = [last_states(block(part), ("k",), deletes_first=True, sights=sights) for part in (rows[:cut], rows[cut:])]
+        (combined,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
+        assert net_change(combined, ("k",), deletes_first=True, sights=sights).ordered["k"].to_pylist() == ["A", "a"]
+
+
+def test_keys_that_a_target_may_hold_for_equal_come_in_groups_each_in_commit_order() -> None:
+    rows = [
+        (AFTER, 1, "B", "1"),
+        (INS, 2, "a", "2"),
+        (AFTER, 3, "b", "3"),
+        (DEL, 4, "A", "2"),
+        (INS, 5, "c", "4"),
+        (DEL, 6, "D", "5"),
+        (DEL, 7, "d", "5"),
+        (AFTER, 8, "b ", "3"),
+    ]
+    change = net_change(block(rows), ("k",), deletes_first=True, sights=Sights(updates_alone=True))
+    keys = change.ordered["k"].to_pylist()
+    assert [keys[start:end] for start, end in pairwise((*change.groups, len(keys)))] == [["B", "b", "b "], ["a", "A"]]
+    assert (change.upserts["k"].to_pylist(), change.deletes["k"].to_pylist()) == (["c"], ["D", "d"])
 
 
 @pytest.mark.parametrize(

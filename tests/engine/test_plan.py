@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from headrace.engine.journal import is_pending
 from headrace.engine.plan import Cut, PlanRules, plan_cut
 from headrace.model.cut import Offer, Split
 from headrace.model.events import (
@@ -86,6 +87,16 @@ def test_a_change_older_than_its_table_is_past() -> None:
     assert levels(plan_cut(state, offer(300, [change(200, A, TruncateTableEvent(A))], []), RULES)) == []
 
 
+def test_a_table_that_took_its_name_later_does_not_tell_that_a_change_of_the_former_one_is_past() -> None:
+    """A rename that was found late: its first table waits before it, and another one has taken the name that it frees."""
+    rename = change(200, B, RenameTableEvent(A, B))
+    held = TableProgress(A, 200, after=False, status=TableStatus.STOPPED)
+    later = TableProgress(B, 350, incarnation=350)
+    state = LedgerState("p", checkpoint=400, tables={A: held, B: later})
+    assert is_pending(state, rename)
+    assert not is_pending(replace(state, tables={A: replace(held, checkpoint=210), B: later}), rename)
+
+
 def test_creating_many_tables_in_one_database_is_one_round_after_the_database() -> None:
     tables = [TableId("shop", f"t{n}") for n in range(5)]
     made = change(50, DB, CreateDatabaseEvent("shop"))
@@ -165,6 +176,32 @@ def test_a_change_that_was_skipped_is_settled() -> None:
     entry = JournalEntry(truncate.identity, 200, (A,), "…", JournalState.SKIPPED)
     state = LedgerState("p", checkpoint=200, tables={A: TableProgress(A, 200)}, journal={truncate.identity: entry})
     assert not plan_cut(state, offer(900, [truncate], []), RULES).rounds
+
+
+def test_a_change_that_was_begun_holds_its_table_when_the_source_does_not_tell_it_any_more() -> None:
+    truncate = change(200, A, TruncateTableEvent(A), statement="TRUNCATE TABLE a")
+    begun = JournalEntry(truncate.identity, 200, (A,), truncate.statement, JournalState.PENDING, "before")
+    state = LedgerState("p", checkpoint=200, tables={A: TableProgress(A, 200, after=False)}, journal={truncate.identity: begun})
+    cut = plan_cut(state, offer(900, [], [split(A, 100)]), RULES)
+    assert not any(part.changes for part in cut.rounds)
+    assert cut.holds[A].change.identity == truncate.identity
+    assert "was begun" in cut.holds[A].problem.sentence()
+    edited = replace(begun, statement="DELETE FROM a")
+    held = plan_cut(replace(state, journal={truncate.identity: edited}), offer(900, [], []), RULES).holds
+    assert held[A].change.identity == truncate.identity
+    skip = Decision(truncate.identity, Verdict.SKIP)
+    decided = plan_cut(replace(state, decisions={truncate.identity: skip}), offer(900, [], []), RULES)
+    assert levels(decided) == [([200], [])]
+    assert not decided.holds
+
+
+def test_a_waiting_entry_in_whose_place_another_one_was_settled_is_forgotten() -> None:
+    truncate = change(200, A, TruncateTableEvent(A), statement="TRUNCATE TABLE a")
+    waits = JournalEntry(truncate.identity, 200, (A,), truncate.statement, JournalState.WAITING)
+    done = JournalEntry(f"{truncate.place}/1", 200, (A,), "TRUNCATE a", JournalState.DONE)
+    state = LedgerState("p", checkpoint=300, tables={A: TableProgress(A, 200)}, journal={e.identity: e for e in (waits, done)})
+    cut = plan_cut(state, offer(900, [], []), RULES)
+    assert (cut.holds, cut.outdated) == ({}, (waits.identity,))
 
 
 def test_a_stopped_table_takes_part_only_when_it_is_retried_and_from_its_own_checkpoint() -> None:

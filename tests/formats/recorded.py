@@ -6,7 +6,6 @@ import json
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import parse_qs
 
 from headrace.formats.canal_json import CanalJsonOptions
 from headrace.formats.csv import CsvOptions
@@ -23,8 +22,6 @@ def options_of(case: Path) -> tuple[CsvOptions, CanalJsonOptions]:
     csv = sink.get("csv", {})
     zone = described.get("ticdc_tz") or "UTC"
     terminator = sink.get("terminator", "\r\n")
-    parameters = parse_qs(described["sink_uri_params"])
-    partial = sink.get("content-compatible") or sink.get("only-output-updated-columns") or "content-compatible" in parameters
     return (
         CsvOptions(
             delimiter=csv.get("delimiter", ","),
@@ -36,7 +33,7 @@ def options_of(case: Path) -> tuple[CsvOptions, CanalJsonOptions]:
             binary_encoding=csv.get("binary-encoding-method", "base64"),
             time_zone=zone,
         ),
-        CanalJsonOptions(terminator=terminator, time_zone=zone, only_updated_columns_in_old=bool(partial)),
+        CanalJsonOptions(terminator=terminator, time_zone=zone),
     )
 
 

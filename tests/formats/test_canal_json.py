@@ -23,7 +23,7 @@ def decode(
     options = options or CanalJsonOptions()
     lines = b"".join(message + b"\r\n" for message in messages)
     rows = rows_of(decode_canal_json(pa.py_buffer(lines), schema, options, old_images=old_images))
-    bare = CanalJsonOptions("", options.time_zone, options.only_updated_columns_in_old)
+    bare = CanalJsonOptions("", options.time_zone)
     assert rows_of(decode_canal_json(b"".join(messages), schema, bare, old_images=old_images)) == rows
     return rows
 
@@ -70,8 +70,7 @@ def test_blank_lines_do_not_shift_what_old_rows_say() -> None:
     insert = canal("INSERT", {"id": 0, "v": "i"})
     update = only_changed(canal("UPDATE", {"id": 2, "v": "x"}, {"id": 2, "v": None}), "v")
     data = b"\r\n" + insert + b"\r\n\r\n" + update + b"\r\n"
-    options = CanalJsonOptions(only_updated_columns_in_old=True)
-    assert rows_of(decode_canal_json(data, ID_V, options))[1] == (UPDATE_BEFORE, 100, 2, None)
+    assert rows_of(decode_canal_json(data, ID_V, CanalJsonOptions()))[1] == (UPDATE_BEFORE, 100, 2, None)
 
 
 def test_a_key_that_moved_gives_its_old_row_even_when_old_images_are_not_wanted() -> None:
@@ -84,6 +83,35 @@ def test_a_key_that_moved_gives_its_old_row_even_when_old_images_are_not_wanted(
         (UPDATE_AFTER, 100, 3, "d"),
         (UPDATE_AFTER, 100, 5, "f"),
     ]
+
+
+def test_old_rows_with_all_columns_and_with_changed_ones_may_stand_in_one_file() -> None:
+    """The update that changes every column is no word about the others; what is NULL in an old row says so."""
+    schema = TableSchema(ID_V.table_id, table(id="INT", v="VARCHAR", w="VARCHAR").columns[1:], ())
+    all_changed = canal("UPDATE", {"v": "b", "w": "d"}, {"v": "a", "w": "c"})
+    one_changed = canal("UPDATE", {"v": "f", "w": "g"}, {"v": "e"})
+    from_null = canal("UPDATE", {"v": "h", "w": "i"}, {"v": None})
+    nothing_changed = canal("UPDATE", {"v": "j", "w": None}, {})
+    rows = decode(all_changed, one_changed, from_null, nothing_changed, schema=schema)
+    assert [row[2:] for row in rows if row[0] is UPDATE_BEFORE] == [("a", "c"), ("e", "g"), (None, "i"), ("j", None)]
+
+
+@pytest.mark.parametrize(
+    ("other", "column"),
+    [
+        (canal("INSERT", {"id": 2, "v": "b", "w": "c"}), "w"),
+        (canal("INSERT", {"id": 2}), "v"),
+        (canal("UPDATE", {"id": 2}, {"id": 1}), "v"),
+    ],
+)
+def test_a_whole_row_with_other_columns_than_the_first_one_stops_the_file(other: bytes, column: str) -> None:
+    """Its values would be dropped, or be NULL, where nothing tells which column they are of."""
+    schema = table(id="INT", v="VARCHAR", w="VARCHAR")
+    for terminator in ("\r\n", ""):
+        data = b"".join(message + terminator.encode() for message in (canal("INSERT", {"id": 1, "v": "a"}), other))
+        rows, error = rows_and_error(decode_canal_json(data, schema, CanalJsonOptions(terminator=terminator)))
+        assert (rows, error.column) == ([(INSERT, 100, 1, "a")], column)
+        assert isinstance(error, SchemaMismatchError)
 
 
 def test_a_table_without_a_key_gets_every_old_row() -> None:

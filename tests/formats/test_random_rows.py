@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import struct
 
-from changes import INSERT, Row, canal, csv_escaped, csv_quoted, rows_of, table
+from changes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Row, canal, csv_escaped, csv_quoted, rows_of, table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.formats.base import TruncatedRecordError
+from headrace.formats.base import DecodeError, MembersNotKnownError, TruncatedRecordError
 from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json
 from headrace.formats.csv import CsvOptions, decode_csv
 from headrace.formats.csv_exact import decode_exact
+from headrace.model.table import TableSchema
+from headrace.model.types import ColumnType, TypeKind
 
 SCHEMA = table(id="BIGINT", u="BIGINT UNSIGNED", v="VARCHAR", d="DOUBLE", n="DECIMAL", b="BLOB", j="JSON")
 TEXT = st.text(
@@ -90,3 +92,81 @@ def test_a_file_cut_anywhere_gives_a_beginning_of_its_rows(rows: list[tuple[obje
         ends = [sum(lengths[:count]) for count in range(len(lengths) + 1)]
         assert len(found) == max(count for count, end in enumerate(ends) if end <= cut)
         assert failed == (cut not in ends)
+
+
+UPDATED = table(id="INT", v="VARCHAR", w="VARCHAR")
+NAMES = ("id", "v", "w")
+VALUES = st.none() | st.sampled_from(["a", "null", '"v":null', "v"]) | TEXT
+STATES = st.tuples(st.integers(0, 2), VALUES, VALUES)
+
+
+@st.composite
+def canal_changes(draw: st.DrawFn) -> tuple[bytes, list[Row]]:
+    """A message and its rows; of an update's old row it holds all columns, the changed ones, or those and some others."""
+    kind, before, after = draw(st.sampled_from(["INSERT", "UPDATE", "UPDATE", "DELETE"])), draw(STATES), draw(STATES)
+    if kind == "INSERT":
+        return canal(kind, dict(zip(NAMES, after, strict=True))), [(INSERT, 100, *after)]
+    if kind == "DELETE":
+        return canal(kind, dict(zip(NAMES, before, strict=True))), [(DELETE, 100, *before)]
+    left_out = draw(st.sets(st.sampled_from(NAMES)))
+    old = {n: b for n, b, a in zip(NAMES, before, after, strict=True) if b != a or n not in left_out}
+    return canal(kind, dict(zip(NAMES, after, strict=True)), old), [(UPDATE_BEFORE, 100, *before), (UPDATE_AFTER, 100, *after)]
+
+
+@given(st.lists(canal_changes(), min_size=1, max_size=8), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_each_update_of_canal_json_shows_which_columns_its_old_row_holds(
+    changes: list[tuple[bytes, list[Row]]], with_key: bool
+) -> None:
+    """By Arrow's reader, which takes lines, and message by message, as where messages are no lines."""
+    schema = UPDATED if with_key else TableSchema(UPDATED.table_id, UPDATED.columns, ())
+    expected = [row for _, rows in changes for row in rows]
+    for terminator in ("\r\n", ""):
+        data = b"".join(message + terminator.encode() for message, _ in changes)
+        assert rows_of(decode_canal_json(data, schema, CanalJsonOptions(terminator=terminator))) == expected
+        moved = rows_of(decode_canal_json(data, schema, CanalJsonOptions(terminator=terminator), old_images=False))
+        if not with_key:
+            assert moved == expected
+            continue
+        kept = [row for _, rows in changes for row in rows if row[0] is not UPDATE_BEFORE or row[2] != rows[1][2]]
+        # Of an old row only the key counts then.
+        assert [row if row[0] is not UPDATE_BEFORE else row[:3] for row in moved] == [
+            row if row[0] is not UPDATE_BEFORE else row[:3] for row in kept
+        ]
+
+
+MEMBERS = st.lists(st.sampled_from(["a", "b", "1", "2", "x y"]), max_size=4, unique=True).map(tuple)
+
+
+@given(st.sampled_from([TypeKind.ENUM, TypeKind.SET]), MEMBERS, st.booleans(), st.lists(st.integers(0, 9), min_size=1, max_size=6))
+@settings(max_examples=200, deadline=None)
+def test_a_place_of_a_member_becomes_the_member_or_an_error(
+    kind: TypeKind, members: tuple[str, ...], in_message: bool, places: list[int]
+) -> None:
+    """Canal-JSON writes places: an index of an ENUM, a bit mask of a SET. A place is never taken for a text."""
+    schema = table(id="INT", m=ColumnType(kind, elements=() if in_message else members))
+    listed = ",".join(f"'{member}'" for member in members)
+    types = {"m": f"{kind.lower()}({listed})"} if in_message and members else None
+    data = b"".join(canal("INSERT", {"id": n, "m": str(place)}, mysql_types=types) + b"\r\n" for n, place in enumerate(places))
+    wanted = [_member(kind, members, place) for place in places]
+    found: list[Row] = []
+    error: DecodeError | None = None
+    try:
+        for batch in decode_canal_json(data, schema, CanalJsonOptions()):
+            found += rows_of([batch])
+    except DecodeError as raised:
+        error = raised
+    readable = wanted.index(None) if None in wanted else len(wanted)
+    assert [row[3] for row in found] == wanted[:readable]
+    assert (error is not None) == (readable < len(wanted))
+    assert isinstance(error, MembersNotKnownError) == (not members)
+
+
+def _member(kind: TypeKind, members: tuple[str, ...], place: int) -> str | None:
+    """``None`` where there is no such member, and where nobody knows the members."""
+    if not members:
+        return None
+    if kind is TypeKind.ENUM:
+        return ("", *members)[place] if place <= len(members) else None
+    chosen = [member for bit, member in enumerate(members) if place & 1 << bit]
+    return ",".join(chosen) if place < 1 << len(members) else None

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from changes import canal, csv_escaped, csv_quoted, rows_of, table
 
-from headrace.formats import csv_exact
-from headrace.formats.base import DecodeError, Rejects, SchemaMismatchError, TruncatedRecordError
+from headrace.formats import base, csv, csv_exact
+from headrace.formats.base import DecodeError, OverlongRecordError, Rejects, SchemaMismatchError, TruncatedRecordError
 from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json
 from headrace.formats.csv import CsvOptions, decode_csv
 from headrace.formats.csv_exact import decode_exact
@@ -26,7 +26,7 @@ STREAM = CanalJsonOptions(terminator="")
 Decoder = Callable[[bytes, Rejects], Iterator[pa.RecordBatch]]
 
 
-def csv(options: CsvOptions) -> Decoder:
+def csv_of(options: CsvOptions) -> Decoder:
     return lambda data, rejects: decode_csv(data, SHAPE, options, rejects)
 
 
@@ -62,7 +62,7 @@ def bad_value(number: int, ts: int) -> bytes:
 # How to write a good record and each kind of bad one; of the bad ones: the column that is named, and whether its ts is readable.
 FORMATS: dict[str, tuple[Decoder, Callable[[int, int], bytes], list[tuple[Callable[[int, int], bytes], str, bool]], int]] = {
     "csv": (
-        csv(QUOTED),
+        csv_of(QUOTED),
         quoted,
         [
             (bad_value, "id", True),
@@ -77,7 +77,7 @@ FORMATS: dict[str, tuple[Decoder, Callable[[int, int], bytes], list[tuple[Callab
     ),
     "csv, exactly": (exactly, quoted, [(bad_value, "id", True), (lambda _n, _ts: b"1,2\r\n", "", False)], 1),
     "csv, escaped": (
-        csv(ESCAPED),
+        csv_of(ESCAPED),
         escaped,
         [
             (lambda n, ts: escaped(n, ts).replace(f",{n},".encode(), b",no number,"), "id", True),
@@ -212,3 +212,25 @@ def test_a_file_without_a_record_that_fits_is_not_held_as_a_whole(monkeypatch: p
     with pytest.raises(SchemaMismatchError) as raised:
         list(decode_csv(other * 6 + quoted(7, 7), SHAPE, QUOTED, Rejects(sys.maxsize)))
     assert raised.value.line == 1
+
+
+@pytest.mark.parametrize(
+    ("decode", "good", "overlong"),
+    [
+        (csv_of(QUOTED), quoted, csv_quoted((2, "two\r\nlines" * 100), SHAPE, 1001)),
+        (csv_of(ESCAPED), escaped, csv_escaped((2, "text" * 300), SHAPE, 1001)),
+        (canal_json(LINES), line, canal("INSERT", {"id": 2, "v": "text" * 300}, commit_ts=1001) + b"\r\n"),
+        (canal_json(STREAM), message, canal("INSERT", {"id": 2, "v": "text" * 300}, commit_ts=1001)),
+    ],
+    ids=["csv", "csv, escaped", "canal-json", "canal-json, a stream"],
+)
+def test_a_record_that_no_row_is_as_long_as_ends_its_file_and_is_never_left_out(
+    decode: Decoder, good: Callable[[int, int], bytes], overlong: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow's arrays could not hold it, which would end the whole run. 1,000 bytes stand here for a GiB."""
+    monkeypatch.setattr(base, "MOST_RECORD_BYTES", 1_000)
+    monkeypatch.setattr(csv, "BATCH_BYTES", 125)
+    rows: list[pa.RecordBatch] = []
+    with pytest.raises(OverlongRecordError, match="no row of TiDB is that large"):
+        rows += decode(good(1, 1000) + overlong + good(3, 1002), Rejects(most=5))
+    assert [row[2] for row in rows_of(rows)] == [1]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.formats.schema_file import SchemaFileError, parse_schema_file
+from headrace.formats.schema_file import SchemaFileError, parse_schema_file, told_parts
 from headrace.model.table import TableId
 from headrace.model.types import ColumnType, TypeKind
 
@@ -50,6 +50,22 @@ def test_a_schema_file_is_read_with_all_attributes() -> None:
     assert (note.default, note.nullable) == ("<none>", True)
     assert parsed.schema.column("ID").type == ColumnType(TypeKind.BIGINT, unsigned=True, length=20)
     assert parsed.schema.column("at").type.scale == 3
+
+
+@pytest.mark.parametrize(
+    ("query", "statement"),
+    [
+        (r"ALTER TABLE `t` COMMENT = 'C:\temp'", r"ALTER TABLE `t` COMMENT = 'C:\\temp'"),
+        (
+            r"ALTER TABLE `a\b` COMMENT = 'it''s \', ADD INDEX `i``\`(`c`)",
+            r"ALTER TABLE `a\b` COMMENT = 'it''s \\', ADD INDEX `i``\`(`c`)",
+        ),
+    ],
+)
+def test_a_backslash_in_a_string_of_the_statement_is_a_plain_character(query: str, statement: str) -> None:
+    raw = schema_text("shop", "t", ID, Query=query)
+    assert parse_schema_file(raw).statement == statement
+    assert told_parts(raw).statement == statement
 
 
 def test_a_database_level_file_has_no_shape() -> None:

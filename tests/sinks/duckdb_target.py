@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 
 from headrace.ddl.classify import classify
 from headrace.ddl.columns import annotate
-from headrace.model.events import SchemaChange
+from headrace.model.events import DropDatabaseEvent, SchemaChange
 from headrace.model.outcome import Notice
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.tso import parse_tso
@@ -40,11 +41,20 @@ class Target:
         self.sink = open_sink(f"duckdb://{path}?{query}", adopt=bool(options.get("adopt")))
         self.before: TableSchema | None = None
 
-    def run(self, statement: str, after: TableSchema | None = None, table_id: TableId | None = None) -> tuple[Notice, ...]:
+    def run(
+        self,
+        statement: str,
+        after: TableSchema | None = None,
+        table_id: TableId | None = None,
+        own: frozenset[TableId] = frozenset(),
+        ts: int = NOON,
+    ) -> tuple[Notice, ...]:
+        """Applies a statement; ``own`` are the tables that a dropped database takes with it."""
         name = table_id or (after.table_id if after else T)
         after = annotate(statement, after, self.before) if after else None
         found = classify(statement, database="test", table_id=name, before=self.before, after=after)
-        change = SchemaChange(NOON, name, found.events, statement, "test", found.changes, found.reads, after)
+        events = tuple(replace(e, tables=own) if isinstance(e, DropDatabaseEvent) else e for e in found.events)
+        change = SchemaChange(ts, name, events, statement, "test", found.changes, found.reads, after)
         notices = self.sink.metadata_applier.apply_schema_change(change)
         self.before = after
         return notices

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pickle
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 
 import duckdb
 import pyarrow as pa
@@ -20,7 +22,7 @@ from headrace.model.events import CreateTableEvent, RowKind, SchemaChange
 from headrace.model.outcome import Problem, SplitReport
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind, arrow_type
-from headrace.sinks.base import LedgerUpdate, TableChange, UnitWriter, WriterContext, WriteReport
+from headrace.sinks.base import LedgerUpdate, RowsRefused, TableChange, UnitWriter, WriterContext, WriteReport
 from headrace.sinks.duckdb import open_sink
 from headrace.sinks.duckdb.sink import DuckDbSink
 
@@ -287,6 +289,65 @@ def test_a_keyless_table_is_a_bag(sink: DuckDbSink, path: Path) -> None:
     write(sink, [change(shape, [{"a": 1, "b": None}, {"a": 1, "b": None}, {"a": 1, "b": None}, {"a": 2, "b": "x"}])])
     write(sink, [change(shape, [{"a": 3, "b": "y"}], deletes=[{"a": 1, "b": None}, {"a": 1, "b": None}, {"a": 2, "b": "x"}])])
     assert content(path) == [(1, None), (3, "y")]
+
+
+def test_a_bag_that_holds_fewer_rows_than_the_source_deleted_is_refused(sink: DuckDbSink, path: Path) -> None:
+    """A deletion without effect would go unnoticed for ever. The names of columns are none of the statement's own."""
+    shape = schema(column("many", TypeKind.INT), column("number", TypeKind.VARCHAR))
+    create(sink, shape)
+    write(sink, [change(shape, [{"many": 1, "number": None}, {"many": 2, "number": "x"}])])
+    gone = [{"many": 1, "number": None}, {"many": 1, "number": None}, {"many": 2, "number": "y"}]
+    with pytest.raises(RowsRefused) as refused:
+        write(sink, [change(shape, deletes=gone)])
+    assert "2 rows that the source deleted are not in the target" in refused.value.problem.message
+    assert refused.value.problem.value in ("many=1, number=None", "many=2, number=y")
+    assert content(path) == [(1, None), (2, "x")]
+    write(sink, [change(shape, deletes=[{"many": 1, "number": None}])])
+    assert content(path) == [(2, "x")]
+
+
+@pytest.mark.parametrize("name", ["rowid", "kept", "gone", "ROWID"])
+def test_a_bag_loses_no_other_row_whatever_its_columns_are_called(sink: DuckDbSink, path: Path, name: str) -> None:
+    """DuckDB's own ``rowid`` gives way to a column of that name."""
+    shape = schema(column(name, TypeKind.INT), column("w", TypeKind.INT))
+    create(sink, shape)
+    write(sink, [change(shape, [{name: 1, "w": w} for w in (10, 10, 10, 20, 30)])])
+    write(sink, [change(shape, deletes=[{name: 1, "w": 10}, {name: 1, "w": 20}])])
+    assert content(path, order="2") == [(1, 10), (1, 10), (1, 30)]
+
+
+def test_rows_that_stay_in_a_bag_keep_what_the_source_does_not_tell(sink: DuckDbSink, path: Path) -> None:
+    """Columns that were added by hand, and those that DuckDB computes."""
+    shape = schema(column("a", TypeKind.INT))
+    create(sink, shape)
+    write(sink, [change(shape, [{"a": 1}, {"a": 1}, {"a": 2}])])
+    with duckdb.connect(":memory:") as connection:
+        connection.execute(f"ATTACH '{path}' AS t")
+        connection.execute("CREATE TABLE t.shop.made (a INTEGER, note VARCHAR, b INTEGER GENERATED ALWAYS AS (a + 1))")
+        connection.execute("INSERT INTO t.shop.made SELECT a, 'mine' FROM t.shop.orders")
+        connection.execute("DROP TABLE t.shop.orders")
+        connection.execute("ALTER TABLE t.shop.made RENAME TO orders")
+    write(sink, [change(shape, deletes=[{"a": 1}])])
+    assert content(path) == [(1, "mine", 2), (2, "mine", 3)]
+
+
+def test_random_deletions_from_a_bag_are_carried_out_in_full_or_refused(sink: DuckDbSink, path: Path) -> None:
+    shape = schema(column("a", TypeKind.INT), column("b", TypeKind.VARCHAR))
+    create(sink, shape)
+    chance, expected = Random(19), Counter[tuple[object, ...]]()
+    values = [(a, b) for a in (1, None) for b in ("x", "X")]
+    for _ in range(60):
+        deletes = Counter(chance.choices(values, k=chance.randint(0, 2)))
+        inserts = Counter(row for row in chance.choices(values, k=3) if row not in deletes)
+        upserts, gone = ([dict(zip("ab", row, strict=True)) for row in rows.elements()] for rows in (inserts, deletes))
+        missing = (deletes - expected).total()
+        if missing:
+            with pytest.raises(RowsRefused, match=f"^.*{missing} row"):
+                write(sink, [change(shape, upserts, gone)])
+        else:
+            write(sink, [change(shape, upserts, gone)])
+            expected = expected - deletes + inserts
+        assert Counter(content(path)) == expected
 
 
 def test_the_spool_is_empty_afterwards(sink: DuckDbSink, path: Path, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_a_first_run_starts_a_record_and_the_next_one_continues_it(tmp_path: Pat
     first.close()
     second = open_file_ledger(f"file://{tmp_path}/ledger").acquire("shop", SOURCE, "other filters", 9)
     assert (second.epoch, second.attempt, second.start) == (2, 0, 7)
-    assert (second.checkpoint, second.attempted, second.position, second.fingerprint) == (TSO, TSO, "read", "other filters")
+    assert (second.checkpoint, second.attempted, second.position, second.fingerprint) == (TSO, TSO, "read", "filters")
     assert second.tables == {ORDERS: TableProgress(ORDERS, TSO)}
     assert second.cuts == (cut(TSO),)
 
@@ -190,15 +190,11 @@ def test_locations_that_make_no_sense_are_refused(location: str, hint: str) -> N
     assert hint in str(caught.value)
 
 
-def test_journal_entries_are_forgotten_when_done_and_old() -> None:
-    old, pending, young = (
-        JournalEntry("old", 5, (ORDERS,), "drop", JournalState.DONE),
-        JournalEntry("pending", 5, (ORDERS,), "drop", JournalState.PENDING),
-        JournalEntry("young", 10, (ORDERS,), "drop", JournalState.DONE),
-    )
-    state = LedgerUpdate(journal=(old, pending, young)).applied_to(LedgerState("shop"))
-    state = LedgerUpdate(forget_journal_below=10).applied_to(state)
-    assert list(state.journal) == ["pending", "young"]
+def test_named_journal_entries_are_forgotten() -> None:
+    entries = tuple(JournalEntry(name, 5, (ORDERS,), "drop", JournalState.DONE) for name in ("a", "b", "c"))
+    state = LedgerUpdate(journal=entries).applied_to(LedgerState("shop"))
+    state = LedgerUpdate(forget_journal=("a", "c", "unknown")).applied_to(state)
+    assert list(state.journal) == ["b"]
 
 
 def test_a_decision_is_no_step_of_the_run_and_stays_until_it_is_used_up(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -110,6 +111,23 @@ def test_a_row_that_is_not_there_stops_the_table_as_it_was(target):
     assert fine.problem is None
     assert held(target) == [(1, "a"), (2, "b")]
     assert own_row(target).checkpoint == 10
+
+
+@server
+def test_random_deletions_are_carried_out_in_full_or_refused(target):
+    chance, expected = random.Random(19), Counter()
+    values = [(v, s) for v in (1, None) for s in ("a", "A")]
+    for checkpoint in range(1, 60):
+        deletes = Counter(chance.choices(values, k=chance.randint(0, 2)))
+        inserts = Counter(row for row in chance.choices(values, k=3) if row not in deletes)
+        (outcome,) = target.write(bag(LOG, list(inserts.elements()), list(deletes.elements()), checkpoint))
+        missing = (deletes - expected).total()
+        if missing:
+            assert outcome.problem.message.startswith(f"{missing} row")
+        else:
+            assert outcome.problem is None
+            expected = expected - deletes + inserts
+        assert held(target) == sorted(expected.elements(), key=repr)
 
 
 @server

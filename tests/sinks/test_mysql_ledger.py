@@ -59,7 +59,7 @@ def test_a_newer_run_fences_the_older_one(mariadb, ledger):
     assert ledger.next_attempt() == 1
     with open_sink(mariadb.uri()) as newer:
         state = newer.ledger.acquire("p", "src", "g", 5)
-        assert (state.epoch, state.attempt, state.fingerprint) == (2, 0, "g")
+        assert (state.epoch, state.attempt, state.fingerprint) == (2, 0, "f")
         with pytest.raises(FencedError):
             ledger.update(LedgerUpdate(checkpoint=9))
         with pytest.raises(FencedError):
@@ -124,3 +124,14 @@ def test_validate_of_a_wrong_login_or_zone_fails_with_what_to_do(mariadb):
         assert check.state is CheckState.FAILED
         assert check.advice
         assert "secret-word" not in f"{check.detail} {check.advice}"
+
+
+def test_a_position_that_is_larger_than_a_packet_is_written_in_parts(mariadb, ledger):
+    with mariadb.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT @@global.max_allowed_packet")
+        packet = cursor.fetchone()[0]
+    position = '{"é\\\\":"' + "x" * packet + '"}'
+    ledger.acquire("p", "src", "f", 5)
+    for text in (position, position + " ", "small"):
+        ledger.update(LedgerUpdate(9, position=text))
+        assert ledger.peek("p").position == text

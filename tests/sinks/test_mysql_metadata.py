@@ -7,6 +7,7 @@ import threading
 import time
 from contextlib import nullcontext
 
+import pymysql
 import pytest
 from mysql_writing import PIPELINE, Target, acquired, column, table
 
@@ -33,7 +34,8 @@ from headrace.model.outcome import Remedy
 from headrace.model.table import TableId
 from headrace.model.tso import tso_from_ms
 from headrace.sinks.base import SchemaChangeRefused
-from headrace.sinks.mysql import connection, metadata, open_sink
+from headrace.sinks.mysql import catalogue, connection, metadata, open_sink, variables
+from headrace.sinks.mysql.settings import read_settings
 
 pytestmark = pytest.mark.server
 
@@ -96,11 +98,8 @@ def test_a_database_with_the_servers_own_default_does_not_change_the_collation_o
     assert collation(target) == "utf8mb4_bin"
 
 
-def test_a_database_with_a_collation_of_its_own_passes_it_on(target):
+def test_a_database_gets_the_collation_that_its_statement_names(target):
     apply(target, "CREATE DATABASE x CHARACTER SET latin1", CreateDatabaseEvent("x"), table_id=TableId("x"))
-    target.execute("DROP DATABASE shop", "CREATE DATABASE shop COLLATE utf8mb4_unicode_ci")
-    apply(target, CREATE, CreateTableEvent(T, SHAPE))
-    assert collation(target) == "utf8mb4_unicode_ci"
     (default,) = target.execute("SELECT DEFAULT_COLLATION_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = 'x'")
     assert default == ("latin1_bin",)
 
@@ -138,6 +137,39 @@ def test_columns_come_and_go_and_a_second_time_changes_nothing(target):
     for _ in range(2):
         apply(target, *change)
         assert columns(target) == ["no", "b"]
+
+
+def test_a_rename_that_changes_the_case_of_a_name_only_does_not_hide_the_rest(target):
+    target.execute("CREATE TABLE shop.t (id INT PRIMARY KEY, price DECIMAL(10,2))", "INSERT INTO shop.t VALUES (1, 1.75)")
+    rename = RenameColumnEvent(T, "price", "Price")
+    retype = AlterColumnTypeEvent(T, column("Price", "DECIMAL", length=10), column("price", "DECIMAL", length=10, scale=2))
+    apply(target, "ALTER TABLE `t` CHANGE COLUMN `price` `Price` DECIMAL(10,0)", rename, retype)
+    assert columns(target) == ["id", "Price"]
+    assert str(target.execute("SELECT price FROM shop.t")[0][0]) == "2"
+    apply(target, "ALTER TABLE `t` RENAME COLUMN `Price` TO `PRICE`", RenameColumnEvent(T, "Price", "PRICE"))
+    assert columns(target) == ["id", "PRICE"]
+
+
+LONGER = AlterColumnTypeEvent(T, column("a", "VARCHAR", length=99), column("a", "VARCHAR", length=20))
+ANOTHER = [("MODIFY COLUMN `a` VARCHAR(99)", LONGER), ("ADD INDEX `i` (`a`)", OtherEvent(T))]
+
+
+@pytest.mark.parametrize(("clause", "event"), ANOTHER)
+def test_a_column_that_came_or_went_before_does_not_hide_the_rest_of_a_statement(target, clause, event):
+    """The server refuses such a statement whole, so the table stops."""
+    target.execute("CREATE TABLE shop.t (id INT PRIMARY KEY, a VARCHAR(20))")
+    with pytest.raises(SchemaChangeRefused, match="b"):
+        apply(target, f"ALTER TABLE `t` DROP COLUMN `b`, {clause}", DropColumnEvent(T, "b"), event)
+    target.execute("ALTER TABLE shop.t ADD COLUMN b INT")
+    with pytest.raises(SchemaChangeRefused, match="b"):
+        apply(target, f"ALTER TABLE `t` ADD COLUMN `b` INT, {clause}", AddColumnEvent(T, column("b", "INT")), event)
+
+
+def test_of_a_shape_only_what_is_missing_is_run(target):
+    target.execute("CREATE TABLE shop.t (id INT PRIMARY KEY, a VARCHAR(20), b INT)")
+    apply(target, "", AddColumnEvent(T, column("b", "INT")), DropColumnEvent(T, "c"), LONGER)
+    assert [str(row[1]) for row in target.execute("SHOW COLUMNS FROM shop.t WHERE field = 'a'")] == ["varchar(99)"]
+    assert columns(target) == ["id", "a", "b"]
 
 
 def test_a_new_column_gets_the_time_of_the_source(target):
@@ -199,8 +231,10 @@ def test_drops_renames_and_truncates_are_repeatable(target):
     for _ in range(2):
         apply(target, "DROP TABLE `shop`.`u`", DropTableEvent(other), table_id=other)
         assert target.sink.metadata_applier.describe(other) is None
+    target.execute("CREATE TABLE shop.t (id INT)", "CREATE VIEW shop.v AS SELECT 1")
+    own = frozenset({T, TableId("shop", "v"), TableId("shop", "absent")})
     for _ in range(2):
-        apply(target, "DROP DATABASE `shop`", DropDatabaseEvent("shop"), table_id=TableId("shop"))
+        apply(target, "DROP DATABASE `shop`", DropDatabaseEvent("shop", own), table_id=TableId("shop"))
         assert target.sink.metadata_applier.describe(TableId("shop")) is None
 
 
@@ -250,7 +284,7 @@ def test_a_table_with_a_vector_is_created_and_told(target):
 
 def test_a_reader_that_holds_the_table_makes_ddl_wait_and_not_fail_for_good(target, monkeypatch):
     monkeypatch.setattr(connection, "RETRY_DELAYS", (0.1,))
-    monkeypatch.setattr(connection, "_DDL_LOCK_WAIT_SECONDS", 1)
+    monkeypatch.setattr(variables, "_DDL_LOCK_WAIT_SECONDS", 1)
     target.execute("CREATE TABLE shop.t (id INT PRIMARY KEY)")
     with target.server.connect(autocommit=False) as reader, reader.cursor() as cursor:
         cursor.execute("SELECT * FROM shop.t")
@@ -295,6 +329,60 @@ def test_an_exchange_whose_connection_was_lost_is_judged_by_the_rows(target, exe
     apply(target, "ALTER TABLE `t` EXCHANGE PARTITION `p` WITH TABLE `u`", OtherEvent(T))
     assert len(executed) == 1
     assert (target.execute("SELECT id FROM shop.t"), target.execute("SELECT id FROM shop.u")) == ([(2,)], [(1,)])
+
+
+@pytest.fixture
+def exchanging(target, monkeypatch) -> Target:
+    """A partition and a table, in short waits for locks."""
+    monkeypatch.setattr(connection, "RETRY_DELAYS", (0.01, 0.1, 0.1))
+    monkeypatch.setattr(variables, "_DDL_LOCK_WAIT_SECONDS", 1)
+    target.execute(
+        "CREATE TABLE shop.t (id INT PRIMARY KEY) PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (9))",
+        "CREATE TABLE shop.u (id INT PRIMARY KEY)",
+        "INSERT INTO shop.u VALUES (2)",
+    )
+    return target
+
+
+@pytest.mark.parametrize("trouble", ["lock", "kill"])
+def test_an_exchange_is_not_taken_for_done_while_its_rows_cannot_be_read(exchanging, monkeypatch, trouble):
+    """CHECKSUM TABLE answers NULL, without an error, when it waited too long for a lock, or was killed while it waited."""
+    run, read = metadata._execute, catalogue.row_checksum
+    with exchanging.server.connect() as other, other.cursor() as cursor:
+
+        def unlock(connection_id: int) -> None:
+            if trouble == "kill":
+                cursor.execute(f"KILL QUERY {connection_id}")
+            cursor.execute("UNLOCK TABLES")
+
+        def killed_first(session, change, statement):
+            monkeypatch.setattr(metadata, "_execute", run)
+            monkeypatch.setattr(catalogue, "row_checksum", locked_first)
+            session.execute("KILL QUERY CONNECTION_ID()")
+
+        def locked_first(session, table_id):
+            monkeypatch.setattr(catalogue, "row_checksum", read)
+            cursor.execute("LOCK TABLES shop.u WRITE")
+            threading.Timer(0.3 if trouble == "kill" else 1.3, unlock, [session.connection_id]).start()
+            return read(session, table_id)
+
+        monkeypatch.setattr(metadata, "_execute", killed_first)
+        apply(exchanging, "ALTER TABLE `t` EXCHANGE PARTITION `p` WITH TABLE `u`", OtherEvent(T))
+    assert (exchanging.execute("SELECT id FROM shop.t"), exchanging.execute("SELECT id FROM shop.u")) == ([(2,)], [])
+
+
+def test_only_what_is_no_table_has_no_checksum(exchanging):
+    exchanging.execute("CREATE TABLE shop.e (id INT)", "CREATE VIEW shop.w AS SELECT * FROM shop.u")
+    exchanging.execute("CREATE TABLE shop.x (id INT)", "CREATE VIEW shop.broken AS SELECT * FROM shop.x", "DROP TABLE shop.x")
+    with connection.MySqlSession(read_settings(exchanging.uri), ddl=True) as session:
+        found = {name: catalogue.row_checksum(session, TableId("shop", name)) for name in ("t", "e", "u", "w", "broken", "missing")}
+        assert catalogue.row_checksum(session, TableId("nowhere", "t")) == ""
+        assert [name for name, checksum in found.items() if not checksum] == ["w", "broken", "missing"]
+        with exchanging.server.connect() as other, other.cursor() as cursor:
+            cursor.execute("LOCK TABLES shop.u WRITE")
+            with pytest.raises(pymysql.err.OperationalError) as raised:
+                catalogue.row_checksum(session, TableId("shop", "u"))
+        assert connection.classify(raised.value) is connection.ErrorClass.TRANSIENT
 
 
 def test_a_run_that_was_taken_over_runs_no_ddl(target):

@@ -55,26 +55,26 @@ def test_no_rows_make_no_batch():
 
 
 @pytest.mark.parametrize(
-    ("statement", "inherit", "expected"),
+    ("statement", "default", "expected"),
     [
         (
             "CREATE TABLE `t` (`a` VARCHAR(3) COMMENT ')') PARTITION BY HASH(`a`)",
-            False,
+            "utf8mb4_bin",
             "CREATE TABLE `t` (`a` VARCHAR(3) COMMENT ')') DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
             " PARTITION BY HASH(`a`)",
         ),
-        ("CREATE TABLE `t` (`a` INT)", True, "CREATE TABLE `t` (`a` INT)"),
-        ("CREATE TABLE `t` LIKE `u`", False, "CREATE TABLE `t` LIKE `u`"),
+        ("CREATE TABLE `t` (`a` INT)", "gbk_bin", "CREATE TABLE `t` (`a` INT) DEFAULT CHARACTER SET gbk COLLATE gbk_bin"),
+        ("CREATE TABLE `t` LIKE `u`", "utf8mb4_bin", "CREATE TABLE `t` LIKE `u`"),
         (
             "CREATE TABLE `t` (`a` INT) ENGINE=InnoDB DEFAULT CHARSET=latin1 COMMENT='COLLATE x'",
-            True,
+            "utf8mb4_bin",
             "CREATE TABLE `t` (`a` INT) ENGINE=InnoDB DEFAULT CHARSET=latin1 COLLATE latin1_bin COMMENT='COLLATE x'",
         ),
-        ("CREATE TABLE t (a INT) COLLATE utf8mb4_general_ci", False, "CREATE TABLE t (a INT) COLLATE utf8mb4_general_ci"),
+        ("CREATE TABLE t (a INT) COLLATE utf8mb4_general_ci", "utf8mb4_bin", "CREATE TABLE t (a INT) COLLATE utf8mb4_general_ci"),
     ],
 )
-def test_a_table_gets_the_collation_that_tidb_means(statement, inherit, expected):
-    assert collation.create_table(statement, inherit=inherit) == expected
+def test_a_table_gets_the_collation_that_tidb_means(statement, default, expected):
+    assert collation.create_table(statement, default) == expected
 
 
 @pytest.mark.parametrize(
@@ -234,11 +234,46 @@ def test_what_only_tidb_knows_is_left_out_and_told(statement, expected, told):
             "ALTER TABLE `t` ADD PARTITION (PARTITION `d` VALUES IN (DEFAULT))",
             "ALTER TABLE `t` ADD PARTITION (PARTITION `d` DEFAULT)",
         ),
+        (
+            "CREATE VIEW `v` AS SELECT `t`.`j`->'$.a',j ->> _utf8mb4'$.b' FROM `t`",
+            "CREATE VIEW `v` AS SELECT JSON_EXTRACT(`t`.`j`, '$.a'),JSON_UNQUOTE(JSON_EXTRACT(j, '$.b')) FROM `t`",
+        ),
+        (
+            "ALTER TABLE `t` ADD COLUMN `g` INT NOT NULL AS (`a`+1) VIRTUAL UNIQUE KEY NOT NULL,ADD COLUMN `h` INT NOT NULL",
+            "ALTER TABLE `t` ADD COLUMN `g` INT AS (`a`+1) VIRTUAL UNIQUE KEY,ADD COLUMN `h` INT NOT NULL",
+        ),
+        (
+            "ALTER TABLE `t` ADD COLUMN `g` INT AS (IF(`a` IS NOT NULL,1,_UTF8MB4'_utf8mb4''x'))",
+            "ALTER TABLE `t` ADD COLUMN `g` INT AS (IF(`a` IS NOT NULL,1,'_utf8mb4''x'))",
+        ),
     ],
 )
 def test_what_mysql_says_otherwise_is_said_in_mariadbs_words(statement, expected):
     assert " ".join(adapt_for(statement, Server("MariaDB")).statement.split()) == expected
     assert adapt_for(statement, Server("MySQL")).statement == statement
+
+
+WORDS_OF_TIDB = "a->'$.x' COLLATE gbk_bin CHARSET latin1 AUTO_RANDOM(5) CHECK (1) /*T![ttl] TTL */ VECTOR, INVISIBLE STORED NULL"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE `t` ADD COLUMN `c` VARCHAR(99) DEFAULT '{}' COMMENT '{}'",
+        "ALTER TABLE `t` ADD COLUMN `c` ENUM('x->','{}'), ADD INDEX `{}` (`c`)",
+        'ALTER TABLE `t` ADD COLUMN `c` JSON COMMENT "{}"',
+        "ALTER TABLE `t` ADD COLUMN `c` INT /* it's {} */, ADD COLUMN `d` VARCHAR(9) DEFAULT '->'",
+        "ALTER TABLE `t` ADD COLUMN `c` INT, -- it's {}\n ADD COLUMN `d` VARCHAR(9) DEFAULT '->' # it's {}",
+    ],
+)
+@pytest.mark.parametrize("server", ["MariaDB", "MySQL", "TiDB"])
+def test_texts_names_and_comments_stay_as_they_are(statement, server):
+    words = WORDS_OF_TIDB.replace("/*T![ttl] TTL */", "") if "/*" in statement else WORDS_OF_TIDB
+    words = words.replace('"', '""') if '"{}"' in statement else words.replace("'", "''") if "'{}'" in statement else words
+    written = statement.format(words, words)
+    adapted = adapt_for(collation.spell_out(written), Server(server, knows_collation=lambda name: name != "gbk_bin"))
+    assert adapted.statement == written
+    assert adapted.notices == ()
 
 
 def test_an_index_that_was_left_out_is_not_dropped_either():

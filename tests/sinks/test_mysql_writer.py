@@ -63,21 +63,21 @@ def test_swaps_of_a_unique_value_converge_in_any_order_and_when_repeated(target)
     assert sorted(target.execute("SELECT * FROM shop.items")) == alive
 
 
-def test_ordered_changes_are_applied_one_after_another(target):
+def test_of_ordered_changes_the_last_one_of_each_key_counts(target):
     target.execute("CREATE TABLE shop.folded (name VARCHAR(9) PRIMARY KEY, v INT) COLLATE utf8mb4_general_ci")
     folded = table("folded", [column("name", "VARCHAR", nullable=False, primary_key=True), column("v", "INT")], ["name"])
     ordered = [
         (RowKind.INSERT, 1, 1, "A", 1),
-        (RowKind.DELETE, 2, 2, "A", None),
-        (RowKind.UPDATE_AFTER, 2, 3, "a", 2),
+        (RowKind.DELETE, 2, 2, "á", None),
+        (RowKind.UPDATE_AFTER, 2, 3, "Á", 2),
         (RowKind.DELETE, 3, 4, "a", None),
         (RowKind.INSERT, 4, 5, "b", 3),
-        (RowKind.UPDATE_BEFORE, 5, 6, "b", 3),
-        (RowKind.UPDATE_AFTER, 5, 7, "b", 4),
+        (RowKind.UPDATE_BEFORE, 5, 6, "B", 3),
+        (RowKind.UPDATE_AFTER, 5, 7, "b ", 4),
     ]
     (outcome,) = target.write(change(folded, ordered=ordered))
-    assert target.execute("SELECT * FROM shop.folded") == [("b", 4)]
-    assert (outcome.upserts, outcome.deletes) == (4, 3)
+    assert target.execute("SELECT * FROM shop.folded") == [("b ", 4)]
+    assert (outcome.upserts, outcome.deletes, outcome.netted) == (1, 3, 3)
 
 
 def test_an_update_that_was_not_split_takes_its_old_key_away(target):
@@ -89,6 +89,51 @@ def test_an_update_that_was_not_split_takes_its_old_key_away(target):
     (outcome,) = target.write(change(folded, ordered=ordered))
     assert target.execute("SELECT * FROM shop.folded") == [("a", 1)]
     assert (outcome.upserts, outcome.deletes) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("collation", "there"),
+    [
+        ("utf8mb4_bin", ["A", "a ", "b", "á", "😀", "😁"]),
+        ("utf8mb4_nopad_bin", ["A", "a", "a ", "b", "á", "😀", "😁"]),
+        ("utf8mb4_general_ci", ["b", "á", "😁"]),
+        ("utf8mb4_unicode_ci", ["b", "á", "😁"]),
+        ("gbk_chinese_ci", ["a ", "b"]),
+    ],
+)
+def test_the_server_tells_which_spellings_are_one_key(target, collation, there):
+    texts = ["a", "A", "a ", "á", "😀", "😁", "b"] if not collation.startswith("gbk") else ["A", "a", "a ", "b"]
+    target.execute(f"CREATE TABLE shop.spelt (n INT, k VARCHAR(9) COLLATE {collation}, u INT UNIQUE, PRIMARY KEY (n, k))")
+    columns = [column("n", "INT", nullable=False, primary_key=True), column("k", "VARCHAR", nullable=False, primary_key=True)]
+    spelt = table("spelt", [*columns, column("u", "INT")], ["n", "k"])
+    target.write(change(spelt, [(1, "c", 99)]))
+    # Former states of a key have the unique value that "c" has now.
+    ordered = [(RowKind.UPDATE_AFTER, n, n, 1, text, n if text in there else 99) for n, text in enumerate(texts)]
+    (outcome,) = target.write(change(spelt, ordered=ordered))
+    final = [(1, text, n) for n, text in enumerate(texts) if text in there]
+    assert sorted(target.execute("SELECT * FROM shop.spelt")) == sorted([*final, (1, "c", 99)])
+    assert (outcome.upserts, outcome.netted) == (len(there), len(texts) - len(there))
+
+
+def test_many_keys_that_only_the_group_holds_for_equal_are_written_at_once(target):
+    """To some collations all characters beyond U+FFFF are one; to this one they are not."""
+    target.execute("CREATE TABLE shop.signs (k VARCHAR(9) COLLATE utf8mb4_bin PRIMARY KEY, v INT)")
+    signs = table("signs", [column("k", "VARCHAR", nullable=False, primary_key=True), column("v", "INT")], ["k"])
+    ordered = [(RowKind.INSERT, n, n, chr(0x20000 + n), n) for n in range(20_000)]
+    (outcome,) = target.write(change(signs, ordered=ordered))
+    assert (outcome.upserts, outcome.netted) == (20_000, 0)
+    assert target.execute("SELECT COUNT(*), SUM(v) FROM shop.signs") == [(20_000, sum(range(20_000)))]
+
+
+def test_the_answer_which_spellings_are_one_key_may_be_long(target):
+    """Servers cut off what GROUP_CONCAT gives beyond 1024 characters, unless they are told more."""
+    target.execute("CREATE TABLE shop.spelt (k VARCHAR(20) COLLATE utf8mb4_general_ci PRIMARY KEY, v INT)")
+    spelt = table("spelt", [column("k", "VARCHAR", nullable=False, primary_key=True), column("v", "INT")], ["k"])
+    spellings = ["".join("aA"[number >> bit & 1] for bit in range(11)) for number in range(2_000)]
+    ordered = [(RowKind.UPDATE_AFTER, n, n, spelling, n) for n, spelling in enumerate(spellings)]
+    (outcome,) = target.write(change(spelt, ordered=ordered))
+    assert (outcome.upserts, outcome.netted) == (1, 1_999)
+    assert target.execute("SELECT * FROM shop.spelt") == [(spellings[-1], 1_999)]
 
 
 ALL_TEXT = "".join(chr(n) for n in range(1, 0x250)) + "\\N'\"`\\' \u2028😀\x00\x1a end"

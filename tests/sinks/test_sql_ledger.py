@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import duckdb
 import pytest
@@ -21,7 +22,7 @@ from headrace.model.progress import (
 )
 from headrace.model.table import TableId
 from headrace.sinks.base import KEPT_CUTS, LedgerUpdate
-from headrace.sinks.sql_ledger import DUCKDB, SqlLedger
+from headrace.sinks.sql_ledger import DUCKDB, PART_LENGTH, SqlLedger
 
 LEDGER = SqlLedger(DUCKDB)
 ORDERS = TableId("shop", "orders")
@@ -58,12 +59,14 @@ def test_the_first_run_begins_at_its_start_with_epoch_one(session):
     assert (state.epoch, state.attempt, state.start, state.checkpoint, state.attempted) == (1, 0, 5, 5, 5)
 
 
-def test_a_later_run_takes_the_next_epoch_and_keeps_the_first_start(session):
+def test_a_later_run_takes_the_next_epoch_and_keeps_the_first_start_and_fingerprint(session):
     LEDGER.acquire(session, "p", "src", "f", 5)
     assert LEDGER.raise_attempt(session, "p", 1) == 1
     assert LEDGER.raise_attempt(session, "p", 1) == 2
     state = LEDGER.acquire(session, "p", "src", "g", 77)
-    assert (state.epoch, state.attempt, state.start, state.fingerprint) == (2, 0, 5, "g")
+    assert (state.epoch, state.attempt, state.start, state.fingerprint) == (2, 0, 5, "f")
+    LEDGER.write_update(session, "p", 2, LedgerUpdate(fingerprint="g"))
+    assert LEDGER.load(session, "p").fingerprint == "g"
 
 
 def test_another_source_under_the_same_name_is_refused_with_the_way_out(session):
@@ -91,7 +94,7 @@ def test_every_field_of_an_update_is_read_back(session):
     gone = TableProgress(TableId("shop", "old"), 8, status=TableStatus.GONE, incarnation=3)
     stopped = TableProgress(ORDERS, 7, after=False, status=TableStatus.STOPPED, reason="schlecht: 'é'\\")
     entry = JournalEntry("8/shop.old/0", 8, (TableId("shop", "old"), TableId("shop")), "DROP TABLE `old`", JournalState.DONE, "x")
-    cut = CutRecord(9, "2024-06-05T00:00:00Z", 0.25, 1, 2, 3, 4, 5, 6)
+    cut = CutRecord(9, "2024-06-05T00:00:00Z", 0.25, 1, 2, 3, 4, 5, 6, 1, 7, 8, 9, 10)
     LEDGER.write_update(session, "p", 1, LedgerUpdate(9, 12, '{"files": []}', (gone, stopped), (entry,), cut=cut))
     state = LEDGER.load(session, "p")
     assert (state.checkpoint, state.attempted, state.position) == (9, 12, '{"files": []}')
@@ -125,19 +128,12 @@ def test_rows_are_put_by_table_and_names_differ_by_case(session):
     assert state.tables[upper.table_id] == upper
 
 
-def test_only_settled_schema_changes_below_the_mark_are_forgotten(session):
+def test_named_journal_entries_are_forgotten_however_many(session):
     LEDGER.acquire(session, "p", "src", "f", 5)
-    entries = tuple(JournalEntry(f"{ts}/t/{state}", ts, (ORDERS,), "s", state) for ts in (7, 9) for state in JournalState)
+    entries = tuple(JournalEntry(f"{ts}/t", ts, (ORDERS,), "s", JournalState.DONE) for ts in range(1100))
     LEDGER.write_update(session, "p", 1, LedgerUpdate(journal=entries))
-    LEDGER.write_update(session, "p", 1, LedgerUpdate(forget_journal_below=9))
-    assert set(LEDGER.load(session, "p").journal) == {
-        "7/t/waiting",
-        "7/t/pending",
-        "9/t/waiting",
-        "9/t/pending",
-        "9/t/done",
-        "9/t/skipped",
-    }
+    LEDGER.write_update(session, "p", 1, LedgerUpdate(forget_journal=tuple(e.identity for e in entries[:-2])))
+    assert set(LEDGER.load(session, "p").journal) == {"1098/t", "1099/t"}
 
 
 def test_a_decision_stays_until_a_step_uses_it_up(session):
@@ -174,6 +170,18 @@ def test_a_ledger_that_an_older_version_made_gets_the_tables_it_lacks(session):
     assert set(LEDGER.load(session, "p").decisions) == {"7/t/a"}
 
 
+def test_the_cuts_that_an_older_version_recorded_get_the_figures_that_they_lack(session):
+    LEDGER.acquire(session, "p", "src", "f", 5)
+    cut = CutRecord(9, "now", 0.1, 1, 6, 2, 0, netted=1, refused=1, left=1, passed=1)
+    LEDGER.write_update(session, "p", 1, LedgerUpdate(cut=cut))
+    for column in ("netted_rows", "refused_rows", "left_rows", "passed_rows"):
+        session.execute(f"ALTER TABLE {LEDGER.table('cuts')} DROP COLUMN {column}")
+    assert LEDGER.load(session, "p").cuts == (replace(cut, netted=0, refused=0, left=0, passed=0),)
+    LEDGER.create_tables(session)
+    LEDGER.write_update(session, "p", 1, LedgerUpdate(cut=replace(cut, hi=10)))
+    assert LEDGER.load(session, "p").cuts == (replace(cut, netted=0, refused=0, left=0, passed=0), replace(cut, hi=10))
+
+
 def test_the_last_hundred_cuts_are_kept_in_order(session):
     LEDGER.acquire(session, "p", "src", "f", 5)
     for hi in range(KEPT_CUTS + 5):
@@ -201,3 +209,23 @@ def test_a_tables_own_checkpoint_is_read_alone(session):
     assert LEDGER.lock_table(session, "p", ORDERS) is None
     LEDGER.write_update(session, "p", 1, LedgerUpdate(tables=(TableProgress(ORDERS, 8),)))
     assert LEDGER.lock_table(session, "p", ORDERS) == 8
+
+
+@pytest.mark.parametrize("length", [0, 1, PART_LENGTH, PART_LENGTH + 1, 3 * PART_LENGTH + 7])
+def test_a_position_of_any_length_is_read_back_whole(session, length):
+    LEDGER.acquire(session, "p", "src", "f", 5)
+    for position in ("x" * (2 * PART_LENGTH + 1), "é😀" * (length // 2) + "z" * (length % 2)):
+        LEDGER.write_update(session, "p", 1, LedgerUpdate(position=position))
+        assert LEDGER.load(session, "p").position == position
+    kept = session.execute("SELECT max(length(content)) FROM headrace.position_parts")[0][0]
+    assert kept is None or kept <= PART_LENGTH
+
+
+def test_a_ledger_without_room_for_long_positions_gets_it(session):
+    LEDGER.acquire(session, "p", "src", "f", 5)
+    LEDGER.write_update(session, "p", 1, LedgerUpdate(position="short"))
+    session.execute("DROP TABLE headrace.position_parts")
+    assert LEDGER.load(session, "p").position == "short"
+    LEDGER.create_tables(session)
+    LEDGER.write_update(session, "p", 1, LedgerUpdate(position="y" * (PART_LENGTH + 1)))
+    assert LEDGER.load(session, "p").position == "y" * (PART_LENGTH + 1)

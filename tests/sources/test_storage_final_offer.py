@@ -166,14 +166,14 @@ def test_what_the_last_checkpoint_promised_may_come_again_without_a_word(folder:
     assert consumer.reports[0].notices == ()
 
 
-def test_directories_that_may_still_get_late_rows_are_not_sealed(folder: StorageFolder) -> None:
+def test_directories_that_may_still_get_late_rows_are_not_passed(folder: StorageFolder) -> None:
     folder.data("test/t/100", 1, "I 110 1 a", "I 125 2 b")
     folder.schema("t", 130, "TRUNCATE TABLE `t`")
     folder.data("test/t/130", 1, "I 150 2 b")
     consumer = folder.consumer()
     consumer.cut()
     drain(consumer)
-    assert StoragePosition.parse(consumer.position).sealed.get("test/t", 0) <= 100
+    assert StoragePosition.parse(consumer.position).passed.get("test/t", 0) <= 100
     folder.data("test/t/100", 2, "I 126 9 late")
     folder.checkpoint(200)
     consumer.cut()
@@ -181,7 +181,7 @@ def test_directories_that_may_still_get_late_rows_are_not_sealed(folder: Storage
     consumer.cut()
     folder.checkpoint(201)
     consumer.cut()
-    assert StoragePosition.parse(consumer.position).sealed["test/t"] == 130
+    assert StoragePosition.parse(consumer.position).passed["test/t"] == 130
 
 
 def test_schema_files_that_come_after_a_drain_are_told(folder: StorageFolder) -> None:

@@ -96,7 +96,6 @@ def test_parameters_of_ticdc_that_do_not_concern_a_reader_are_accepted() -> None
     )
     assert told.protocol is Protocol.CANAL_JSON
     assert told.enable_tidb_extension is True
-    assert told.canal_json.only_updated_columns_in_old
 
 
 @pytest.mark.parametrize(

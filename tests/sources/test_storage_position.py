@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import itertools
+from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.sources.ticdc_storage.paths import DataPath, parse_path
-from headrace.sources.ticdc_storage.position import (
-    FileState,
-    OpenFile,
-    StoragePosition,
+from headrace.sources.ticdc_storage import advancing
+from headrace.sources.ticdc_storage.advancing import adopted, advanced, newest_passed, passed_below, sealed_days
+from headrace.sources.ticdc_storage.days import days_of, has_ended, with_days
+from headrace.sources.ticdc_storage.intervals import (
+    Intervals,
     add_number,
-    advanced,
+    add_numbers,
     contains,
+    count_of,
     format_intervals,
-    is_sealed,
     missing_numbers,
-    newest_sealable,
+    numbers_of,
     parse_intervals,
-    sealed_below,
+    remove_number,
 )
+from headrace.sources.ticdc_storage.paths import DataPath, parse_path
+from headrace.sources.ticdc_storage.position import UNSETTLED, FileState, LeftOut, OpenFile, StoragePosition, Unread
 
 
 def data_path(key: str) -> DataPath:
@@ -36,6 +39,7 @@ def consumed(*keys: str, size: int = 10, modified: int = 1) -> StoragePosition:
 
 
 @given(st.lists(st.integers(1, 60)), st.integers(1, 60))
+@settings(deadline=None)
 def test_intervals_hold_exactly_the_numbers_that_were_added(numbers: list[int], probe: int) -> None:
     intervals = ()
     for number in numbers:
@@ -44,9 +48,14 @@ def test_intervals_hold_exactly_the_numbers_that_were_added(numbers: list[int], 
     assert all(low <= high for low, high in intervals)
     assert all(left[1] + 1 < right[0] for left, right in itertools.pairwise(intervals))
     assert parse_intervals(format_intervals(intervals)) == intervals
+    assert add_numbers((), numbers) == intervals
+    assert list(numbers_of(intervals)) == sorted(set(numbers))
+    assert count_of(intervals) == len(set(numbers))
+    assert list(numbers_of(remove_number(intervals, probe))) == sorted(set(numbers) - {probe})
 
 
 @given(st.sets(st.integers(1, 60)))
+@settings(deadline=None)
 def test_gaps_and_numbers_make_a_whole(numbers: set[int]) -> None:
     missing = {n for low, high in missing_numbers(numbers) for n in range(low, high + 1)}
     assert missing.isdisjoint(numbers)
@@ -69,6 +78,7 @@ states = st.builds(
 
 
 @given(st.lists(st.lists(states, max_size=4), max_size=5))
+@settings(deadline=None)
 def test_a_position_survives_its_text_and_the_last_word_on_a_file_counts(cuts: list[list[FileState]]) -> None:
     position = StoragePosition()
     last: dict[str, FileState] = {}
@@ -78,22 +88,55 @@ def test_a_position_survives_its_text_and_the_last_word_on_a_file_counts(cuts: l
     assert StoragePosition.parse(position.to_text()) == position
     for key, state in last.items():
         assert position.is_consumed(data_path(key)) == state.consumed
-        assert (key in position.open) == (not state.consumed)
+        assert position.is_open(key) == (not state.consumed)
+        assert (key in position.open) == (not state.consumed and state.pending_ts is not None)
         if state.consumed:
             assert not position.needs_reading(data_path(key), state.size, state.modified or 1, 9)
 
 
-def test_a_thousand_consumed_files_are_one_interval_and_a_hundred_identities() -> None:
+def test_a_thousand_consumed_files_are_one_interval_and_a_few_marks() -> None:
     position = consumed(*(f"test/t/100/CDC{number:06d}.csv" for number in range(1, 1001)))
     assert position.consumed == {"test/t/100": {"/6": ((1, 1000),)}}
-    assert len(position.identities["test/t/100"]) == 100
+    assert len(position.marks["test/t/100"]) == 64
     assert len(position.to_text()) < 4000
 
 
-def test_identities_get_fewer_as_directories_get_more() -> None:
+def test_marks_get_fewer_as_directories_get_more() -> None:
     keys = [f"test/t{table}/100/CDC{number:06d}.csv" for table in range(500) for number in range(1, 21)]
     position = consumed(*keys)
-    assert max(len(entries) for entries in position.identities.values()) == 10
+    assert max(len(entries) for entries in position.marks.values()) == 5
+
+
+@pytest.mark.parametrize("count", [1, 3, 64, 65, 1000])
+def test_each_of_many_consumed_files_is_known_when_it_is_written_again(count: int) -> None:
+    """However many they are, and in whatever order they were applied."""
+    files = [(f"test/t/100/CDC{number:06d}.csv", 1000 + (number * 7919) % 1009) for number in range(1, count + 1)]
+    position = advanced(StoragePosition(), 9, [FileState(key, 10, modified, True) for key, modified in files])
+    for key, modified in files:
+        assert not position.needs_reading(data_path(key), 10, modified, 9)
+        assert position.needs_reading(data_path(key), 10, 3000, 9)
+        again = advanced(position, 9, [FileState(key, 10, 3000, True)])
+        assert not again.needs_reading(data_path(key), 10, 3000, 9)
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 12)), max_size=6), min_size=1, max_size=6), st.integers(1, 3))
+@settings(deadline=None)
+def test_whichever_consumed_file_is_written_again_is_read_and_no_other(cuts: list[list[tuple[int, int]]], marks: int) -> None:
+    """However few of the files the position marks one by one; those of later cuts may have overwritten earlier ones."""
+    position, now = StoragePosition(), 0
+    modified: dict[str, int] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(advancing, "_MARKS_PER_DIRECTORY", marks)
+        for cut in cuts:
+            keys = [f"test/t/{version}/CDC{number:06d}.csv" for version, number in cut]
+            modified |= {key: now + place for place, key in enumerate(keys, 1)}
+            now += len(keys)
+            position = StoragePosition.parse(
+                advanced(position, 9, [FileState(key, 10, modified[key], True) for key in dict.fromkeys(keys)]).to_text()
+            )
+    for key, time in modified.items():
+        assert not position.needs_reading(data_path(key), 10, time, 9)
+        assert position.needs_reading(data_path(key), 10, now + 1, 9)
 
 
 def test_two_widths_of_one_number_are_two_files() -> None:
@@ -123,25 +166,126 @@ def test_a_consumed_file_that_was_written_again_needs_reading() -> None:
 
 
 def test_versions_are_sealed_below_the_newest_that_was_passed() -> None:
-    assert newest_sealable([100, 200, 300], 250, ()) == 200
-    assert newest_sealable([100, 200, 300], 300, ()) == 300
-    assert newest_sealable([100, 200, 300], 300, [200]) == 200
-    assert newest_sealable([100], 50, ()) == 0
+    versions = [100, 200, 300]
+    assert newest_passed(dict.fromkeys(versions, 250), ()) == 200
+    assert newest_passed(dict.fromkeys(versions, 300), ()) == 300
+    assert newest_passed(dict.fromkeys(versions, 300), [200]) == 200
+    assert newest_passed({100: 50}, ()) == 0
 
 
-def test_sealing_forgets_directories_one_by_one() -> None:
-    position = consumed("test/t/100/2024-06-05/CDC000001.csv", "test/t/200/CDC000001.csv", "7/100/CDC000001.csv")
-    sealed = sealed_below(position, {"test/t": 200, "7": 150})
-    assert set(sealed.consumed) == {"test/t/200"}
-    assert sealed.sealed == {"test/t": 200, "7": 150}
-    assert is_sealed("test/t/100/2024-06-05", sealed.sealed)
-    assert not is_sealed("test/t/200", sealed.sealed)
-    assert sealed_below(sealed, {"test/t": 100}).sealed["test/t"] == 200
+def test_a_version_is_passed_when_the_table_that_had_the_one_before_has_come_so_far() -> None:
+    assert newest_passed({100: 150, 200: 150, 300: 300}, ()) == 100
+    assert newest_passed({100: 300, 200: 300, 300: 500, 400: 500}, ()) == 400
 
 
-def test_open_files_keep_their_entries_in_text() -> None:
-    position = StoragePosition(open={"test/t/100/CDC000001.csv": OpenFile(10, 5, None)})
+def test_a_passed_version_stays_passed() -> None:
+    position = passed_below(StoragePosition(), {"test/t": 200, "7": 150})
+    assert position.passed == {"test/t": 200, "7": 150}
+    assert passed_below(position, {"test/t": 100}) == position
+
+
+NUMBERS = st.sets(st.integers(1, 9), max_size=4)
+DATES = {
+    "day": [f"2026-0{month}-{day:02d}" for month in (1, 2) for day in range(1, 29)],
+    "month": [f"202{year}-{month:02d}" for year in (5, 6) for month in range(1, 13)],
+    "year": [str(year) for year in range(1999, 2030)],
+}
+
+
+@given(st.data(), st.sampled_from(list(DATES)))
+@settings(max_examples=30, deadline=None)
+def test_sealed_dates_say_of_each_file_whether_it_was_there(data: st.DataObject, kind: str) -> None:
+    added = data.draw(st.lists(st.dictionaries(st.sampled_from(DATES[kind]), NUMBERS, max_size=6), min_size=1, max_size=4))
+    position, present = StoragePosition(), set()
+    for dates in added:
+        keys = [f"test/t/100/{date}/CDC{number:06d}.csv" for date, numbers in dates.items() for number in numbers]
+        present |= set(keys)
+        position = advanced(position, 9, [FileState(key, 10, 5, True) for key in keys])
+        position = StoragePosition.parse(sealed_days(position, list(position.consumed)).to_text())
+    assert not position.consumed
+    assert not position.marks
+    for date in data.draw(st.sets(st.sampled_from(DATES[kind]), max_size=5)) | {date for dates in added for date in dates}:
+        for number in range(1, 10):
+            key = f"test/t/100/{date}/CDC{number:06d}.csv"
+            assert position.is_consumed(data_path(key)) == (key in present)
+            assert position.needs_reading(data_path(key), 10, 5, 9) == (key not in present)
+            assert position.needs_reading(data_path(key), 10, 6, 9)
+    assert set(position.consumed_directories()) == {key.rpartition("/")[0] for key in present}
+
+
+def test_a_sealed_day_takes_a_few_bytes_however_many_there_are() -> None:
+    text, plain = "", {}
+    for date in DATES["day"]:
+        plain[date] = ((1, 3),)
+    text = with_days(text, plain)
+    assert text == "2026-01-01:3*28,*3,3*28"
+    busy: dict[str, Intervals] = {date: ((1, 10 + at % 7),) for at, date in enumerate(DATES["day"])}
+    assert len(with_days("", busy)) < 4 * len(busy)
+    assert days_of(with_days(text, busy)) == busy
+
+
+@pytest.mark.parametrize(
+    ("name", "last_moment"),
+    [
+        ("2026-01-31", "2026-02-01T12:59:59+00:00"),
+        ("2026-01", "2026-02-01T12:59:59+00:00"),
+        ("2025-12", "2026-01-01T12:59:59+00:00"),
+        ("2025", "2026-01-01T12:59:59+00:00"),
+    ],
+)
+def test_a_date_is_over_when_it_is_over_at_utc_minus_12_with_an_hour_to_spare(name: str, last_moment: str) -> None:
+    last = datetime.fromisoformat(last_moment)
+    assert not has_ended(name, last)
+    assert has_ended(name, last + timedelta(seconds=1))
+
+
+@pytest.mark.parametrize("name", ["", "2026-13", "2026-02-30", "0000", "0001-01-01", "1999", "10000", "meta", "12345678901"])
+def test_what_is_no_date_is_never_over(name: str) -> None:
+    assert not has_ended(name, datetime.max.replace(tzinfo=UTC))
+
+
+def test_files_that_have_to_be_read_are_intervals() -> None:
+    keys = [f"test/t/100/CDC{number:06d}.csv" for number in range(1, 100_001)]
+    keys += ["test/t/100/CDC_12_000003.csv", "test/t/100/CDC0000000000000000007.csv", "test/t/100/CDC1000000.json"]
+    position = advanced(StoragePosition(), 9, [FileState(key, 7, 5, False) for key in keys])
+    assert len(position.to_text()) < 200
+    again = StoragePosition.parse(position.to_text())
+    assert again == position
+    assert sorted(again.unread_files()) == sorted((key, 7) for key in keys)
+    done = advanced(again, 9, [FileState(key, 7, 5, True) for key in keys[1:]])
+    assert list(done.unread_files()) == [(keys[0], 7)]
+
+
+def test_everything_that_is_held_keeps_its_place_in_text() -> None:
+    position = StoragePosition(
+        open={"test/t/100/CDC000001.csv": OpenFile(10, 5, 7)},
+        unread={"test/t/100": {"/6.csv": Unread(((3, 9),), 70)}},
+        left_out=(LeftOut(100, 200, {"test/t/100": {"/6.csv": ((4, 9),)}}),),
+    )
     assert StoragePosition.parse(position.to_text()) == position
+
+
+OLDER = (
+    '{"v":1,"w":200,"s":{"test/t":150},"d":{"test/t/150":{"/6":"1-5,7"}},"o":{"test/t/150/CDC000009.csv":[10,20,null],'
+    '"test/t/150/CDC000010.csv":[11,20,210]},"i":{"test/t/150":{"CDC000007.csv":"0a1b2c3d"}},"e":[100,150,2]}'
+)
+
+
+def test_the_position_of_an_older_ledger_is_read() -> None:
+    position = StoragePosition.parse(OLDER)
+    assert (position.watermark, position.passed, position.unknown_below) == (200, {"test/t": 150}, {"test/t": 150})
+    assert position.settled == {"test/t/150": UNSETTLED}
+    assert position.open == {"test/t/150/CDC000010.csv": OpenFile(11, 20, 210)}
+    assert list(position.unread_files()) == [("test/t/150/CDC000009.csv", 10)]
+    third, seventh = data_path("test/t/150/CDC000003.csv"), data_path("test/t/150/CDC000007.csv")
+    assert not position.needs_reading(third, 1, 99, 200)
+    assert position.needs_reading(seventh, 1, 99, 200)
+    assert StoragePosition.parse(position.to_text()) == position
+    known = adopted(position, {"test/t/150": 99}, ["test/t/100/CDC000001.csv"])
+    assert not known.needs_reading(third, 1, 99, 200)
+    assert known.needs_reading(third, 1, 100, 200)
+    assert known.is_consumed(data_path("test/t/100/CDC000001.csv"))
+    assert not known.is_consumed(data_path("test/t/100/CDC000002.csv"))
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"v":99}', '"x"'])

@@ -60,23 +60,18 @@ class CountingStore(Store):
         return super().entries(path, recursive)
 
 
-def test_sealed_versions_are_not_listed_but_their_old_schema_files_are_found_once(folder: StorageFolder) -> None:
+def test_old_versions_are_listed_too(folder: StorageFolder) -> None:
+    """TiCDC may go on in a directory that it left long ago."""
     folder.checkpoint(1000)
+    data = []
     for version in (100, 200, 300):
-        folder.data(f"test/t/{version}/2024-06-05", 1, "I 350 1 a")
+        data.append(folder.data(f"test/t/{version}/2024-06-05", 1, "I 350 1 a"))
         folder.write(f"test/old/{version}/schema.json", folder.schema_text("old", version))
-        folder.data(f"test/old/{version}", 1, "I 350 1 a")
+        data.append(folder.data(f"test/old/{version}", 1, "I 350 1 a"))
         folder.schema("t", version)
-    counting = CountingStore(store(folder))
-    files = StorageReader(counting).read_files({"test/t": 300, "test/old": 200})
-    data = [file.path for file in files if "CDC" in file.path]
-    assert data == [
-        "test/old/200/CDC000001.csv",
-        "test/old/300/CDC000001.csv",
-        "test/t/300/2024-06-05/CDC000001.csv",
-    ]
+    files = StorageReader(store(folder)).read_files()
+    assert [file.path for file in files if "CDC" in file.path] == sorted(data)
     assert sum("schema" in file.path for file in files) == 6
-    assert not any(path.startswith(("test/t/100", "test/t/200", "test/old/100")) for path in counting.listed)
 
 
 def test_a_checkpoint_that_is_being_written_is_read_again(folder: StorageFolder) -> None:

@@ -22,8 +22,10 @@ from headrace.engine.plan import Cut
 from headrace.formats.schema_file import schema_checksum
 from headrace.model.events import RowKind
 from headrace.model.outcome import Notice, Problem, SplitReport
+from headrace.model.progress import Decision, JournalState, LedgerState, TableRequest, Verdict
 from headrace.model.tso import MAX_TSO
-from headrace.pipeline.runner import Definition, PipelineRun
+from headrace.pipeline.registry import open_sink
+from headrace.pipeline.runner import DEFAULT_LEDGER, Definition, PipelineRun
 from local_engine import LocalEngine
 from storage_folder import ID, OPTIONS, C, Consumer, StorageFolder, V
 
@@ -35,6 +37,13 @@ Read = tuple[object, ...]
 """A row as it was read: ``I``, ``D``, or ``-`` and ``+`` for the old and the new row of an update; commit ts; values."""
 
 UK = {"ColumnName": "uk", "ColumnType": "INT", "ColumnPrecision": "11", "ColumnNullable": "false"}
+TEXT_KEY: dict[str, Any] = {
+    "ColumnName": "k",
+    "ColumnType": "VARCHAR",
+    "ColumnPrecision": "16",
+    "ColumnNullable": "false",
+    "ColumnIsPk": "true",
+}
 COLUMNS: dict[str, dict[str, Any]] = {"id": ID, "v": V, "c": C, "uk": UK}
 """The columns that shapes name."""
 _NUMBERS = ("INT", "BIT", "YEAR", "FLOAT", "DOUBLE")
@@ -146,11 +155,13 @@ class Bucket:
         (report,) = consumer.reports
         return [_read(row) for _, _, row in consumer.rows], report
 
-    def run(self, sink: str = "", **options: Any) -> Ran:
+    def run(self, sink: str = "", ledger: str = DEFAULT_LEDGER, *, adopt: bool = False, **options: Any) -> Ran:
         """``headrace run --once``; ``options`` are those of its loop. Raises HeadraceError as the command would tell it."""
         definition = Definition(
             source=self.folder.uri(self.options),
             sink=sink or self.sink,
+            adopt=adopt,
+            ledger=ledger,
             changefeed=str(self.changefeed) if self.changefeed else None,
             options=RunOptions(**({"once": True} | options)),
         )
@@ -223,3 +234,42 @@ def _text(text: str) -> str:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def ledger(bucket: Bucket) -> LedgerState:
+    """The pipeline's record in the DuckDB file."""
+    with open_sink(bucket.sink) as sink:
+        assert sink.ledger is not None
+        state = sink.ledger.peek("default")
+        sink.ledger.close()
+    assert state is not None
+    return state
+
+
+def decide(bucket: Bucket, verdict: Verdict, statement: str = "", identity: str = "") -> None:
+    """A person's word on the one schema change that waits, or on the one with this identity."""
+    with open_sink(bucket.sink) as sink:
+        assert sink.ledger is not None
+        state = sink.ledger.peek("default")
+        assert state is not None
+        waiting = [entry.identity for entry in state.journal.values() if entry.state is JournalState.WAITING]
+        (waits,) = [identity] if identity else waiting
+        sink.ledger.decide("default", Decision(waits, verdict, statement))
+        sink.ledger.close()
+
+
+def tables(bucket: Bucket, *names: str) -> None:
+    """Tables with two rows each, from 100 on."""
+    for number, name in enumerate(names):
+        bucket.create(name, 100 + number)
+        later = [f"I 250 9 {name}9"] if name == "o" else []  # the others have changed by then
+        bucket.rows(f"{name}/{100 + number}/1", f"I 110 1 {name}1", f"I 111 2 {name}2", *later)
+
+
+def ask(bucket: Bucket, *requests: TableRequest) -> None:
+    """What a person asks of stopped tables."""
+    with open_sink(bucket.sink) as sink:
+        assert sink.ledger is not None
+        for request in requests:
+            sink.ledger.request("default", request)
+        sink.ledger.close()

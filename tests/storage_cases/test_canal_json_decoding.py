@@ -11,6 +11,8 @@ import pytest
 from building import Bucket
 
 from headrace.errors import EXIT_TABLE_STOPPED
+from headrace.model.policy import OnError
+from headrace.sinks.dead_letters import open_dead_letters
 from storage_folder import ID, V
 
 OPTIONS = "protocol=canal-json&enable-tidb-extension=true&date-separator=none&terminator="
@@ -147,6 +149,71 @@ def test_t43_members_of_enum_and_set_are_kept_whole(tmp_path: Path, listed: bool
     rows, report = Bucket(tmp_path, LF).decoded(b"".join(m + b"\n" for m in messages), (ID, *columns))
     assert report.problem is None
     assert rows == [("I", 110, 1, "blob", "a,c", "a,b"), ("I", 110, 2, "", "", "it's")]
+
+
+ENUM = "CREATE TABLE `t` (`id` INT PRIMARY KEY,`e` ENUM('3','2','1'))"
+
+
+@pytest.mark.parametrize("kind", ["ENUM", "SET"])
+@pytest.mark.parametrize("options", [LF, NONE])
+def test_a_member_s_place_is_never_taken_for_its_text(tmp_path: Path, options: str, kind: str) -> None:
+    """Older TiCDC lists no members, and the table is older than the changefeed. A person can list them."""
+    bucket = Bucket(tmp_path, options)
+    path = bucket.schema("t", 100, (ID, column("e", kind)), "", 0)
+    end = ENDS[options]
+    bucket.write(
+        "test/t/100/CDC000001.json",
+        message("INSERT", {"id": "1", "e": None}) + end + message("INSERT", {"id": "2", "e": "1"}) + end,
+    )
+    ran = bucket.at(120)
+    assert (ran.code, list(ran.stopped)) == (EXIT_TABLE_STOPPED, ["test.t"])
+    assert f"column e, value '1': The value is the place of a member of the {kind} column" in ran.stopped["test.t"]
+    assert "ColumnElems of e in the table's schema file of version 100" in ran.stopped["test.t"]
+    assert bucket.state() in (None, [])
+    listed = json.loads((bucket.root / path).read_bytes())
+    listed["TableColumns"][1]["ColumnElems"] = ["3", "2", "1"]
+    bucket.write(path, json.dumps(listed, indent=4))
+    ran = bucket.at(130)
+    assert (ran.code, bucket.state()) == (0, [(1, None), (2, "3")])
+
+
+@pytest.mark.parametrize("on_error", list(OnError))
+def test_places_of_members_are_no_dead_letters(tmp_path: Path, on_error: OnError) -> None:
+    bucket = Bucket(tmp_path, LF)
+    bucket.schema("t", 100, (ID, column("e", "ENUM")), "", 0)
+    bucket.write("test/t/100/CDC000001.json", message("INSERT", {"id": "2", "e": "1"}) + b"\n")
+    letters = open_dead_letters(str(tmp_path / "letters"), "default")
+    ran = bucket.at(120, on_error=on_error, letters=letters)
+    assert (ran.code, list(ran.stopped)) == (EXIT_TABLE_STOPPED, ["test.t"])
+
+
+def test_statements_tell_members_that_older_schema_files_do_not(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path, LF)
+    columns = (ID, column("e", "ENUM"))
+    bucket.schema("t", 100, columns, ENUM, 3)
+    bucket.write("test/t/100/CDC000001.json", message("INSERT", {"id": "1", "e": "1"}) + b"\n")
+    bucket.schema("t", 200, columns, "ALTER TABLE `t` COMMENT = 'x'", 28)
+    bucket.write("test/t/200/CDC000001.json", message("INSERT", {"id": "2", "e": "2"}, ts=210) + b"\n")
+    bucket.schema("t", 300, columns, "ALTER TABLE `t` MODIFY `e` ENUM('3','2','1','a,''b')", 12)
+    bucket.write("test/t/300/CDC000001.json", message("INSERT", {"id": "3", "e": "4"}, ts=310) + b"\n")
+    ran = bucket.at(400)
+    assert (ran.code, ran.stopped) == (0, {})
+    assert bucket.state() == [(1, "3"), (2, "2"), (3, "a,'b")]
+
+
+def test_an_added_enum_without_default_gets_its_first_member_or_is_refused(tmp_path: Path) -> None:
+    required = column("e", "ENUM", ColumnNullable="false")
+    for name, statement in (("told", "ALTER TABLE `t` ADD COLUMN `e` ENUM('x','y') NOT NULL"), ("not", "")):
+        bucket = Bucket(tmp_path / name, LF)
+        bucket.schema("t", 100, (ID,), "CREATE TABLE `t` (`id` INT PRIMARY KEY)", 3)
+        bucket.write("test/t/100/CDC000001.json", message("INSERT", {"id": "1"}) + b"\n")
+        bucket.schema("t", 200, (ID, required), statement, 5)
+        ran = bucket.at(300)
+        if statement:
+            assert (ran.code, bucket.state()) == (0, [(1, "x")])
+        else:
+            assert (ran.code, bucket.state()) == (EXIT_TABLE_STOPPED, [(1,)])
+            assert "its members are not known" in ran.stopped["test.t"]
 
 
 def test_t44_without_the_extension_the_millisecond_decides_and_it_is_told(tmp_path: Path) -> None:

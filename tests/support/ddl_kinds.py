@@ -377,7 +377,7 @@ altered(
 
 # --- options ------------------------------------------------------------------------------------------------------
 
-altered("table comment", "ALTER TABLE `t` COMMENT = 'it''s; \\\\here'", 17, shows=("COMMENT=",))
+altered("table comment", "ALTER TABLE `t` COMMENT = 'it''s; \"here\"'", 17, shows=("COMMENT=",))
 altered(
     "CONVERT TO CHARACTER SET", "ALTER TABLE `t` CONVERT TO CHARACTER SET UTF8MB4", 22,
     create="CREATE TABLE `t` (`id` INT PRIMARY KEY,`a` VARCHAR(20)) DEFAULT CHARACTER SET = LATIN1", shows=("utf8mb4_bin",),

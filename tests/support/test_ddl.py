@@ -91,7 +91,9 @@ def cell(kind: Kind, target: str, history: History, seen: Observed) -> str:
         return "; ".join(notices if any("nothing was done" in n for n in notices) else ["typed change", *notices])
     if history.statements[-1] in seen.executed:
         return "; ".join(["source's statement", *notices])
-    return "adapted: " + "; ".join(notices or ["the collation that TiDB means is spelled out"])
+    introduced = "COLLATE" not in seen.executed[-1] and "_UTF8MB4" in history.statements[-1]
+    silent = "the character set before a text is left out" if introduced else "the collation that TiDB means is spelled out"
+    return "adapted: " + "; ".join(notices or [silent])
 
 
 @pytest.fixture(params=[MARIADB, DUCKDB])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,31 @@ def test_ranges_hold_rows_lose_them_and_write_each_into_its_own_directory(upstre
     before, after = ({path.name for path in (tmp_path / "d/b" / str(v)).iterdir()} for v in (created, dropped))
     assert len(before) == len(after) == 2
     assert not before & after, "both were made anew: one truncated, the other dropped and added"
+
+
+def test_an_exchange_of_a_partition_moves_rows_and_directories_both_ways(upstream: Upstream, tmp_path: Path) -> None:
+    upstream.create_table(B, [ID], partitions={"p0": 10, "p1": 20})
+    upstream.create_table(X, [ID])
+    before = upstream.execute(Insert(B, {"id": 1}), Insert(B, {"id": 11}), Insert(X, {"id": 2}))
+    version = upstream.exchange_partition(B, "p0", X)
+    assert (upstream.expected_rows(B), upstream.expected_rows(X)) == ([{"id": 2}, {"id": 11}], [{"id": 1}])
+    assert statements(tmp_path, version) == {
+        B: (42, "ALTER TABLE `d`.`b` EXCHANGE PARTITION `p0` WITH TABLE `d`.`x`"),
+        X: (0, ""),
+    }
+    assert before < version
+    with pytest.raises(ValueError, match="do not belong"):
+        upstream.exchange_partition(B, "p1", X)
+
+
+def test_an_exchange_keeps_rows_without_key_apart(upstream: Upstream) -> None:
+    upstream.create_table(B, [ID], partitions={"p0": 10, "p1": 20}, nonclustered=True)
+    upstream.alter(B, DropPrimaryKey())
+    upstream.create_table(X, [replace(ID, primary_key=False)])
+    upstream.execute(*(Insert(B, {"id": n}) for n in (11, 12, 1)), Insert(X, {"id": 2}))
+    upstream.exchange_partition(B, "p0", X)
+    assert sorted(str(row["id"]) for row in upstream.expected_rows(B)) == ["11", "12", "2"]
+    assert [row["id"] for row in upstream.expected_rows(X)] == [1]
 
 
 def test_generated_columns_are_computed_and_virtual_ones_are_in_no_row(upstream: Upstream, tmp_path: Path) -> None:

@@ -195,6 +195,10 @@ def _together(earlier: CutRecord, later: CutRecord) -> CutRecord:
         deletes=earlier.deletes + later.deletes,
         read_bytes=earlier.read_bytes + later.read_bytes,
         schema_changes=earlier.schema_changes + later.schema_changes,
+        netted=earlier.netted + later.netted,
+        refused=earlier.refused + later.refused,
+        left=earlier.left + later.left,
+        passed=earlier.passed + later.passed,
     )
 
 

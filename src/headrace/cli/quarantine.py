@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 
+from headrace.cli.going_on import ways_on
 from headrace.cli.ledgers import opened, state_of
 from headrace.cli.output import Output
 from headrace.cli.progress import lag_seconds, seconds_text
@@ -23,7 +24,7 @@ _Ask = Callable[[str, str], bool] | None
 
 
 def show_tables(settings: Settings, output: Output) -> int:
-    """Prints each table that stands still. Raises DefinitionError."""
+    """Prints each stopped table. Raises DefinitionError."""
     with opened(settings) as (_, ledger):
         state = state_of(ledger, settings)
     stopped = _stopped(state)
@@ -31,11 +32,14 @@ def show_tables(settings: Settings, output: Output) -> int:
     for table_id, own in stopped.items():
         asked = [request for request in state.requests.values() if request.table_id == table_id]
         if output.is_json:
-            output.event("stopped_table", **_fields(own, needed.get(table_id, ()), asked))
+            goes_on = list(ways_on(own, state))
+            output.event("stopped_table", **_fields(own, needed.get(table_id, ()), asked), goes_on=goes_on)
         else:
             _print(own, needed.get(table_id, ()), asked, output)
+            for way in ways_on(own, state):
+                output.line(f"  {way}")
     if not stopped:
-        output.line("no table stands still")
+        output.line("no table is stopped")
     return 0
 
 
@@ -152,7 +156,7 @@ def _find(state: LedgerState, name: str) -> TableProgress:
     found = next((own for table_id, own in stopped.items() if str(table_id) == name), None)
     if found is None:
         known = ", ".join(map(str, stopped)) or "none"
-        raise DefinitionError(f"No table {name} stands still.", f"Stopped are: {known}.")
+        raise DefinitionError(f"No table {name} is stopped.", f"Stopped are: {known}.")
     return found
 
 
@@ -227,7 +231,7 @@ def _print(own: TableProgress, needed: Sequence[HeldSplit], asked: Sequence[Tabl
     if needed:
         output.line(f"  needs {len(needed):,} files, {sum(h.size for h in needed):,} bytes:")
         for held in needed[:_FILES_SHOWN]:
-            output.line(f"    {held.key}, {held.size:,} bytes")
+            output.line(f"    {held.key}, about {held.size:,} bytes")
         if len(needed) > _FILES_SHOWN:
             output.line(f"    and {len(needed) - _FILES_SHOWN:,} more; --json names all")
     if told := removal(needed):

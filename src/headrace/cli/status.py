@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from headrace.cli.going_on import ways_on
 from headrace.cli.output import Output
 from headrace.cli.progress import lag_seconds, seconds_text
 from headrace.cli.quarantine import needs, removal
 from headrace.errors import DefinitionError
-from headrace.model.progress import LedgerState, TableProgress, TableStatus
+from headrace.model.progress import CutRecord, LedgerState, TableProgress, TableStatus
 from headrace.model.tso import format_tso
 from headrace.pipeline.registry import open_sink
 from headrace.sinks.file_ledger import open_file_ledger
 from headrace.sources.base import DataSource
 
 _CUTS_SHOWN = 5
+_ROW_COLUMNS = ("rows", "netted", "written", "refused", "left", "passed")
 
 
 def show_status(sink_uri: str, name: str, ledger_at: str, output: Output, source: DataSource | None = None) -> int:
@@ -36,7 +38,7 @@ def show_status(sink_uri: str, name: str, ledger_at: str, output: Output, source
                 _print(state, sink.identity, output)
             for table_id, held in needs(state, source).items() if source else ():
                 if told := removal(held):
-                    output.warning(f"table {table_id} stands still: {told}.")
+                    output.warning(f"table {table_id} is stopped: {told}.")
         ledger.close()
     return 0
 
@@ -57,6 +59,7 @@ def status_fields(state: LedgerState) -> dict[str, object]:
                 "status": str(p.status),
                 "checkpoint": state.table_checkpoint(t),
                 "reason": p.reason,
+                "goes_on": list(ways_on(p, state)),
             }
             for t, p in sorted(state.tables.items())
         ],
@@ -78,14 +81,20 @@ def _print(state: LedgerState, target: str, output: Output) -> None:
     rows = [
         (str(t), str(p.status), format_tso(state.table_checkpoint(t)), _reason(p, state))
         for t, p in sorted(state.tables.items())
-        if p.status is not TableStatus.GONE and not t.is_database
+        if p.status is not TableStatus.GONE and (p.status.is_stopped or not t.is_database)
     ]
     output.table("tables", ("table", "status", "checkpoint", "reason"), rows)
-    cuts = [
-        (c.finished_at[:19].replace("T", " "), format_tso(c.hi), str(c.files), f"{c.read_rows:,}", f"{c.seconds:.2f}")
-        for c in state.cuts[-_CUTS_SHOWN:]
-    ]
-    output.table("last cuts", ("finished", "up to", "files", "rows", "seconds"), cuts)
+    for table_id, own in sorted(state.tables.items()):
+        for way in ways_on(own, state):
+            output.line(f"{table_id}: {way}")
+    output.table("last cuts", ("finished", "up to", "files", *_ROW_COLUMNS, "seconds"), [*map(_cut, state.cuts[-_CUTS_SHOWN:])])
+
+
+def _cut(cut: CutRecord) -> tuple[str, ...]:
+    """The rows that were read are the sum of what became of them."""
+    rows = (cut.read_rows, cut.netted, cut.upserts + cut.deletes, cut.refused, cut.left, cut.passed)
+    finished = cut.finished_at[:19].replace("T", " ")
+    return (finished, format_tso(cut.hi), str(cut.files), *(f"{figure:,}" for figure in rows), f"{cut.seconds:.2f}")
 
 
 def _reason(own: TableProgress, state: LedgerState) -> str:

@@ -22,7 +22,7 @@ Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table: shop.ord
 def list_tables(
     definition: LedgerDefinition = None, sink: Sink = None, name: Name = None, ledger: LedgerAt = None, json: Json = False
 ) -> int:
-    """Show the tables that stand still: since when, why, and which files they still need."""
+    """Show the stopped tables: since when, why, and which files they still need."""
     from headrace.cli.quarantine import show_tables
 
     return show_tables(recorded_pipeline(definition, sink, name, ledger), make_output(json=json))

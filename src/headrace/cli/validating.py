@@ -8,13 +8,14 @@ from dataclasses import replace
 from headrace.cli.output import Output
 from headrace.ddl.told import source_tables
 from headrace.engine.keys import with_declared_keys
+from headrace.engine.plan import databases_of
 from headrace.errors import EXIT_OK, EXIT_USAGE, HeadraceError
 from headrace.model.cut import Offer
 from headrace.model.table import Column, SourceTable, TableId, TableSchema
 from headrace.model.tso import format_tso
 from headrace.pipeline.registry import open_sink, open_source
 from headrace.pipeline.runner import Definition
-from headrace.sinks.base import ChangeDemand, Check, CheckState, SinkCapabilities
+from headrace.sinks.base import ChangeDemand, Check, CheckState, Reserved, SinkCapabilities
 from headrace.sources.base import DataSource
 
 _CheckTables = Callable[[str, Sequence[SourceTable]], list[Check]]
@@ -78,6 +79,7 @@ def _source_checks(pipeline: Definition, capabilities: SinkCapabilities, check_t
             yield Check("source files", CheckState.FAILED, problem.sentence())
     for notice in offer.notices:
         yield Check("source files", CheckState.WARNING, notice.sentence())
+    yield from _reserved_databases(offer, includes, capabilities.reserved)
     if capabilities.demand is ChangeDemand.NET:
         yield from _converge_checks(offer, includes, bags=capabilities.bags)
     if check_tables is not None:
@@ -87,6 +89,14 @@ def _source_checks(pipeline: Definition, capabilities: SinkCapabilities, check_t
 
 def _written(source: DataSource, table: SourceTable) -> tuple[Column, ...]:
     return tuple(column for column in source.carried(table.schema) if column.generated is None)
+
+
+def _reserved_databases(offer: Offer, includes: Callable[[TableId], bool], reserved: Reserved) -> Iterator[Check]:
+    """The source's databases that the target cannot have."""
+    changes = [change for change in offer.schema_changes if any(map(includes, change.changes))]
+    for database in sorted({database for change in changes for database in databases_of(change)}):
+        if why := reserved.sentence(database):
+            yield Check("databases", CheckState.FAILED, why, reserved.hint(database))
 
 
 def _converge_checks(offer: Offer, includes: Callable[[TableId], bool], *, bags: bool) -> Iterator[Check]:

@@ -50,7 +50,8 @@ def classify(
     ``table_id`` is the object the source filed it under (for a rename the new name), ``database`` the current database for
     names without one. ``before`` and ``after`` are that object's shapes, ``None`` where there is none: they decide about
     structure, the text about the kind. An empty statement only tells a shape: a table that comes to be when there was none
-    before, else the difference, which may be no events at all. A table that was first seen by an ALTER comes to be, too.
+    before, else the difference, which may be no events at all. A table that was first seen by an ALTER comes to be, too, but for
+    one that exchanges rows.
     ``partitioning`` is how the object was partitioned before, as far as that is known.
     """
     read = read_statement(statement, database)
@@ -131,6 +132,8 @@ def _of_table(
         events = (CreateTableEvent(table_id, after),) if after else ()
     elif read.kind is not StatementKind.CREATE_VIEW and before and after:
         events = difference(before, after, column_renames(read, before, after)) + of_rows
+    elif read.kind is StatementKind.ALTER_TABLE and len(read.tables) > 1:
+        events = of_rows  # the rows that it exchanges with another table are not brought by a table that comes to be empty
     elif after and read.kind in (StatementKind.EMPTY, StatementKind.ALTER_TABLE):
         events = (CreateTableEvent(table_id, after),)
     if not events and read.kind is not StatementKind.EMPTY:

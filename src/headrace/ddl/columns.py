@@ -1,22 +1,23 @@
-"""What a column list does not tell and DDL text does: generated and hidden columns, and the key of a table without primary key.
+"""What a column list does not tell and DDL text does: generated and hidden columns, the key of a table without primary key, and
+the members of ENUM and SET.
 
 TiCDC's schema files list virtual generated columns and the hidden columns behind expression indexes though rows carry neither,
-and do not record unique keys.
+and do not record unique keys; those of older releases do not list members.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import count
 
 from headrace.ddl.classify import column_renames
+from headrace.ddl.indexes import CONSTRAINTS, new_indexes
 from headrace.ddl.lexer import Cursor, Word, split_at_commas, text_of
 from headrace.ddl.statement import Statement, StatementKind, read_statement
-from headrace.model.table import Column, Generated, TableSchema, UniqueKey
+from headrace.model.table import Column, Generated, Index, TableSchema, folded_name
+from headrace.model.types import TypeKind
 
 HIDDEN_PREFIX = "_V$_"
-_CONSTRAINTS = ("PRIMARY", "UNIQUE", "KEY", "INDEX", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR", "FOREIGN", "CHECK", "CONSTRAINT")
 
 
 @dataclass(frozen=True)
@@ -29,21 +30,20 @@ class _Generation:
 
 @dataclass
 class _Facts:
-    """Found in a text: per folded column name how it is generated, if at all, and what becomes of unique keys.
+    """Found in a text: per folded column name how it is generated, if at all, and what becomes of indexes that are there.
 
-    ``unique`` are new ones in order, without a name where the text gives none; ``named`` are the folded names of all new indexes,
-    ``dropped`` those of dropped ones, ``renamed`` maps old ones to new names.
+    ``dropped`` are the folded names of dropped ones, ``renamed`` maps old ones to new names. ``members`` are those of ENUM and
+    SET columns.
     """
 
+    members: dict[str, tuple[str, ...]] = field(default_factory=dict)
     generated: dict[str, _Generation] = field(default_factory=dict)
-    unique: list[UniqueKey] = field(default_factory=list)
-    named: set[str] = field(default_factory=set)
     dropped: set[str] = field(default_factory=set)
     renamed: dict[str, str] = field(default_factory=dict)
 
 
 def annotate(statement: str, schema: TableSchema, before: TableSchema | None) -> TableSchema:
-    """The schema with ``generated`` and ``hidden`` marks, expressions, and a handle key where the source could not tell one.
+    """The schema with ``generated`` and ``hidden`` marks, expressions, and members and a handle key where the source told none.
 
     A table without primary key gets the columns of a UNIQUE key whose columns are all NOT NULL, stored, and whole (no prefix, no
     expression): the one it had for as long as that is there, else the first. ``before`` is the table's shape before the
@@ -54,12 +54,12 @@ def annotate(statement: str, schema: TableSchema, before: TableSchema | None) ->
     facts = _facts(read)
     anew = read.kind is StatementKind.CREATE_TABLE and read.like is None
     kept = None if anew else before
-    renames = {new.casefold(): old.casefold() for old, new in _renames(read, kept, schema).items()}
-    former = {c.name.casefold(): c for c in kept.columns} if kept else {}
-    folded = [(column, column.name.casefold()) for column in schema.columns]
+    renames = {folded_name(new): folded_name(old) for old, new in _renames(read, kept, schema).items()}
+    former = {folded_name(c.name): c for c in kept.columns} if kept else {}
+    folded = [(column, folded_name(column.name)) for column in schema.columns]
     columns = tuple(_marked(column, facts, former.get(renames.get(name, name)), statement) for column, name in folded)
     moved = {old: new for new, old in renames.items()}
-    marked = replace(schema, columns=columns, unique_keys=_unique_keys(schema, kept, facts, moved))
+    marked = replace(schema, columns=columns, indexes=_indexes(schema, kept, read, facts, moved))
     return replace(marked, handle_key=_handle_key(marked, kept, moved))
 
 
@@ -68,7 +68,8 @@ def _renames(read: Statement, before: TableSchema | None, after: TableSchema) ->
 
 
 def _marked(column: Column, facts: _Facts, former: Column | None, statement: str) -> Column:
-    told = facts.generated.get(column.name.casefold())
+    told = facts.generated.get(folded_name(column.name))
+    column = _with_members(column, facts, former)
     if column.name.startswith(HIDDEN_PREFIX):
         return replace(column, generated=Generated.VIRTUAL, hidden=True)
     if told is not None:
@@ -77,31 +78,35 @@ def _marked(column: Column, facts: _Facts, former: Column | None, statement: str
     return replace(column, generated=known.generated, hidden=False, expression=known.expression)
 
 
-def _unique_keys(
-    schema: TableSchema, before: TableSchema | None, facts: _Facts, renames: Mapping[str, str]
-) -> tuple[UniqueKey, ...]:
-    """The unique keys after the statement: those that were there and stay, under their new names, and the new ones."""
-    keys: list[UniqueKey] = []
-    for key in before.unique_keys if before else ():
-        columns = _moved(key.columns, renames)
-        if key.name.casefold() not in facts.dropped and all(schema.has_column(name) for name in columns):
-            keys.append(UniqueKey(facts.renamed.get(key.name.casefold(), key.name), columns))
-    taken = {key.name.casefold() for key in keys} | facts.named
-    for key in facts.unique:
-        name = key.name or _free_name(key.columns[0], taken)
-        taken.add(name.casefold())
-        keys.append(UniqueKey(name, key.columns))
-    return tuple(keys)
+def _with_members(column: Column, facts: _Facts, former: Column | None) -> Column:
+    """The column with the members that the text tells, or that it had before a text that leaves it alone."""
+    kind, name = column.type.kind, folded_name(column.name)
+    if kind not in (TypeKind.ENUM, TypeKind.SET) or column.type.elements:
+        return column
+    members = facts.members.get(name, ())
+    if name not in facts.generated and former is not None and former.type.kind is kind:
+        members = former.type.elements
+    return replace(column, type=replace(column.type, elements=members))
 
 
-def _free_name(column: str, taken: set[str]) -> str:
-    """The name of an index without one: its first column's, with a number where that is taken."""
-    names = (column if number == 1 else f"{column}_{number}" for number in count(1))
-    return next(name for name in names if name.casefold() not in taken)
+def _indexes(
+    schema: TableSchema, before: TableSchema | None, read: Statement, facts: _Facts, renames: Mapping[str, str]
+) -> tuple[Index, ...]:
+    """The indexes after the statement: those that were there and stay, under their new names, and the new ones."""
+    there = before.indexes if before else ()
+    indexes: list[Index] = []
+    for index in there:
+        columns = _moved(index.columns, renames)
+        folded = folded_name(index.name)
+        if folded not in facts.dropped and all(schema.has_column(name) for name in columns if name):
+            indexes.append(Index(facts.renamed.get(folded, index.name), columns, index.unique))
+    made = new_indexes(read, [index.name for index in there])
+    indexes += [Index(index.name, index.columns, index.unique) for index in made if not index.primary]
+    return tuple(indexes)
 
 
 def _moved(columns: tuple[str, ...], renames: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(renames.get(name.casefold(), name) for name in columns)
+    return tuple(renames.get(folded_name(name), name) for name in columns)
 
 
 def _handle_key(schema: TableSchema, before: TableSchema | None, renames: Mapping[str, str]) -> tuple[str, ...]:
@@ -139,18 +144,15 @@ def _facts(read: Statement) -> _Facts:
 def _action(action: tuple[Word, ...], facts: _Facts) -> None:
     """One clause of ALTER TABLE."""
     cursor = Cursor(action)
-    if cursor.peek().says("UNIQUE"):
-        _definition(action, facts)
-        return
     if cursor.accept("RENAME"):
         if _accepts_index(cursor):
             old = cursor.next().text
-            facts.renamed[old.casefold()] = cursor.next().text if cursor.accept("TO") else old
+            facts.renamed[folded_name(old)] = cursor.next().text if cursor.accept("TO") else old
         return
     if cursor.accept("DROP"):
         if _accepts_index(cursor) or cursor.accept("CONSTRAINT"):
             cursor.accept("IF", "EXISTS")
-            facts.dropped.add(cursor.next().text.casefold())
+            facts.dropped.add(folded_name(cursor.next().text))
         return
     if not (cursor.accept("ADD") or cursor.accept("MODIFY") or cursor.accept("CHANGE")):
         return
@@ -168,40 +170,28 @@ def _action(action: tuple[Word, ...], facts: _Facts) -> None:
 
 
 def _definition(definition: tuple[Word, ...], facts: _Facts) -> None:
-    """One part of CREATE TABLE's parenthesis: a column, or a constraint."""
+    """One part of CREATE TABLE's parenthesis: a column, or a constraint, which tells nothing here."""
     if not definition:
         return
-    if any(definition[0].says(keyword) for keyword in _CONSTRAINTS):
-        _constraint(Cursor(definition), facts)
+    if any(definition[0].says(keyword) for keyword in CONSTRAINTS):
         return
     name = definition[0].text
-    facts.generated[name.casefold()] = _generation(Cursor(definition[1:]))
-    if _is_unique(Cursor(definition[1:])):
-        facts.unique.append(UniqueKey("", (name,)))
+    facts.generated[folded_name(name)] = _generation(Cursor(definition[1:]))
+    facts.members[folded_name(name)] = _members(Cursor(definition[1:]))
+
+
+def _members(cursor: Cursor) -> tuple[str, ...]:
+    """The members in ``ENUM('a', 'b')`` or ``SET(…)``; nothing where one is not plain text, or holds an escape."""
+    if not (cursor.accept("ENUM") or cursor.accept("SET")) or not cursor.peek().says("("):
+        return ()
+    words = [part[0] if len(part) == 1 else None for part in split_at_commas(cursor.group())]
+    if not all(word is not None and word.is_literal and "\\" not in word.text for word in words):
+        return ()
+    return tuple(word.text.rstrip(" ") for word in words if word is not None)
 
 
 def _accepts_index(cursor: Cursor) -> bool:
     return cursor.accept("INDEX") or cursor.accept("KEY")
-
-
-def _constraint(cursor: Cursor, facts: _Facts) -> None:
-    """``[CONSTRAINT [symbol]] [UNIQUE] [INDEX | KEY] [name] [USING …] (columns)``; the symbol names a unique key without a name."""
-    symbol = ""
-    if cursor.accept("CONSTRAINT") and not any(cursor.peek().says(keyword) for keyword in _CONSTRAINTS):
-        symbol = cursor.next().text
-    unique = cursor.accept("UNIQUE")
-    if not unique and not any(cursor.peek().says(keyword) for keyword in ("INDEX", "KEY")):
-        return
-    _accepts_index(cursor)
-    cursor.accept("IF", "NOT", "EXISTS")
-    name = symbol if any(cursor.peek().says(sign) for sign in ("(", "USING")) else cursor.next().text
-    facts.named.add(name.casefold())
-    while not cursor.done and not cursor.peek().says("("):
-        cursor.next()
-    parts = split_at_commas(cursor.group())
-    # A part of more than a name and a direction is a prefix or an expression: no value of the row is unique then.
-    if unique and all(part[0].text != "(" and (len(part) == 1 or part[1].says("ASC") or part[1].says("DESC")) for part in parts):
-        facts.unique.append(UniqueKey(name, tuple(part[0].text for part in parts)))
 
 
 def _generation(cursor: Cursor) -> _Generation:
@@ -216,12 +206,3 @@ def _generation(cursor: Cursor) -> _Generation:
         else:
             cursor.next()
     return _Generation()
-
-
-def _is_unique(cursor: Cursor) -> bool:
-    while not cursor.done:
-        if cursor.peek().says("("):
-            cursor.group()
-        elif cursor.next().says("UNIQUE"):
-            return True
-    return False

@@ -1,24 +1,124 @@
-"""Defaults of added columns that the source computed for each row that was there: no event tells what came of them."""
+"""Defaults as a statement's text tells them: what a schema file says wrongly or not at all."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from typing import ClassVar
+from zoneinfo import ZoneInfo
 
-from headrace.ddl.lexer import Cursor, Word, split_at_commas
-from headrace.ddl.statement import Statement
+from headrace.ddl.lexer import Cursor, Word, split_at_commas, text_of
+from headrace.ddl.statement import Statement, StatementKind, read_statement
+from headrace.model.table import Column, TableSchema, folded_name
+from headrace.model.types import BINARY_KINDS, TypeKind
 
 _OF_THE_TIME = frozenset({"CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "CURDATE", "LOCALTIME", "LOCALTIMESTAMP", "NOW"})
+_TIME_KINDS = frozenset({TypeKind.DATE, TypeKind.DATETIME, TypeKind.TIMESTAMP, TypeKind.TIME})
+_REPLACED = "\N{REPLACEMENT CHARACTER}"
+_BASES = {"b": 2, "x": 16}
+
+
+def added_column(read: Statement, column: str) -> tuple[Word, ...]:
+    """The words by which the statement adds this column, its name first; empty where it does not."""
+    return next((words for words in _added(read) if words and folded_name(words[0].text) == folded_name(column)), ())
 
 
 def computed_default(read: Statement, column: str) -> str:
     """The function that begins the default with which the statement adds this column; empty for a value, and for the time.
 
-    The time is known: it is that of the statement. What is between parentheses is an expression, whatever it is.
+    The time is known: it is about that of the statement. What is between parentheses is an expression, whatever it is.
     """
-    for definition in _added(read):
-        if definition and definition[0].text.casefold() == column.casefold():
-            return _function(Cursor(definition))
-    return ""
+    return _function(Cursor(added_column(read, column)))
+
+
+def is_time_of_statement(column: Column) -> bool:
+    """Whether the default is the time at which the source ran the statement, as far as rows that were there are concerned.
+
+    It is that of the statement's beginning, in the session's time zone; the change's commit ts is a little later.
+    """
+    words = (column.default or "").upper().strip("()").partition("(")[0].split()
+    return column.type.kind in _TIME_KINDS and words[:1] != [] and words[0] in _OF_THE_TIME
+
+
+def bit_default(statement: str, database: str, column: Column) -> int | None:
+    """The number that is the default of an added BIT column; ``None`` where neither statement nor schema file tells it.
+
+    A schema file holds the bits as bytes in a JSON text, in which those that are no UTF-8 are lost.
+    """
+    word = default_word(added_column(read_statement(statement, database), column.name))
+    if word is not None:
+        return _number(text_of((word,), statement), word.text)
+    if column.default is None or _REPLACED in column.default:
+        return None
+    return int.from_bytes(column.default.encode(), "big")
+
+
+def is_mangled(column: Column) -> bool:
+    """Whether the default of a binary column lost bytes in TiDB's own JSON. What its rows show then depends on its release."""
+    return column.type.kind in BINARY_KINDS and _REPLACED in (column.default or "")
+
+
+@dataclass(frozen=True)
+class ZoneMismatch:
+    """A default of a TIMESTAMP column: as the statement says it, and in UTC as the source keeps it. They belong to two zones."""
+
+    column: str
+    told: str
+    kept: str
+    HINT: ClassVar[str] = "Set time-zone in the sink's URI to the time zone of the source's sessions, such as Asia/Shanghai."
+
+    def sentence(self, time_zone: str) -> str:
+        return (
+            f"the default is {self.told} in the statement and {self.kept} UTC in the source, which is not the same in {time_zone}."
+        )
+
+
+def zone_mismatch(statement: str, schema: TableSchema | None, time_zone: str) -> ZoneMismatch | None:
+    """A TIMESTAMP default that does not mean, in this time zone, what the source keeps; ``None`` when all do.
+
+    TiDB takes the text of the statement in its session's time zone, and keeps UTC. ``time_zone`` is a name or an offset.
+    """
+    if schema is None:
+        return None
+    read = read_statement(statement, schema.table_id.database)
+    for definition in (*_defined(read), *_set(read)):
+        name = definition[0].text if definition else ""
+        if not name or not schema.has_column(name):
+            continue
+        column, word = schema.column(name), default_word(definition)
+        if column.type.kind is not TypeKind.TIMESTAMP or word is None or column.default is None:
+            continue
+        if not _means(word.text, column.default, zone_of(time_zone)):
+            return ZoneMismatch(column.name, word.text, column.default)
+    return None
+
+
+def zone_of(time_zone: str) -> tzinfo:
+    """The time zone of a name or an offset such as ``+08:00``. Raises ``ZoneInfoNotFoundError`` for an unknown name."""
+    if time_zone[:1] not in ("+", "-"):
+        return ZoneInfo(time_zone)
+    hours, _, minutes = time_zone[1:].partition(":")
+    offset = timedelta(hours=int(hours), minutes=int(minutes or 0))
+    return timezone(-offset if time_zone[0] == "-" else offset)
+
+
+def _means(told: str, kept: str, zone: tzinfo) -> bool:
+    """Whether a text in a time zone is another one in UTC, to the second; texts that are no usual dates are taken for equal."""
+    try:
+        local, utc = datetime.fromisoformat(told), datetime.fromisoformat(kept).replace(tzinfo=UTC)
+    except ValueError:
+        return True
+    moments = (local.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+    return any(abs(moment - utc) <= timedelta(seconds=1) for moment in moments)
+
+
+def _number(written: str, text: str) -> int:
+    """A literal as bits: a bit or hex literal, a number, or the bytes of a text."""
+    base = _BASES.get(written[:1].lower()) or _BASES.get(written[1:2].lower() if written[:1] == "0" else "")
+    if base:
+        return int(text or "0", base)
+    return int(text) if written.isdigit() else int.from_bytes(text.encode(), "big")
 
 
 def _added(read: Statement) -> Iterator[tuple[Word, ...]]:
@@ -31,6 +131,44 @@ def _added(read: Statement) -> Iterator[tuple[Word, ...]]:
         yield from split_at_commas(cursor.group()) if cursor.peek().says("(") else [cursor.rest()]
 
 
+def _defined(read: Statement) -> Iterator[tuple[Word, ...]]:
+    """All definitions of columns: those of CREATE TABLE, and those that ADD, MODIFY and CHANGE give."""
+    if read.kind is StatementKind.CREATE_TABLE:
+        yield from read.definitions
+    yield from _added(read)
+    for action in read.actions:
+        cursor = Cursor(action)
+        changed = cursor.accept("CHANGE")
+        if changed or cursor.accept("MODIFY"):
+            cursor.accept("COLUMN")
+            cursor.accept("IF", "EXISTS")
+            if changed:
+                cursor.next()
+            yield cursor.rest()
+
+
+def _set(read: Statement) -> Iterator[tuple[Word, ...]]:
+    """ALTER COLUMN name SET DEFAULT …, without the words before the name."""
+    for action in read.actions:
+        cursor = Cursor(action)
+        if cursor.accept("ALTER"):
+            cursor.accept("COLUMN")
+            yield cursor.rest()
+
+
+def default_word(definition: tuple[Word, ...]) -> Word | None:
+    """The literal behind DEFAULT; ``None`` for none, for NULL and for functions."""
+    cursor = Cursor(definition)
+    while not cursor.done:
+        if cursor.peek().says("("):
+            cursor.group()
+        elif cursor.next().says("DEFAULT"):
+            if cursor.peek().text.startswith("_") and cursor.peek(1).is_literal:
+                cursor.next()
+            return cursor.peek() if cursor.peek().is_literal and not cursor.done else None
+    return None
+
+
 def _function(cursor: Cursor) -> str:
     while not cursor.done:
         if not cursor.accept("DEFAULT"):
@@ -39,7 +177,14 @@ def _function(cursor: Cursor) -> str:
         inside = cursor.group() if cursor.peek().says("(") else ()
         first = inside[0] if inside else cursor.peek()
         called = (inside[1:2] or (cursor.peek(1),))[0].says("(")
-        if first.is_name or first.is_literal or first.text.upper() in _OF_THE_TIME:
+        if first.is_name or first.is_literal or (first.text.upper() in _OF_THE_TIME and not _goes_on(inside)):
             return ""
-        return first.text.upper() if called else ""
+        return first.text.upper() if called or inside else ""
     return ""
+
+
+def _goes_on(inside: tuple[Word, ...]) -> bool:
+    """Whether more than a function and its arguments stands between the parentheses."""
+    cursor = Cursor(inside[1:])
+    cursor.group()
+    return not cursor.done

@@ -15,7 +15,7 @@ from headrace.model.events import (
     RenameColumnEvent,
     SchemaChangeEvent,
 )
-from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.table import Column, TableId, TableSchema, folded_name
 
 _TEMPORARY_NAME = "headrace$renamed"
 
@@ -29,7 +29,7 @@ def renames_by_id(before: TableSchema, after: TableSchema) -> dict[str, str]:
     return {
         names[c.column_id]: c.name
         for c in after.columns
-        if c.column_id in names and names[c.column_id].casefold() != c.name.casefold()
+        if c.column_id in names and folded_name(names[c.column_id]) != folded_name(c.name)
     }
 
 
@@ -41,14 +41,14 @@ def difference(before: TableSchema, after: TableSchema, renames: Mapping[str, st
     Names that are swapped go through a temporary name. All events name ``after``'s table.
     """
     table_id = after.table_id
-    old = {c.name.casefold(): c for c in before.columns if not c.hidden}
+    old = {folded_name(c.name): c for c in before.columns if not c.hidden}
     target = [c for c in after.columns if not c.hidden]
     origin = _origins(old, target, renames)
     kept = {source: new for new, source in origin.items()}
     events: list[SchemaChangeEvent] = [DropColumnEvent(table_id, c.name) for key, c in old.items() if key not in kept]
-    new_names = {c.name.casefold(): c.name for c in target}
+    new_names = {folded_name(c.name): c.name for c in target}
     survivors = [c for key, c in old.items() if key in kept]
-    moves = {c.name: new_names[kept[c.name.casefold()]] for c in survivors}
+    moves = {c.name: new_names[kept[folded_name(c.name)]] for c in survivors}
     events.extend(_renamings(table_id, {old_name: new_name for old_name, new_name in moves.items() if old_name != new_name}))
     current = [replace(c, name=moves[c.name]) for c in survivors]
     events.extend(_placements(table_id, current, target))
@@ -57,11 +57,11 @@ def difference(before: TableSchema, after: TableSchema, renames: Mapping[str, st
 
 def _origins(old: Mapping[str, Column], target: list[Column], renames: Mapping[str, str]) -> dict[str, str]:
     """Folded new name to folded old name, for every column of the target that is there before."""
-    new_names = {c.name.casefold() for c in target}
+    new_names = {folded_name(c.name) for c in target}
     origin: dict[str, str] = {}
     taken: set[str] = set()
     for old_name, new_name in renames.items():
-        source, destination = old_name.casefold(), new_name.casefold()
+        source, destination = folded_name(old_name), folded_name(new_name)
         borne_out = source in old and destination in new_names and destination not in origin and source not in taken
         if borne_out and source != destination:
             origin[destination] = source
@@ -78,8 +78,8 @@ def _renamings(table_id: TableId, moves: dict[str, str]) -> list[SchemaChangeEve
     waiting = dict(moves)
     temporary = 0
     while waiting:
-        held = {name.casefold() for name in waiting}
-        free = [name for name, new in waiting.items() if new.casefold() not in held - {name.casefold()}]
+        held = {folded_name(name) for name in waiting}
+        free = [name for name, new in waiting.items() if folded_name(new) not in held - {folded_name(name)}]
         if free:
             for name in free:
                 events.append(RenameColumnEvent(table_id, name, waiting.pop(name)))

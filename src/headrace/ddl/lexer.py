@@ -14,10 +14,11 @@ from sqlglot.dialects.mysql import MySQL
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
-# Strings and quoted names come first, so that a comment sign inside one opens nothing.
+NO_SYNTAX = r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`|/\*(?!T?!).*?\*/|--(?=\s)[^\n]*|\#[^\n]*"""
+"""A pattern (DOTALL) for what is no syntax: strings, quoted names, and comments that no server reads. A sign of one kind inside
+another opens nothing."""
 _FEATURE_COMMENT = re.compile(
-    r"""(?P<kept>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`)"""
-    r"""|/\*(?:T!(?:\[[^\]]*\])?|!\d*)(?P<body>.*?)\*/""",
+    rf"(?P<kept>{NO_SYNTAX})" r"|(?P<open>/\*(?:T!(?:\[[^\]]*\])?|!\d*))(?P<body>.*?)\*/",
     re.DOTALL,
 )
 _QUOTED = frozenset({TokenType.IDENTIFIER})
@@ -32,7 +33,7 @@ class _Tokenizer(MySQL.Tokenizer):  # type: ignore[misc, unused-ignore]
 class Word:
     """One word of a statement. ``text`` is unquoted; ``is_name`` says it stood in backquotes, ``is_literal`` that it is a value.
 
-    ``start`` and ``end`` are where its token begins and ends in the statement with its feature comments opened.
+    ``start`` and ``end`` are where its token begins and ends in the statement.
     """
 
     text: str
@@ -47,8 +48,11 @@ class Word:
 
 
 def open_feature_comments(statement: str) -> str:
-    """The statement with the content of ``/*T![feature] … */``, ``/*T! … */`` and ``/*!40101 … */`` as plain text."""
-    return _FEATURE_COMMENT.sub(lambda found: found["kept"] or f" {found['body']} ", statement)
+    """The statement with the content of ``/*T![feature] … */``, ``/*T! … */`` and ``/*!40101 … */`` as plain text.
+
+    Every character keeps its place.
+    """
+    return _FEATURE_COMMENT.sub(lambda found: found["kept"] or f"{' ' * len(found['open'])}{found['body']}  ", statement)
 
 
 def words(statement: str) -> tuple[Word, ...] | None:
@@ -92,6 +96,11 @@ class Cursor:
     def peek(self, ahead: int = 0) -> Word:
         at = self._at + ahead
         return self._words[at] if at < len(self._words) else self._END
+
+    @property
+    def last(self) -> Word:
+        """The word that was read last."""
+        return self._words[min(self._at, len(self._words)) - 1] if self._at and self._words else self._END
 
     def next(self) -> Word:
         word = self.peek()

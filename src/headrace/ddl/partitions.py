@@ -15,7 +15,7 @@ from itertools import pairwise
 from headrace.ddl.lexer import Cursor, Word, split_at_commas, text_of, words
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.model.events import DeletePartitionRowsEvent, ExchangePartitionEvent, OtherEvent, SchemaChangeEvent
-from headrace.model.table import TableId
+from headrace.model.table import TableId, folded_name
 
 MAXVALUE = "MAXVALUE"
 NULL = "NULL"
@@ -69,12 +69,12 @@ class Partitioning:
 
     def place(self, name: str) -> int | None:
         """Where the partition of that name stands, from 0."""
-        return next((i for i, p in enumerate(self.partitions) if p.name.casefold() == name.casefold()), None)
+        return next((i for i, p in enumerate(self.partitions) if folded_name(p.name) == folded_name(name)), None)
 
     def depends_on(self, column: str) -> bool:
         """Whether the column decides about the partition of a row."""
-        folded = column.casefold()
-        return any(word.text.casefold() == folded for key in self.keys for word in words(key) or () if not word.is_literal)
+        folded = folded_name(column)
+        return any(folded_name(word.text) == folded for key in self.keys for word in words(key) or () if not word.is_literal)
 
     def _in_range(self, place: int) -> str:
         below = _below(self.keys, self.partitions[place].values[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 
@@ -30,14 +30,24 @@ class StatementKind(StrEnum):
 
 
 @dataclass(frozen=True)
+class Mention:
+    """A name in a statement, and where it stands there (``start`` to ``end``, with its database as far as that is named)."""
+
+    table_id: TableId
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
 class Statement:
     """A statement's kind and names, all resolved against the current database.
 
     ``tables`` are what it changes, in order; ``reads`` what it only refers to. ``renames`` are table renames in execution
     order, ``column_renames`` old to new column names, also in order. ``like`` is the pattern of CREATE TABLE … LIKE.
-    ``definitions`` are the parts inside the parenthesis of CREATE TABLE, ``options`` the words behind it, ``actions`` the clauses
-    of ALTER TABLE, each as words; CREATE UNIQUE INDEX has the one action ``UNIQUE name (columns)``, DROP INDEX ``DROP INDEX name``.
-    ``brings_back`` marks RECOVER and FLASHBACK, of tables and of all else.
+    ``definitions`` are the parts inside the parenthesis of CREATE TABLE, ``options`` the words behind it or behind the name of a
+    database, ``actions`` the clauses of ALTER TABLE, each as words; CREATE INDEX has the one action ``INDEX name (columns)`` or
+    ``UNIQUE name (columns)``, DROP INDEX ``DROP INDEX name``.
+    ``brings_back`` marks RECOVER and FLASHBACK, of tables and of all else. ``mentions`` are all names of tables and databases.
     """
 
     kind: StatementKind
@@ -50,6 +60,7 @@ class Statement:
     options: tuple[Word, ...] = ()
     actions: tuple[tuple[Word, ...], ...] = ()
     brings_back: bool = False
+    mentions: tuple[Mention, ...] = field(default=(), compare=False)
 
 
 # A schema file's statement is wanted by the classifier, the columns and the keys in turn.
@@ -65,9 +76,12 @@ def read_statement(text: str, database: str) -> Statement:
 
 
 class _Reader:
-    def __init__(self, found: tuple[Word, ...], database: str) -> None:
+    """Reads the words of a statement, or of a part of one, whose ``mentions`` are then added to the whole's."""
+
+    def __init__(self, found: tuple[Word, ...], database: str, mentions: list[Mention] | None = None) -> None:
         self._cursor = Cursor(found)
         self._database = database
+        self._mentions = [] if mentions is None else mentions
         self._torn = False
 
     def read(self) -> Statement:
@@ -85,7 +99,7 @@ class _Reader:
             if first.says(keyword):
                 statement = reader()
                 # A text that ends where a name should stand was cut: nobody knows what it meant.
-                return Statement(StatementKind.UNKNOWN) if self._torn else statement
+                return Statement(StatementKind.UNKNOWN) if self._torn else replace(statement, mentions=tuple(self._mentions))
         return Statement(StatementKind.UNKNOWN)
 
     def _truncate(self) -> Statement:
@@ -98,9 +112,12 @@ class _Reader:
         return Statement(StatementKind.OTHER, (self._table(),), brings_back=True)
 
     def _table(self) -> TableId:
+        first = self._cursor.peek()
         database, name = self._cursor.name()
         self._torn = self._torn or not name
-        return TableId(database or self._database, name)
+        table_id = TableId(database or self._database, name)
+        self._mentions.append(Mention(table_id, first.start, self._cursor.last.end))
+        return table_id
 
     def _table_list(self) -> tuple[TableId, ...]:
         tables = [self._table()]
@@ -113,7 +130,11 @@ class _Reader:
         word = self._cursor.peek()
         # ALTER DATABASE may leave its name out: the current database is meant.
         unnamed = not word.text or any(word.says(k) for k in ("CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "SET"))
-        return Statement(kind, (TableId(self._database if unnamed else word.text),))
+        named = TableId(self._database if unnamed else word.text)
+        if not unnamed:
+            self._mentions.append(Mention(named, word.start, word.end))
+            self._cursor.next()
+        return Statement(kind, (named,), options=self._cursor.rest())
 
     def _skip_existence(self) -> None:
         if not self._cursor.accept("IF", "NOT", "EXISTS"):
@@ -130,7 +151,7 @@ class _Reader:
         cursor.skip_any("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR")
         if cursor.accept("INDEX"):
             name, table, keys = self._index()
-            return Statement(StatementKind.CREATE_INDEX, (table,), actions=((Word("UNIQUE"), name, *keys),) if unique else ())
+            return Statement(StatementKind.CREATE_INDEX, (table,), actions=((Word("UNIQUE" if unique else "INDEX"), name, *keys),))
         if self._step_to("VIEW"):
             return self._create_view()
         return Statement(StatementKind.UNKNOWN)
@@ -177,7 +198,7 @@ class _Reader:
         for at, word in enumerate(body):
             if not any(word.says(keyword) for keyword in keywords):
                 continue
-            reader = _Reader(body[at + 1 :], self._database)
+            reader = _Reader(body[at + 1 :], self._database, self._mentions)
             while not reader._cursor.peek().says("(") and not reader._cursor.done:
                 found[reader._table()] = None
                 reader._cursor.accept("AS")
@@ -238,7 +259,7 @@ class _Reader:
         columns: list[tuple[str, str]] = []
         actions = tuple(split_at_commas(cursor.rest()))
         for action in actions:
-            reader = _Reader(action, self._database)
+            reader = _Reader(action, self._database, self._mentions)
             reads.extend(self._named_after(action, "REFERENCES"))
             if action[0].says("RENAME"):
                 reader._alter_rename(table, tables, columns)

@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from headrace.ddl.lexer import Cursor, Word
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.model.events import RenameTableEvent, SchemaChange
-from headrace.model.table import SourceTable, TableId
+from headrace.model.table import SourceTable, TableId, TableSchema, folded_name
+from headrace.model.types import CHARACTER_KINDS
 
+BY_BYTES = "utf8mb4_0900_bin"
 # TiDB's default collation of a character set is its binary one, but for these.
 _DEFAULTS = {"binary": "binary", "gbk": "gbk_chinese_ci", "gb18030": "gb18030_chinese_ci"}
 
@@ -29,7 +31,7 @@ def source_tables(changes: Iterable[SchemaChange]) -> dict[TableId, SourceTable]
         tables[change.table_id] = SourceTable(
             change.schema,
             keys_told=_creates(statement) or (before is not None and before.keys_told),
-            collations=_collations(statement, before),
+            collations=_of_bytes(change.schema) if change.by_bytes else _collations(statement, before, change.database_collation),
             carried=change.schema.written_columns,
         )
     return tables
@@ -47,17 +49,22 @@ def _creates(statement: Statement) -> bool:
     return statement.kind is StatementKind.CREATE_TABLE and statement.like is None
 
 
-def _collations(statement: Statement, before: SourceTable | None) -> dict[str, str]:
+def _collations(statement: Statement, before: SourceTable | None, database_collation: str) -> dict[str, str]:
     if _creates(statement):
-        of_table = _named(statement.options)
-        of_columns = {part[0].text.casefold(): _named(part[1:]) or of_table for part in statement.definitions if part}
+        of_table = named_collation(statement.options) or database_collation
+        of_columns = {folded_name(part[0].text): named_collation(part[1:]) or of_table for part in statement.definitions if part}
         return {name: collation for name, collation in of_columns.items() if collation}
-    if before is None or any(_named(action) for action in statement.actions):
+    if before is None or any(named_collation(action) for action in statement.actions):
         return {}
     return dict(before.collations)
 
 
-def _named(words: tuple[Word, ...]) -> str:
+def _of_bytes(schema: TableSchema) -> dict[str, str]:
+    """Whatever statements name, the source compares bytes."""
+    return {folded_name(column.name): BY_BYTES for column in schema.columns if column.type.kind in CHARACTER_KINDS}
+
+
+def named_collation(words: tuple[Word, ...]) -> str:
     """The collation that COLLATE names, else that of the character set that is named; empty for neither."""
     cursor, charset = Cursor(words), ""
     while not cursor.done:

@@ -23,20 +23,25 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.engine.net import is_upsert
+from headrace.engine.net import is_upsert, key_codes
 from headrace.model.block import COMMIT_TS, KIND, META_COUNT, SEQ, SEQ_RANK_SHIFT
 from headrace.model.events import RowKind
 from headrace.model.outcome import SplitReport
 
-_ATTEMPT, _SIGN, _COUNT, _STREAM = "headrace$attempt", "headrace$sign", "headrace$count", "headrace$stream"
+_ATTEMPT, _SIGN, _ROW = "headrace$attempt", "headrace$sign", "headrace$row"
+_COUNT, _STREAM = "headrace$count", "headrace$stream"
 
 
 @dataclass(frozen=True)
 class BagChange:
-    """Rows to remove and rows to add, in the columns that rows carry; a row stands as often as it is meant."""
+    """Rows to remove and rows to add, in the columns that rows carry; a row stands as often as it is meant.
+
+    ``netted`` is the number of rows that repeat others, or that add and remove an equal row.
+    """
 
     deletes: pa.Table
     inserts: pa.Table
+    netted: int
 
 
 class MissingOldImages(Exception):
@@ -98,7 +103,8 @@ def _repeats_end(before: SplitReport, report: SplitReport, block: pa.RecordBatch
 def _counts_at(block: pa.RecordBatch, rank: int, commit_ts: int) -> Counter[tuple[object, ...]]:
     ranks = block.column(SEQ).to_numpy() >> SEQ_RANK_SHIFT
     rows = block.filter(pa.array((ranks == rank) & (block.column(COMMIT_TS).to_numpy() == commit_ts)))
-    columns = [rows.column(name).to_pylist() for name in (KIND, *rows.schema.names[META_COUNT:])]
+    # TiCDC may write an update as a deletion and an insertion once, and as an update when it repeats it, or the other way round.
+    columns = [is_upsert(rows).tolist(), *(rows.column(name).to_pylist() for name in rows.schema.names[META_COUNT:])]
     return Counter(zip(*columns, strict=True))
 
 
@@ -109,18 +115,40 @@ def bag_change(block: pa.RecordBatch, attempt_of: Mapping[int, Attempt]) -> BagC
         raise MissingOldImages
     columns = block.schema.names[META_COUNT:]
     ranks = block.column(SEQ).to_numpy() >> SEQ_RANK_SHIFT
-    counted = pa.Table.from_batches([block.select([COMMIT_TS, *columns])])
-    counted = counted.append_column(_ATTEMPT, pa.array(_attempt_numbers(ranks, attempt_of)))
-    counted = counted.append_column(_SIGN, pa.array(np.where(is_upsert(block), 1, -1)))
-    counted = _grouped(counted, [_ATTEMPT, COMMIT_TS, _SIGN, *columns], ([], "count_all"))
-    _refuse_equal_in_streams(counted, attempt_of.values(), [COMMIT_TS, _SIGN, *columns])
-    counted = _grouped(counted, [COMMIT_TS, _SIGN, *columns], (_COUNT, "max"))
+    codes = _row_codes(block, columns)
+    counted = pa.table(
+        {
+            _ATTEMPT: _attempt_numbers(ranks, attempt_of),
+            COMMIT_TS: block.column(COMMIT_TS),
+            _SIGN: np.where(is_upsert(block), 1, -1),
+            _ROW: codes,
+        }
+    )
+    change = [COMMIT_TS, _SIGN, _ROW]
+    counted = _grouped(counted, [_ATTEMPT, *change], ([], "count_all"))
+    _refuse_equal_in_streams(counted, attempt_of.values(), change)
+    counted = _grouped(counted, change, (_COUNT, "max"))
     signed = pc.multiply(counted[_SIGN], counted[_COUNT])
     counted = counted.set_column(counted.schema.get_field_index(_COUNT), _COUNT, signed)
-    net = _grouped(counted, columns, (_COUNT, "sum"))
-    surplus = net[_COUNT].to_numpy()
-    rows = net.select(columns)
-    return BagChange(deletes=_repeated(rows, -surplus), inserts=_repeated(rows, surplus))
+    net = _grouped(counted, [_ROW], (_COUNT, "sum"))
+    distinct, places = np.unique(codes, return_index=True)
+    surplus = np.zeros(len(distinct), np.int64)
+    surplus[np.searchsorted(distinct, net[_ROW].to_numpy())] = net[_COUNT].to_numpy()
+    rows = block.select(columns)
+    netted = len(codes) - int(np.abs(surplus).sum())
+    return BagChange(_repeated(rows, places, -surplus), _repeated(rows, places, surplus), netted)
+
+
+def _row_codes(block: pa.RecordBatch, columns: list[str]) -> npt.NDArray[np.int64]:
+    """A number for each distinct row, to count by: Arrow cannot group by more than 2 GiB of values. Floats differ by their bits."""
+    values = [_bits(block.column(name)) for name in columns]
+    if not values:
+        return np.zeros(block.num_rows, np.int64)
+    return key_codes(pa.record_batch(values, names=columns), tuple(columns))
+
+
+def _bits(values: pa.Array) -> pa.Array:
+    return values.view(pa.int64() if values.type == pa.float64() else pa.int32()) if pa.types.is_floating(values.type) else values
 
 
 def _attempt_numbers(ranks: npt.NDArray[np.int64], attempt_of: Mapping[int, Attempt]) -> npt.NDArray[np.int64]:
@@ -144,5 +172,7 @@ def _grouped(table: pa.Table, keys: list[str], counting: tuple[list[str] | str, 
     return result.rename_columns([*keys, _COUNT] if result.column_names[: len(keys)] == keys else [_COUNT, *keys])
 
 
-def _repeated(rows: pa.Table, times: npt.NDArray[np.int64]) -> pa.Table:
-    return rows.take(pa.array(np.repeat(np.arange(rows.num_rows), np.maximum(times, 0))))
+def _repeated(rows: pa.RecordBatch, places: npt.NDArray[np.int64], times: npt.NDArray[np.int64]) -> pa.Table:
+    wanted = np.repeat(places, np.maximum(times, 0))
+    is_all = len(wanted) == rows.num_rows and bool((np.diff(wanted) == 1).all())
+    return pa.Table.from_batches([rows if is_all else rows.take(pa.array(wanted))])

@@ -9,18 +9,25 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
 
 from headrace import faults
+from headrace.ddl.statement import Statement, StatementKind, read_statement
+from headrace.engine.conservation import row_figures
+from headrace.engine.journal import forgettable
+from headrace.engine.leftovers import leftovers
+from headrace.engine.owning import Ownership, dropped_by
 from headrace.engine.plan import Cut, CutRound, Hold, decision_hint
 from headrace.engine.requests import running_reason, served_requests
+from headrace.engine.segments import is_found_later
 from headrace.engine.tasks import read_problems
+from headrace.engine.unreadable import is_unborn
 from headrace.faults import Step
-from headrace.model.cut import Progress
-from headrace.model.events import CreateTableEvent, DropDatabaseEvent, DropTableEvent, RenameTableEvent, SchemaChange
+from headrace.model.cut import Progress, Split
+from headrace.model.events import CreateTableEvent, DropDatabaseEvent, RenameTableEvent, SchemaChange, TruncateTableEvent
 from headrace.model.outcome import Notice, Problem, Remedy, SplitReport, WriteOutcome
 from headrace.model.progress import (
     CutRecord,
@@ -28,6 +35,7 @@ from headrace.model.progress import (
     JournalState,
     LedgerState,
     RequestKind,
+    RowFigures,
     TableProgress,
     TableStatus,
     Verdict,
@@ -49,7 +57,6 @@ from headrace.sources.base import EventSource
 
 RoundFactory = Callable[[Cut, CutRound, WriterContext, CutCommit | None, Mapping[TableId, TableProgress]], Round]
 _Rows = Callable[[LedgerState, SchemaChange], tuple[TableProgress, ...]]
-_JOURNAL_KEPT = 200
 
 
 class TablesExcluded(Exception):
@@ -75,20 +82,26 @@ class CutRun:
         sink: DataSink,
         ledger: Ledger,
         make_round: RoundFactory,
+        includes: Callable[[TableId], bool],
         letters: DeadLetters | None = None,
     ) -> None:
-        """``letters`` is where what cannot be applied of a table goes, instead of stopping it."""
+        """``includes`` is the table filter; ``letters`` is where what cannot be applied of a table goes, instead of stopping it."""
         self.cut = cut
         self.state = state
         self.problems: dict[TableId, Problem] = dict(cut.problems)
         self.holds: dict[TableId, Hold] = dict(cut.holds)
         self.notices: list[Notice] = []
         self._source, self._sink, self._ledger, self._make_round = source, sink, ledger, make_round
-        self._reports: list[SplitReport] = []
+        self._reports: dict[str, SplitReport] = {}
+        self._read: dict[TableId, dict[str, Split]] = {}
         self._outcomes: list[WriteOutcome] = []
         self._letters = letters
+        self._ownership = Ownership(
+            sink.capabilities, sink.metadata_applier, lambda t, ts: includes(t) or cut.outside.get(t, 0) >= ts
+        )
         self._new_letters: dict[TableId, set[str]] = defaultdict(set)
         self._changes_done = 0
+        self._rows = RowFigures()
         self._round_is_over = False
 
     def run(self) -> CutRecord:
@@ -129,21 +142,30 @@ class CutRun:
         entries: list[JournalEntry] = []
         running: list[SchemaChange] = []
         skipped: set[str] = set()
-        for change in changes:
+        todo: dict[str, SchemaChange] = {}
+        for change in (self._ownership.with_tables(change, self.state) for change in changes):
             cause = next((t for t in sorted(change.touches) if self._stands_still(t, change.commit_ts)), None)
             if cause is not None:
                 self._hold_rest(change, cause)
                 continue
             entry, fingerprint = self._journalled(change), self._sink.metadata_applier.fingerprint(change)
+            decided = self._verdict(change) in (Verdict.SKIP, Verdict.EDIT)
+            foreign = None if decided or entry is not None else self._in_its_way(change)
+            if isinstance(foreign, Problem):
+                self._refused(change, foreign)
+                continue
             if self._verdict(change) is Verdict.SKIP:
                 skipped.add(change.identity)
                 told = " ".join(change.statement.split()) or "a change of shape"
                 self.notices.append(Notice(f"the schema change at {change.commit_ts} was skipped: {told}.", change.table_id))
+            elif foreign is not None:
+                skipped.add(change.identity)
+                self.notices.append(foreign)
             elif entry is None or not self._has_run(entry, change, fingerprint):
                 running.append(change)
+            todo[change.identity] = change
             entries.append(self._entry(change, fingerprint))
-        todo = {change.identity: change for change in changes}
-        self._journal([e for e in entries if todo[e.identity] in running], _before, todo, Step.JOURNAL_PENDING)
+        self._journal([e for e in entries if todo[e.identity] in running], self._begun_rows, todo, Step.JOURNAL_PENDING)
         refused = {change.identity for change in running if not self._run_change(change)}
         settled = [
             replace(e, state=JournalState.SKIPPED if e.identity in skipped else JournalState.DONE)
@@ -152,6 +174,11 @@ class CutRun:
         ]
         self._journal(settled, self._settled_rows, todo, Step.JOURNAL_SETTLED)
         self._changes_done += len(settled)
+
+    def _in_its_way(self, change: SchemaChange) -> Notice | Problem | None:
+        """What a change that was not begun yet would meet: something of others (see ``Ownership.foreign``), or leftovers."""
+        found = self._ownership.foreign(change, self.state)
+        return found or leftovers(change, self.state, self._sink.metadata_applier.describe)
 
     def _stands_still(self, table_id: TableId, commit_ts: int) -> bool:
         return table_id in self.problems or (table_id in self.holds and self.holds[table_id].at <= commit_ts)
@@ -189,8 +216,8 @@ class CutRun:
     def _has_run(self, entry: JournalEntry, change: SchemaChange, fingerprint: str) -> bool:
         """Whether a pending change ran before a crash, or by hand: the catalogue differs, and shows what it creates and drops.
 
-        A table that stood in the way of a CREATE and was dropped since is a difference too, and so are some tables less of a
-        database: a server that dies drops the others no more.
+        A table that stood in the way of a CREATE and was dropped since is a difference too. A DROP DATABASE that broke off runs
+        again: it drops what of its tables is still there, and does no harm where none is.
         """
         describe = self._sink.metadata_applier.describe
         created = [event.table_id for event in change.events if isinstance(event, CreateTableEvent)]
@@ -207,7 +234,7 @@ class CutRun:
         self.holds.update(held)
 
     def _hold_rest(self, change: SchemaChange, cause: TableId) -> None:
-        """A change that cannot run because one of its tables stands still holds its other tables too."""
+        """A change that cannot run because one of its tables is stopped holds its other tables too."""
         message = f"its schema change at {change.commit_ts} also touches {cause}, which has stopped."
         problem = Problem(cause, message, file=change.origin, remedy=_remedy_behind(self.stopped[cause]))
         for table_id in change.changes:
@@ -215,13 +242,32 @@ class CutRun:
                 self.holds[table_id] = Hold(change, replace(problem, table_id=table_id))
 
     def _settled_rows(self, state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
-        """The tables after a change. A table whose CREATE was skipped and that nobody made is not followed."""
-        rows = _after(state, change)
-        if self._verdict(change) is not Verdict.SKIP:
-            return rows
-        created = {event.table_id for event in change.events if isinstance(event, CreateTableEvent)}
-        absent = {t for t in created if self._sink.metadata_applier.describe(t) is None}
+        """The tables after a change. A table whose CREATE was skipped and that nobody made is not followed, nor is a view that the
+        sink does not make."""
+        rows = self._inside(state, _after(state, change), change)
+        absent: set[TableId] = set()
+        if self._verdict(change) is Verdict.SKIP:
+            created = {event.table_id for event in change.events if isinstance(event, CreateTableEvent)}
+            absent = {t for t in created if self._sink.metadata_applier.describe(t) is None}
+        if not self._sink.capabilities.views and _statement(change).kind is StatementKind.CREATE_VIEW:
+            absent.add(change.table_id)
         return tuple(replace(row, status=TableStatus.GONE) if row.table_id in absent else row for row in rows)
+
+    def _begun_rows(self, state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
+        return self._inside(state, _before(state, change), change)
+
+    def _inside(self, state: LedgerState, rows: Iterable[TableProgress], change: SchemaChange) -> tuple[TableProgress, ...]:
+        """The rows without those of tables that the filter leaves out, but for what was followed so far or came by the change."""
+        new = {e.new_table_id for e in change.events if isinstance(e, RenameTableEvent)}
+        kept = []
+        for row in rows:
+            end = self.cut.outside.get(row.table_id)
+            if end is None:
+                kept.append(row)
+            elif end >= change.commit_ts or row.table_id in new:
+                gone = row.status.is_gone
+                kept.append(row if gone else replace(row, status=TableStatus.EXCLUDED, reason=""))
+        return tuple(kept)
 
     def _journal(self, entries: Sequence[JournalEntry], rows: _Rows, changes: Mapping[str, SchemaChange], step: Step) -> None:
         if entries:
@@ -232,8 +278,10 @@ class CutRun:
     # --- rows -----------------------------------------------------------------------------------------------------
 
     def _write(self, cut_round: CutRound) -> None:
-        gone = {t for t, p in self.state.tables.items() if p.status is TableStatus.GONE}
-        splits = tuple(s for s in cut_round.splits if not (s.table_id in gone or self._stands_still(s.table_id, s.version)))
+        idle = {t for t, p in self.state.tables.items() if p.status.is_gone or p.status is TableStatus.INCOMPLETE}
+        follows = {t: segment.follows for t, segment in cut_round.segments.items()}
+        there = {t for t, at in follows.items() if not (t in idle or self._stands_still(t, at))}
+        splits = tuple(s for s in (*cut_round.splits, *self._go_on(cut_round)) if s.table_id in there)
         if not splits:
             return
         context = WriterContext(self.state.pipeline, self.state.epoch, self.state.attempt, 0, self._letters)
@@ -242,7 +290,7 @@ class CutRun:
         before = CutCommit(self._reached, self.cut.checkpoints, self._stopped_rows(), rows, self.state.dead_letters)
         commit = before if alone else None
         tables = {s.table_id for s in splits}
-        progress = {t: self.state.tables.get(t) or TableProgress(t, self.state.table_checkpoint(t)) for t in tables}
+        progress = {t: self.state.tables.get(t) or self._new_row(t) for t in tables}
         part = self._make_round(self.cut, replace(cut_round, splits=splits), context, commit, progress)
         faults.before(Step.ROUND)
         try:
@@ -251,10 +299,35 @@ class CutRun:
             raise TablesExcluded({refused.problem.table_id: refused.problem}, {}) from None
         faults.after(Step.ROUND)
         self._round_is_over = True
+        self._rows += row_figures(report, splits, read_problems(report.splits).keys())
         self._take(report)
+        for split in splits:
+            self._read.setdefault(split.table_id, {})[split.key] = split
+
+    def _go_on(self, cut_round: CutRound) -> Iterator[Split]:
+        """The splits of earlier rounds that have rows for this one too.
+
+        Of a table without key all from the first of them on are read again: there it counts which comes after which.
+        """
+        for table_id, segment in cut_round.segments.items():
+            read = self._read.get(table_id, {}).values()
+            needed = [s for s in read if (left := self._left_of(s)) is not None and left <= segment.window_of(s.version).hi]
+            if needed and not segment.schema.handle_key:
+                first = min(split.rank for split in needed)
+                needed = [split for split in read if split.rank >= first]
+            yield from needed
+
+    def _left_of(self, split: Split) -> int | None:
+        """The commit ts (TSO) of the first row of a split that no round has had yet; ``None`` when there is none."""
+        report = self._reports.get(split.key)
+        return None if report is None else report.pending_ts
+
+    def _new_row(self, table_id: TableId) -> TableProgress:
+        status = TableStatus.EXCLUDED if table_id in self.cut.outside else TableStatus.RUNNING
+        return TableProgress(table_id, self.state.table_checkpoint(table_id), status=status)
 
     def _take(self, report: WriteReport) -> None:
-        self._reports.extend(report.splits)
+        self._reports |= {r.split_key: _both(self._reports.get(r.split_key), r) for r in report.splits}
         self._outcomes.extend(report.outcomes)
         for problem in (*read_problems(report.splits).values(), *report.problems().values()):
             self.problems.setdefault(problem.table_id, problem)
@@ -285,21 +358,26 @@ class CutRun:
         for table_id, problem in self.stopped.items():
             own = self.state.tables.get(table_id)
             row = replace(
-                own or TableProgress(table_id, self.state.start),
+                own or _unborn(table_id, self.state.start),
                 checkpoint=self.state.table_checkpoint(table_id),
                 status=problem.status,
                 reason=problem.sentence(),
             )
             if table_id not in self.problems:
-                hold = self.holds[table_id]
-                born = own.incarnation if own else hold.at
-                row = replace(row, checkpoint=max(row.checkpoint, hold.at), after=False, incarnation=born)
+                row = _held(row, self.holds[table_id].at, own)
+            elif own is not None and own.status.is_gone:
+                if table_id not in self.cut.reborn:
+                    continue  # it came to its end in this cut, and stays gone
+                row = _held(row, self.cut.reborn[table_id], own)
+            if own is not None and own.status is TableStatus.INCOMPLETE:
+                row = replace(row, status=own.status, reason=own.reason)
             rows.append(row)
         return tuple(rows)
 
     def _waiting_entries(self) -> tuple[JournalEntry, ...]:
         """The schema changes that tables stopped before, for people to see and to decide about."""
         held = {hold.change.identity: hold.change for hold in self.holds.values()}
+        held |= {change.identity: change for change in self.cut.waiting}
         return tuple(
             replace(self._entry(change, ""), statement=change.statement, state=JournalState.WAITING)
             for identity, change in held.items()
@@ -312,13 +390,31 @@ class CutRun:
         rows = []
         for table_id in sorted(self.cut.tables - set(self.stopped)):
             own = self.state.tables.get(table_id)
-            if own is None:
+            if table_id in self.cut.outside:
+                rows += self._followed_row(table_id, own)
+            elif own is None:
                 rows.append(TableProgress(table_id, self.cut.hi, status=status))
+            elif own.status is TableStatus.INCOMPLETE:
+                continue  # no schema change has ended that
+            elif own.status.is_gone:
+                rows.append(replace(own, status=TableStatus.GONE, reason=""))
+            elif is_unborn(own):
+                # Nothing made it, and nothing is left that would. What may come yet begins where it stood.
+                rows.append(replace(own, checkpoint=max(0, own.checkpoint - 1), status=TableStatus.GONE, reason=""))
             elif own.status.is_stopped or own.status is TableStatus.CATCHING_UP:
                 reason = running_reason(self.state, own)
                 reached = max(own.checkpoint, self.cut.hi)
                 rows.append(replace(own, checkpoint=reached, status=status, reason=reason))
         return tuple(rows)
+
+    def _followed_row(self, table_id: TableId, own: TableProgress | None) -> list[TableProgress]:
+        """Where a table stands that the filter leaves out, and that was followed up to a schema change, or so far."""
+        reached = min(self.cut.hi, self.cut.outside[table_id])
+        if own is None:
+            return [TableProgress(table_id, reached, status=TableStatus.EXCLUDED)] if reached else []
+        if own.status.is_gone or own.checkpoint >= reached:
+            return []
+        return [replace(own, checkpoint=reached, after=False, status=TableStatus.EXCLUDED, reason="")]
 
     def _count_letters(self) -> dict[TableId, int]:
         """How many letters tables have after the cut. Tables that stopped get theirs when they are taken along."""
@@ -328,7 +424,8 @@ class CutRun:
             new = len(self._new_letters[table_id])
             counts[table_id] = self.state.dead_letters.get(table_id, 0) + new
             what = f"{new} of its changes up to {self.cut.hi} could not be applied and lie as dead letters in"
-            self.notices.append(Notice(f"{what} {self._letters.location(table_id)}.", table_id))
+            until = "Until they are replayed rows may be missing, out of date, or there though they were deleted."
+            self.notices.append(Notice(f"{what} {self._letters.location(table_id)}. {until}", table_id))
         return counts
 
     def _commit(self, started: float) -> CutRecord:
@@ -337,23 +434,30 @@ class CutRun:
             finished_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
             seconds=round(time.monotonic() - started, 3),
             files=len(self._reports),
-            read_rows=sum(r.rows for r in self._reports),
+            read_rows=self._rows.read,
             upserts=sum(o.upserts for o in self._outcomes),
             deletes=sum(o.deletes for o in self._outcomes),
-            read_bytes=sum(r.size for r in self._reports),
+            read_bytes=sum(r.size for r in self._reports.values()),
             schema_changes=self._changes_done,
             exact=int(self.cut.has_commit_ts and self.cut.deletes_first),
+            netted=self._rows.netted,
+            refused=self._rows.refused,
+            left=self._rows.left,
+            passed=self._rows.passed,
         )
         rows = tuple(r for r in (*self._running_rows(), *self._stopped_rows()) if self.state.tables.get(r.table_id) != r)
         waiting = self._waiting_entries()
         settled = LedgerUpdate(checkpoint=self._reached, tables=rows).applied_to(self.state)
         # What was read of a table up to the schema change that it stopped before is applied, and need not be read again.
-        behind = frozenset(t for t, own in settled.tables.items() if own.status.is_stopped)
-        gone = frozenset(t for t, own in settled.tables.items() if own.status is TableStatus.GONE)
+        # One that lacks rows is loaded anew, without the files of the time before.
+        waits = {t: own.status for t, own in settled.tables.items() if own.status.is_stopped}
+        # What --tables left out is taken back one day, and has to know then whether its files are all there.
+        waits |= {t: own.status for t, own in settled.tables.items() if own.status is TableStatus.EXCLUDED}
+        behind = frozenset(t for t, status in waits.items() if status is not TableStatus.INCOMPLETE)
+        gone = frozenset(t for t, own in settled.tables.items() if own.status.is_gone)
         progress = Progress(self.cut.hi, frozenset(self.problems), behind, gone)
         checkpoints = {t: settled.table_checkpoint(t) for t in settled.tables}
-        reports = [*self._reports, *(SplitReport(s.key, s.table_id, size=s.size) for s in self.cut.unread)]
-        position = self._source.advance(self.state.position, reports, progress, checkpoints)
+        position = self._source.advance(self.state.position, tuple(self._reports.values()), progress, checkpoints)
         served = served_requests(settled)
         for request in served:
             if request.kind is RequestKind.SKIP_ROWS:
@@ -365,14 +469,23 @@ class CutRun:
                 position=position if position != self.state.position else None,
                 tables=rows,
                 journal=waiting,
-                forget_journal_below=_forgotten_below(settled),
+                forget_journal=(*forgettable(settled), *self.cut.outdated),
                 cut=record if self._reports or self._changes_done else None,
+                used_decisions=tuple(identity for identity in self.cut.outdated if identity in self.state.decisions),
                 used_requests=tuple(request.identity for request in served),
                 dead_letters=self._count_letters(),
             ),
             Step.CHECKPOINT,
         )
         return record
+
+
+def _both(earlier: SplitReport | None, report: SplitReport) -> SplitReport:
+    """What is known of a split that was read for two rounds: the later reading knows what is left of it."""
+    if earlier is None:
+        return report
+    letters = (*earlier.letters, *(name for name in report.letters if name not in earlier.letters))
+    return replace(report, kept=earlier.kept + report.kept, letters=letters, notices=(*earlier.notices, *report.notices))
 
 
 def _journalled_together(changes: Sequence[SchemaChange]) -> Iterator[Sequence[SchemaChange]]:
@@ -397,50 +510,84 @@ def _remedy_behind(problem: Problem) -> Remedy:
     return Remedy.REPAIR if problem.remedy is Remedy.REPAIR else Remedy.DECISION
 
 
-def _forgotten_below(state: LedgerState) -> int:
-    """The commit ts (TSO) below which nobody needs the journal: every table has passed it, and people still see the newest."""
-    settled = sorted(entry.commit_ts for entry in state.journal.values() if entry.state.is_settled)
-    if len(settled) <= _JOURNAL_KEPT:
-        return 0
-    alive = (state.table_checkpoint(t) for t, p in state.tables.items() if p.status is not TableStatus.GONE)
-    return min([settled[-_JOURNAL_KEPT], *alive])
-
-
 def _before(state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
     """The change's tables at (V, before)."""
     rows = []
     for table_id in sorted(change.changes):
         base = state.tables.get(table_id) or _newcomer(state, table_id, change)
-        gone = base.status is TableStatus.GONE
-        rows.append(base if gone else replace(base, checkpoint=max(base.checkpoint, change.commit_ts), after=False))
+        rows.append(base if base.status.is_gone else replace(base, checkpoint=_reached(base, change), after=False))
     return tuple(rows)
 
 
-def _newcomer(state: LedgerState, table_id: TableId, change: SchemaChange, incarnation: int | None = None) -> TableProgress:
+def _unborn(table_id: TableId, start: int) -> TableProgress:
+    """A table that nothing made yet: it stands before the first of its changes."""
+    return TableProgress(table_id, start, after=False, incarnation=start)
+
+
+def _held(row: TableProgress, at: int, former: TableProgress | None) -> TableProgress:
+    """The row of a table that stops before a schema change at a commit ts (TSO). ``former`` is its row until now.
+
+    What is gone begins anew with the change, unless that was found after the table's end.
+    """
+    if former is None or is_unborn(former) or (former.status.is_gone and at >= former.checkpoint):
+        begins = max(row.checkpoint, at)
+        return replace(row, checkpoint=begins, after=False, incarnation=begins)
+    if former.status.is_gone:
+        return replace(row, status=TableStatus.GONE_WAITING)
+    after = former.after and row.checkpoint > at
+    return replace(row, checkpoint=max(row.checkpoint, at), after=after)
+
+
+def _newcomer(state: LedgerState, table_id: TableId, change: SchemaChange) -> TableProgress:
     """A table that begins: not lifted by the pipeline's checkpoint, which may be ahead of a table that was found late."""
-    born = change.commit_ts if incarnation is None else incarnation
-    return TableProgress(table_id, max(change.commit_ts, state.start), status=TableStatus.CATCHING_UP, incarnation=born)
+    return TableProgress(table_id, state.start, status=TableStatus.CATCHING_UP, incarnation=change.commit_ts)
+
+
+def _reached(base: TableProgress, change: SchemaChange) -> int:
+    """The checkpoint of a table at a schema change. One that was there before its first shape was found may have older rows."""
+    return base.checkpoint if is_found_later(change, base.table_id) else max(base.checkpoint, change.commit_ts)
 
 
 def _after(state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
     """The change's tables at (V, after): created, altered, gone, or under a new name."""
-    gone = {e.table_id for e in change.events if isinstance(e, DropTableEvent | RenameTableEvent)}
-    dropped = {e.database for e in change.events if isinstance(e, DropDatabaseEvent)}
-    gone |= {t for t in {*state.tables, *change.changes} if t.database in dropped}
-    gone -= {e.new_table_id for e in change.events if isinstance(e, RenameTableEvent)}
+    gone = set(dropped_by(change, _statement(change)))
+    renamed: set[TableId] = set()
+    emptied: set[TableId] = set()
+    lacking: dict[TableId, str] = {}
+    """Tables that get the rows of one that lacks some, and why it does."""
+    for event in change.events:
+        match event:
+            case RenameTableEvent(old, new):
+                renamed.discard(old)
+                renamed.add(new)
+                gone.add(old)
+                own = state.tables.get(old)
+                if own is not None and own.status is TableStatus.INCOMPLETE:
+                    lacking[new] = own.reason.replace(str(old), str(new))
+            case TruncateTableEvent(table_id):
+                emptied.add(table_id)
+            case DropDatabaseEvent():
+                gone |= event.tables | change.changes
+            case _:
+                pass
+    gone -= renamed
     rows = []
     for table_id in sorted(change.changes | gone):
         base = state.tables.get(table_id)
-        if base is None or base.status is TableStatus.GONE:
-            base = _newcomer(state, table_id, change, _incarnation_before(state, table_id, change))
+        if base is not None and base.status.is_gone and change.commit_ts < base.checkpoint:
+            rows.append(replace(base, status=TableStatus.GONE, reason=""))
+            continue
+        if base is None or base.status.is_gone or is_unborn(base):
+            base = _newcomer(state, table_id, change)
+        if table_id in lacking:
+            base = replace(base, status=TableStatus.INCOMPLETE, reason=lacking[table_id])
+        elif table_id in emptied and base.status is TableStatus.INCOMPLETE:
+            base = replace(base, status=TableStatus.CATCHING_UP, reason="")
         status = TableStatus.GONE if table_id in gone else base.status
-        rows.append(replace(base, checkpoint=max(base.checkpoint, change.commit_ts), after=True, status=status))
+        born = change.commit_ts if table_id in renamed else base.incarnation
+        rows.append(replace(base, checkpoint=_reached(base, change), after=True, status=status, incarnation=born))
     return tuple(rows)
 
 
-def _incarnation_before(state: LedgerState, table_id: TableId, change: SchemaChange) -> int | None:
-    """A renamed table keeps its life: the incarnation moves to the new name."""
-    for event in change.events:
-        if isinstance(event, RenameTableEvent) and event.new_table_id == table_id and event.table_id in state.tables:
-            return state.tables[event.table_id].incarnation
-    return None
+def _statement(change: SchemaChange) -> Statement:
+    return read_statement(change.statement, change.database)

@@ -26,7 +26,7 @@ from headrace.model.events import (
     SchemaChangeEvent,
 )
 from headrace.model.outcome import Notice, Problem
-from headrace.model.table import Generated, TableId, TableSchema
+from headrace.model.table import Generated, TableId, TableSchema, folded_name
 from headrace.model.uri import near_match
 
 Key = tuple[str, ...]
@@ -51,7 +51,7 @@ class DeclaredKeys:
         for text, columns in settings.items():
             table_id = _table(text)
             names = tuple(columns)
-            folded = [name.casefold() for name in names]
+            folded = [folded_name(name) for name in names]
             if not names or not all(names) or len(set(folded)) < len(folded):
                 raise DefinitionError(f"The key of {text} must name at least one column, and each only once.", _HOW_TO_WRITE)
             if _folded(table_id) in {_folded(other) for other in found}:
@@ -198,7 +198,7 @@ class _History:
             case RenameColumnEvent(table_id=table_id, old_name=old_name, new_name=new_name):
                 key = self._now.get(table_id, ())
                 if key:
-                    self._now[table_id] = tuple(new_name if name.casefold() == old_name.casefold() else name for name in key)
+                    self._now[table_id] = tuple(new_name if folded_name(name) == folded_name(old_name) else name for name in key)
             case _:
                 pass
 
@@ -271,4 +271,4 @@ def _unquoted(name: str) -> str:
 
 
 def _folded(table_id: TableId) -> tuple[str, str]:
-    return table_id.database.casefold(), table_id.table.casefold()
+    return folded_name(table_id.database), folded_name(table_id.table)

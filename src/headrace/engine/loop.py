@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from headrace import faults
 from headrace.engine.cutting import CutRun, RoundFactory, TablesExcluded
+from headrace.engine.filtering import back, followed, left_out, taken_back
 from headrace.engine.keys import DeclaredKeys, fingerprint_of, read_fingerprint, with_declared_keys
 from headrace.engine.observer import Observer
-from headrace.engine.plan import Cut, Hold, PlanRules, first_shared_change, may_be_pending, plan_cut
+from headrace.engine.plan import Cut, Hold, PlanRules, ending_incomplete, first_shared_change, may_be_pending, plan_cut
 from headrace.engine.replaying import Replayer
 from headrace.engine.requests import Carried, carry_out, give_up_files
 from headrace.errors import (
@@ -34,12 +36,13 @@ from headrace.faults import Step
 from headrace.model.cut import Offer
 from headrace.model.outcome import Notice, Problem
 from headrace.model.policy import OnError, SchemaChangePolicies
-from headrace.model.progress import Decision, LedgerState, TableStatus
+from headrace.model.progress import Decision, LedgerState, TableProgress, TableStatus
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO, format_tso
-from headrace.sinks.base import ChangeDemand, DataSink, Ledger
+from headrace.sinks.base import ChangeDemand, DataSink, Ledger, LedgerUpdate
 from headrace.sinks.dead_letters import DeadLetters
 from headrace.sources.base import Bound, EventSource
+from headrace.transform.filters import TableFilter
 
 _PASSING = (TransientError, SourceNotReadyError, SourceUnreachableError, SinkUnreachableError, JobFailedError)
 _ONCE_TRIES = 4
@@ -117,14 +120,24 @@ class Loop:
         self._asked: set[str] = set()
         self._told: set[Notice] = set()
         self._reasons: dict[TableId, str] = {}
-        self._tries = self._looks = 0
+        self._tries = 0
         self._mark = ""
         self._quiet_since = self._told_at = 0.0
         self._goal: int | None = None
-        # Tables that catch up in cuts of their own, whether the others have the next turn, and stopped ones that had none yet.
+        # Tables that catch up in cuts of their own, and whether the others have the next turn.
         self._apart: frozenset[TableId] = frozenset()
         self._is_others_turn = False
+        # Stopped tables that are to be tried in a cut yet, and how often each was looked at again since all were tried.
         self._due: frozenset[TableId] = frozenset()
+        self._looks: Counter[TableId] = Counter()
+        # Whether a table moved that was stopped or caught up: others may have waited for it, and are tried once more.
+        self._moved = False
+        # Tables that the filter leaves out, and that schema changes bring into it.
+        self._followed: frozenset[TableId] = frozenset()
+        # Whether a schema change that cannot be read waits for itself alone: nothing tells of which table it is.
+        self._waits = False
+        # Whether the definition changed: what it takes in now is looked for, also when the watermark does not move.
+        self._plans_anew = False
 
     def stop(self) -> None:
         """Ends the loop after the cut that is being applied."""
@@ -147,7 +160,7 @@ class Loop:
             if finished:
                 break
         stopped = [t for t, p in self._state.tables.items() if p.status.is_stopped and self._options.includes(t)]
-        return EXIT_TABLE_STOPPED if stopped else EXIT_OK
+        return EXIT_TABLE_STOPPED if stopped or self._waits else EXIT_OK
 
     def _acquire_when_possible(self) -> None:
         """Somebody may have a DuckDB file open for longer than its sink waits, perhaps the run that this one follows."""
@@ -175,9 +188,15 @@ class Loop:
             )
         if known is not None:
             self._tell(_changes_of(known, options))
+            self._plans_anew = known.fingerprint != options.fingerprint
         faults.before(Step.ACQUIRE)
         self._state = self._ledger.acquire(self._name, self._source_identity, options.fingerprint, options.start or 0)
         faults.after(Step.ACQUIRE)
+        # With the definition's fingerprint go the places of the tables that it leaves out.
+        former = TableFilter.parse(read_fingerprint(self._state.fingerprint)[0])
+        rows = left_out(self._state, options.includes, former.includes)
+        if rows or self._state.fingerprint != options.fingerprint:
+            self._serve(Carried(LedgerUpdate(tables=rows, fingerprint=options.fingerprint)))
 
     def _step(self) -> bool:
         """One poll and, if there is something to do, one cut. True when the run is complete.
@@ -189,7 +208,7 @@ class Loop:
         retried = self._tables_to_retry() - apart
         self._serve(give_up_files(self._state, self._source.give_up))
         self._replay()
-        seen = -1 if retried or (self._apart and not apart) else self._state.checkpoint
+        seen = -1 if retried or self._plans_anew or (self._apart and not apart) else self._state.checkpoint
         try:
             offer = self._poll(seen, bound=self._bound(retried, apart))
         except NoWatermarkError:
@@ -201,14 +220,16 @@ class Loop:
             self._goal = min(offer.source_watermark, offer.source_watermark if self._options.until is None else self._options.until)
         if not apart:
             self._apart, self._is_others_turn = offer.catches_up, bool(offer.catches_up)
+        self._followed = frozenset(followed(self._state, offer, self._options.includes).until)
         hi = min(offer.watermark, self._until(offer, apart))
         if hi < self._state.attempted and not offer.catches_up:
             self._wait_for_watermark(offer)
-        elif hi > self._state.checkpoint or retried or offer.catches_up:
+        elif hi > self._state.checkpoint or retried or self._plans_anew or offer.catches_up:
+            self._plans_anew = False
             problems = self._apply(offer, retried, apart)
-            if self._worth_another_look(problems) or not self._is_done(offer):
+            if self._plans_anew or self._worth_another_look(problems) or not self._is_done(offer):
                 return False
-        if self._apart:
+        if self._apart or self._moved:
             return False
         return self._is_done(offer) or self._pause(offer)
 
@@ -238,10 +259,10 @@ class Loop:
         state = self._state
         resting = apart | {t for t, own in state.tables.items() if own.status.is_stopped and t not in retried}
 
-        gone = {t for t, own in state.tables.items() if own.status is TableStatus.GONE}
+        gone = {t for t, own in state.tables.items() if own.status.is_gone}
 
         def counts(table_id: TableId) -> bool:
-            return table_id not in resting and self._options.includes(table_id)
+            return table_id not in resting and (self._options.includes(table_id) or table_id in self._followed)
 
         def reached(table_id: TableId) -> int:
             # What comes late of a table that is gone is not read, so there is nothing to catch up with.
@@ -259,17 +280,16 @@ class Loop:
 
     def _worth_another_look(self, problems: Iterable[Problem]) -> bool:
         """A torn read or a file that is being replaced may be whole in a second: look again a few times before giving up."""
-        if self._looks >= _LOOKS or not any(problem.transient for problem in problems):
-            self._looks = 0
+        again = {problem.table_id for problem in problems if problem.transient and self._looks[problem.table_id] < _LOOKS}
+        if not again:
             return False
-        self._looks += 1
-        self._retried_at = float("-inf")
-        self._is_others_turn = False
+        self._looks.update(again)
+        self._due |= again
         self._stopping.wait(_LOOK_PAUSE)
         return True
 
     def _is_done(self, offer: Offer) -> bool:
-        if self._apart:
+        if self._apart or self._moved:
             return False
         if self._options.once:
             # Parts of the offer that the run began with may still be to come.
@@ -287,7 +307,7 @@ class Loop:
             self._stopping.wait(min(left, self._options.poll_interval))
             return False
         # It is the last chance of stopped tables, and without a watermark the only one.
-        retried = frozenset(t for t, p in self._state.tables.items() if p.status.is_stopped)
+        retried = self._all_stopped()
         self._observer.phase("looking where the files end")
         while not self.stopping:
             offer = self._poll(self._state.checkpoint, final=True, bound=self._bound(retried))
@@ -298,12 +318,17 @@ class Loop:
                     f"The files end at {end}, but rows up to {attempted} may have been written before.",
                     "Bring back the files that were there then.",
                 )
+            self._plans_anew = False
             problems = self._apply(offer, retried)
+            if self._plans_anew:
+                continue
             if self._worth_another_look(problems):
                 return False
-            if offer.promised is None:
-                return True
             retried -= {problem.table_id for problem in problems}
+            if offer.promised is None:
+                if not self._moved:
+                    return True
+                retried, self._moved = self._all_stopped(), False
         return False
 
     def _pause(self, offer: Offer) -> bool:
@@ -321,26 +346,40 @@ class Loop:
         self._tell((Notice(text),))
 
     def _tables_to_retry(self) -> frozenset[TableId]:
-        """Stopped tables: all at the start of a run and when somebody decided about a schema change or asked something of a
-        table; then again every half minute those that only need a repair. And those that an unfinished cut left behind."""
+        """The tables that an unfinished cut left behind, and those that stopped.
+
+        Stopped ones are tried at the start of a run and every half minute, when one of them has moved, and when somebody
+        decided about a schema change or asked something of a table.
+        """
         tables = self._state.tables
-        behind = {t for t, p in tables.items() if p.status is TableStatus.CATCHING_UP and self._options.includes(t)}
-        return self._stopped_to_retry() | behind | {t for t in self._due if tables[t].status.is_stopped}
+        behind = frozenset(t for t, p in tables.items() if p.status is TableStatus.CATCHING_UP and self._options.includes(t))
+        behind |= back(self._state, self._options.includes)
+        self._due |= self._stopped_to_retry()
+        return behind.union(t for t in self._due if t in tables and tables[t].status.is_stopped)
 
     def _stopped_to_retry(self) -> frozenset[TableId]:
-        stopped = {t: p.status for t, p in self._state.tables.items() if p.status.is_stopped}
-        if not stopped:
+        all_stopped = self._all_stopped()
+        if not any(own.status.is_stopped for own in self._state.tables.values()):
+            self._moved = False
             if self._state.dead_letters:
                 self._has_new_words()
             return frozenset()
         at_start = self._retried_at == float("-inf")
-        if self._has_new_words() or at_start:
-            self._retried_at = time.monotonic()
-            return frozenset(stopped)
-        if time.monotonic() - self._retried_at < _RETRY_STOPPED_EVERY:
+        # While tables catch up they move with every cut.
+        moved = self._moved and not self._apart
+        told = self._has_new_words() or at_start or moved
+        if not told and time.monotonic() - self._retried_at < _RETRY_STOPPED_EVERY:
             return frozenset()
         self._retried_at = time.monotonic()
-        return frozenset(t for t, status in stopped.items() if status is TableStatus.STOPPED)
+        self._looks.clear()
+        if moved:
+            self._moved = False
+        return all_stopped
+
+    def _all_stopped(self) -> frozenset[TableId]:
+        """Without those that wait until they are loaded anew."""
+        lacking = TableStatus.INCOMPLETE
+        return frozenset(t for t, own in self._state.tables.items() if own.status.is_stopped and own.status is not lacking)
 
     def _has_new_words(self) -> bool:
         """Whether the ledger holds decisions or requests that were not there before; they are then part of the state."""
@@ -389,7 +428,14 @@ class Loop:
 
     def _apply(self, offer: Offer, retried: frozenset[TableId], apart: frozenset[TableId] = frozenset()) -> Iterable[Problem]:
         """Plans and applies one cut; returns why tables stopped in it."""
-        self._serve(carry_out(self._state, offer))
+        self._take_back()
+        carried = carry_out(self._state, offer, self._source.forget_vanished)
+        self._serve(carried)
+        if carried is None or not carried.forgotten:
+            carried = self._end_incomplete(offer)
+        if carried is not None and carried.forgotten:
+            self._plans_anew = True  # the offer lacks all files of tables that miss some
+            return ()
         excluded: dict[TableId, Problem] = {}
         held: dict[TableId, Hold] = {}
         while True:
@@ -406,6 +452,7 @@ class Loop:
                 sink=self._sink,
                 ledger=self._ledger,
                 make_round=self._make_round,
+                includes=self._options.includes,
                 letters=self._options.letters if self._options.on_error is OnError.DEAD_LETTER else None,
             )
             try:
@@ -419,12 +466,33 @@ class Loop:
                 self._sink.abandon_cut()
                 raise
         before, self._state = self._state, run.state
-        if not apart:
-            self._due = retried - cut.tables if offer.catches_up else frozenset()
-        self._tell(tuple(run.notices))
+        ahead = {t for t in retried if before.table_checkpoint(t) > cut.hi} if offer.catches_up or apart else set()
+        self._due -= retried - ahead
+        self._moved |= any(_has_moved(own, self._state.tables.get(t)) for t, own in before.tables.items())
+        nobodys = [change.unread for change in cut.waiting if change.unread is not None and not change.changes]
+        self._waits = bool(nobodys)
+        self._tell((*run.notices, *(Notice(f"{p.message} Nothing tells of which table it is.", file=p.file) for p in nobodys)))
         self._tell_tables(before, run.stopped)
         self._observer.cut_finished(record, offer.source_watermark, offer.left_bytes)
-        return run.stopped.values()
+        rested = {t for t, own in before.tables.items() if own.status.is_stopped} - retried
+        return [problem for t, problem in run.stopped.items() if t not in rested]
+
+    def _end_incomplete(self, offer: Offer) -> Carried | None:
+        """Lets tables that lack rows miss no file any more, when the offer brings a schema change that ends them."""
+        ended = ending_incomplete(self._state, offer, self._options.includes)
+        position, forgotten = self._source.forget_vanished(self._state.position, ended) if ended else ("", frozenset[str]())
+        carried = Carried(LedgerUpdate(position=position), forgotten=forgotten) if forgotten else None
+        self._serve(carried)
+        return carried
+
+    def _take_back(self) -> None:
+        """Lets tables catch up that the filter takes in again, unless files that they need may be gone."""
+
+        def missing(table_id: TableId, since: int) -> str:
+            return self._source.missing(self._state.position, table_id, since)
+
+        if again := back(self._state, self._options.includes):
+            self._serve(Carried(*taken_back(self._state, again, missing)))
 
     def _plan(
         self,
@@ -444,6 +512,7 @@ class Loop:
             held=held,
             retried=retried,
             apart=apart,
+            reserved=self._sink.capabilities.reserved,
         )
         return plan_cut(self._state, offer, rules)
 
@@ -495,14 +564,24 @@ class Loop:
         return None
 
 
+def _has_moved(before: TableProgress, after: TableProgress | None) -> bool:
+    """Whether a table that was stopped, or caught up, is further now."""
+    if not before.status.is_stopped and before.status is not TableStatus.CATCHING_UP:
+        return False
+    if after is None or after.status.is_gone != before.status.is_gone:
+        return True
+    return (after.checkpoint, after.after) > (before.checkpoint, before.after)
+
+
 def _changes_of(known: LedgerState, options: RunOptions) -> tuple[Notice, ...]:
     """What is to be said of a definition unlike the last run's. Raises DefinitionError for one that cannot follow that one."""
     filter_text, keys = read_fingerprint(known.fingerprint)
     notices = []
     if filter_text != options.filter_text:
         text = (
-            f"--tables was {filter_text or 'not set'} before. What it includes now is filled from the files that are "
-            "still there, as far back as they go; what it excludes now stays in the target as it is."
+            f"--tables was {filter_text or 'not set'} before. A table that was never included is filled from the files that are "
+            "still there, as far back as they go; one that was left out goes on from where it stood; what is excluded now stays in "
+            "the target as it is."
         )
         notices.append(Notice(text))
     if keys != options.keys:

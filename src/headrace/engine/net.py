@@ -16,24 +16,49 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.model.block import COMMIT_TS, KIND, META_COUNT, SEQ
-from headrace.model.collating import fold_text
+from headrace.model.block import BORN, COMMIT_TS, DIED, KIND, META_COUNT, SEQ, SIGHT, UPDATED_ALONE
+from headrace.model.collating import ASCII_EQUALS, fold_text
 from headrace.model.events import RowKind
 
 Codes = npt.NDArray[np.int64]
+_CONTROLS = "[\\x00-\\x1f\\x7f]"
+# The kind of a row that was netted with sights also holds those of its key, and this mark.
+_NETTED = 32
+_KINDS = 3
+
+
+@dataclass(frozen=True)
+class Sights:
+    """What to note of each key besides its last state, for tables whose target compares their handle keys by a collation.
+
+    ``updates_alone``: an update may come without its old row although its key moved. See ``headrace.model.block.SIGHT``.
+    """
+
+    updates_alone: bool = False
 
 
 @dataclass(frozen=True)
 class NetChange:
-    """The outcome of netting; see ``headrace.sinks.base.TableChange`` for the three tables' layouts."""
+    """The outcome of netting; see ``headrace.sinks.base.TableChange`` for the three tables' layouts.
+
+    ``groups`` are the numbers of the ordered rows that begin a group of keys. ``netted`` is the number of rows that a later one
+    of the same key made superfluous.
+    """
 
     deletes: pa.Table
     upserts: pa.Table
     ordered: pa.Table
+    groups: tuple[int, ...]
+    netted: int
 
 
-def last_states(block: pa.RecordBatch, key: tuple[str, ...], *, deletes_first: bool) -> pa.RecordBatch:
-    """The last row of each key, in commit order, in the layout of a block. Old images count as deletes of their key."""
+def last_states(
+    block: pa.RecordBatch, key: tuple[str, ...], *, deletes_first: bool, sights: Sights | None = None
+) -> pa.RecordBatch:
+    """The last row of each key, in commit order, in the layout of a block. Old images count as deletes of their key.
+
+    With ``sights`` the kinds of the rows hold these too; :func:`net_change` takes them out again.
+    """
     if block.num_rows == 0:
         return block
     order = commit_order(block, deletes_first=deletes_first)
@@ -42,27 +67,79 @@ def last_states(block: pa.RecordBatch, key: tuple[str, ...], *, deletes_first: b
     # Where an index repeats, numpy keeps the last value assigned: the row that is last in commit order.
     last[codes[order]] = np.arange(len(order), dtype=np.int64)
     winners = order[np.sort(last[last >= 0])]
+    if sights is not None:
+        return _with_sights(block, order, codes, winners, sights)
     if len(winners) == block.num_rows and _is_identity(winners):
         return block
     return block.take(pa.array(winners))
 
 
-def net_change(block: pa.RecordBatch, key: tuple[str, ...], *, deletes_first: bool) -> NetChange:
-    """Nets a block and splits it into what is deleted, what is upserted, and what has to keep its order."""
-    states = last_states(block, key, deletes_first=deletes_first)
+def _with_sights(block: pa.RecordBatch, order: Codes, codes: Codes, winners: Codes, sights: Sights) -> pa.RecordBatch:
+    marks = block.column(KIND).to_numpy(zero_copy_only=False)
+    kinds, netted = marks & _KINDS, (marks & _NETTED) != 0
+    born = np.where(netted, (marks & BORN) != 0, kinds == RowKind.INSERT)
+    died = np.where(netted, (marks & DIED) != 0, (kinds == RowKind.DELETE) | (kinds == RowKind.UPDATE_BEFORE))
+    alone = ~netted & (kinds == RowKind.UPDATE_AFTER) & sights.updates_alone
+    seq = block.column(SEQ).to_numpy()
+    # An old row stands right before its new one.
+    alone[1:] &= ~((kinds[:-1] == RowKind.UPDATE_BEFORE) & (np.diff(seq) == 1))
+    alone |= netted & ((marks & UPDATED_ALONE) != 0)
+    keys = int(codes.max()) + 1
+    first = np.zeros(keys, dtype=np.int64)
+    first[codes[order[::-1]]] = order[::-1]
+    found = np.where(born[first], BORN, 0)
+    for mark, rows in ((DIED, died), (UPDATED_ALONE, alone)):
+        if rows.any():
+            found[np.unique(codes[rows])] |= mark
+    noted = (kinds[winners] | found[codes[winners]] | _NETTED).astype(np.int8)
+    states = block if len(winners) == block.num_rows and _is_identity(winners) else block.take(pa.array(winners))
+    return _with_kinds(states, noted)
+
+
+def _with_kinds(block: pa.RecordBatch, kinds: npt.NDArray[np.int8]) -> pa.RecordBatch:
+    return block.set_column(block.schema.get_field_index(KIND), block.schema.field(KIND), pa.array(kinds, pa.int8()))
+
+
+def net_change(
+    block: pa.RecordBatch,
+    key: tuple[str, ...],
+    *,
+    deletes_first: bool,
+    weighed: frozenset[str] = frozenset(),
+    sights: Sights | None = None,
+) -> NetChange:
+    """Nets a block and splits it into what is deleted, what is upserted, and what only the target can net.
+
+    ``weighed`` are the columns whose collation in the target weighs supplementary characters (see ``fold_text``). With ``sights``
+    the three tables have the column :data:`SIGHT`.
+    """
+    states = last_states(block, key, deletes_first=deletes_first, sights=sights)
+    kept = list(key)
+    if sights is not None and states.num_rows:
+        marks = states.column(KIND).to_numpy(zero_copy_only=False)
+        states = _with_kinds(states, marks & _KINDS)
+        states = states.append_column(SIGHT, pa.array(marks & (BORN | UPDATED_ALONE | DIED), pa.int8()))
+        kept.append(SIGHT)
     upsert = is_upsert(states)
-    ordered = _ambiguous(states, key, upsert)
+    ambiguous, codes = _ambiguous(states, key, upsert, weighed)
     rows = states.select(states.schema.names[META_COUNT:])
+    by_group = np.flatnonzero(ambiguous)[np.argsort(codes[ambiguous], kind="stable")]
     return NetChange(
-        deletes=pa.Table.from_batches([rows.select(list(key)).filter(pa.array(~upsert & ~ordered))]),
-        upserts=pa.Table.from_batches([rows.filter(pa.array(upsert & ~ordered))]),
-        ordered=pa.Table.from_batches([states.filter(pa.array(ordered))]),
+        deletes=_where(rows.select(kept), ~upsert & ~ambiguous),
+        upserts=_where(rows, upsert & ~ambiguous),
+        ordered=pa.Table.from_batches([states.take(pa.array(by_group))]),
+        groups=tuple(np.flatnonzero(np.diff(codes[by_group], prepend=-1)).tolist()),
+        netted=block.num_rows - states.num_rows,
     )
+
+
+def _where(rows: pa.RecordBatch, chosen: npt.NDArray[np.bool_]) -> pa.Table:
+    return pa.Table.from_batches([rows if chosen.all() else rows.filter(pa.array(chosen))])
 
 
 def is_upsert(block: pa.RecordBatch) -> npt.NDArray[np.bool_]:
     """Which rows leave their key alive: inserts and new images."""
-    kind = block.column(KIND).to_numpy(zero_copy_only=False)
+    kind = block.column(KIND).to_numpy(zero_copy_only=False) & _KINDS
     return np.asarray((kind == RowKind.INSERT) | (kind == RowKind.UPDATE_AFTER))
 
 
@@ -107,36 +184,53 @@ def key_codes(block: pa.RecordBatch, key: tuple[str, ...]) -> Codes:
     return codes
 
 
-def _ambiguous(states: pa.RecordBatch, key: tuple[str, ...], upsert: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Rows in groups of keys that a target may hold for equal, where some end deleted and some alive.
+def _ambiguous(
+    states: pa.RecordBatch, key: tuple[str, ...], upsert: npt.NDArray[np.bool_], weighed: frozenset[str]
+) -> tuple[npt.NDArray[np.bool_], Codes]:
+    """Rows in groups of keys that a target may hold for equal, where some end deleted and some alive; and the group of each row.
 
-    ``A`` updated to ``a`` and then deleted must not leave ``A``: deletes first would delete nothing and then insert ``A``.
+    ``A`` updated to ``a`` and then deleted must not leave ``A``: deletes first would delete nothing and then insert ``A``. Where
+    sights were noted, an update that came without its old row makes its group one as well: it may have been another row's spelling.
     """
     none = np.zeros(states.num_rows, dtype=bool)
-    if not any(_is_text(states.column(name).type) for name in key) or upsert.all() or not upsert.any():
-        return none
-    codes, groups = _group_codes(states, key)
+    no_codes = np.zeros(states.num_rows, dtype=np.int64)
+    if not any(_is_text(states.column(name).type) for name in key):
+        return none, no_codes
+    alone = none
+    if SIGHT in states.schema.names:
+        alone = (states.column(SIGHT).to_numpy(zero_copy_only=False) & UPDATED_ALONE) != 0
+    if (upsert.all() or not upsert.any()) and not alone.any():
+        return none, no_codes
+    codes, groups = _group_codes(states, key, weighed)
     if groups == states.num_rows:
-        return none
-    alive = np.bincount(codes, weights=upsert, minlength=groups) > 0
-    dead = np.bincount(codes, weights=~upsert, minlength=groups) > 0
-    return np.asarray((alive & dead)[codes])
+        return none, codes
+
+    def some(rows: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        return np.asarray(np.bincount(codes, weights=rows, minlength=groups) > 0)
+
+    several = np.bincount(codes, minlength=groups) > 1
+    return np.asarray((some(upsert) & (some(~upsert) | (several & some(alone))))[codes]), codes
 
 
-def _group_codes(block: pa.RecordBatch, key: tuple[str, ...]) -> tuple[Codes, int]:
-    folded = pa.record_batch([_folded(block.column(name)) for name in key], names=list(key))
-    codes = key_codes(folded, key)
+def _group_codes(block: pa.RecordBatch, key: tuple[str, ...], weighed: frozenset[str]) -> tuple[Codes, int]:
+    forms = [folded(block.column(name), weighs_supplementary=name in weighed) for name in key]
+    codes = key_codes(pa.record_batch(forms, names=list(key)), key)
     return codes, int(codes.max()) + 1
 
 
-def buckets(block: pa.RecordBatch, key: tuple[str, ...], count: int) -> npt.NDArray[np.int64]:
-    """The bucket (0 to ``count`` - 1) of each row: equal for keys that any collation may hold for equal."""
+def buckets(
+    block: pa.RecordBatch, key: tuple[str, ...], count: int, weighed: frozenset[str] = frozenset()
+) -> npt.NDArray[np.int64]:
+    """The bucket (0 to ``count`` - 1) of each row: equal for keys that any collation may hold for equal.
+
+    ``weighed``: see :func:`net_change`.
+    """
     if count == 1:
         return np.zeros(block.num_rows, dtype=np.int64)
     mixed = np.zeros(block.num_rows, dtype=np.uint64)
     for name in key:
         encoded = pc.dictionary_encode(block.column(name), null_encoding="encode")
-        hashes = _hashes(_folded(encoded.dictionary))
+        hashes = _hashes(folded(encoded.dictionary, weighs_supplementary=name in weighed))
         mixed = mixed * np.uint64(0x9E3779B97F4A7C15) + hashes[encoded.indices.to_numpy(zero_copy_only=False)]
     mixed ^= mixed >> np.uint64(29)
     return np.asarray(mixed % np.uint64(count), dtype=np.int64)
@@ -149,28 +243,32 @@ def _hashes(values: pa.Array) -> npt.NDArray[np.uint64]:
 
 
 def _is_text(data_type: pa.DataType) -> bool:
-    return bool(pa.types.is_string(data_type))
+    return bool(pa.types.is_string(data_type) or pa.types.is_large_string(data_type))
 
 
-def _folded(values: pa.Array) -> pa.Array:
-    """Values made coarser than any collation's equality; what is no text stays (integers) or becomes text (floats)."""
+def folded(values: pa.Array, *, weighs_supplementary: bool = False) -> pa.Array:
+    """Values made coarser than any collation's equality; what is no text stays (integers) or becomes text (floats).
+
+    ``weighs_supplementary``: see ``fold_text``. Only texts with other signs than plain ASCII go through Python, each once.
+    """
     if pa.types.is_floating(values.type):
         return _without_minus_zero(values).cast(pa.string())
     if not _is_text(values.type):
         return values
-    ascii_only = pc.string_is_ascii(values)
     plain = pc.ascii_rtrim(pc.ascii_lower(values), characters=" ")
+    for sign, equal in ASCII_EQUALS:
+        if pc.any(pc.match_substring(plain, sign)).as_py() is True:
+            plain = pc.replace_substring(plain, sign, equal)
     if pc.any(pc.match_substring(plain, "ss")).as_py() is True:
         plain = pc.replace_substring_regex(plain, "ss+", "s")  # as in fold_text
-    if pc.all(ascii_only, skip_nulls=True).as_py() is not False and not _has_controls(values):
+    others = pc.fill_null(pc.or_(pc.invert(pc.string_is_ascii(values)), pc.match_substring_regex(values, _CONTROLS)), False)
+    if not pc.any(others).as_py():
         return plain
-    return pa.array([None if text is None else fold_text(text) for text in values.to_pylist()], pa.string())
+    distinct = pc.dictionary_encode(values.filter(others))
+    forms = [fold_text(text, weighs_supplementary=weighs_supplementary) for text in distinct.dictionary.to_pylist()]
+    return pc.replace_with_mask(plain, others, pa.array(forms, plain.type).take(distinct.indices))
 
 
 def _without_minus_zero(values: pa.Array) -> pa.Array:
     """0.0 and -0.0 are one key for every database."""
     return pc.add(values, pa.scalar(0.0, values.type)) if pa.types.is_floating(values.type) else values
-
-
-def _has_controls(values: pa.Array) -> bool:
-    return pc.any(pc.match_substring_regex(values, "[\\x00-\\x1f\\x7f]")).as_py() is True

@@ -2,8 +2,8 @@
 
 A cut takes everything up to ``hi`` that is not applied yet. Its schema changes get levels (rule 11): one more than the
 highest level of an earlier change that touches any object this one changes or reads. A round is the changes of one level
-and then the rows of every table between its change of that level and the next. Each split belongs to one table version, so
-it belongs to exactly one round, and nothing is decoded twice.
+and then the rows of every table between its change of that level and the next (``segments``). A split is planned into the
+round in which its first rows are expected, which is nearly always the only one: reading it tells whether a later round needs it.
 """
 
 from __future__ import annotations
@@ -14,22 +14,41 @@ from dataclasses import dataclass, field, replace
 
 from headrace.ddl.kinds import kinds_of
 from headrace.ddl.statement import read_statement
-from headrace.engine.requests import given_up_to
-from headrace.model.cut import Offer, Split, Window
-from headrace.model.events import CreateDatabaseEvent, CreateTableEvent, DropDatabaseEvent, OtherEvent, SchemaChange
+from headrace.engine.filtering import Followed, drops_with_databases, followed
+from headrace.engine.history import History
+from headrace.engine.journal import comes_late, is_pending, of_former_lives, tables_of_dropped
+from headrace.engine.namesakes import Namesakes
+from headrace.engine.requests import given_up_to, loading
+from headrace.engine.segments import TablePlan, changes_of, is_found_later
+from headrace.engine.shapes import from_shape_if_unknown, shapes_before
+from headrace.engine.unreadable import cannot_be_read, is_unborn, lacks_shape, of_those_before, outdated, untold, without_shape
+from headrace.model.cut import Offer, Segment, Split, Window
+from headrace.model.events import (
+    CreateDatabaseEvent,
+    DropDatabaseEvent,
+    DropTableEvent,
+    RenameTableEvent,
+    SchemaChange,
+    TruncateTableEvent,
+)
 from headrace.model.outcome import Problem, Remedy
 from headrace.model.policy import Policy, SchemaChangePolicies
 from headrace.model.progress import Decision, LedgerState, TableStatus, Verdict
-from headrace.model.table import TableId
+from headrace.model.table import TableId, folded_name
 from headrace.model.tso import MAX_TSO, tso_from_ms, tso_to_ms
+from headrace.sinks.base import Reserved
 
 
 @dataclass(frozen=True)
 class CutRound:
-    """Schema changes of one level, in commit order, then the splits whose rows come after them."""
+    """Schema changes of one level, in commit order, then the splits whose first rows come after them.
+
+    ``segments`` say which rows of a table belong to the round: also of splits that were read in an earlier one.
+    """
 
     changes: tuple[SchemaChange, ...] = ()
     splits: tuple[Split, ...] = ()
+    segments: Mapping[TableId, Segment] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -50,8 +69,10 @@ class Cut:
 
     ``checkpoints`` are the tables' checkpoints before it (TSO), for every table that has splits or changes. ``problems`` are the
     tables that cannot take part, with the reason; their splits and changes are left out. ``holds`` are the tables that take part
-    up to a schema change. ``decisions`` are what a person or a policy says of the cut's changes, by their identity. ``unread``
-    are splits that count as read because all that they hold was given up.
+    up to a schema change. ``decisions`` are what a person or a policy says of the cut's changes, by their identity. ``outside``
+    are tables that the filter leaves out and that changes of the cut touch, or that it follows: up to where (TSO). ``waiting``
+    are changes that cannot be read now, whether they hold a table or not; ``outdated`` are identities of such ones in the journal
+    that can be read by now, or are gone.
     """
 
     hi: int
@@ -63,7 +84,17 @@ class Cut:
     decisions: Mapping[str, Decision] = field(default_factory=dict)
     has_commit_ts: bool = True
     deletes_first: bool = True
-    unread: tuple[Split, ...] = ()
+    outside: Mapping[TableId, int] = field(default_factory=dict)
+    reborn: Mapping[TableId, int] = field(default_factory=dict)
+    """Of the tables with a problem those that were gone, and begin anew with a change at this commit ts (TSO)."""
+    waiting: tuple[SchemaChange, ...] = ()
+    outdated: tuple[str, ...] = ()
+    new_collations: bool | None = True
+    """See ``Offer.new_collations``."""
+    updates_alone: bool = False
+    """See ``Offer.updates_alone``."""
+    lacking: frozenset[TableId] = frozenset()
+    """Tables with dead letters: their target may hold rows that are gone in the source."""
 
     @property
     def tables(self) -> frozenset[TableId]:
@@ -77,7 +108,8 @@ class PlanRules:
     ``includes`` is the table filter; ``until`` bounds ``hi`` (TSO); ``nets``: the sink takes net changes, and ``bags``: those
     of tables without key too; ``policies`` is what is done with schema changes of each kind.
     ``excluded`` and ``held`` are tables that an earlier try of this cut showed cannot go on, at all or behind a schema change;
-    ``retried`` are stopped tables to try again, and ``apart`` those that catch up in cuts of their own.
+    ``retried`` are stopped tables to try again, and ``apart`` those that catch up in cuts of their own. ``reserved`` are the
+    target's databases that nothing may be written to.
     """
 
     includes: Callable[[TableId], bool]
@@ -89,58 +121,123 @@ class PlanRules:
     held: Mapping[TableId, Hold] = field(default_factory=dict)
     retried: frozenset[TableId] = frozenset()
     apart: frozenset[TableId] = frozenset()
+    reserved: Reserved = field(default_factory=Reserved)
 
 
 def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     """The cut up to the offer's watermark (or ``until``). Stopped tables take part only when they are in ``rules.retried``."""
     hi = offer.watermark if rules.until is None else min(offer.watermark, rules.until)
-    problems = _known_problems(state, offer, rules)
+    follows = followed(state, offer, rules.includes)
+    problems = _known_problems(state, offer, rules, follows)
     bound = min(offer.schema_bound, hi + 1)
-    changes = _pending_changes(state, offer, rules, bound)
+    changes = _pending_changes(state, offer, follows, bound)
+    reborn = _reborn(state, changes, problems)
+    # What cannot be read of a table that is gone is needed by nobody, unless a change of this cut brings the table back.
+    problems = {t: p for t, p in problems.items() if t in reborn or t not in state.tables or not state.tables[t].status.is_gone}
     # What lies in a version whose schema change is not complete yet waits for it.
-    splits = [s for s in offer.splits if s.version < bound and rules.includes(s.table_id) and _may_read(state, s, changes)]
+    splits = [s for s in offer.splits if s.begins < bound and follows.end(s.table_id) and _may_read(state, s, changes)]
     if rules.nets:
         _reject_keyless(splits, problems, rules, offer)
-    resting = rules.apart | {t for t, p in state.tables.items() if p.status.is_stopped and t not in rules.retried}
-    barriers = _Barriers(state, rules, problems, resting)
-    changes = [change for change in changes if barriers.lets_pass(change)]
-    splits = [s for s in splits if s.version < barriers.floor(s.table_id)]
-    floors = given_up_to(state)
-    ended = _ended_versions(offer, floors)
-    unread = tuple(s for s in splits if s.version < ended.get(s.table_id, 0))
-    splits = [s for s in splits if s.version >= ended.get(s.table_id, 0)]
-    # A table that is back after a stop may have nothing left to read.
-    back = {t for t, p in state.tables.items() if p.status is TableStatus.CATCHING_UP and rules.includes(t)}
-    tables = (
-        {s.table_id for s in (*splits, *unread)} | {t for c in changes for t in c.changes} | (back - set(problems) - rules.apart)
-    )
+    refused = {d: why for d in {s.table_id.database for s in splits} if (why := rules.reserved.sentence(d))}
+    for split in splits if refused else ():
+        if why := refused.get(split.table_id.database, ""):
+            problems[split.table_id] = _of_reserved(split.table_id, split.table_id.database, why, rules, file=split.key)
+    ends = _ends_of_incomplete(state, changes, follows)
+    while True:
+        resting = rules.apart | (_resting(state, rules, follows, hi) - ends.keys())
+        barriers = _Barriers(state, rules, problems, resting, follows, History(state, offer.schema_changes))
+        passing = [change for change in changes if barriers.lets_pass(change)]
+        run = {change.identity for change in passing}
+        if all(end.identity in run for end in ends.values()):
+            break
+        ends = {t: end for t, end in ends.items() if end.identity in run}
+    splits = [s for s in splits if s.begins < barriers.floor(s.table_id)]
+    floors = _floors(state, ends)
+    ended = _ended_by(offer, floors)
+    # A table that is back after a stop, or is tried again, may have nothing left to read.
+    back = {t for t, p in state.tables.items() if p.status is TableStatus.CATCHING_UP or (p.status.is_stopped and t not in resting)}
+    back = {t for t in back if rules.includes(t)}
+    tables = {s.table_id for s in splits} | {t for c in passing for t in c.changes} | (back - set(problems) - rules.apart)
+    outside = {t: follows.until.get(t, 0) for t in tables | set(follows.until) if not rules.includes(t)}
+    tables |= {t for t, end in outside.items() if t in state.tables and end > state.table_checkpoint(t)} - set(problems) - resting
     checkpoints = {t: state.table_checkpoint(t) for t in tables | set(problems) | set(barriers.holds)}
-    windows = {t: _window(checkpoints[t], min(hi, barriers.floor(t)), offer, floors.get(t, 0)) for t in tables}
+    windows = {t: _window(checkpoints[t], min(hi, barriers.floor(t)), offer, floors.get(t, 0), ended.get(t, 0)) for t in tables}
+    plans = _table_plans(state, offer, splits, windows, {t: min(bound, barriers.floor(t)) for t in tables})
     return Cut(
         hi=hi,
-        rounds=_rounds(state, changes, splits),
+        rounds=_rounds(state, offer, passing, plans),
         windows=windows,
         checkpoints=checkpoints,
         problems=problems,
+        reborn=reborn,
         holds=barriers.holds,
         decisions=barriers.decisions,
+        outside=outside,
         has_commit_ts=offer.has_commit_ts,
         deletes_first=offer.deletes_first,
-        unread=unread,
+        waiting=tuple(change for change in changes if change.unread is not None and change.identity not in barriers.decisions),
+        outdated=outdated(state, offer, changes),
+        new_collations=offer.new_collations,
+        updates_alone=offer.updates_alone,
+        lacking=frozenset(state.dead_letters),
     )
 
 
-def _window(checkpoint: int, hi: int, offer: Offer, given_up: int) -> Window:
+def _resting(state: LedgerState, rules: PlanRules, follows: Followed, hi: int) -> frozenset[TableId]:
+    """The stopped tables that are not tried again, that wait until they are loaded anew or come to an end, or that wait for
+    something beyond ``hi`` (TSO)."""
+    stopped = {t: own for t, own in state.tables.items() if own.status.is_stopped and follows.end(t)}
+    waits = {t for t, own in stopped.items() if own.status is TableStatus.INCOMPLETE or own.checkpoint > hi} | loading(state)
+    return frozenset(t for t in stopped if t not in rules.retried or t in waits)
+
+
+def _ends_of_incomplete(state: LedgerState, changes: Iterable[SchemaChange], follows: Followed) -> dict[TableId, SchemaChange]:
+    """Per table that lacks rows the first change after which nobody needs them: it is dropped, emptied, or has another name."""
+    lacking = {t for t, own in state.tables.items() if own.status is TableStatus.INCOMPLETE and follows.end(t)}
+    ends: dict[TableId, SchemaChange] = {}
+    for change in changes if lacking else ():
+        ended = {e.table_id for e in change.events if isinstance(e, DropTableEvent | TruncateTableEvent | RenameTableEvent)}
+        for table_id in lacking & (ended | tables_of_dropped(change, lacking)):
+            ends.setdefault(table_id, change)
+    return ends
+
+
+def ending_incomplete(state: LedgerState, offer: Offer, includes: Callable[[TableId], bool]) -> frozenset[TableId]:
+    """The tables that lack rows, and that a schema change of the offer ends."""
+    if not any(own.status is TableStatus.INCOMPLETE for own in state.tables.values()):
+        return frozenset()
+    pending = [change for change in offer.schema_changes if is_pending(state, change)]
+    return frozenset(_ends_of_incomplete(state, pending, followed(state, offer, includes)))
+
+
+def _reborn(state: LedgerState, changes: Iterable[SchemaChange], problems: Collection[TableId]) -> dict[TableId, int]:
+    """See ``Cut.reborn``."""
+    gone = {t: own.checkpoint for t in problems if (own := state.tables.get(t)) is not None and own.status.is_gone}
+    reborn: dict[TableId, int] = {}
+    for change in changes:
+        for table_id in change.changes & gone.keys():
+            if change.commit_ts >= gone[table_id]:
+                reborn.setdefault(table_id, change.commit_ts)
+    return reborn
+
+
+def _floors(state: LedgerState, ends: Mapping[TableId, SchemaChange]) -> dict[TableId, int]:
+    """Up to which commit ts (TSO) nobody wants a table's rows any more."""
+    floors = given_up_to(state)
+    return floors | {t: max(end.commit_ts, floors.get(t, 0)) for t, end in ends.items()}
+
+
+def _window(checkpoint: int, hi: int, offer: Offer, given_up: int, ended: int) -> Window:
     """From the checkpoint on; where only the millisecond is known, from its first TSO on, whose rows are then taken again."""
     if not offer.has_commit_ts:
         return Window()
     if not offer.deletes_first:
         return Window(tso_from_ms(tso_to_ms(checkpoint)) - 1, hi)
-    return Window(max(checkpoint, given_up), hi, given_up)
+    return Window(max(checkpoint, given_up), hi, given_up, ended)
 
 
-def _ended_versions(offer: Offer, floors: Mapping[TableId, int]) -> dict[TableId, int]:
-    """Per table the version below which nothing is read: a schema change that ended all that came before it was given up too.
+def _ended_by(offer: Offer, floors: Mapping[TableId, int]) -> dict[TableId, int]:
+    """Per table the newest schema change (TSO) that was given up with all that came before it.
 
     What has no statement is a restart of the writer, which may go back behind it.
     """
@@ -152,32 +249,54 @@ def _ended_versions(offer: Offer, floors: Mapping[TableId, int]) -> dict[TableId
     return ended
 
 
-def _known_problems(state: LedgerState, offer: Offer, rules: PlanRules) -> dict[TableId, Problem]:
+def _known_problems(state: LedgerState, offer: Offer, rules: PlanRules, follows: Followed) -> dict[TableId, Problem]:
+    """Tables that cannot be read at all. One whose schema change cannot be read is held before that, until it has passed it."""
     problems = dict(rules.excluded)
+    incomplete = {t for t, own in state.tables.items() if own.status is TableStatus.INCOMPLETE}
+    unread = {change.origin: change for change in offer.unread}
     for problem in offer.problems:
-        if rules.includes(problem.table_id):
-            problems.setdefault(problem.table_id, problem)
+        change = unread.get(problem.file)
+        if problem.table_id in incomplete:
+            continue  # it waits until it is loaded anew, whatever becomes of its files
+        if follows.end(problem.table_id) and (change is None or lacks_shape(state, change)):
+            told = problem if change is None else without_shape(change, problem)
+            problems.setdefault(problem.table_id, told)
     return problems
 
 
-def _pending_changes(state: LedgerState, offer: Offer, rules: PlanRules, bound: int) -> list[SchemaChange]:
+def _pending_changes(state: LedgerState, offer: Offer, follows: Followed, bound: int) -> list[SchemaChange]:
     """The schema changes to execute, in order: below the bound, not done, not older than their tables' checkpoints (rule 2)."""
     pending: list[SchemaChange] = []
     created: set[TableId] = set()
-    base = _shapes_before(state, offer, rules)
-    for change in sorted((*base, *offer.schema_changes), key=_commit_order):
-        included = any(rules.includes(t) for t in change.changes)
-        if not included or change.commit_ts >= bound or not _is_pending(state, change, change in base):
+    namesakes = Namesakes(state)
+    base = shapes_before(state, offer, follows.includes)
+    missed = drops_with_databases(state, offer.schema_changes, follows)
+    told = (*base, *missed, *offer.schema_changes, *offer.unread)
+    for change in sorted((*told, *untold(state, told)), key=_commit_order):
+        takes = follows.takes(change) or (change.unread is not None and not change.changes)
+        if not takes or change.commit_ts >= bound or not (change in base or is_pending(state, change)):
             continue
-        needed = _from_shape_if_unknown(state, change, created)
-        if needed.events or needed.statement:
-            created |= needed.changes
-            pending.append(needed)
+        if change.known_as:
+            pending.append(change)
+            continue
+        if change.unread is not None:
+            # What it makes is not known, but a later change of it has to wait for it.
+            needed = of_those_before(state, change, follows)
+        else:
+            needed = from_shape_if_unknown(state, change, created, follows)
+            if not needed.events and not needed.statement:
+                continue
+        created |= needed.changes
+        pending.append(replace(needed, reads=needed.reads | namesakes.of(needed)))
+        if not comes_late(state, change):  # else it tells nothing of who has its names now
+            namesakes.note(needed)
     return pending
 
 
 def _commit_order(change: SchemaChange) -> tuple[int, int]:
-    """By commit ts; within one, a database comes to be before its tables and goes after them."""
+    """By commit ts; within one, what cannot be read comes first; a database comes to be before its tables and goes after them."""
+    if change.unread is not None:
+        return change.commit_ts, -2
     kinds = {type(event) for event in change.events}
     place = -1 if CreateDatabaseEvent in kinds else 1 if DropDatabaseEvent in kinds else 0
     return change.commit_ts, place
@@ -185,77 +304,26 @@ def _commit_order(change: SchemaChange) -> tuple[int, int]:
 
 def first_shared_change(state: LedgerState, offer: Offer, tables: Collection[TableId]) -> int | None:
     """The commit ts (TSO) of the first change ahead of the checkpoint that waits for some of these tables and changes others."""
-    shared = (
-        change.commit_ts
-        for change in offer.schema_changes
-        if change.commit_ts >= state.checkpoint
-        and (change.touches | _tables_of_dropped(state, change)).intersection(tables)
-        and change.changes.difference(tables)
-        and _is_pending(state, change, is_base=False)
-    )
-    return min(shared, default=None)
+    namesakes = Namesakes(state)
+    for change in sorted((*offer.schema_changes, *offer.unread), key=_commit_order):
+        if change.commit_ts < state.checkpoint or not is_pending(state, change):
+            continue
+        touched = change.touches | namesakes.of(change) | tables_of_dropped(change, state.tables)
+        if touched.intersection(tables) and change.changes.difference(tables):
+            return change.commit_ts
+        namesakes.note(change)
+    return None
 
 
 def may_be_pending(state: LedgerState, change: SchemaChange) -> bool:
     """Whether a cut may still have to apply the change. Before a late start everything may: it gives tables their first shape."""
-    return change.commit_ts < state.start or _is_pending(state, change, is_base=False)
-
-
-def _is_pending(state: LedgerState, change: SchemaChange, is_base: bool) -> bool:
-    if is_base:
-        return True
-    entry = state.journal.get(change.identity)
-    if entry is not None and entry.state.is_settled:
-        return False
-    applied = [state.table_checkpoint(t) for t in change.changes]
-    # A run that begins at `start` takes later changes only: what lies before is in the target already.
-    known = any(t in state.tables for t in change.changes)
-    return change.commit_ts >= max(applied) if known else change.commit_ts >= state.start
-
-
-def _shapes_before(state: LedgerState, offer: Offer, rules: PlanRules) -> list[SchemaChange]:
-    """For a run that starts late: each table's newest shape before the start, as "create it unless it is there"."""
-    if not state.start:
-        return []
-    newest: dict[TableId, SchemaChange] = {}
-    for change in offer.schema_changes:
-        if change.commit_ts < state.start:
-            for table_id in change.changes:
-                newest.pop(table_id, None)
-            if change.schema is not None:
-                newest[change.table_id] = change
-    return [_as_shape(c) for t, c in newest.items() if t not in state.tables and rules.includes(t)]
-
-
-def _as_shape(change: SchemaChange) -> SchemaChange:
-    assert change.schema is not None
-    created = CreateTableEvent(change.table_id, change.schema)
-    reads = change.reads | {TableId(change.table_id.database)}
-    return replace(change, statement="", events=(created,), changes=frozenset({change.table_id}), reads=reads)
-
-
-def _from_shape_if_unknown(state: LedgerState, change: SchemaChange, created: set[TableId]) -> SchemaChange:
-    """A change of a table whose beginning was never seen creates the table in its later shape instead."""
-    if change.schema is None or any(isinstance(e, CreateTableEvent) for e in change.events) or _creates_view(change):
-        return change
-    if read_statement(change.statement, change.database).brings_back:
-        return change  # an empty table in its place would be a lie: its rows come back without events
-    before = {e.table_id for e in change.events if not isinstance(e, CreateDatabaseEvent | DropDatabaseEvent)}
-    known = before & (created | {t for t, p in state.tables.items() if p.status is not TableStatus.GONE})
-    if known or (not before and change.table_id in created | set(state.tables)):
-        return change
-    return _as_shape(change)
-
-
-def _creates_view(change: SchemaChange) -> bool:
-    only_statement = all(isinstance(e, OtherEvent) for e in change.events)
-    return only_statement and change.statement.lstrip().upper().startswith("CREATE")
+    return change.commit_ts < state.start or is_pending(state, change)
 
 
 def _may_read(state: LedgerState, split: Split, changes: list[SchemaChange]) -> bool:
     """Nothing is read for a table that is gone, unless it comes back in this cut."""
     progress = state.tables.get(split.table_id)
-    if progress is None or progress.status is not TableStatus.GONE:
+    if progress is None or not progress.status.is_gone:
         return True
     return any(split.table_id in c.changes for c in changes)
 
@@ -282,14 +350,21 @@ def _reject_keyless(splits: Iterable[Split], problems: dict[TableId, Problem], r
 class _Barriers:
     """Where each table stops in this cut, found by going through the schema changes in order.
 
-    A table with a problem takes no part. One whose schema change may not run, or touches a table that stands still, goes up to
+    A table with a problem takes no part. One whose schema change may not run, or touches a stopped table, goes up to
     that change, and so do the other tables of the change.
     """
 
     def __init__(
-        self, state: LedgerState, rules: PlanRules, problems: Mapping[TableId, Problem], resting: Collection[TableId]
+        self,
+        state: LedgerState,
+        rules: PlanRules,
+        problems: Mapping[TableId, Problem],
+        resting: Collection[TableId],
+        follows: Followed,
+        history: History,
     ) -> None:
-        self._state, self._rules, self._problems = state, rules, problems
+        self._state, self._rules, self._problems, self._follows = state, rules, problems, follows
+        self._history = history
         self._floors = dict.fromkeys((*problems, *resting), 0)
         self.holds: dict[TableId, Hold] = {}
         self.decisions: dict[str, Decision] = {}
@@ -297,20 +372,28 @@ class _Barriers:
             self._hold(table_id, hold)
 
     def floor(self, table_id: TableId) -> int:
-        """The commit ts (TSO) from which on the table stands still."""
-        return self._floors.get(table_id, MAX_TSO + 1)
+        """The commit ts (TSO) from which on the table is stopped, or is left out."""
+        return min(self._floors.get(table_id, MAX_TSO + 1), self._follows.end(table_id))
+
+    def _stands_still(self, table_id: TableId, commit_ts: int) -> bool:
+        return self._floors.get(table_id, MAX_TSO + 1) <= commit_ts
 
     def lets_pass(self, change: SchemaChange) -> bool:
         """Whether the change takes part; if not, its tables stop before it."""
-        touched = change.touches | _tables_of_dropped(self._state, change)
-        cause = next((t for t in sorted(touched) if self.floor(t) <= change.commit_ts), None)
+        # Tables that stopped in this cut are not in the ledger yet.
+        touched = change.touches | tables_of_dropped(change, {*self._state.tables, *self._floors})
+        cause = next((t for t in sorted(touched) if self._stands_still(t, change.commit_ts)), None)
         decision = self._state.decisions.get(change.identity)
+        taken = next(((d, why) for d in databases_of(change) if (why := self._rules.reserved.sentence(d))), None)
+        if taken is not None and (decision is None or decision.verdict is Verdict.APPROVE):
+            self._stop(change, _of_reserved(change.table_id, *taken, self._rules, file=change.origin))
+            return False
         if cause is not None:
             self._stop(change, self._depends_on(change, cause))
             return False
-        if change.doubt and (decision is None or decision.verdict is Verdict.APPROVE):
-            hint = decision_hint(change, (Verdict.SKIP, Verdict.EDIT))
-            self._stop(change, Problem(change.table_id, change.doubt, file=change.origin, hint=hint, remedy=Remedy.DECISION))
+        problem = self._waits_for_a_person(change, decision)
+        if problem is not None:
+            self._stop(change, problem)
             return False
         if decision is None:
             policy = self._rules.policies.of(kinds_of(change))
@@ -323,12 +406,37 @@ class _Barriers:
             self.decisions[change.identity] = decision
         return True
 
+    def _waits_for_a_person(self, change: SchemaChange, decision: Decision | None) -> Problem | None:
+        """Why nobody but a person, or a repair, can let the change take part."""
+        if change.is_nobodys and change.unread is not None:
+            return cannot_be_read(change, change.unread)  # a decision about the change would tell nothing of the rows
+        if decision is None or decision.verdict is Verdict.APPROVE:
+            if change.unread is not None:
+                return cannot_be_read(change, change.unread)
+            if change.identity in self._follows.refused:
+                return self._follows.refused[change.identity]
+            if change.doubt:
+                hint = decision_hint(change, (Verdict.SKIP, Verdict.EDIT))
+                return Problem(change.table_id, change.doubt, file=change.origin, hint=hint, remedy=Remedy.DECISION)
+            if (hole := self._history.hole(change)) is not None:
+                return hole
+        return self._is_late(change, decision)
+
+    def _is_late(self, change: SchemaChange, decision: Decision | None) -> Problem | None:
+        """Why a change that was found late has to wait. Nobody can approve one that would hit nothing, or another table."""
+        if not comes_late(self._state, change):
+            return None
+        if former := of_former_lives(self._state, change):
+            return None if decision and decision.verdict is not Verdict.APPROVE else _came_late(change, former)
+        return _came_late(change) if decision is None else None
+
     def _stop(self, change: SchemaChange, problem: Problem) -> None:
         for table_id in change.changes:
-            self._hold(table_id, Hold(change, replace(problem, table_id=table_id)))
+            if self._follows.end(table_id) >= change.commit_ts:
+                self._hold(table_id, Hold(change, replace(problem, table_id=table_id)))
 
     def _hold(self, table_id: TableId, hold: Hold) -> None:
-        if hold.at < self.floor(table_id):
+        if not self._stands_still(table_id, hold.at):
             self._floors[table_id] = hold.at
             self.holds[table_id] = hold
 
@@ -338,6 +446,27 @@ class _Barriers:
         remedy = Remedy.REPAIR if status is TableStatus.STOPPED else Remedy.DECISION
         message = f"its schema change at {change.commit_ts} also touches {cause}, which has stopped."
         return Problem(change.table_id, message, file=change.origin, hint=f"It goes on when {cause} does.", remedy=remedy)
+
+
+def databases_of(change: SchemaChange) -> list[str]:
+    """The databases of all that the change touches, and of all that its statement names, sorted."""
+    read = read_statement(change.statement, change.database)
+    return sorted({t.database for t in (*change.touches, *read.tables, *read.reads) if t.database})
+
+
+def _of_reserved(table_id: TableId, database: str, why: str, rules: PlanRules, *, file: str) -> Problem:
+    return Problem(table_id, why, file=file, hint=rules.reserved.hint(database))
+
+
+def _came_late(change: SchemaChange, former: Collection[TableId] = ()) -> Problem:
+    """``former`` are tables of the change that are gone since, or others by now: it cannot run as it is."""
+    statement = " ".join(change.statement.split())
+    message = f"its schema change at {change.commit_ts} was found only after rows behind it were applied: {statement}."
+    hint = decision_hint(change, (Verdict.SKIP, Verdict.EDIT) if former else Verdict)
+    if former:
+        names = ", ".join(map(str, sorted(former)))
+        hint = f"What had the name {names} then has been dropped or renamed since. Do by hand what is needed. {hint}"
+    return Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.DECISION)
 
 
 def _awaits_approval(change: SchemaChange) -> Problem:
@@ -356,26 +485,40 @@ def decision_hint(change: SchemaChange, verdicts: Iterable[Verdict]) -> str:
     return f"Decide with headrace ddl {'|'.join(verdicts)} '{change.identity}'."
 
 
-def _tables_of_dropped(state: LedgerState, change: SchemaChange) -> frozenset[TableId]:
-    """A dropped database takes its tables with it."""
-    dropped = {e.database for e in change.events if isinstance(e, DropDatabaseEvent)}
-    return frozenset(t for t in state.tables if t.database in dropped)
+def _table_plans(
+    state: LedgerState, offer: Offer, splits: Iterable[Split], windows: Mapping[TableId, Window], below: Mapping[TableId, int]
+) -> dict[TableId, TablePlan]:
+    """What there is of each table that has something to read, without its changes in this cut."""
+    of_table: dict[TableId, list[Split]] = defaultdict(list)
+    for split in splits:
+        of_table[split.table_id].append(split)
+    known = changes_of(of_table.keys(), offer.schema_changes)
+    return {t: TablePlan(windows[t], found, known.get(t, ()), below=below[t]) for t, found in of_table.items()}
 
 
-def _rounds(state: LedgerState, changes: list[SchemaChange], splits: list[Split]) -> tuple[CutRound, ...]:
-    levels = _levels(state, changes)
+def _rounds(
+    state: LedgerState, offer: Offer, changes: list[SchemaChange], plans: Mapping[TableId, TablePlan]
+) -> tuple[CutRound, ...]:
     history: dict[TableId, list[tuple[int, int]]] = defaultdict(list)
-    for change, level in zip(changes, levels, strict=True):
+    firsts: dict[TableId, SchemaChange] = {}
+    round_changes: dict[int, list[SchemaChange]] = defaultdict(list)
+    for change, level in zip(changes, _levels(state, changes), strict=True):
+        round_changes[level].append(change)
         for table_id in change.changes:
             history[table_id].append((change.commit_ts, level))
+            firsts.setdefault(table_id, change)
     round_splits: dict[int, list[Split]] = defaultdict(list)
-    for split in splits:
-        level = max((lv for ts, lv in history[split.table_id] if ts <= split.version), default=0)
-        round_splits[level].append(split)
-    round_changes: dict[int, list[SchemaChange]] = defaultdict(list)
-    for change, level in zip(changes, levels, strict=True):
-        round_changes[level].append(change)
-    return tuple(CutRound(tuple(round_changes[n]), tuple(round_splits[n])) for n in sorted({*round_changes, *round_splits}))
+    segments: dict[int, dict[TableId, Segment]] = defaultdict(dict)
+    for table_id, plan in plans.items():
+        own, first = state.tables.get(table_id), firsts.get(table_id)
+        is_late = own is not None and not own.status.is_gone and first is not None and is_found_later(first, table_id)
+        whole = replace(plan, changes=tuple(history[table_id]), is_new=own is None or is_unborn(own) or is_late)
+        for level, segment in whole.segments(exact=offer.deletes_first, has_commit_ts=offer.has_commit_ts).items():
+            segments[level][table_id] = segment
+        for split in plan.splits:
+            round_splits[whole.level(split)].append(split)
+    numbers = sorted({*round_changes, *round_splits})
+    return tuple(CutRound(tuple(round_changes[n]), tuple(round_splits[n]), segments[n]) for n in numbers)
 
 
 def _levels(state: LedgerState, changes: list[SchemaChange]) -> list[int]:
@@ -384,9 +527,9 @@ def _levels(state: LedgerState, changes: list[SchemaChange]) -> list[int]:
     read_at: dict[TableId, int] = defaultdict(int)
     levels: list[int] = []
     for change in changes:
-        touched = change.changes | _tables_of_dropped(state, change)
-        databases = {t for t in touched if t.is_database}
-        touched |= {t for t in changed_at if TableId(t.database) in databases}
+        touched = change.changes | tables_of_dropped(change, state.tables)
+        databases = {folded_name(t.database) for t in touched if t.is_database}
+        touched |= {t for t in changed_at if databases and folded_name(t.database) in databases}
         before = [changed_at[t] for t in touched | change.reads] + [read_at[t] for t in touched]
         level = 1 + max(before, default=0)
         levels.append(level)

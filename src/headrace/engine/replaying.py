@@ -11,18 +11,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from headrace import faults
+from headrace.engine.conservation import row_figures
 from headrace.engine.cutting import RoundFactory
 from headrace.engine.plan import Cut, CutRound
+from headrace.engine.segments import changes_of, in_force, recasts
 from headrace.engine.tasks import read_problems
 from headrace.errors import DefinitionError, NoWatermarkError
 from headrace.faults import Step
-from headrace.model.cut import Offer, Split, Window
+from headrace.model.cut import Offer, Segment, Split, Window
 from headrace.model.events import SchemaChange
 from headrace.model.letters import Letter
 from headrace.model.outcome import Notice
-from headrace.model.progress import LedgerState, RequestKind, TableProgress, TableRequest, TableStatus
+from headrace.model.progress import LedgerState, RequestKind, TableProgress, TableRequest
 from headrace.model.table import TableId
-from headrace.sinks.base import ChangeDemand, DataSink, Ledger, LedgerUpdate, RowsRefused, WriterContext, WriteReport
+from headrace.sinks.base import ChangeDemand, DataSink, Ledger, LedgerUpdate, RowsRefused, WriterContext
 from headrace.sinks.dead_letters import DeadLetters
 from headrace.sources.base import EventSource
 
@@ -78,7 +80,7 @@ class Replayer:
         if self.sink.capabilities.demand is ChangeDemand.ALL:
             raise _Refused(f"{self.sink.identity} takes nothing back, so dead letters cannot be replayed there. {_BY_HAND}")
         own = state.tables.get(table_id)
-        if own is None or own.status is TableStatus.GONE:
+        if own is None or own.status.is_gone:
             raise _Refused(f"its dead letters are not replayed: the table is not there any more. {_BY_HAND}")
         try:
             found = self.letters.of(table_id)
@@ -86,7 +88,7 @@ class Replayer:
             raise _Refused(f"its dead letters are not replayed: {error}") from None
         hi = state.table_checkpoint(table_id)
         offer = self._offer(hi)
-        version = _newest_version(offer, own, hi)
+        version = _newest_version(offer, state, own, hi)
         outdated = {name for name, letter in found.items() if letter.version < version}
         wanted = {name: letter for name, letter in found.items() if name not in outdated}
         if outdated and not wanted:
@@ -94,8 +96,8 @@ class Replayer:
         new: frozenset[str] = frozenset()
         if wanted:
             window = Window(min(letter.lo for letter in wanted.values()), hi)
-            splits = self._splits(state, table_id, offer, version, wanted, window)
-            new = self._write(state, table_id, splits, window, len(wanted))
+            splits = self._splits(state, table_id, offer, wanted, window)
+            new = self._write(state, splits, _segment(offer, table_id, splits, window, version), len(wanted))
         left = len(new) + len(outdated)
         # With the checkpoint, which stays as it is, an atomic sink commits; and as after any round its tasks are over.
         update = LedgerUpdate(checkpoint=state.checkpoint, dead_letters={table_id: left}, attempt=state.attempt + 1)
@@ -117,57 +119,70 @@ class Replayer:
         return self.with_keys(offer)
 
     def _splits(
-        self, state: LedgerState, table_id: TableId, offer: Offer, version: int, wanted: dict[str, Letter], window: Window
+        self, state: LedgerState, table_id: TableId, offer: Offer, wanted: dict[str, Letter], window: Window
     ) -> tuple[Split, ...]:
-        """The files to read again. Raises _Refused when they cannot give the state at the end of the window."""
+        """The files to read again: all of the table, since those of any version may hold rows of the window.
+
+        Raises _Refused when they cannot give the state at the end of the window.
+        """
         if not (offer.has_commit_ts and offer.deletes_first):
             why = "rows carry no exact commit ts, so nothing tells which change of a row is the last."
-            raise _Refused(f"its dead letters are not replayed: {why} Upload the repaired files again: they are read again whole.")
+            last = "Upload the repaired file again where none behind it is applied: it is then read again whole. Otherwise:"
+            raise _Refused(f"its dead letters are not replayed: {why} {last} {_BY_HAND}")
         problem = next((p for p in offer.problems if p.table_id == table_id), None)
         if problem is not None:
             raise _Refused(f"its dead letters are not replayed: {problem.sentence()}")
-        splits = tuple(s for s in offer.splits if s.table_id == table_id and version <= s.version <= window.hi)
+        splits = tuple(s for s in offer.splits if s.table_id == table_id and s.begins <= window.hi)
         there = {split.key for split in splits}
         gone = [letter.file for letter in wanted.values() if letter.file and letter.file not in there]
         gone += self.source.vanished(state.position, table_id, window.lo)
         if gone:
             files = f"{gone[0]} and {len(gone) - 1} other files" if len(gone) > 1 else gone[0]
             raise _Refused(f"its dead letters are not replayed: {files} vanished since. Restore what is missing, or: {_BY_HAND}")
-        if not all(split.schema.handle_key for split in splits):
-            raise _Refused(f"its dead letters are not replayed: it has no key. {_BY_HAND}")
+        if not splits:
+            raise _Refused(f"its dead letters are not replayed: none of its files is there any more. {_BY_HAND}")
         return splits
 
-    def _write(
-        self, state: LedgerState, table_id: TableId, splits: tuple[Split, ...], window: Window, count: int
-    ) -> frozenset[str]:
+    def _write(self, state: LedgerState, splits: tuple[Split, ...], segment: Segment, count: int) -> frozenset[str]:
         """Reads and writes the window; the names of the letters that came of it. Raises _Refused."""
-        cut = Cut(window.hi, (CutRound((), splits),), {table_id: window}, {table_id: window.hi})
+        table_id, hi = segment.schema.table_id, segment.window.hi
+        if not segment.schema.handle_key:
+            raise _Refused(f"its dead letters are not replayed: it has no key. {_BY_HAND}")
+        cut = Cut(hi, (CutRound((), splits, {table_id: segment}),), {table_id: segment.window}, {table_id: hi})
         letters = replace(self.letters, most=self.letters.most + count)
         context = WriterContext(state.pipeline, state.epoch, state.attempt, 0, letters)
         self.prepare()
         self.sink.begin_cut()
-        report = WriteReport()
-        if splits:
-            try:
-                faults.before(Step.ROUND)
-                report = self.sink.event_sink.write(self.make_round(cut, cut.rounds[0], context, None, {}))
-                faults.after(Step.ROUND)
-                problem = next(iter((read_problems(report.splits) | report.problems()).values()), None)
-            except RowsRefused as refused:
-                problem = refused.problem
-            if problem is not None:
-                self.sink.abandon_cut()
-                raise _Refused(f"its dead letters are not replayed: {problem.sentence()}")
+        try:
+            faults.before(Step.ROUND)
+            report = self.sink.event_sink.write(self.make_round(cut, cut.rounds[0], context, None, {}))
+            faults.after(Step.ROUND)
+            row_figures(report, splits, read_problems(report.splits).keys())
+            problem = next(iter((read_problems(report.splits) | report.problems()).values()), None)
+        except RowsRefused as refused:
+            problem = refused.problem
+        if problem is not None:
+            self.sink.abandon_cut()
+            raise _Refused(f"its dead letters are not replayed: {problem.sentence()}")
         return report.letters().get(table_id, frozenset())
 
 
-def _newest_version(offer: Offer, own: TableProgress, hi: int) -> int:
+def _segment(offer: Offer, table_id: TableId, splits: tuple[Split, ...], window: Window, version: int) -> Segment:
+    """The rows of the window behind the table's newest schema change; before its first one there was nothing."""
+    known = changes_of({table_id}, offer.schema_changes).get(table_id, [])
+    begins = version if any(change.commit_ts < version for change in known) else 0
+    newest, schema = in_force(splits, known, window.hi + 1)
+    return Segment(window, newest, schema, version, begins, recasts=recasts(splits, known, newest, schema))
+
+
+def _newest_version(offer: Offer, state: LedgerState, own: TableProgress, hi: int) -> int:
     """The newest schema change that the table has had: rows before it have another shape, or are gone."""
 
     def is_applied(change: SchemaChange) -> bool:
         # What has neither is a restart of the writer.
         ends_something = bool(change.statement or change.events)
-        done = change.commit_ts < hi or (change.commit_ts == hi and own.after)
+        # The row of a table that runs does not tell what was done at the pipeline's checkpoint; the journal does.
+        done = change.commit_ts < hi or (change.commit_ts == hi and (own.after or (hi, change.place) in state.settled))
         return own.table_id in change.changes and ends_something and done
 
     return max((change.commit_ts for change in offer.schema_changes if is_applied(change)), default=0)

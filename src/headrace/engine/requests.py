@@ -6,9 +6,11 @@ until a cut has taken the table that far: all the while the request is the floor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from headrace.engine.journal import is_before
+from headrace.engine.unreadable import is_unborn, untold
 from headrace.model.cut import Offer
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Notice, SplitReport
@@ -29,29 +31,39 @@ _INEXACT = "rows carry no exact commit ts, so nothing tells which of them lie be
 
 @dataclass(frozen=True)
 class Carried:
-    """What follows from requests: one step of the ledger, and what people are told."""
+    """What follows from requests: one step of the ledger, and what people are told.
+
+    ``forgotten`` are splits that vanished and that nobody misses any more.
+    """
 
     update: LedgerUpdate
     notices: tuple[Notice, ...] = ()
+    forgotten: frozenset[str] = frozenset()
 
 
-def give_up_files(state: LedgerState, give_up: Callable[[str, str], str]) -> Carried | None:
-    """Takes the files that people gave up out of the position; ``None`` when there are none. ``give_up`` is the source's."""
+def give_up_files(state: LedgerState, give_up: Callable[[str, TableId, str], str]) -> Carried | None:
+    """Takes the files that people gave up out of the position; ``None`` when there are none. ``give_up`` is the source's.
+
+    A table that lacks rows, or that is not made yet, is not mended by that. One that ``--tables`` leaves out keeps the request.
+    """
     asked = [request for request in state.requests.values() if request.kind is RequestKind.SKIP_FILE]
+    excluded = {t for t, own in state.tables.items() if own.status is TableStatus.EXCLUDED}
+    asked = [request for request in asked if request.table_id not in excluded]
     if not asked:
         return None
     position, tables, notices = state.position, dict(state.tables), []
     changed: set[TableId] = set()
     for request in asked:
         table_id, own = request.table_id, tables.get(request.table_id)
-        behind = own is not None and (own.status.is_stopped or own.status is TableStatus.CATCHING_UP)
-        after = give_up(position, request.file) if behind else position
+        behind = own is not None and (own.status.is_stopped or own.status is TableStatus.CATCHING_UP) and not own.status.is_gone
+        after = give_up(position, table_id, request.file) if behind else position
         if own is None or after == position:
             notices.append(Notice("nothing was given up: the table does not wait for this file any more.", table_id, request.file))
             continue
         told = f"the file {request.file} was given up"
         reason = f"{own.reason}; {told}" if table_id in changed else told
-        tables[table_id] = replace(own, status=TableStatus.CATCHING_UP, reason=reason)
+        if own.status is not TableStatus.INCOMPLETE and not is_unborn(own) and table_id not in loading(state):
+            tables[table_id] = replace(own, status=TableStatus.CATCHING_UP, reason=reason)
         changed.add(table_id)
         position = after
         notices.append(Notice("the file was given up: its changes are not in the target.", table_id, request.file))
@@ -63,8 +75,13 @@ def give_up_files(state: LedgerState, give_up: Callable[[str, str], str]) -> Car
     return Carried(update, tuple(notices))
 
 
-def carry_out(state: LedgerState, offer: Offer) -> Carried | None:
-    """What the other requests ask for before the offer is planned; ``None`` when there is nothing to write."""
+def carry_out(
+    state: LedgerState, offer: Offer, forget: Callable[[str, Collection[TableId]], tuple[str, frozenset[str]]]
+) -> Carried | None:
+    """What the other requests ask for before the offer is planned; ``None`` when there is nothing to write.
+
+    ``forget`` is the source's ``forget_vanished``.
+    """
     used: list[str] = []
     rows: list[TableProgress] = []
     entries: list[JournalEntry] = []
@@ -82,9 +99,15 @@ def carry_out(state: LedgerState, offer: Offer) -> Carried | None:
             notices.append(Notice(f"the table was {told}, and goes on from there.", request.table_id))
     if not used and not rows:
         return None
-    decided = tuple(entry.identity for entry in entries if entry.identity in state.decisions)
-    update = LedgerUpdate(tables=tuple(rows), journal=tuple(entries), used_requests=tuple(used), used_decisions=decided)
-    return Carried(update, tuple(notices))
+    position, forgotten = forget(state.position, {row.table_id for row in rows}) if rows else (state.position, frozenset())
+    update = LedgerUpdate(
+        position=position if position != state.position else None,
+        tables=tuple(rows),
+        journal=tuple(entries),
+        used_requests=tuple(used),
+        used_decisions=tuple(entry.identity for entry in entries if entry.identity in state.decisions),
+    )
+    return Carried(update, tuple(notices), forgotten)
 
 
 def _refusal(state: LedgerState, offer: Offer, request: TableRequest) -> str | None:
@@ -92,18 +115,42 @@ def _refusal(state: LedgerState, offer: Offer, request: TableRequest) -> str | N
     if request.kind is RequestKind.RESUME:
         return ""
     own = state.tables.get(request.table_id)
-    if own is None or own.status in (TableStatus.RUNNING, TableStatus.GONE):
+    if own is None or own.status is TableStatus.RUNNING or own.status.is_gone:
         return "nothing was done: the table is not stopped any more."
     if not (offer.has_commit_ts and offer.deletes_first):
         return f"nothing was done: {_INEXACT}"
-    if request.kind is RequestKind.RESYNC:
-        shared = next((c for c in _overtaken(state, offer, request) if c.changes != {request.table_id}), None)
-        if shared is not None:
-            others = ", ".join(str(table) for table in sorted(shared.changes - {request.table_id}))
-            return (
-                f"the table does not go on from {request.to}: its schema change at {shared.commit_ts} also concerns {others}. "
-                "Decide about that one with headrace ddl first."
-            )
+    return _refusal_of_resync(state, offer, request) if request.kind is RequestKind.RESYNC else None
+
+
+def _refusal_of_resync(state: LedgerState, offer: Offer, request: TableRequest) -> str | None:
+    if (replaced := _replaced(state, request)) is not None:
+        return replaced
+    incarnation = state.tables[request.table_id].incarnation
+    nobodys = next((c for c in offer.unread if c.is_nobodys and incarnation <= c.commit_ts), None)
+    if nobodys is not None:
+        return (
+            f"the table does not go on from {request.to}: later rows of it may lie in the folder of {nobodys.origin}, which "
+            "cannot be read and tells no table. Repair that file, or move the data files of its version away, first."
+        )
+    shared = next((c for c in _overtaken(state, offer, request) if c.changes != {request.table_id}), None)
+    if shared is not None:
+        others = ", ".join(str(table) for table in sorted(shared.changes - {request.table_id}))
+        return (
+            f"the table does not go on from {request.to}: its schema change at {shared.commit_ts} also concerns {others}. "
+            "Decide about that one with headrace ddl first."
+        )
+    return None
+
+
+def _replaced(state: LedgerState, request: TableRequest) -> str | None:
+    """Why a resync is over because the table has another one: the last word counts, if no earlier one was carried out."""
+    others = [r for r in state.requests.values() if r.kind is RequestKind.RESYNC and r.table_id == request.table_id]
+    latest = max(others, key=lambda other: other.identity)
+    if latest is not request and not _is_loaded(state, request):
+        return f"the request to go on from {request.to} was replaced by a later one, to go on from {latest.to}."
+    done = max((r.to for r in others if r.identity < request.identity and _is_loaded(state, r)), default=0)
+    if done > request.to:
+        return f"the table does not go on from {request.to}: by an earlier request it goes on from {done} already."
     return None
 
 
@@ -111,7 +158,16 @@ def _is_due(state: LedgerState, offer: Offer, request: TableRequest) -> bool:
     """Whether the table is to be moved to where it was loaded: once, and not before the pipeline has got there."""
     own = state.tables[request.table_id]
     ahead = own.checkpoint < request.to or bool(_overtaken(state, offer, request))
-    return own.status.is_stopped and state.checkpoint >= request.to and ahead
+    waits = own.status.is_stopped or own.status is TableStatus.CATCHING_UP
+    return waits and state.checkpoint >= request.to and (ahead or own.status is TableStatus.INCOMPLETE)
+
+
+def loading(state: LedgerState) -> frozenset[TableId]:
+    """The stopped tables that were loaded anew as of a time at which the pipeline is not yet: what is older would undo that."""
+    asked = (
+        request for request in state.requests.values() if request.kind is RequestKind.RESYNC and not _is_loaded(state, request)
+    )
+    return frozenset(r.table_id for r in asked if (own := state.tables.get(r.table_id)) is not None and own.status.is_stopped)
 
 
 def _overtaken(state: LedgerState, offer: Offer, request: TableRequest) -> list[SchemaChange]:
@@ -122,11 +178,21 @@ def _overtaken(state: LedgerState, offer: Offer, request: TableRequest) -> list[
         entry = state.journal.get(change.identity)
         return entry is None or not entry.state.is_settled
 
+    told = (*offer.schema_changes, *offer.unread)
+    known = (*offer.schema_changes, *untold(state, told), *_of_one(state, offer.unread))
     return [
         change
-        for change in offer.schema_changes
+        for change in known
         if request.table_id in change.changes and reached <= change.commit_ts <= request.to and is_open(change)
     ]
+
+
+def _of_one(state: LedgerState, unread: Iterable[SchemaChange]) -> Iterator[SchemaChange]:
+    """The changes that cannot be read and that one table alone still waits for. Others go on holding the others."""
+    for change in unread:
+        before = frozenset(t for t in change.changes if is_before(state, t, change.commit_ts))
+        if len(before) == 1:
+            yield replace(change, changes=before)
 
 
 def _skipped(change: SchemaChange) -> JournalEntry:
@@ -152,9 +218,9 @@ def served_requests(state: LedgerState) -> tuple[TableRequest, ...]:
 
     def is_over(request: TableRequest) -> bool:
         own = state.tables.get(request.table_id)
-        if own is None or own.status not in (TableStatus.RUNNING, TableStatus.GONE):
+        if own is None or (own.status is not TableStatus.RUNNING and not own.status.is_gone):
             return False
-        return own.status is TableStatus.GONE or state.table_checkpoint(request.table_id) >= request.to
+        return own.status.is_gone or state.table_checkpoint(request.table_id) >= request.to
 
     return tuple(request for request in state.requests.values() if request.to and is_over(request))
 
@@ -171,7 +237,8 @@ def without_given_up(reports: Iterable[SplitReport]) -> Mapping[str, SplitReport
     """The reports by split; damaged splits of which nobody wants a row any more have no problem.
 
     Such a split has a later one of its stream that begins at or below what was given up: whatever lies behind the damage
-    belongs before that too, or is written again in the later one (a writer that went back repeats everything from there).
+    belongs before that too, or is written again in the later one (a writer that went back repeats everything from there). Or it
+    lies in a version before a schema change that was given up, and nothing readable in it is newer than what was given up.
     """
     known = list(reports)
     return {report.split_key: _forgiven(report, known) for report in known}
@@ -183,7 +250,8 @@ def _forgiven(report: SplitReport, reports: list[SplitReport]) -> SplitReport:
     if not report.given_up or not damaged or (problem is not None and problem.transient):
         return report
     later = (o for o in reports if (o.table_id, o.stream) == (report.table_id, report.stream) and o.rank > report.rank and o.rows)
-    if report.stream and not report.kept and any(other.min_ts <= report.given_up for other in later):
+    is_past = report.ended or (report.stream and any(other.min_ts <= report.given_up for other in later))
+    if not report.kept and is_past:
         told = Notice("the damaged file was given up: all it holds belongs before what is still wanted.", report.table_id)
         notices = (*report.notices, replace(told, file=report.split_key))
         return replace(report, problem=None, truncated=False, pending_ts=None, notices=notices)

@@ -23,6 +23,7 @@ import pyarrow as pa
 from headrace.engine import jvm
 from headrace.engine.java import find_java
 from headrace.engine.launch_noise import without_launch_noise
+from headrace.engine.parts import plan_parts
 from headrace.engine.plan import Cut, CutRound
 from headrace.engine.progress_channel import ProgressReceiver
 from headrace.engine.tasks import (
@@ -30,17 +31,17 @@ from headrace.engine.tasks import (
     ReadJob,
     WriteJob,
     exchange_rows,
-    plan_parts,
     read_splits,
     result_batch,
     write_gathered,
 )
 from headrace.errors import DefinitionError, FencedError, JobFailedError, TransientError
 from headrace.model.cut import Split
-from headrace.model.outcome import SplitReport, WriteOutcome
+from headrace.model.outcome import ReadCount, SplitReport, WriteCount, WriteOutcome
 from headrace.model.progress import TableProgress
 from headrace.model.table import TableId
-from headrace.sinks.base import CutCommit, SinkCapabilities, UnitWriter, WriterContext, WriteReport
+from headrace.model.types import CHARACTER_KINDS
+from headrace.sinks.base import CutCommit, SinkCapabilities, TextComparison, TextComparisons, UnitWriter, WriterContext, WriteReport
 from headrace.sources.base import EventSource
 
 if TYPE_CHECKING:
@@ -292,10 +293,7 @@ def _whole_task(read: ReadJob, write: WriteJob, splits: list[Split], local: bool
             pass
         gathered = Gathered(read)
         for item in read_splits(read, splits):
-            if isinstance(item, SplitReport):
-                gathered.add_report(item)
-            else:
-                gathered.add_rows(*item)
+            gathered.add(item)
         for result in write_gathered(gathered, write, 0):
             yield pickle.dumps(result)
 
@@ -338,24 +336,67 @@ class SparkRound:
     progress: Mapping[TableId, TableProgress]
     commit: CutCommit | None = None
 
-    def write_in_tasks(self, writer: UnitWriter) -> WriteReport:
-        splits = sorted(self.round.splits, key=lambda s: (s.table_id, s.rank))
+    def write_in_tasks(self, writer: UnitWriter, texts: TextComparisons | None = None) -> WriteReport:
+        report = self._write(writer, texts, self.round.splits)
+        apart = frozenset(problem.table_id for o in report.outcomes if (problem := o.problem) is not None and problem.needs_whole)
+        if not apart:
+            return report
+        # The rows of these tables that were written are written again, which does no harm: a cut may be repeated.
+        again = self._write(writer, texts, [s for s in self.round.splits if s.table_id in apart], spread=False)
+        return WriteReport(
+            (*(r for r in report.splits if r.table_id not in apart), *again.splits),
+            (*(o for o in report.outcomes if o.table_id not in apart), *again.outcomes),
+            reads=(*(r for r in report.reads if r.table_id not in apart), *again.reads),
+            writes=(*(w for w in report.writes if w.table_id not in apart), *again.writes),
+        )
+
+    def _write(
+        self, writer: UnitWriter, texts: TextComparisons | None, of_round: Iterable[Split], *, spread: bool = True
+    ) -> WriteReport:
+        """One job. Without ``spread`` all of a table is one bucket."""
+        splits = sorted(of_round, key=lambda s: (s.table_id, s.rank))
         total = sum(s.size for s in splits)
         commit = self.commit if total <= self.capabilities.atomic_bytes else None
         write_tasks = 1 if total <= max(ONE_TASK_BYTES, self.capabilities.atomic_bytes) else self._write_tasks(total)
         read = ReadJob(
             source=self.source,
-            parts=plan_parts(splits, self.cut.windows, write_tasks, _BUCKET_BYTES, self.progress),
+            parts=plan_parts(
+                splits,
+                self.round.segments,
+                write_tasks,
+                _BUCKET_BYTES if spread else max(total, 1),
+                self.progress,
+                self._texts(splits, texts) if texts is not None else {},
+                self.cut.lacking if self._is_watched() else {s.table_id for s in splits},
+            ),
             demand=self.capabilities.demand,
             deletes_first=self.cut.deletes_first,
             write_tasks=write_tasks,
             letters=self.context.letters,
+            new_collations=self.cut.new_collations,
+            updates_alone=self.cut.updates_alone,
         )
         tasks = [splits] if write_tasks == 1 else pack(splits, total, self.engine.parallelism())
         results = self.engine.run(read, WriteJob(writer, self.context, commit), tasks)
         reports = tuple(r for r in results if isinstance(r, SplitReport))
         outcomes = tuple(r for r in results if isinstance(r, WriteOutcome))
-        return WriteReport(reports, outcomes, committed=commit is not None)
+        reads = tuple(r for r in results if isinstance(r, ReadCount))
+        writes = tuple(r for r in results if isinstance(r, WriteCount))
+        return WriteReport(reports, outcomes, committed=commit is not None, reads=reads, writes=writes)
+
+    def _is_watched(self) -> bool:
+        """Whether writers watch the spellings of keys. Without commit ts a repeated file brings former ones back for a while."""
+        return self.cut.new_collations is not True and self.cut.has_commit_ts
+
+    def _texts(self, splits: Iterable[Split], texts: TextComparisons) -> Mapping[TableId, TextComparison]:
+        """How the target compares the texts that matter: those of keys, and, where spellings are watched, all of the table."""
+        shapes = {s.table_id: self.round.segments[s.table_id].schema for s in splits}
+        wanted = set()
+        for table_id, shape in shapes.items():
+            names = [c.name for c in shape.columns] if shape.handle_key and self._is_watched() else shape.handle_key
+            if any(shape.column(name).type.kind in CHARACTER_KINDS for name in names):
+                wanted.add(table_id)
+        return texts(wanted) if wanted else {}
 
     def _write_tasks(self, total: int) -> int:
         most = self.capabilities.writers or self.engine.parallelism()

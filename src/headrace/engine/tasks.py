@@ -1,7 +1,7 @@
 """What runs inside Spark tasks: read splits, net, bucket, gather, write. Plain functions over iterators; no Spark here.
 
 Between the two halves of a job travel opaque rows (:data:`EXCHANGE_SCHEMA`): Arrow IPC bytes of netted rows of one (table,
-version, bucket), and the reports of all splits, which go to every write task, so that no task writes a table of which
+bucket), and the reports of all splits, which go to every write task, so that no task writes a table of which
 another task could not read everything.
 """
 
@@ -18,18 +18,27 @@ import pyarrow.compute as pc
 
 from headrace import faults
 from headrace.engine.bag import Attempt, EqualInStreams, MissingOldImages, attempts, bag_change, unsure_files
-from headrace.engine.net import buckets, commit_order, last_states, net_change
+from headrace.engine.conservation import RowsLostError, verify_gathering, verify_handing, verify_reading
+from headrace.engine.net import Sights, buckets, commit_order, last_states, net_change
+from headrace.engine.parts import TablePart
 from headrace.engine.progress_channel import ProgressAddress, ProgressSender
+from headrace.engine.recasting import recast_rows
 from headrace.engine.requests import without_given_up
 from headrace.errors import HeadraceError
 from headrace.faults import Step
-from headrace.model.block import COMMIT_TS, META_FIELDS, ChangeBlock
+from headrace.model.block import COMMIT_TS, META_FIELDS, ChangeBlock, combined, in_pieces
 from headrace.model.cut import Split, Window
 from headrace.model.letters import Letter
-from headrace.model.outcome import Notice, Problem, SplitReport, WriteOutcome, is_repeated
-from headrace.model.progress import TableProgress
-from headrace.model.table import TableId, TableSchema
-from headrace.sinks.base import ChangeDemand, CutCommit, TableChange, UnitWriter, WriterContext
+from headrace.model.outcome import Notice, Problem, ReadCount, SplitReport, WriteCount, WriteOutcome, is_repeated
+from headrace.model.table import TableId, folded_name
+from headrace.sinks.base import (
+    ChangeDemand,
+    CutCommit,
+    SpellingWatch,
+    TableChange,
+    UnitWriter,
+    WriterContext,
+)
 from headrace.sinks.dead_letters import DeadLetters, no_letters_of_bags
 from headrace.sources.base import EventSource
 
@@ -43,27 +52,6 @@ _BATCH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class TablePart:
-    """The rows of one table version in one round: how they are netted and over how many write tasks they are spread.
-
-    Its buckets go to the write tasks ``first``, ``first + 1``, … (modulo the number of write tasks).
-    """
-
-    table_id: TableId
-    version: int
-    schema: TableSchema
-    window: Window
-    buckets: int = 1
-    first: int = 0
-    progress: TableProgress | None = None
-
-    @property
-    def is_bag(self) -> bool:
-        """Whether equal rows are counted because there is no key; all of the table is then one bucket."""
-        return not self.schema.handle_key
-
-
-@dataclass(frozen=True)
 class ReadJob:
     """What every decode task needs. ``parts`` are indexed by the exchange's ``table`` column."""
 
@@ -74,22 +62,41 @@ class ReadJob:
     write_tasks: int = 1
     progress_to: ProgressAddress | None = None
     letters: DeadLetters | None = None
+    new_collations: bool | None = True
+    updates_alone: bool = False
 
-    def part_numbers(self) -> dict[tuple[TableId, int], int]:
-        return {(p.table_id, p.version): n for n, p in enumerate(self.parts)}
+    def sights(self, part: TablePart) -> Sights | None:
+        """What netting has to note of a part's keys."""
+        return Sights(self.updates_alone) if part.watched or (part.by_collation and self.updates_alone) else None
+
+    def part_numbers(self) -> dict[TableId, int]:
+        return {part.table_id: number for number, part in enumerate(self.parts)}
+
+
+class _Counts:
+    """What a read task counts of each table, a batch at a time (:mod:`headrace.engine.conservation`)."""
+
+    def __init__(self) -> None:
+        self.received: Counter[TableId] = Counter()
+        self.netted: Counter[TableId] = Counter()
+        self.sent: Counter[TableId] = Counter()
+
+    def of_tables(self) -> list[ReadCount]:
+        return [ReadCount(t, received, self.netted[t], self.sent[t]) for t, received in self.received.items()]
 
 
 class _Pending:
     """Rows of one part that wait to be sent, so that small files do not make small payloads."""
 
-    def __init__(self, part: TablePart, job: ReadJob) -> None:
-        self._part, self._job = part, job
+    def __init__(self, part: TablePart, job: ReadJob, counts: _Counts) -> None:
+        self._part, self._job, self._counts = part, job, counts
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
         self._is_netted = False
 
     def add(self, block: ChangeBlock) -> bool:
         """Takes a block; true when it is time to drain. Rows are netted together: a block by itself repeats few keys."""
+        self._counts.received[self._part.table_id] += block.num_rows
         self._batches.append(block.batch)
         self._is_netted = False
         self._rows += block.batch.num_rows
@@ -103,44 +110,68 @@ class _Pending:
     def drain(self) -> pa.RecordBatch:
         """The netted rows; nothing waits then."""
         batches, self._batches, self._rows, self._bytes = self._batches, [], 0, 0
-        batch = _combined(batches)
+        batch = combined(batches)
         if self._is_netted or self._job.demand is ChangeDemand.ALL or self._part.is_bag:
             return batch
-        return last_states(batch, self._part.schema.handle_key, deletes_first=self._job.deletes_first)
+        sights = self._job.sights(self._part)
+        states = last_states(batch, self._part.schema.handle_key, deletes_first=self._job.deletes_first, sights=sights)
+        self._counts.netted[self._part.table_id] += batch.num_rows - states.num_rows
+        return states
 
 
-def _combined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch of all, the columns being those that any of them carries (a deletion may bring its key only)."""
-    if len(batches) == 1:
-        return batches[0]
-    table = pa.concat_tables([pa.Table.from_batches([b]) for b in batches], promote_options="default").combine_chunks()
-    return table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=table.schema)
+def read_splits(job: ReadJob, splits: Iterable[Split]) -> Iterator[tuple[int, pa.RecordBatch] | SplitReport | ReadCount]:
+    """Reads splits one after another: ``(part number, netted rows)``, one report a split, and at last one count a table."""
+    counts = _Counts()
+    for item in _read_all(job, splits, counts):
+        if not isinstance(item, SplitReport):
+            counts.sent[job.parts[item[0]].table_id] += item[1].num_rows
+        yield item
+    yield from counts.of_tables()
 
 
-def read_splits(job: ReadJob, splits: Iterable[Split]) -> Iterator[tuple[int, pa.RecordBatch] | SplitReport]:
-    """Reads splits one after another: ``(part number, netted rows)`` and one report a split."""
+def _read_all(job: ReadJob, splits: Iterable[Split], counts: _Counts) -> Iterator[tuple[int, pa.RecordBatch] | SplitReport]:
     numbers = job.part_numbers()
     pending: dict[int, _Pending] = {}
     sender = ProgressSender(job.progress_to)
     for split in splits:
-        number = numbers[(split.table_id, split.version)]
+        number = numbers[split.table_id]
         part = job.parts[number]
-        old_images = job.demand is ChangeDemand.ALL or part.is_bag
-        key = () if job.demand is ChangeDemand.ALL else part.schema.handle_key
-        tolerance = job.letters.most if job.letters is not None and not part.is_bag else 0
-        for item in _with_whole_keys(_read_one(job.source, split, part.window, old_images, tolerance), split, key):
+        for item in _read_part(job, split, part):
             if isinstance(item, SplitReport):
                 sender.add(files=1)
-                yield _with_letters(replace(item, given_up=part.window.given_up), part, job.letters)
+                yield _with_letters(item, part, job.letters)
                 continue
             sender.add(rows=item.num_rows)
-            waiting = pending.setdefault(number, _Pending(part, job))
+            waiting = pending.setdefault(number, _Pending(part, job, counts))
             if waiting.add(item):
                 yield number, waiting.drain()
                 del pending[number]
     for number, waiting in pending.items():
         yield number, waiting.drain()
     sender.close()
+
+
+def _read_part(job: ReadJob, split: Split, part: TablePart) -> Iterator[ChangeBlock | SplitReport]:
+    """The rows of a split that belong to the part, in the shape in force, and the report."""
+    window, recast = part.segment.window_of(split.version), part.segment.recasts.get(split.version)
+    whole = job.demand is ChangeDemand.ALL or part.is_bag
+    old_images = whole or split.schema.handle_key != part.schema.handle_key
+    tolerance = job.letters.most if job.letters is not None and not part.is_bag else 0
+    items = _read_one(job.source, split, window, old_images, tolerance)
+    if recast is not None:
+        items = recast_rows(items, split, recast, part.segment, whole=whole)
+    key = () if job.demand is ChangeDemand.ALL else part.schema.handle_key
+    got = 0
+    for item in _with_whole_keys(items, split, key):
+        if isinstance(item, ChangeBlock):
+            got += item.num_rows
+            yield item
+            continue
+        report = replace(item, given_up=window.given_up, ended=split.version < window.ended)
+        if report.problem is not None and report.kept != got:
+            # The reading was broken off here, and not by the source.
+            report = replace(report, rank=split.rank, rows=got, kept=got, left=0, passed=0)
+        yield report
 
 
 def _read_one(
@@ -166,8 +197,8 @@ def _with_letters(report: SplitReport, part: TablePart, letters: DeadLetters | N
     found = [
         Letter(
             report.table_id,
-            part.version,
-            part.window.lo,
+            part.segment.version,
+            part.segment.lo,
             reject.message,
             reject.commit_ts,
             report.split_key,
@@ -209,19 +240,23 @@ def exchange_rows(job: ReadJob, splits: Iterable[Split]) -> Iterator[pa.RecordBa
     """The decode half of a job: batches of :data:`EXCHANGE_SCHEMA`, each for one target; the reports come last."""
     outbox = _Outbox()
     reports: list[SplitReport] = []
+    counts: list[ReadCount] = []
+    sent: dict[int, Counter[TableId]] = defaultdict(Counter)
     for item in read_splits(job, splits):
         if isinstance(item, SplitReport):
             reports.append(item)
-            continue
-        number, batch = item
-        part = job.parts[number]
-        for bucket, rows in _split_by_bucket(batch, part, job.demand):
-            target = (part.first + bucket) % job.write_tasks
-            for payload in _payloads(rows):
-                yield from outbox.add(target, number, payload)
-    told = pickle.dumps(reports)
+        elif isinstance(item, ReadCount):
+            counts.append(replace(item, sent=sum(of_target[item.table_id] for of_target in sent.values())))
+        else:
+            number, batch = item
+            part = job.parts[number]
+            for bucket, rows in _split_by_bucket(batch, part, job.demand):
+                target = (part.first + bucket) % job.write_tasks
+                for piece in in_pieces(rows, _PAYLOAD_BYTES, rows.num_rows):
+                    sent[target][part.table_id] += piece.num_rows
+                    yield from outbox.add(target, number, _to_ipc(piece))
     for target in range(job.write_tasks):
-        yield from outbox.add(target, _REPORTS, told)
+        yield from outbox.add(target, _REPORTS, pickle.dumps((reports, counts, sent[target])))
     yield from outbox.rest()
 
 
@@ -254,7 +289,7 @@ def _split_by_bucket(batch: pa.RecordBatch, part: TablePart, demand: ChangeDeman
     if part.buckets == 1 or demand is ChangeDemand.ALL:
         yield 0, batch
         return
-    numbers = buckets(batch, part.schema.handle_key, part.buckets)
+    numbers = buckets(batch, part.schema.handle_key, part.buckets, part.weighed)
     order = np.argsort(numbers, kind="stable")
     ends = np.searchsorted(numbers[order], np.arange(part.buckets + 1))
     grouped = batch.take(pa.array(order))
@@ -262,13 +297,6 @@ def _split_by_bucket(batch: pa.RecordBatch, part: TablePart, demand: ChangeDeman
         start, end = int(ends[bucket]), int(ends[bucket + 1])
         if end > start:
             yield bucket, grouped.slice(start, end - start)
-
-
-def _payloads(rows: pa.RecordBatch) -> Iterator[bytes]:
-    count = max(1, -(-rows.nbytes // _PAYLOAD_BYTES))
-    step = max(1, -(-rows.num_rows // count))
-    for offset in range(0, rows.num_rows, step):
-        yield _to_ipc(rows.slice(offset, step))
 
 
 def _to_ipc(batch: pa.RecordBatch) -> bytes:
@@ -285,21 +313,30 @@ class Gathered:
         self._job = job
         self._batches: dict[int, list[pa.RecordBatch]] = defaultdict(list)
         self.reports: dict[str, SplitReport] = {}
+        self.reads: list[ReadCount] = []
+        self._sent: Counter[TableId] = Counter()
+        self._netted: Counter[TableId] = Counter()
         self.notices: dict[TableId, list[Notice]] = defaultdict(list)
 
     def add_exchange(self, batch: pa.RecordBatch) -> None:
         for number, payload in zip(batch.column(1).to_pylist(), batch.column(2), strict=True):
             if number == _REPORTS:
-                for report in pickle.loads(payload.as_py()):
-                    self.add_report(report)
+                reports, reads, sent = pickle.loads(payload.as_py())
+                self.reports |= {report.split_key: report for report in reports}
+                self.reads += reads
+                self._sent.update(sent)
             else:
                 self._batches[number].extend(pa.ipc.open_stream(payload.as_buffer()))
 
-    def add_rows(self, number: int, batch: pa.RecordBatch) -> None:
-        self._batches[number].append(batch)
-
-    def add_report(self, report: SplitReport) -> None:
-        self.reports[report.split_key] = report
+    def add(self, item: tuple[int, pa.RecordBatch] | SplitReport | ReadCount) -> None:
+        """What :func:`read_splits` gives, where the task that reads also writes."""
+        if isinstance(item, SplitReport):
+            self.reports[item.split_key] = item
+        elif isinstance(item, ReadCount):
+            self.reads.append(item)
+            self._sent[item.table_id] += item.sent
+        else:
+            self._batches[item[0]].append(item[1])
 
     def settle(self) -> None:
         """Once all reports are there: what is damaged and was given up is no problem, and too many dead letters are one."""
@@ -312,6 +349,26 @@ class Gathered:
                 last = [report for report in self.reports.values() if report.letters and report.table_id == table_id][-1]
                 self.reports[last.split_key] = replace(last, problem=last.problem or problem)
 
+    def counted(self) -> Counter[TableId]:
+        """The rows of each table that are here. Raises RowsLostError unless they are all that was read and sent here."""
+        found: Counter[TableId] = Counter()
+        for number, batches in self._batches.items():
+            found[self._job.parts[number].table_id] += sum(batch.num_rows for batch in batches)
+        verify_reading(self.reports.values(), self.reads)
+        verify_gathering(self._sent, found)
+        return found
+
+    def counts(self, gathered: Mapping[TableId, int], changes: Iterable[TableChange]) -> list[WriteCount]:
+        """What became of the rows that were here, which ``changes`` are to hold. Raises RowsLostError unless they do."""
+        handed: Counter[TableId] = Counter()
+        for change in changes:
+            handed[change.table_id] += change.num_rows
+        counts = [WriteCount(t, rows, self._netted[t], handed[t]) for t, rows in gathered.items()]
+        for count in counts:
+            if count.table_id in handed:
+                verify_handing(count)
+        return counts
+
     def letters(self) -> Counter[TableId]:
         """How many records of each table became dead letters while they were read."""
         counts: Counter[TableId] = Counter()
@@ -321,20 +378,20 @@ class Gathered:
         return counts
 
     def changes(self) -> tuple[list[TableChange], list[WriteOutcome]]:
-        """The table changes to write, versions of one table in order, without the tables that could not be read.
+        """The table changes to write, one of each table, without the tables that could not be read.
 
         The outcomes are of tables whose rows turn out not to be applicable.
         """
         problems = read_problems(self.reports.values())
         changes: list[TableChange] = []
         outcomes: list[WriteOutcome] = []
-        for number in sorted(self._batches, key=lambda n: (self._job.parts[n].version, n)):
+        for number in sorted(self._batches):
             part = self._job.parts[number]
             batches = self._batches.pop(number)
             if part.table_id in problems:
                 continue
             try:
-                changes.append(self._change(part, _combined(batches)))
+                changes.append(self._change(part, combined(batches)))
             except (MissingOldImages, EqualInStreams) as error:
                 explained = _missing_old_images if isinstance(error, MissingOldImages) else _equal_in_streams
                 problems[part.table_id] = explained(part.table_id)
@@ -345,8 +402,13 @@ class Gathered:
         if part.is_bag and self._job.demand is ChangeDemand.NET:
             reports = [r for r in self.reports.values() if r.table_id == part.table_id]
             self.notices[part.table_id] += [_guessed(part.table_id, file) for file in unsure_files(reports, batch)]
-            return _bag_table_change(part, batch, attempts(reports, batch))
-        return _table_change(part, batch, self._job)
+            change, netted = _bag_table_change(part, batch, attempts(reports, batch))
+        else:
+            change, netted = _table_change(part, batch, self._job)
+            if self.letters()[part.table_id]:
+                change = replace(change, watch=None)  # a deletion may be among them
+        self._netted[part.table_id] += netted
+        return change
 
 
 def _missing_old_images(table_id: TableId) -> Problem:
@@ -376,23 +438,44 @@ def _guessed(table_id: TableId, file: str) -> Notice:
     return Notice(message, table_id, file)
 
 
-def _bag_table_change(part: TablePart, batch: pa.RecordBatch, attempt_of: Mapping[int, Attempt]) -> TableChange:
+def _bag_table_change(part: TablePart, batch: pa.RecordBatch, attempt_of: Mapping[int, Attempt]) -> tuple[TableChange, int]:
+    """The change, and how many rows netting took away."""
     bag = bag_change(batch, attempt_of)
     reached = pc.max(batch.column(COMMIT_TS)).as_py()
     progress = part.progress
     if progress is not None:
-        progress = replace(progress, checkpoint=max(progress.checkpoint, reached))
+        progress = replace(progress, checkpoint=max(progress.checkpoint, reached)) if reached else None
     none = pa.Table.from_batches([batch.slice(0, 0)])
-    return TableChange(part.table_id, part.version, part.schema, bag.deletes, bag.inserts, none, progress)
+    return TableChange(part.table_id, part.segment.version, part.schema, bag.deletes, bag.inserts, none, progress), bag.netted
 
 
-def _table_change(part: TablePart, batch: pa.RecordBatch, job: ReadJob) -> TableChange:
+def _table_change(part: TablePart, batch: pa.RecordBatch, job: ReadJob) -> tuple[TableChange, int]:
+    """The change, and how many rows netting took away."""
     if job.demand is ChangeDemand.ALL:
         rows = pa.Table.from_batches([batch.take(pa.array(commit_order(batch, deletes_first=job.deletes_first)))])
         empty = rows.select(rows.column_names[len(META_FIELDS) :]).slice(0, 0)
-        return TableChange(part.table_id, part.version, part.schema, empty, empty, rows)
-    net = net_change(batch, part.schema.handle_key, deletes_first=job.deletes_first)
-    return TableChange(part.table_id, part.version, part.schema, net.deletes, net.upserts, net.ordered, lo=part.window.lo)
+        return TableChange(part.table_id, part.segment.version, part.schema, empty, empty, rows), 0
+    sights = job.sights(part)
+    net = net_change(batch, part.schema.handle_key, deletes_first=job.deletes_first, weighed=part.weighed, sights=sights)
+    change = TableChange(
+        part.table_id,
+        part.segment.version,
+        part.schema,
+        net.deletes,
+        net.upserts,
+        net.ordered,
+        lo=part.segment.lo,
+        watch=_watch(part, job),
+        groups=net.groups,
+    )
+    return change, net.netted
+
+
+def _watch(part: TablePart, job: ReadJob) -> SpellingWatch | None:
+    if not part.watched:
+        return None
+    weighed = frozenset(folded_name(name) for name in part.weighed)
+    return SpellingWatch(part.watched, job.new_collations, part.buckets == 1, weighed)
 
 
 def read_problems(reports: Iterable[SplitReport]) -> dict[TableId, Problem]:
@@ -437,9 +520,17 @@ class WriteJob:
 def write_gathered(gathered: Gathered, job: WriteJob, slot: int) -> Iterator[object]:
     """The write half: outcomes, and (from slot 0) the split reports. An exception is an outcome too, so its class survives."""
     gathered.settle()
+    try:
+        rows = gathered.counted()
+        changes, unfit = gathered.changes()
+        writes = gathered.counts(rows, changes)
+    except RowsLostError as error:
+        yield error
+        return
     if slot == 0:
         yield from gathered.reports.values()
-    changes, unfit = gathered.changes()
+        yield from gathered.reads
+    yield from writes
     yield from unfit
     if not changes and job.commit is None:
         return
@@ -474,32 +565,3 @@ def result_batch(results: Iterable[object]) -> Iterator[pa.RecordBatch]:
     payloads = [pickle.dumps(result) for result in results]
     if payloads:
         yield pa.RecordBatch.from_arrays([pa.array(payloads, pa.binary())], schema=RESULT_SCHEMA)
-
-
-def plan_parts(
-    splits: Iterable[Split],
-    windows: Mapping[TableId, Window],
-    write_tasks: int,
-    bytes_per_bucket: int,
-    progress: Mapping[TableId, TableProgress],
-) -> tuple[TablePart, ...]:
-    """The parts of a round. A table's buckets grow with its bytes; small tables take turns over the write tasks.
-
-    All versions of a table share their buckets and first task, so that one task applies a key's history in order.
-    """
-    sizes: dict[TableId, int] = defaultdict(int)
-    shapes: dict[tuple[TableId, int], TableSchema] = {}
-    for split in splits:
-        sizes[split.table_id] += split.size
-        shapes[(split.table_id, split.version)] = split.schema
-    bags = {table_id for (table_id, _), schema in shapes.items() if not schema.handle_key}
-    parts, turn = [], 0
-    places: dict[TableId, tuple[int, int]] = {}
-    for table_id in sorted(sizes, key=lambda t: (-sizes[t], t)):
-        count = 1 if table_id in bags else min(write_tasks, max(1, -(-sizes[table_id] // bytes_per_bucket)))
-        places[table_id] = (count, turn % write_tasks)
-        turn += count
-    for (table_id, version), schema in sorted(shapes.items(), key=lambda item: item[0]):
-        count, first = places[table_id]
-        parts.append(TablePart(table_id, version, schema, windows[table_id], count, first, progress.get(table_id)))
-    return tuple(parts)

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from headrace.model.letters import RejectedRecord
 
+MOST_RECORD_BYTES = 1 << 30
+"""A record that is longer is a damaged one: TiDB's rows are far smaller, and Arrow's arrays hold 2 GiB at most."""
+
 
 class DecodeError(Exception):
     """A record does not follow the format. ``line`` counts physical lines from 1; ``column`` names the table's column."""
@@ -37,6 +40,27 @@ class SchemaMismatchError(DecodeError):
     """The rows do not have the columns that the schema file lists, and nothing says which are missing."""
 
 
+class OverlongRecordError(DecodeError):
+    """A record is longer than :data:`MOST_RECORD_BYTES`. It is never left out, because it may hold many good ones."""
+
+    def __init__(self, length: int, what: str, line: int | None = None) -> None:
+        """``what`` is what the format calls a record."""
+        super().__init__(
+            f"The {what} has {length} bytes, and no row of TiDB is that large: what ends it is missing or damaged.",
+            line=line,
+            hint="Upload the complete file again under the same name.",
+        )
+
+
+class MembersNotKnownError(SchemaMismatchError):
+    """A number stands for a member of an ENUM or SET, and the schema file does not list the members."""
+
+    def __init__(self, kind: str, column: str, value: str) -> None:
+        super().__init__(
+            f"The value is the place of a member of the {kind} column, and the members are not known.", column=column, value=value
+        )
+
+
 class Rejects:
     """The bad records that a decoder leaves out: at most ``most``, the next one is raised. With 0 it is the first one."""
 
@@ -46,15 +70,11 @@ class Rejects:
 
     def take(self, error: DecodeError, number: int, offset: int, raw: bytes, commit_ts: int | None) -> None:
         """Leaves a record out, whose ``error`` names what is wrong with it; raises that when there are too many."""
-        self.require_room(error, self.most)
-        self.records.append(RejectedRecord(number, offset, raw, error.message, error.line, error.column, error.value, commit_ts))
-
-    def require_room(self, error: DecodeError, most: int) -> None:
-        """Raises the error of a record beyond the ``most`` that may be left out."""
-        if len(self.records) >= most:
-            if most:
-                error.hint = f"{error.hint} It is one bad record more than the {most} that may be left out.".lstrip()
+        if len(self.records) >= self.most:
+            if self.most:
+                error.hint = f"{error.hint} It is one bad record more than the {self.most} that may be left out.".lstrip()
             raise error
+        self.records.append(RejectedRecord(number, offset, raw, error.message, error.line, error.column, error.value, commit_ts))
 
     @property
     def left(self) -> int:

@@ -1,8 +1,8 @@
 """TiCDC's canal-JSON files to record batches of changes.
 
 Format: TiCDC documentation, "TiCDC Canal-JSON Protocol". A file is messages, each followed by the terminator; a message is one
-row change. Arrow's JSON reader does the work in blocks of whole lines; a block that it refuses, a terminator that is no line end,
-and old rows that hold changed columns only are read message by message (``canal_messages``).
+row change. Arrow's JSON reader does the work in blocks of whole lines; a block that it refuses, and a terminator that is no line
+end, are read message by message (``canal_messages``).
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.json
 
+from headrace.formats import base
 from headrace.formats.base import DecodeError, Rejects
 from headrace.formats.canal_messages import (
     LineMessages,
+    OldTexts,
     StreamMessages,
     carried_columns,
     first_message,
-    has_partial_old,
+    has_other_columns,
     is_lines,
-    shows_old_rows,
     truncated,
-    written_old_nulls,
 )
-from headrace.formats.canal_rows import CanalReader, OldRows, PartialOldError
+from headrace.formats.canal_rows import CanalReader
 from headrace.formats.values import check_time_zone
 from headrace.model.table import TableSchema
 
@@ -40,13 +40,12 @@ _FIRST_OBJECT = re.compile(rb"[ \t\r\n]*\{")
 class CanalJsonOptions:
     """What no bucket tells about canal-JSON files; the defaults are TiCDC's. Raises ValueError for an unknown time zone.
 
-    ``time_zone`` is that of TIMESTAMP text: TiCDC's ``--tz``. ``only_updated_columns_in_old`` is set by the changefeed's
-    ``only-output-updated-columns`` and ``content-compatible``; where it is not told, it is noticed.
+    ``time_zone`` is that of TIMESTAMP text: TiCDC's ``--tz``. Whether an old row holds all columns or the changed ones
+    (``only-output-updated-columns``, ``content-compatible``) each message shows by itself.
     """
 
     terminator: str = "\r\n"
     time_zone: str = "UTC"
-    only_updated_columns_in_old: bool = False
 
     def __post_init__(self) -> None:
         check_time_zone(self.time_zone)
@@ -78,8 +77,7 @@ def decode_canal_json(
     view = memoryview(data)
     rejects = rejects or Rejects()
     carried = carried_columns(view, schema, options.terminator)
-    old_rows = OldRows.CHANGED if options.only_updated_columns_in_old else OldRows.FULL
-    reader = CanalReader(schema, carried, options.time_zone, old_images, old_rows)
+    reader = CanalReader(schema, carried, options.time_zone, old_images)
     if not options.is_lines:
         yield from StreamMessages(view, reader, options.terminator, rejects).batches()
         return
@@ -91,9 +89,7 @@ def decode_canal_json(
             if block.strip():
                 raise truncated(block, bytes(view[:position]).count(mark) + 1)
             return
-        if reader.old_rows is OldRows.FULL and has_partial_old(block):
-            reader = reader.expecting(OldRows.CHANGED)
-        batch, messages, reader = _decode_block(block, mark, reader, number)
+        batch, messages = _decode_block(block, mark, reader, number)
         if batch is not None:
             if batch.num_rows:
                 yield batch
@@ -115,11 +111,11 @@ def has_commit_ts(data: pa.Buffer | bytes) -> bool:
     return isinstance(extension, dict) and "commitTs" in extension
 
 
-def _decode_block(block: bytes, mark: bytes, reader: CanalReader, number: int) -> tuple[pa.RecordBatch | None, int, CanalReader]:
+def _decode_block(block: bytes, mark: bytes, reader: CanalReader, number: int) -> tuple[pa.RecordBatch | None, int]:
     """The rows of a block and its number of messages; no rows when it must be read message by message."""
-    if _FIRST_OBJECT.match(block) is None:
+    if _FIRST_OBJECT.match(block) is None or len(block) > base.MOST_RECORD_BYTES or has_other_columns(block, mark, reader):
         # A bare null at the beginning ends Arrow's reader, and the process with it.
-        return None, 0, reader
+        return None, 0
     try:
         # Arrow's reader lets bytes through that are not UTF-8; as one string of an array they are checked fast.
         offsets = pa.array([0, len(block)], pa.int64()).buffers()[1]
@@ -129,17 +125,10 @@ def _decode_block(block: bytes, mark: bytes, reader: CanalReader, number: int) -
             read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(block) + 1),
             parse_options=pyarrow.json.ParseOptions(explicit_schema=reader.arrow_schema(), unexpected_field_behavior="ignore"),
         )
-        old_nulls = None
-        if reader.old_rows is OldRows.CHANGED and reader.old_images:
-            if table.num_rows != block.count(mark) or not shows_old_rows(block, table.column("old")):
-                return None, 0, reader
-            old_nulls = written_old_nulls(block, mark, reader)
         messages = pa.RecordBatch.from_arrays([column.combine_chunks() for column in table.columns], schema=table.schema)
-        return reader.build(messages, number, old_nulls), table.num_rows, reader
-    except PartialOldError:
-        return _decode_block(block, mark, reader.expecting(OldRows.CHANGED), number)
+        return reader.build(messages, number, OldTexts(block, mark, table.column("old"))), table.num_rows
     except (ValueError, DecodeError):
-        return None, 0, reader
+        return None, 0
 
 
 def _block(view: memoryview, position: int, mark: bytes) -> bytes:

@@ -6,20 +6,30 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
+import numpy as np
 import pyarrow as pa
 
-from headrace.formats.base import DecodeError, Rejects, SchemaMismatchError, TruncatedRecordError
-from headrace.formats.canal_rows import ROWS_PER_MESSAGE, TYPES, CanalReader, CarriedColumn, OldRows, message_batch
-from headrace.formats.values import bad_places
-from headrace.model.table import Column, TableSchema
+from headrace.formats import base
+from headrace.formats.base import (
+    DecodeError,
+    MembersNotKnownError,
+    OverlongRecordError,
+    Rejects,
+    SchemaMismatchError,
+    TruncatedRecordError,
+)
+from headrace.formats.canal_rows import ROWS_PER_MESSAGE, TYPES, BoolArray, CanalReader, CarriedColumn, message_batch
+from headrace.formats.values import UnknownMembersError, bad_places
+from headrace.model.table import Column, TableSchema, folded_name
 from headrace.model.tso import LOGICAL_BITS, MAX_TSO
 from headrace.model.types import TypeKind
 
 BATCH_ROWS = 65_536
 _BATCH_CHARACTERS = 4 << 20
 _FULL_ROW = re.compile(rb'"type"\s*:\s*"(?:INSERT|UPDATE)"')
-_UPDATE = b'"UPDATE"'
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_$ .-]+")
 # Marks between the parts of a message. Their quotes are not escaped, so no string can hold them.
 _OLD = b'"old":[{'
 _DATA = b'],"data":'
@@ -79,57 +89,85 @@ def carried_columns(data: memoryview, schema: TableSchema, terminator: str) -> t
             message = None
     if message is None:
         return tuple(CarriedColumn(column.name, column) for column in schema.row_columns)
-    keys = {key.casefold(): key for key in _row(message, "data") or {}}
+    keys = {folded_name(key): key for key in _row(message, "data") or {}}
     for folded, key in keys.items():
         if not schema.has_column(folded):
             raise SchemaMismatchError(
                 f"The rows have a column {key}, which the schema file of {schema.table_id} does not list.", line=1, column=key
             )
     types = message.get("mysqlType")
-    mysql_types = {key.casefold(): str(text) for key, text in types.items()} if isinstance(types, dict) else {}
+    mysql_types = {folded_name(key): str(text) for key, text in types.items()} if isinstance(types, dict) else {}
     return tuple(
-        CarriedColumn(keys[column.name.casefold()], _with_members(column, mysql_types.get(column.name.casefold(), "")))
+        CarriedColumn(keys[folded_name(column.name)], _with_members(column, mysql_types.get(folded_name(column.name), "")))
         for column in schema.row_columns
-        if column.name.casefold() in keys
+        if folded_name(column.name) in keys
     )
 
 
-def written_old_nulls(block: bytes, mark: bytes, reader: CanalReader) -> dict[str, list[int]]:
-    """Where old rows of a block of lines say NULL, rather than nothing: the numbers of the lines, by the key of the column.
+class OldTexts:
+    """The old rows of a block of lines as they are written: an :class:`~headrace.formats.canal_rows.OldNulls`.
 
-    Costs a parse for messages with such a NULL only. Raises DecodeError for one that cannot be read.
+    Only those are looked into that a question is about, and only where they hold a ``null``.
     """
-    found: dict[str, list[int]] = {carried.key: [] for carried in reader.carried}
-    view = memoryview(block)
-    first, *parts = block.split(_OLD)
-    number, place = first.count(mark), len(first)
-    for part in parts:
-        if b"null" in part[: part.find(_DATA)]:
-            message = _message_of_line(view, place)
-            row = None if message is None else _row(message, "old")
-            if row is None:
-                raise DecodeError("The message does not follow the format.")
-            for key, value in row.items():
-                if value is None and key in found:
-                    found[key].append(number)
-        number += part.count(mark)
-        place += len(_OLD) + len(part)
-    return found
+
+    def __init__(self, block: bytes, mark: bytes, old: pa.ChunkedArray) -> None:
+        """``old`` are the old rows of the block's messages as Arrow read them."""
+        self._block, self._mark, self._old = block, mark, old
+
+    def says_null(self, key: str, messages: BoolArray) -> BoolArray:
+        """See ``OldNulls``. Raises ValueError where the block is not written as TiCDC does it."""
+        said = np.zeros(len(messages), bool)
+        for number in np.flatnonzero(messages).tolist():
+            text, place = self._with_null.get(number, (b"", 0))
+            said[number] = bool(text) and self._says_null(key, text, place)
+        return said
+
+    def _says_null(self, key: str, text: bytes, place: int) -> bool:
+        if _PLAIN_KEY.fullmatch(key):
+            # Inside of a text the quotes were escaped.
+            name = f'"{key}"'.encode()
+            if name + b":null" in text:
+                return True
+            if name not in text:
+                return False
+        message = _message_of_line(memoryview(self._block), place)
+        row = None if message is None else _row(message, "old")
+        if row is None:
+            raise DecodeError("The message does not follow the format.")
+        return key in row and row[key] is None
+
+    @cached_property
+    def _with_null(self) -> dict[int, tuple[bytes, int]]:
+        """The text of the old rows that hold a ``null``, and where it stands, by the number of the message."""
+        block, mark = self._block, self._mark
+        if len(self._old) != block.count(mark) or block.count(_OLD) != len(self._old) - self._old.null_count:
+            raise ValueError("there are blank lines, or another writer's spaces")
+        found: dict[int, tuple[bytes, int]] = {}
+        first, *parts = block.split(_OLD)
+        number, place = first.count(mark), len(first)
+        for part in parts:
+            text = part[: part.find(_DATA)]
+            if b"null" in text:
+                found[number] = text, place
+            number += part.count(mark)
+            place += len(_OLD) + len(part)
+        return found
 
 
-def shows_old_rows(block: bytes, old: pa.ChunkedArray) -> bool:
-    """Whether every old row of a block stands where :func:`written_old_nulls` looks: another writer may use spaces."""
-    return bool(block.count(_OLD) == len(old) - old.null_count)
+def has_other_columns(block: bytes, mark: bytes, reader: CanalReader) -> bool:
+    """Whether the first or the last line of a block has other columns than the reader expects."""
+    return any(
+        _is_misfit(line, reader) for line in {block[: block.find(mark)], block[block.rfind(mark, 0, -len(mark)) + len(mark) :]}
+    )
 
 
-def has_partial_old(block: bytes) -> bool:
-    """Whether the first UPDATE of a block of lines has an old row without some of the columns of the new one."""
-    view, place = memoryview(block), -1
-    while (place := block.find(_UPDATE, place + 1)) >= 0:
-        message = _message_of_line(view, place)
-        if message is not None and message.get("type") == "UPDATE":
-            old, new = _row(message, "old"), _row(message, "data")
-            return old is not None and new is not None and len(old) < len(new)
+def _is_misfit(line: bytes, reader: CanalReader) -> bool:
+    try:
+        normalise(_parse(line.strip()), reader)
+    except SchemaMismatchError:
+        return True
+    except DecodeError:
+        return False
     return False
 
 
@@ -211,6 +249,9 @@ def normalise(message: object, reader: CanalReader) -> Message:
     if row is None:
         raise DecodeError("The message does not have exactly one row in data.", column="data")
     data = _texts(row, reader)
+    if message["type"] != "DELETE" and len(data) < len(reader.carried):
+        lost = next(carried.key for carried in reader.carried if carried.key not in data)
+        raise SchemaMismatchError(f"The message lacks the column {lost} that the first message has.", column=lost)
     old: list[dict[str, str | None]] | None = None
     if message.get("old") is not None and message["type"] == "UPDATE":
         old_row = _row(message, "old")
@@ -231,12 +272,12 @@ def _number(value: object, largest: int) -> int | None:
 
 
 def _texts(row: dict[str, object], reader: CanalReader) -> dict[str, str | None]:
-    names = {carried.key.casefold(): carried.key for carried in reader.carried}
+    names = {folded_name(carried.key): carried.key for carried in reader.carried}
     texts: dict[str, str | None] = {}
     for key, value in row.items():
-        name = names.get(key.casefold())
+        name = names.get(folded_name(key))
         if name is None:
-            if reader.schema.has_column(key) and all(key.casefold() != c.name.casefold() for c in reader.schema.row_columns):
+            if reader.schema.has_column(key) and all(folded_name(key) != folded_name(c.name) for c in reader.schema.row_columns):
                 continue
             raise SchemaMismatchError(f"The message has a column {key} that the first message lacks.", column=key)
         if value is not None and (isinstance(value, bool) or not isinstance(value, str | int)):
@@ -262,6 +303,8 @@ class _Pending:
     def add(self, message: object, start: int, stop: int) -> Iterator[pa.RecordBatch]:
         """One more message; a bad one is left out. Raises DecodeError after the rows before it."""
         try:
+            if stop - start > base.MOST_RECORD_BYTES:
+                raise OverlongRecordError(stop - start, "message")
             self.messages.append(normalise(message, self._reader))
             self._origins.append((start, stop))
         except DecodeError as error:
@@ -277,7 +320,7 @@ class _Pending:
         """The rows of all that wait, without bad ones. Raises DecodeError for the first that may not be left out."""
         messages, origins, number = self.messages, self._origins, self.number
         self.messages, self._origins, self.number = [], [], number + len(messages)
-        reader, schema = self._reader.expecting(OldRows.COMPLETED), self._reader.arrow_schema()
+        reader, schema = self._reader, self._reader.arrow_schema()
 
         def build(start: int, stop: int) -> pa.RecordBatch:
             return reader.build(message_batch(messages[start:stop], schema), number + start)
@@ -302,7 +345,7 @@ class _Pending:
 
     def _take(self, error: DecodeError, number: int, start: int, stop: int) -> None:
         error.line, offset, raw = self._source(start, stop)
-        if isinstance(error, SchemaMismatchError):
+        if isinstance(error, SchemaMismatchError | OverlongRecordError):
             raise error
         found = _COMMIT_TS.findall(raw)
         commit_ts = _number(int(found[-1]), MAX_TSO) if found and len(found[-1]) <= _LONGEST_NUMBER else None
@@ -440,6 +483,8 @@ def _bad_value(message: Message, reader: CanalReader) -> DecodeError:
             value = row.get(carried.key)
             try:
                 reader.convert(carried.column, pa.array([value], pa.string()))
+            except UnknownMembersError as unknown:
+                return MembersNotKnownError(str(carried.column.type.kind), carried.column.name, unknown.value)
             except ValueError:
                 return DecodeError(
                     f"The value is not a value of the type {carried.column.type}.",

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.formats.values import binary_from_latin1, canonical_from_text, members_from_numbers
 from headrace.model.block import META_FIELDS
 from headrace.model.events import RowKind
-from headrace.model.table import Column, TableSchema
+from headrace.model.table import Column, TableSchema, folded_name
 from headrace.model.tso import LOGICAL_BITS, MAX_TSO
 from headrace.model.types import BINARY_KINDS, TypeKind, arrow_type
 
@@ -22,20 +23,15 @@ TYPES = ("INSERT", "UPDATE", "DELETE")
 _KINDS = np.array([RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE], np.int8)
 ROWS_PER_MESSAGE = 2
 
-
-class OldRows(Enum):
-    """What the old rows of messages hold, once they are columns and a missing column looks like NULL."""
-
-    FULL = "full"
-    """All columns. A key or a NOT NULL column that looks null shows that this is not so: PartialOldError."""
-    CHANGED = "changed"
-    """Changed columns only: a null is taken from the new row, unless it is known that the message says NULL."""
-    COMPLETED = "completed"
-    """All columns, completed while reading message by message: a null is a NULL."""
+BoolArray = npt.NDArray[np.bool_]
 
 
-class PartialOldError(ValueError):
-    """The old rows lack columns, which only reading message by message can tell from NULL."""
+class OldNulls(Protocol):
+    """What old rows say, once they are columns and a column that a message leaves out looks like NULL."""
+
+    def says_null(self, key: str, messages: BoolArray) -> BoolArray:
+        """Which of the ``messages`` (a mask) say NULL for a column in their old row, rather than nothing. Raises ValueError."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -54,7 +50,6 @@ class CanalReader:
     carried: tuple[CarriedColumn, ...]
     time_zone: str
     old_images: bool
-    old_rows: OldRows = OldRows.FULL
 
     def arrow_schema(self) -> pa.Schema:
         """What to read of each message: ``type``, ``es``, ``data``, ``old`` and ``_tidb.commitTs``."""
@@ -62,12 +57,12 @@ class CanalReader:
         fields = [("type", pa.string()), ("es", pa.int64()), ("data", row), ("old", row)]
         return pa.schema([*fields, ("_tidb", pa.struct([("commitTs", pa.int64())]))])
 
-    def build(self, messages: pa.RecordBatch, number: int, old_nulls: Mapping[str, Sequence[int]] | None = None) -> pa.RecordBatch:
+    def build(self, messages: pa.RecordBatch, number: int, old_nulls: OldNulls | None = None) -> pa.RecordBatch:
         """The rows of messages in the shape of :meth:`arrow_schema`. Raises ValueError when something does not fit.
 
         ``number`` is the first message's in the file. A message has two places in ``seq``, the second for its new row, so
-        an old row comes before the new one and places do not depend on ``old_images``. ``old_nulls`` are the messages whose
-        old row says NULL for a column, by its key; with ``OldRows.CHANGED`` every other null means "as in the new row".
+        an old row comes before the new one and places do not depend on ``old_images``. An old row may hold all columns or the
+        changed ones: each message decides for itself, and ``old_nulls`` tells. Without it old rows were completed already.
         """
         types = pc.index_in(messages.column("type"), pa.array(TYPES))
         if types.null_count:
@@ -75,7 +70,7 @@ class CanalReader:
         kinds = types.to_numpy()
         data = _rows(messages.column("data"))
         old, has_old = self._old(messages.column("old"), kinds)
-        emitted = self._emitted(data, old, has_old, old_nulls or {})
+        emitted = self._emitted(data, old, has_old, old_nulls)
         places = np.arange(number, number + len(kinds), dtype=np.int64) * ROWS_PER_MESSAGE + 1
         commit_ts = _commit_ts(messages)
         kind = _KINDS[kinds]
@@ -102,10 +97,6 @@ class CanalReader:
             return members_from_numbers(texts, column.type)
         return canonical_from_text(texts, column.type, self.time_zone)
 
-    def expecting(self, old_rows: OldRows) -> CanalReader:
-        """The same reader for other old rows."""
-        return replace(self, old_rows=old_rows)
-
     def _old(self, rows: pa.Array, kinds: np.ndarray) -> tuple[list[pa.Array], np.ndarray]:
         """The old rows' columns (null where there is none), and which messages have an old row."""
         has_old = (kinds == _UPDATE) & pc.is_valid(rows).to_numpy(zero_copy_only=False)
@@ -117,34 +108,38 @@ class CanalReader:
             raise ValueError("a message does not have exactly one old row")
         return first.flatten(), has_old
 
-    def _emitted(
-        self, data: list[pa.Array], old: list[pa.Array], has_old: np.ndarray, old_nulls: Mapping[str, Sequence[int]]
-    ) -> np.ndarray:
-        """Which messages give an old row. Completes the keys of ``old``; raises PartialOldError."""
+    def _emitted(self, data: list[pa.Array], old: list[pa.Array], has_old: np.ndarray, old_nulls: OldNulls | None) -> np.ndarray:
+        """Which messages give an old row. Completes the columns of ``old`` that are needed."""
         if not old:
             return has_old
-        keys = {name.casefold() for name in self.schema.handle_key}
+        keys = {folded_name(name) for name in self.schema.handle_key}
+        wants_all = self.old_images or not keys
         moved = np.zeros(len(has_old), bool)
         for number, carried in enumerate(self.carried):
-            column, is_key = carried.column, carried.column.name.casefold() in keys
-            complete = is_key or self.old_rows is OldRows.CHANGED
-            if self.old_rows is OldRows.FULL and (is_key or not column.nullable):
-                lost = pc.and_(pc.is_null(old[number]), pc.is_valid(data[number])).to_numpy(False)
-                if (lost & has_old).any():
-                    raise PartialOldError("old rows do not hold all columns")
-            if complete:
-                written = np.zeros(len(has_old), bool)
-                written[list(old_nulls.get(carried.key, ()))] = not is_key
-                old[number] = pc.if_else(pa.array(written), old[number], pc.coalesce(old[number], data[number]))
+            is_key = folded_name(carried.column.name) in keys
+            if old_nulls is not None and (is_key or wants_all):
+                old[number] = _completed(old[number], data[number], has_old, carried, is_key=is_key, nulls=old_nulls)
             if is_key:
                 moved |= ~pc.fill_null(pc.equal(old[number], data[number]), False).to_numpy(False)
-        return has_old if self.old_images or not keys else has_old & moved
+        return has_old if wants_all else has_old & moved
 
     @staticmethod
     def _texts(number: int, data: list[pa.Array], old: list[pa.Array], order: pa.Array | None) -> pa.Array:
         if order is None:
             return data[number]
         return pa.concat_arrays([data[number], old[number]]).take(order)
+
+
+def _completed(
+    old: pa.Array, new: pa.Array, has_old: np.ndarray, carried: CarriedColumn, *, is_key: bool, nulls: OldNulls
+) -> pa.Array:
+    """A column of old rows with the new rows' values where messages leave it out."""
+    lost = has_old & pc.and_(pc.is_null(old), pc.is_valid(new)).to_numpy(False)
+    if not lost.any():
+        return old
+    if carried.column.nullable and not is_key:
+        lost &= ~nulls.says_null(carried.key, lost)
+    return pc.if_else(pa.array(lost), new, old)
 
 
 def _rows(lists: pa.Array) -> list[pa.Array]:

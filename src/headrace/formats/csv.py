@@ -10,12 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
+from headrace.formats import base
 from headrace.formats.base import DecodeError, Rejects, SchemaMismatchError
 from headrace.formats.csv_exact import BATCH_BYTES, BATCH_ROWS, Place, Tokenizer, decode_exact
-from headrace.formats.csv_layout import HEADER_OPERATION, CsvLayout, CsvOptions, layout_from_header, layout_from_record
+from headrace.formats.csv_layout import (
+    HEADER_OPERATION,
+    CsvLayout,
+    CsvOptions,
+    known_layout,
+    layout_from_header,
+    layout_from_record,
+)
 from headrace.formats.csv_rows import build_batch
+from headrace.model.block import COMMIT_TS
 from headrace.model.table import TableSchema
 from headrace.model.types import BINARY_KINDS, arrow_type
 
@@ -96,7 +106,7 @@ def _decode_fast(
     What it refuses is decoded again by ``decode_exact``, which finds the place or knows better.
     """
     has_header = first[0] == HEADER_OPERATION
-    place: Place | None = Place(start, 0, _first_layout(first, schema, options, rejects))
+    place: Place | None = Place(start, 0, _first_layout(first, schema, options))
     while place is not None and place.start < len(view):
         end = _records_end(view, place.start, options)
         rows = _through_arrow(view[place.start : end], has_header, place, options)
@@ -110,26 +120,33 @@ def _decode_fast(
         place = Place(end, place.number + rows.num_rows, place.layout)
 
 
-def _first_layout(first: list[bytes], schema: TableSchema, options: CsvOptions, rejects: Rejects) -> CsvLayout | None:
-    """The layout, ``None`` where the first record may be a bad one. Raises SchemaMismatchError."""
-    try:
+def _first_layout(first: list[bytes], schema: TableSchema, options: CsvOptions) -> CsvLayout | None:
+    """The layout, ``None`` where the first record may be a bad one. Raises SchemaMismatchError for a header."""
+    if first[0] == HEADER_OPERATION:
         return _layout(first, schema, options)
+    try:
+        return known_layout(first, schema, options)
     except SchemaMismatchError:
-        if not rejects.most or first[0] == HEADER_OPERATION:
-            raise
         return None
 
 
 def _through_arrow(view: memoryview, has_header: bool, place: Place, options: CsvOptions) -> pa.RecordBatch | None:
-    """The rows of whole records that begin at ``place``; ``None`` where Arrow's reader refuses one or does not know the layout."""
+    """The rows of whole records that begin at ``place``.
+
+    ``None`` where Arrow's reader refuses one, where the layout is not known, and where not all of them have it.
+    """
     if place.layout is None or not view:
         return None
     try:
         batch = _read(view, has_header, place.layout, options)
         fields = {int(name): array for name, array in zip(batch.schema.names, batch.columns, strict=True)}
-        return build_batch(fields, place.layout, options, place.number)
+        rows = build_batch(fields, place.layout, options, place.number)
     except ValueError:
         return None
+    if not place.layout.orders.steps:
+        return rows
+    span = pc.min_max(rows.column(COMMIT_TS)).as_py()
+    return rows if place.layout.holds(span["min"], span["max"]) else None
 
 
 def _read(view: memoryview, has_header: bool, layout: CsvLayout, options: CsvOptions) -> pa.RecordBatch:
@@ -162,15 +179,16 @@ def _read(view: memoryview, has_header: bool, layout: CsvLayout, options: CsvOpt
     )
     if table.num_rows == 0:
         raise pa.ArrowInvalid("there is no row")
-    return table.combine_chunks().to_batches()[0]
+    (batch,) = table.combine_chunks().to_batches()
+    return batch
 
 
 def _records_end(view: memoryview, start: int, options: CsvOptions) -> int:
-    """Where some MiB of complete records that begin at ``start`` end; ``start`` when there is none."""
+    """Where some MiB of complete records that begin at ``start`` end; ``start`` when there is none of a possible length."""
     size = BATCH_BYTES
     while True:
         end = start + _complete_end(view[start : start + size], options)
-        if end > start or start + size >= len(view):
+        if end > start or start + size >= len(view) or size >= base.MOST_RECORD_BYTES:
             return end
         size *= 2
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from headrace.formats.base import DecodeError, Rejects, SchemaMismatchError, TruncatedRecordError
-from headrace.formats.csv_layout import HEADER_OPERATION, CsvLayout, CsvOptions, layout_from_header, layout_from_record
+from headrace.formats import base
+from headrace.formats.base import DecodeError, OverlongRecordError, Rejects, SchemaMismatchError, TruncatedRecordError
+from headrace.formats.csv_layout import HEADER_OPERATION, CsvLayout, CsvOptions, known_layout, layout_from_header
 from headrace.formats.csv_rows import build_batch, convert_field
 from headrace.formats.values import bad_places
 from headrace.model.table import TableSchema
@@ -219,6 +220,9 @@ class _ExactDecoder:
         """One more record; yields a batch when enough are there."""
         if record == [b""]:
             return
+        length = sum(map(len, record))
+        if length > base.MOST_RECORD_BYTES:
+            raise OverlongRecordError(length, "record", self.tokenizer.line(self.data, start))
         if record[0] == HEADER_OPERATION:
             yield from self.flush()
             if self.options.header is not False:
@@ -232,12 +236,21 @@ class _ExactDecoder:
             self._reject_length(start, record)
             self.number += 1
             return
+        if self.layout.orders.steps:
+            yield from self._follow_order(record)
         self.number += 1
         self.starts.append(start)
         self.records.append(record)
-        self.size += sum(map(len, record))
+        self.size += length
         if len(self.records) >= BATCH_ROWS or self.size >= BATCH_BYTES:
             yield from self.flush()
+
+    def _follow_order(self, record: list[bytes]) -> Iterator[pa.RecordBatch]:
+        """Goes over to the layout of the record's commit ts; yields the batch before it when that is another one."""
+        commit_ts = self._commit_ts(record)
+        if self.layout is not None and commit_ts is not None and not self.layout.holds(commit_ts, commit_ts):
+            yield from self.flush()
+            self.layout = self.layout.at(commit_ts)
 
     def finish(self) -> None:
         """At the end of the data: raises what kept every record from showing the layout."""
@@ -301,11 +314,12 @@ class _ExactDecoder:
     def _wait_for_layout(self, start: int, record: list[bytes]) -> Iterator[pa.RecordBatch]:
         """Takes the record and those that wait for a layout if it shows one; else it waits too, unless too many do."""
         try:
-            self.layout = layout_from_record(record, self.schema, self.options)
+            self.layout = known_layout(record, self.schema, self.options)
         except SchemaMismatchError as error:
             self.misfit = self.misfit or error
             self.undecided.append((start, record))
-            if len(self.undecided) > min(self.rejects.most, _MOST_UNDECIDED):
+            # Also where none may be left out the next record tells whether it is this one that is wrong.
+            if len(self.undecided) > max(1, min(self.rejects.most, _MOST_UNDECIDED)):
                 raise self.misfit from None
             return
         waiting, self.undecided = self.undecided, []

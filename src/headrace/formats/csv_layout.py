@@ -6,13 +6,14 @@ Format: TiCDC documentation, "TiCDC CSV Protocol". A record is ``operation, tabl
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from itertools import product
 
 from headrace.formats.base import SchemaMismatchError
+from headrace.formats.csv_orders import ONE_ORDER, ColumnOrder, ColumnOrders
 from headrace.formats.values import check_time_zone
-from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.table import Column, TableId, TableSchema, folded_name
 from headrace.model.tso import LOGICAL_BITS
 from headrace.model.types import BINARY_KINDS, arrow_type
 
@@ -37,7 +38,7 @@ class CsvOptions:
     ``quote`` empty is TiCDC's escape mode. ``include_commit_ts`` and ``output_old_value`` are found out per file when
     ``None``: from the header, else by counting fields. ``header`` false keeps a header from naming the columns (header lines
     are never rows). ``time_zone`` is that of TIMESTAMP text: TiCDC's ``--tz``. ``column_selected(table_id, column_name)`` is the
-    changefeed's column selector.
+    changefeed's column selector. ``orders`` are those of the columns in the directory that is read, as the schema files tell them.
     """
 
     delimiter: str = ","
@@ -51,6 +52,7 @@ class CsvOptions:
     binary_encoding: str = "base64"
     time_zone: str = "UTC"
     column_selected: Callable[[TableId, str], bool] | None = None
+    orders: ColumnOrders = ONE_ORDER
 
     def __post_init__(self) -> None:
         if not self.terminator:
@@ -85,12 +87,39 @@ class CsvOptions:
 
 @dataclass(frozen=True)
 class CsvLayout:
-    """Field numbers (from 0) of a record. ``columns`` pairs each with its column, in the order of the schema."""
+    """Field numbers (from 0) of a record. ``columns`` pairs each with its column, in the order of the schema.
+
+    ``orders`` are those that the columns of other records may have, ``order`` is the one that the layout is of, ``None`` as long as
+    only a header told it.
+    """
 
     field_count: int
     commit_ts: int | None
     is_update: int | None
     columns: tuple[tuple[int, Column], ...]
+    orders: ColumnOrders = ONE_ORDER
+    order: ColumnOrder | None = None
+
+    def holds(self, low: int, high: int) -> bool:
+        """Whether it is the layout of all records from the one commit ts (TSO) to the other."""
+        return not self.orders.steps or (self.order is not None and self.order.holds(low, high))
+
+    def at(self, commit_ts: int) -> CsvLayout:
+        """The layout of a record of this commit ts (TSO)."""
+        if self.holds(commit_ts, commit_ts):
+            return self
+        found = self.ordered(self.orders.at(commit_ts))
+        if self.order is None and found.columns != self.columns:
+            # No schema file tells the order that the header does, so they cannot tell when it changes either.
+            return replace(self, orders=ONE_ORDER)
+        return found
+
+    def ordered(self, order: ColumnOrder) -> CsvLayout:
+        """The same fields with the columns in another order."""
+        ranks = {name: rank for rank, name in enumerate(order.names)}
+        names = sorted((column.name for _, column in self.columns), key=ranks.__getitem__)
+        places = dict(zip(names, sorted(place for place, _ in self.columns), strict=True))
+        return replace(self, columns=tuple((places[column.name], column) for _, column in self.columns), order=order)
 
     @property
     def used_fields(self) -> tuple[int, ...]:
@@ -129,22 +158,39 @@ def layout_from_header(names: list[str], schema: TableSchema, options: CsvOption
         present = names[position : position + 1] == [meta] and not (wanted is False and schema.has_column(meta))
         places.append(position if present else None)
         position += present
-    order = {column.name.casefold(): number for number, column in enumerate(schema.columns)}
+    order = {folded_name(column.name): number for number, column in enumerate(schema.columns)}
     # The header has no name for the handle-key field.
     shift = 1 if options.output_handle_key else 0
     found: dict[int, int] = {}
     for number, name in enumerate(names[position:], position):
-        if name.casefold() not in order:
+        if folded_name(name) not in order:
             raise SchemaMismatchError(
                 f"The header names column {name}, which the schema file of {schema.table_id} does not list.", column=name
             )
-        found[order[name.casefold()]] = number + shift
+        found[order[folded_name(name)]] = number + shift
     columns = tuple((found[number], schema.columns[number]) for number in sorted(found))
-    return CsvLayout(len(names) + shift, places[0], places[1], columns)
+    orders = ONE_ORDER if places[0] is None else options.orders
+    return CsvLayout(len(names) + shift, places[0], places[1], columns, orders)
+
+
+def known_layout(fields: list[bytes], schema: TableSchema, options: CsvOptions) -> CsvLayout:
+    """:func:`layout_from_record`, which raises SchemaMismatchError also where the order of the columns cannot be known."""
+    layout = layout_from_record(fields, schema, options)
+    if layout.commit_ts is None and options.orders.in_doubt:
+        raise SchemaMismatchError(
+            f"The columns of {schema.table_id} changed places, and TiCDC may have gone on in the directory that it had before. The "
+            "records have no commit ts, so nothing tells in which order the values of each are.",
+            line=1,
+            hint="Set include-commit-ts = true or output-field-header = true in the changefeed, and copy the table anew.",
+        )
+    return layout
 
 
 def layout_from_record(fields: list[bytes], schema: TableSchema, options: CsvOptions) -> CsvLayout:
-    """The layout by the number of fields of a record (raw, with quotes). Raises SchemaMismatchError when none fits."""
+    """The layout by the number of fields of a record (raw, with quotes). Raises SchemaMismatchError when none fits.
+
+    Where its commit ts tells the order of the columns, it is the layout of records of that time.
+    """
     columns = options.columns(schema)
     shift = 1 if options.output_handle_key else 0
     for commit_ts, is_update in product(_choices(options.include_commit_ts), _choices(options.output_old_value)):
@@ -157,14 +203,27 @@ def layout_from_record(fields: list[bytes], schema: TableSchema, options: CsvOpt
             is_update=_NAME_FIELDS + commit_ts if is_update else None,
             columns=tuple((start + number, column) for number, column in enumerate(columns)),
         )
-        if (options.include_commit_ts is not None and options.output_old_value is not None) or _plausible(fields, layout, options):
-            return layout
+        told = options.include_commit_ts is not None and options.output_old_value is not None
+        for ordered in _by_order(fields, layout, options.orders):
+            if told or _plausible(fields, ordered, options):
+                return ordered
     raise SchemaMismatchError(
         f"The record has {len(fields)} fields, which does not fit the {len(columns)} columns of {schema.table_id}; "
         "rows leave out virtual generated columns and those that a selector drops, and may have a commit ts that is not told.",
         line=1,
         hint=_MEND,
     )
+
+
+def _by_order(fields: list[bytes], layout: CsvLayout, orders: ColumnOrders) -> Iterator[CsvLayout]:
+    """The layout with the columns in each order that the record may have."""
+    if layout.commit_ts is not None and orders.steps:
+        text = fields[layout.commit_ts]
+        yield replace(layout, orders=orders).ordered(orders.at(int(text) if text.isdigit() else 0))
+    elif orders.in_doubt:
+        yield from (layout.ordered(order) for order in orders.steps)
+    else:
+        yield layout
 
 
 def _is_lost_among_escapes(delimiter: str, null: str) -> bool:

@@ -13,13 +13,14 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.table import Column, TableId, TableSchema, folded_name
 from headrace.model.tso import MAX_TSO
 from headrace.model.types import ColumnType, TypeKind
 
 _UNSIGNED = " UNSIGNED"
 _SPACE = " \t\r\n"
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_QUOTED = re.compile(r"`(?:[^`]|``)*`|'(?:[^']|'')*'")
 # The columns of views can be without a type; views have no rows, so any text type will do for them.
 _KINDS = {str(kind): kind for kind in TypeKind} | {"UNSPECIFIED": TypeKind.VAR_STRING}
 
@@ -83,11 +84,55 @@ def parse_schema_file(raw: bytes) -> SchemaFile:
         database=table_id.database,
         table=table_id.table,
         version=version,
-        statement=_text(document, "Query", required=False),
+        statement=_with_escapes(_text(document, "Query", required=False)),
         type_code=_integer(document, "Type", default=0),
         schema=schema,
         checksum=schema_checksum(raw),
     )
+
+
+@dataclass(frozen=True)
+class ToldParts:
+    """What can be read of a schema file that cannot be used. ``statement`` is ``None`` where it is not whole."""
+
+    database: str
+    table: str
+    version: int | None
+    statement: str | None
+
+
+def told_parts(raw: bytes) -> ToldParts:
+    """The first parts of a damaged or cut off schema file, as far as they are whole: TiCDC writes names and statement first."""
+    text = raw.decode("utf-8", "surrogateescape")
+    found: dict[str, object] = {}
+    try:
+        for key, start, end in _members(text):
+            # A number that the text ends with may go on.
+            if end < len(text) and key not in found:
+                found[key] = json.loads(text[start:end])
+    except (ValueError, IndexError, RecursionError):
+        pass
+
+    def name(key: str) -> str:
+        value = found.get(key)
+        return value if isinstance(value, str) and not _LONE_SURROGATE.search(value) else ""
+
+    version, statement = found.get("TableVersion"), found.get("Query")
+    return ToldParts(
+        name("Schema"),
+        name("Table"),
+        version if isinstance(version, int) else None,
+        _with_escapes(statement) if isinstance(statement, str) and not _LONE_SURROGATE.search(statement) else None,
+    )
+
+
+def _with_escapes(query: str) -> str:
+    """The statement as a server reads it, in whose strings a backslash escapes.
+
+    In ``Query`` a backslash is a plain character, and only quotes are doubled: TiCDC restores the statement with
+    ``RestoreStringSingleQuotes`` and without ``RestoreStringEscapeBackslash`` (``addSpecialComment``).
+    """
+    return _QUOTED.sub(lambda found: found[0].replace("\\", "\\\\") if found[0][0] == "'" else found[0], query)
 
 
 def schema_checksum(raw: bytes) -> int:
@@ -196,9 +241,9 @@ def _columns(document: dict[str, object]) -> tuple[Column, ...]:
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         raise SchemaFileError("TableColumns in the schema file is not a list of objects.")
     columns = tuple(_column(entry) for entry in listed)
-    names = Counter(column.name.casefold() for column in columns)
+    names = Counter(folded_name(column.name) for column in columns)
     for column in columns:
-        if names[column.name.casefold()] > 1:
+        if names[folded_name(column.name)] > 1:
             raise SchemaFileError(f"The schema file lists column {column.name} more than once.")
     total = _integer(document, "TableColumnsTotal", default=len(columns))
     if total != len(columns):

@@ -113,23 +113,31 @@ def _with_nulls(values: pa.Array, valid: pa.Array | None) -> pa.Array:
     return values if valid is None else pc.if_else(valid, values, pa.scalar(None, values.type))
 
 
+class UnknownMembersError(ValueError):
+    """A value of an ENUM or SET may be the place of a member, and nobody knows the members. ``value`` is the first such value."""
+
+    def __init__(self, value: str) -> None:
+        super().__init__("the members of the type are not known")
+        self.value = value
+
+
 def members_from_numbers(texts: pa.Array, column_type: ColumnType) -> pa.Array:
     """ENUM indexes (from 1; 0 is the empty string) or SET bit masks to member text, as canal-JSON needs it.
 
-    Without known members, and for text that is no number, the values stay. Raises ValueError for an index or a bit that
-    has no member.
+    Text that is no number stays. Raises ValueError for an index or a bit that has no member, and UnknownMembersError for a
+    number where the members are not known.
     """
-    if not column_type.elements:
-        return texts
     distinct = texts.dictionary_encode()
     named = [_member(text, column_type) for text in distinct.dictionary.to_pylist()]
     return pa.array(named, pa.string()).take(distinct.indices)
 
 
-def _member(text: str, column_type: ColumnType) -> str:
-    if not (text.isascii() and text.isdigit()):
+def _member(text: str | None, column_type: ColumnType) -> str | None:
+    if text is None or not (text.isascii() and text.isdigit()):
         return text
     number, members = int(text), column_type.elements
+    if not members:
+        raise UnknownMembersError(text)
     if column_type.kind is TypeKind.ENUM:
         if number > len(members):
             raise ValueError(f"the type has {len(members)} members")

@@ -10,12 +10,16 @@ types (``model.types.arrow_type``).
 | 2 | ``headrace$seq`` | int64 | place in the source, for ties: ``split rank << 32 | row number in the split`` |
 
 A column of the table that rows do not carry (virtual generated, dropped by a column selector) is absent from the batch.
+
+Arrow's string and binary arrays hold 2 GiB at most. Where a task holds more of one column, that column is ``large_string`` or
+``large_binary`` (:func:`combined`), so everything that works on rows of several files has to take both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -28,12 +32,74 @@ COMMIT_TS = "headrace$commit_ts"
 SEQ = "headrace$seq"
 META_FIELDS = (pa.field(KIND, pa.int8()), pa.field(COMMIT_TS, pa.int64()), pa.field(SEQ, pa.int64()))
 META_COUNT = len(META_FIELDS)
+SIGHT = "headrace$sight"
+"""A column (int8) of netted rows, last where it is there: what the window tells of the row's key, of :data:`BORN`,
+:data:`UPDATED_ALONE` and :data:`DIED`."""
+BORN = 4
+"""Its first change is an insert: the key was not there before the window."""
+UPDATED_ALONE = 8
+"""An update came without an old row, so that the row may have had another key before."""
+DIED = 16
+"""It was deleted, or was the old row of an update."""
 SEQ_RANK_SHIFT = 32
+WIDE_BYTES = 1 << 30
+"""From this size (bytes, of all batches together) on a column of texts or bytes is combined as a large one."""
+_WIDE_TYPES = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+
+_Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 
 
 def block_schema(columns: tuple[Column, ...]) -> pa.Schema:
     """The Arrow schema of a block that carries these columns."""
     return pa.schema([*META_FIELDS, *(pa.field(c.name, arrow_type(c.type)) for c in columns)])
+
+
+def combined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """One batch of all rows, the columns being those that any batch carries (a deletion may bring its key only).
+
+    There must be one batch at least. A column is large where it is large in one of them, or where :data:`WIDE_BYTES` says so:
+    Arrow would make several batches of more than one array can hold.
+    """
+    if len(batches) == 1:
+        return batches[0]
+    wide = _wide_columns(batches)
+    tables = [pa.Table.from_batches([_widened(batch, wide)]) for batch in batches]
+    table = pa.concat_tables(tables, promote_options="default").combine_chunks()
+    if not table.num_rows:
+        return pa.RecordBatch.from_pylist([], schema=table.schema)
+    (batch,) = table.to_batches()
+    return batch
+
+
+def _wide_columns(batches: Sequence[pa.RecordBatch]) -> frozenset[str]:
+    sizes: dict[str, int] = {}
+    for batch in batches:
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            if column.type in _WIDE_TYPES:
+                sizes[name] = sizes.get(name, 0) + column.nbytes
+            elif column.type in _WIDE_TYPES.values():
+                sizes[name] = WIDE_BYTES
+    return frozenset(name for name, size in sizes.items() if size >= WIDE_BYTES)
+
+
+def _widened(batch: pa.RecordBatch, wide: frozenset[str]) -> pa.RecordBatch:
+    if wide.isdisjoint(batch.schema.names):
+        return batch
+    fields = [field.with_type(_WIDE_TYPES.get(field.type, field.type)) if field.name in wide else field for field in batch.schema]
+    return batch.cast(pa.schema(fields))
+
+
+def in_pieces(rows: _Rows, most_bytes: int, most_rows: int) -> Iterator[_Rows]:
+    """The rows in order, cut into pieces of about equal length within both limits; a row that is larger stands alone."""
+    if rows.num_rows == 0:
+        return
+    count = max(-(-rows.num_rows // most_rows), -(-rows.nbytes // most_bytes))
+    if count <= 1 or rows.num_rows == 1:
+        yield rows
+        return
+    step = -(-rows.num_rows // count)
+    for start in range(0, rows.num_rows, step):
+        yield from in_pieces(rows.slice(start, step), most_bytes, most_rows)
 
 
 @dataclass(frozen=True)

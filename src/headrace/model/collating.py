@@ -7,26 +7,43 @@ import unicodedata
 
 from headrace.model.collating_table import EQUAL_LETTERS
 
-_SUPPLEMENTARY = "\ufffd"
+_SUPPLEMENTARY = re.compile("[\U00010000-\U0010ffff]")
+_REPLACEMENT = "\ufffd"
 _EQUAL = str.maketrans({other: letter for letter, others in EQUAL_LETTERS.items() for other in others})
 _RUN_OF_S = re.compile("ss+")
 _LETTER_MARK = re.compile("COMBINING LATIN SMALL LETTER ([A-Z])")
 _IGNORABLE = frozenset({"Mn", "Me", "Mc", "Cc", "Cf"})
-# Letters that collations expand or fold though Unicode does not decompose them.
-_EXPANSIONS = str.maketrans({"æ": "ae", "œ": "oe", "ø": "o", "đ": "d", "ð": "d", "ł": "l", "þ": "th", "ħ": "h", "ı": "i", "ŧ": "t"})
+# Letters that collations expand or fold though Unicode does not decompose them; a subscript iota is a letter for some and nothing
+# for others; and vowels that Thai, Lao and Tai scripts write before their consonant change places with it in later tables.
+_EXPANSIONS = str.maketrans(
+    {"æ": "ae", "œ": "oe", "ø": "o", "đ": "d", "ð": "d", "ł": "l", "þ": "th", "ħ": "h", "ı": "i", "ŧ": "t", "ι": ""}
+    | dict.fromkeys("\u0e40\u0e41\u0e42\u0e43\u0e44\u0ec0\u0ec1\u0ec2\u0ec3\u0ec4\u19b5\u19b6\u19b7\u19ba", "")
+    | dict.fromkeys("\uaab5\uaab6\uaab9\uaabb\uaabc", "")
+)
+ASCII_EQUALS = (("?", "n"), ("~", "y"), ("[", "\\"))
+"""Signs of ASCII that ``gbk_chinese_ci`` holds for equal to others: ``~`` to ``y``, ``[`` to a backslash, and ``?`` to letters
+without a place in its table, one of which is an ``n`` with an accent."""
+_ASCII_EQUALS = str.maketrans(dict(ASCII_EQUALS))
 
 
-def fold_text(text: str) -> str:
+def fold_text(text: str, *, weighs_supplementary: bool = False) -> str:
     """A form as coarse as TiDB's collations, whichever it is: equal for texts that one of them holds for equal.
 
     Case, accents, ignorable characters and trailing spaces do not count; digits of one value are one. ``utf8mb4_general_ci`` gives
-    every supplementary character the same weight, and ``ß`` that of ``s``; the UCA collations expand it to ``ss``, so that runs of
-    ``s`` are one, and hold Hiragana and Katakana for equal. Only a subscript iota is ignored by some and a letter for others.
+    ``ß`` the weight of ``s``; the UCA collations expand it to ``ss``, so that runs of ``s`` are one, and hold Hiragana and Katakana
+    for equal.
+
+    Of characters beyond U+FFFF collations think in two ways that no one form can serve: to ``utf8mb4_general_ci`` and
+    ``utf8mb4_unicode_ci`` they are all one, to those of later tables of Unicode (``weighs_supplementary``: ``utf8mb4_0900_ai_ci``)
+    many are letters and digits, so that everything would be equal to everything.
     """
+    if not weighs_supplementary:
+        text = _SUPPLEMENTARY.sub(_REPLACEMENT, text)
     decomposed = unicodedata.normalize("NFKD", text.translate(_EQUAL)).translate(_EQUAL)
     letters = "".join(map(_without_marks, decomposed))
     folded = unicodedata.normalize("NFKD", letters.casefold()).translate(_EXPANSIONS).translate(_EQUAL)
-    return _RUN_OF_S.sub("s", "".join(map(_without_marks, map(_folded_char, folded)))).rstrip(" ")
+    simple = "".join(map(_without_marks, map(_folded_char, folded))).translate(_ASCII_EQUALS)
+    return _RUN_OF_S.sub("s", simple).rstrip(" ")
 
 
 def _without_marks(char: str) -> str:
@@ -43,8 +60,6 @@ def _folded_char(char: str) -> str:
     digit = unicodedata.digit(char, None)
     if digit is not None:
         return str(digit)
-    if ord(char) > 0xFFFF:
-        return _SUPPLEMENTARY
     if "\u30a1" <= char <= "\u30f6":
         return chr(ord(char) - 0x60)
     return char

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
+from headrace.model.outcome import Problem
 from headrace.model.table import Column, TableId, TableSchema
 
 
@@ -60,7 +61,13 @@ class CreateDatabaseEvent:
 
 @dataclass(frozen=True)
 class DropDatabaseEvent:
+    """``tables`` are the tables and views of it that the pipeline made or adopted: all that may go with it.
+
+    No source knows them; the engine puts them in right before the change runs.
+    """
+
     database: str
+    tables: frozenset[TableId] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -178,7 +185,14 @@ class SchemaChange:
     ``statement`` is the source's own text, empty when only a shape was found; ``database`` is the current database for its
     unqualified names. ``changes`` and ``reads`` are the objects it touches (a database is ``TableId(db)``); ``schema`` is the
     shape afterwards of the table that ``table_id`` names, ``None`` for databases and dropped tables. ``origin`` says where it
-    was read (a file's path), for messages. ``doubt`` says why only a person can tell what is to be done.
+    was read (a file's path), for messages. ``doubt`` says why only a person can tell what is to be done. ``by_bytes``: the source
+    compares texts byte by byte, whatever collations the statement names. ``database_collation`` is the default of the current
+    database, empty where no statement told of another one than TiDB's.
+
+    ``unread`` says why the source cannot read now what the change is: ``changes`` are then all tables that it may concern, and wait
+    until it can be read, or a person decides. ``has_rows``: there are rows behind it that cannot be read without it.
+    ``known_as`` is its identity in the journal where that alone still tells of it.
+    ``by_shape``: a target makes the table as ``schema`` says, since the table that the statement copies is another one by now.
     """
 
     commit_ts: int
@@ -191,12 +205,40 @@ class SchemaChange:
     schema: TableSchema | None = None
     origin: str = ""
     doubt: str = ""
+    by_bytes: bool = False
+    database_collation: str = ""
+    unread: Problem | None = None
+    has_rows: bool = False
+    known_as: str = ""
+    by_shape: bool = False
 
     @property
     def identity(self) -> str:
         """The journal's key: stable between runs, different for each statement of one commit ts."""
-        return f"{self.commit_ts}/{self.table_id}/{zlib.crc32(self.statement.encode()):08x}"
+        return self.known_as or f"{self.place}/{zlib.crc32(self.statement.encode()):08x}"
+
+    @property
+    def place(self) -> str:
+        """Where the source tells of it: one table's or database's version. Another part of the same statement has another place."""
+        return f"{self.commit_ts}/{self.table_id}"
+
+    @property
+    def is_nobodys(self) -> bool:
+        """Whether there are rows behind a change that cannot be read, and nothing tells of which table they are."""
+        return self.unread is not None and self.has_rows and not self.table_id.table
 
     @property
     def touches(self) -> frozenset[TableId]:
         return self.changes | self.reads
+
+
+_UNREAD = "/* unknown: "
+
+
+def unread_statement(origin: str) -> str:
+    """What stands for the statement of a change that cannot be read: it names the file, and nothing runs it."""
+    return f"{_UNREAD}{origin} */"
+
+
+def is_unread_statement(statement: str) -> bool:
+    return statement.startswith(_UNREAD)

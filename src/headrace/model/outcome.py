@@ -50,6 +50,8 @@ class Problem:
     transient: bool = False
     remedy: Remedy = Remedy.REPAIR
     row: str = ""
+    needs_whole: bool = False
+    """A writer that had only some of the table's changes could not tell whether there is a problem: one task has to write all."""
 
     @property
     def status(self) -> TableStatus:
@@ -82,7 +84,7 @@ class Notice:
     file: str = ""
 
     def sentence(self) -> str:
-        place = f"table {self.table_id}: " if self.table_id else ""
+        place = "" if self.table_id is None else f"{'database' if self.table_id.is_database else 'table'} {self.table_id}: "
         return f"{place}{self.message}" + (f" ({self.file})" if self.file else "")
 
 
@@ -90,13 +92,15 @@ class Notice:
 class SplitReport:
     """What was found in a split that was read to its end, or up to ``problem``.
 
-    ``rows`` counts all rows of the split, ``kept`` those inside the window; ``min_ts`` and ``max_ts`` (TSO) are over all
+    ``rows`` counts all rows of the split, ``kept`` those inside the window, ``left`` those above it, and ``passed`` those below it
+    and replays; ``min_ts`` and ``max_ts`` (TSO) are over all
     rows, 0 for none; ``pending_ts`` is the smallest commit ts above the window's ``hi``, ``None`` when nothing is left.
     ``rolled_over`` says that the split ended because it was full, so that a transaction may go on in the next one.
     ``rank`` is the split's; ``stream`` names the sequence that it belongs to: what a writer repeats after a crash comes later in
     the same one. ``truncated`` says that the last record is cut in the middle; ``truncated_ts`` is its commit ts where that much
-    is readable. ``given_up`` is the window's. ``rejects`` are the records inside the window that cannot be decoded and were left
-    out; before anything is applied they become dead letters, whose names are ``letters``.
+    is readable. ``given_up`` is the window's; ``ended`` says that the split's version lies below the window's. ``rejects`` are the
+    records inside the window that cannot be decoded and were left out; before anything is applied they become dead letters, whose
+    names are ``letters``.
     """
 
     split_key: str
@@ -105,6 +109,8 @@ class SplitReport:
     stream: str = ""
     rows: int = 0
     kept: int = 0
+    left: int = 0
+    passed: int = 0
     size: int = 0
     min_ts: int = 0
     max_ts: int = 0
@@ -118,6 +124,9 @@ class SplitReport:
     problem: Problem | None = None
     notices: tuple[Notice, ...] = ()
     given_up: int = 0
+    ended: bool = False
+    content: int | None = None
+    """The CRC-32 of what was read, where only that tells whether the split is another one later: rows have no commit ts."""
 
 
 def is_repeated(report: SplitReport, reports: Iterable[SplitReport]) -> bool:
@@ -133,9 +142,30 @@ def is_repeated(report: SplitReport, reports: Iterable[SplitReport]) -> bool:
 
 
 @dataclass(frozen=True)
+class ReadCount:
+    """The rows of one table that a read task got from its splits, that netting took away there, and that it sent on."""
+
+    table_id: TableId
+    received: int
+    netted: int
+    sent: int
+
+
+@dataclass(frozen=True)
+class WriteCount:
+    """The rows of one table that a write task got, that netting took away there, and that it handed to its writer."""
+
+    table_id: TableId
+    gathered: int
+    netted: int
+    handed: int
+
+
+@dataclass(frozen=True)
 class WriteOutcome:
     """What became of one (table, bucket): rows sent as upserts and deletes, or the problem that stopped it.
 
+    ``refused`` counts rows that became dead letters, ``netted`` those that the writer itself found to be overtaken by others.
     ``spooled`` are files that the unit left for the sink's part on the driver. Only files named by an outcome count, so those
     of a task attempt that failed, or that was repeated, are never loaded. ``progress`` is the ledger's row of a table without
     key, which goes with the data. ``letters`` are the names of the dead letters that refused rows became.
@@ -147,5 +177,7 @@ class WriteOutcome:
     problem: Problem | None = None
     notices: tuple[Notice, ...] = field(default=())
     letters: tuple[str, ...] = ()
+    refused: int = 0
+    netted: int = 0
     spooled: tuple[str, ...] = ()
     progress: TableProgress | None = None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 from headrace.model.table import TableId
 
@@ -18,21 +20,33 @@ class TableStatus(StrEnum):
     """Stopped before a schema change that somebody has to decide about."""
     NEEDS_RESYNC = "needs resync"
     """Stopped before a schema change whose effect on rows nothing tells: they have to be loaded anew."""
+    INCOMPLETE = "needs resync, rows are missing"
+    """Its rows cannot be told from the source any more: it does not go on before it was loaded anew."""
+    EXCLUDED = "left out by --tables"
+    """The table filter leaves it out: it keeps its own checkpoint, and is neither read nor changed."""
     GONE = "gone"
     """Dropped or renamed away: a tombstone, so that a cut planned again does not bring the name back (rule 12)."""
 
+    GONE_WAITING = "gone, waiting for a decision"
+    """A tombstone too: a schema change from before its end was found only after it."""
+
     @property
     def is_stopped(self) -> bool:
-        return self in (TableStatus.STOPPED, TableStatus.WAITING, TableStatus.NEEDS_RESYNC)
+        return self not in (TableStatus.RUNNING, TableStatus.CATCHING_UP, TableStatus.EXCLUDED, TableStatus.GONE)
+
+    @property
+    def is_gone(self) -> bool:
+        return self in (TableStatus.GONE, TableStatus.GONE_WAITING)
 
 
 @dataclass(frozen=True)
 class TableProgress:
-    """One table incarnation's own row in the ledger.
+    """The ledger's row of the table that has a name now, or had it last.
 
     ``checkpoint`` (TSO): everything up to it is applied. A running table's true checkpoint is the larger of this one and the
     pipeline's, so that a cut of a thousand quiet tables writes one row. ``after`` says whether the schema change at exactly
-    ``checkpoint`` is done too. ``incarnation`` is the commit ts of the change that created it.
+    ``checkpoint`` is done too. ``incarnation`` is the commit ts of the change by which
+    the table came to this name: its CREATE, or a RENAME.
     """
 
     table_id: TableId
@@ -41,6 +55,11 @@ class TableProgress:
     status: TableStatus = TableStatus.RUNNING
     reason: str = ""
     incarnation: int = 0
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the pipeline made or adopted the table, and it is not gone. One that stands before its own CREATE is not."""
+        return not self.status.is_gone and (self.after or self.checkpoint > self.incarnation)
 
 
 class JournalState(StrEnum):
@@ -70,6 +89,11 @@ class JournalEntry:
     statement: str
     state: JournalState
     fingerprint: str = ""
+
+    @property
+    def place(self) -> str:
+        """The ``place`` of its schema change: its identity without the checksum of the statement."""
+        return self.identity.rpartition("/")[0]
 
 
 class Verdict(StrEnum):
@@ -130,8 +154,33 @@ class TableRequest:
 
 
 @dataclass(frozen=True)
+class RowFigures:
+    """What became of the rows that were read: ``read`` is the sum of all others.
+
+    A file that serves several rounds of a cut is counted at each reading.
+    """
+
+    read: int = 0
+    netted: int = 0
+    """A later change of the same key made them superfluous."""
+    written: int = 0
+    refused: int = 0
+    """They became dead letters, or their table stopped."""
+    left: int = 0
+    """They lie above the cut, and are read again by a later one."""
+    passed: int = 0
+    """They lie below the cut, or repeat what an earlier one applied."""
+
+    def __add__(self, other: RowFigures) -> RowFigures:
+        return RowFigures(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+
+
+@dataclass(frozen=True)
 class CutRecord:
     """One of the last cuts, for people: times are seconds, ``finished_at`` is ISO time in UTC.
+
+    ``read_rows`` is the sum of ``upserts``, ``deletes``, ``netted``, ``refused``, ``left`` and ``passed`` (:class:`RowFigures`). In
+    records of an older Headrace the last four are 0.
 
     ``exact`` (1 or 0): its rows carried their exact commit ts. Without it a cut is a set of files, and the target consistent only
     eventually.
@@ -147,6 +196,10 @@ class CutRecord:
     read_bytes: int = 0
     schema_changes: int = 0
     exact: int = 1
+    netted: int = 0
+    refused: int = 0
+    left: int = 0
+    passed: int = 0
 
 
 @dataclass(frozen=True)
@@ -174,6 +227,29 @@ class LedgerState:
     decisions: dict[str, Decision] = field(default_factory=dict)
     requests: dict[str, TableRequest] = field(default_factory=dict)
     dead_letters: dict[TableId, int] = field(default_factory=dict)
+
+    @cached_property
+    def settled(self) -> Mapping[tuple[int, str], tuple[JournalEntry, ...]]:
+        """The settled entries of the journal, by commit ts (TSO) and the place in the source that told of them."""
+        found: dict[tuple[int, str], tuple[JournalEntry, ...]] = {}
+        for entry in self.journal.values():
+            if entry.state.is_settled:
+                key = entry.commit_ts, entry.place
+                found[key] = (*found.get(key, ()), entry)
+        return found
+
+    @cached_property
+    def by_folded_name(self) -> Mapping[TableId, tuple[TableProgress, ...]]:
+        """The rows of tables that have, or had, one name but for its case, by ``TableId.folded``."""
+        found: dict[TableId, tuple[TableProgress, ...]] = {}
+        for table_id, own in self.tables.items():
+            found[table_id.folded] = (*found.get(table_id.folded, ()), own)
+        return found
+
+    @cached_property
+    def settled_at(self) -> tuple[int, ...]:
+        """The commit ts (TSO) of each entry that is settled, in order."""
+        return tuple(sorted(entry.commit_ts for entry in self.journal.values() if entry.state.is_settled))
 
     def table_checkpoint(self, table_id: TableId) -> int:
         """Up to where the table is applied: its own row, lifted by the pipeline's checkpoint while it runs."""

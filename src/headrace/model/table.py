@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 from headrace.model.types import ColumnType
+
+
+def folded_name(name: str) -> str:
+    """The name of a database, table, column or index in the form that TiDB compares: each character in lower case, without regard
+    to others.
+
+    ``str.casefold`` would hold ``straße`` and ``strasse`` for one name.
+    """
+    return name.lower() if name.isascii() else "".join(character.lower()[0] for character in name)
 
 
 @dataclass(frozen=True, order=True)
@@ -19,6 +29,15 @@ class TableId:
     @property
     def is_database(self) -> bool:
         return not self.table
+
+    @property
+    def folded(self) -> TableId:
+        """What two names have in common that TiDB takes for one: it compares names without case."""
+        return TableId(folded_name(self.database), folded_name(self.table))
+
+    def lies_in(self, database: str) -> bool:
+        """Whether it is in the database of that name, or is it. TiDB compares names of databases without case."""
+        return folded_name(self.database) == folded_name(database)
 
     def __str__(self) -> str:
         return f"{self.database}.{self.table}" if self.table else self.database
@@ -52,37 +71,45 @@ class Column:
 
 
 @dataclass(frozen=True)
-class UniqueKey:
-    """A unique key over whole columns, as DDL text tells it."""
+class Index:
+    """An index, as DDL text tells it; ``unique`` says that no two rows agree in its columns.
+
+    A unique key over prefixes or expressions is not ``unique``; an expression among ``columns`` is an empty name.
+    """
 
     name: str
     columns: tuple[str, ...]
+    unique: bool = False
 
 
 @dataclass(frozen=True)
 class TableSchema:
     """The shape of a table at one version: columns in order, and the handle key (primary key, else a declared unique key).
 
-    An empty ``handle_key`` means a table without a usable key. ``unique_keys`` are those that DDL text has told of, in order.
+    An empty ``handle_key`` means a table without a usable key. ``indexes`` are those that DDL text has told of, in order,
+    the primary key not among them.
     Equality compares the shape, so it does not depend on the version.
     """
 
     table_id: TableId
     columns: tuple[Column, ...]
     handle_key: tuple[str, ...] = ()
-    unique_keys: tuple[UniqueKey, ...] = ()
+    indexes: tuple[Index, ...] = ()
+
+    @property
+    def unique_keys(self) -> tuple[Index, ...]:
+        return tuple(index for index in self.indexes if index.unique)
 
     def column(self, name: str) -> Column:
         """The column of that name, compared as TiDB does, without case. Raises ``KeyError``."""
-        folded = name.casefold()
-        for column in self.columns:
-            if column.name.casefold() == folded:
-                return column
-        raise KeyError(name)
+        return self._by_name[folded_name(name)]
 
     def has_column(self, name: str) -> bool:
-        folded = name.casefold()
-        return any(column.name.casefold() == folded for column in self.columns)
+        return folded_name(name) in self._by_name
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Column]:
+        return {folded_name(column.name): column for column in reversed(self.columns)}
 
     @property
     def row_columns(self) -> tuple[Column, ...]:
@@ -111,4 +138,4 @@ class SourceTable:
     def is_unique(self, columns: frozenset[str]) -> bool:
         """Whether no two rows of the source agree in these columns (folded names), as far as is known."""
         keys = (self.schema.handle_key, *(key.columns for key in self.schema.unique_keys))
-        return any(key and {name.casefold() for name in key} <= columns for key in keys)
+        return any(key and {folded_name(name) for name in key} <= columns for key in keys)

@@ -18,6 +18,9 @@ _SECRET_PARAMETERS = frozenset(
 )
 
 
+_TIME_ZONE = re.compile(r"[A-Za-z_]+(/[A-Za-z0-9_+-]+)*|[+-]\d{1,2}:\d{2}")
+
+
 @dataclass(frozen=True)
 class Uri:
     """A parsed URI. ``path`` keeps its leading slash; ``params`` are decoded; the password never shows in ``repr``."""
@@ -121,3 +124,17 @@ def reject_unknown(names: Collection[str], known: Collection[str], what: str) ->
     for name in names:
         if name not in known:
             raise DefinitionError(f"Unknown {what} {name!r}.", near_match(name, known))
+
+
+def time_zone_of(text: str) -> str:
+    """The time zone that a sink's URI names as ``time-zone``: a name or an offset, empty for none. Raises DefinitionError."""
+    text = text.strip().strip("\"'")
+    if not text:
+        return ""
+    if text[0].isdigit():  # an unescaped + of a URI's query arrives as a blank
+        text = f"+{text}"
+    if not _TIME_ZONE.fullmatch(text):
+        raise DefinitionError(
+            f"time-zone={text} is not a time zone.", "Write a name such as Asia/Shanghai, or an offset such as %2B08:00."
+        )
+    return "+00:00" if text.upper() == "UTC" else text

@@ -7,7 +7,7 @@ The engine asks ``SinkCapabilities``; it never asks which system a sink is. A si
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import TracebackType
@@ -16,7 +16,7 @@ from typing import Protocol, Self
 import pyarrow as pa
 
 from headrace.model.events import SchemaChange
-from headrace.model.outcome import Notice, Problem, SplitReport, WriteOutcome
+from headrace.model.outcome import Notice, Problem, ReadCount, SplitReport, WriteCount, WriteOutcome
 from headrace.model.progress import CutRecord, Decision, JournalEntry, LedgerState, TableProgress, TableRequest, TableStatus
 from headrace.model.table import SourceTable, TableId, TableSchema
 from headrace.sinks.dead_letters import DeadLetters
@@ -31,6 +31,31 @@ class ChangeDemand(StrEnum):
 
     NET = "net"
     ALL = "all"
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """Databases of the target that nothing of the source may be written to.
+
+    ``ledger`` is where Headrace keeps its own tables, and ``move`` says how to move it; ``system`` are the target's own. All
+    names are compared without case, as the source does: whether the target does depends on its settings.
+    """
+
+    ledger: str = ""
+    move: str = ""
+    system: frozenset[str] = frozenset()
+
+    def sentence(self, database: str) -> str:
+        """Why the source's database cannot be written to this target; empty when it can."""
+        folded = database.casefold()
+        if self.ledger and folded == self.ledger.casefold():
+            return f"the source's database {database} has the name of the database in which Headrace keeps its ledger here."
+        return f"a database named {database} belongs to the target's own system." if folded in self.system else ""
+
+    def hint(self, database: str) -> str:
+        """What to do about it."""
+        leave_out = f"eave the database out with --tables '*.*,!{database}.*'."
+        return f"L{leave_out}" if database.casefold() in self.system else f"{self.move}, or l{leave_out}"
 
 
 @dataclass(frozen=True)
@@ -49,6 +74,12 @@ class SinkCapabilities:
     writers: int = 0
     bags: bool = False
     owns_stdout: bool = False
+    views: bool = False
+    """It makes the source's views."""
+    adopts: bool = False
+    """The user said that what the target holds already is the source's own (``--adopt``)."""
+    reserved: Reserved = field(default_factory=Reserved)
+    """The databases that the source may not have a part in."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +87,10 @@ class TableChange:
     """What one write unit applies to one table: a (table, bucket) of a round, one schema version.
 
     Net demand: ``deletes`` holds the key columns of keys that end deleted, ``upserts`` the full rows (canonical types, columns
-    the rows carry) of keys that end alive, in commit order. ``ordered``, rare, holds rows whose keys a target may consider
-    equal though they differ (rule 7): to be applied one by one in this order, after the deletes and before the upserts;
-    its layout is that of a block. All demand: ``ordered`` holds every change in commit order and the other two are empty.
+    the rows carry) of keys that end alive, in commit order. ``ordered``, rare, holds the last changes of keys that a target may
+    consider equal though they differ (rule 7), in groups, each in commit order: of those that it does consider equal only the last
+    one counts, and no row of another may be written. Its layout is that of a block. All demand: ``ordered`` holds every change in
+    commit order and the other two are empty.
 
     A table without key (``schema.handle_key`` empty) is a bag: ``deletes`` holds whole rows, of which each removes one equal row,
     and ``upserts`` rows to insert. That cannot be repeated, so a writer puts ``progress``, the table's own ledger row, into
@@ -74,6 +106,15 @@ class TableChange:
     progress: TableProgress | None = None
     lo: int = 0
     """The table's checkpoint (TSO) before the cut, for its dead letters."""
+    watch: SpellingWatch | None = None
+    """With it the three tables have a last column more, ``headrace.model.block.SIGHT``. Without it they may have it too."""
+    groups: tuple[int, ...] = ()
+    """The numbers of the ordered rows that begin a group; keys of two groups differ for every target. Empty: all are one group."""
+
+    @property
+    def num_rows(self) -> int:
+        """All rows of the change: deletes, ordered ones and upserts."""
+        return int(self.deletes.num_rows + self.ordered.num_rows + self.upserts.num_rows)
 
 
 @dataclass(frozen=True)
@@ -95,8 +136,8 @@ class WriterContext:
 class LedgerUpdate:
     """One durable step of progress; everything in it is written in one transaction.
 
-    ``None`` leaves a field as it is. ``tables`` and ``journal`` are rows to put (by table, by identity); ``forget_journal_below``
-    removes settled entries of older schema changes (TSO). ``used_decisions`` and ``used_requests`` are the identities of
+    ``None`` leaves a field as it is. ``tables`` and ``journal`` are rows to put (by table, by identity); ``forget_journal`` are the
+    identities of entries to remove. ``used_decisions`` and ``used_requests`` are the identities of
     decisions and of requests about tables to remove. ``dead_letters`` is how many letters tables have from now on. ``attempt``
     begins another attempt, after a round: a task of it that was given up for lost, and done again by another, may wake any time.
     """
@@ -106,19 +147,23 @@ class LedgerUpdate:
     position: str | None = None
     tables: tuple[TableProgress, ...] = ()
     journal: tuple[JournalEntry, ...] = ()
-    forget_journal_below: int = 0
+    forget_journal: tuple[str, ...] = ()
     cut: CutRecord | None = None
     used_decisions: tuple[str, ...] = ()
     used_requests: tuple[str, ...] = ()
     dead_letters: Mapping[TableId, int] = field(default_factory=dict)
     attempt: int | None = None
+    fingerprint: str | None = None
+    """The definition's, with what follows for tables from a filter that changed."""
 
     def applied_to(self, state: LedgerState) -> LedgerState:
         """The state after this step, as the ledger holds it then. ``attempted`` never goes back."""
-        journal = {k: e for k, e in state.journal.items() if not e.state.is_settled or e.commit_ts >= self.forget_journal_below}
+        forgotten = frozenset(self.forget_journal)
+        journal = {k: e for k, e in state.journal.items() if k not in forgotten}
         return replace(
             state,
             attempt=state.attempt if self.attempt is None else self.attempt,
+            fingerprint=state.fingerprint if self.fingerprint is None else self.fingerprint,
             checkpoint=state.checkpoint if self.checkpoint is None else self.checkpoint,
             attempted=max(state.attempted, self.attempted or 0),
             position=state.position if self.position is None else self.position,
@@ -186,11 +231,16 @@ class UnitWriter(Protocol):
 
 @dataclass(frozen=True)
 class WriteReport:
-    """What a round brought about. ``committed``: the ledger's progress went with the data, in one transaction."""
+    """What a round brought about. ``committed``: the ledger's progress went with the data, in one transaction.
+
+    ``reads`` and ``writes`` are what each task counted.
+    """
 
     splits: tuple[SplitReport, ...] = ()
     outcomes: tuple[WriteOutcome, ...] = ()
     committed: bool = False
+    reads: tuple[ReadCount, ...] = ()
+    writes: tuple[WriteCount, ...] = ()
 
     def problems(self) -> dict[TableId, Problem]:
         """The first problem of each table, whether found in reading or in writing."""
@@ -209,11 +259,58 @@ class WriteReport:
         return found
 
 
+@dataclass(frozen=True)
+class UniqueTexts:
+    """A unique key of a target's table with texts that compare by a collation, so that texts of different bytes may be equal.
+
+    Names of columns are folded. ``parts`` are the key's columns, each with the length of its prefix (characters) or 0 for the
+    whole; ``texts`` are those among them that compare by a collation.
+    """
+
+    parts: tuple[tuple[str, int], ...]
+    texts: frozenset[str]
+
+
+@dataclass(frozen=True)
+class TextComparison:
+    """How a target's table compares texts.
+
+    ``weighed`` are the columns (folded names) whose collation has a weight for each supplementary character, where others hold
+    them all for one (see ``headrace.model.collating``).
+    """
+
+    weighed: frozenset[str] = frozenset()
+    keys: tuple[UniqueTexts, ...] = ()
+
+
+TextComparisons = Callable[[Collection[TableId]], Mapping[TableId, TextComparison]]
+"""Asked on the driver, of tables with texts."""
+
+
+@dataclass(frozen=True)
+class SpellingWatch:
+    """What a writer has to look for: two rows of the source with keys that the target holds for equal, though their bytes differ.
+
+    ``new_collations`` is what the source's definition says of it (``Offer.new_collations``). ``whole``: the unit has all changes
+    of its table in this round, so that a row which is not among them did not change.
+    """
+
+    keys: tuple[UniqueTexts, ...]
+    new_collations: bool | None
+    whole: bool
+    weighed: frozenset[str] = frozenset()
+    """See ``TextComparison``."""
+
+
 class Round(Protocol):
     """What is written together, as the engine hands it to an EventSink."""
 
-    def write_in_tasks(self, writer: UnitWriter) -> WriteReport:
-        """One Spark job: read, net, bucket and write in tasks through copies of ``writer``. Raises what the writers raise."""
+    def write_in_tasks(self, writer: UnitWriter, texts: TextComparisons | None = None) -> WriteReport:
+        """One Spark job: read, net, bucket and write in tasks through copies of ``writer``. Raises what the writers raise.
+
+        ``texts`` is needed by targets that compare texts by a collation. A second job follows for tables of which a writer asks
+        to see all changes at once (``Problem.needs_whole``).
+        """
         ...
 
 
@@ -298,6 +395,8 @@ class Ledger(Protocol):
 
     def acquire(self, pipeline: str, source_identity: str, fingerprint: str, start: int) -> LedgerState:
         """Takes the next epoch (creating the record at first) and ends the former run's writers.
+
+        ``fingerprint`` and ``start`` count only for a new record.
 
         Raises DefinitionError when the record belongs to another source (``source_identity``), naming the way out.
         """

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from hashlib import sha256
 
 import obstore
 import pyarrow as pa
@@ -28,6 +30,7 @@ MOST_LETTERS = 1_000
 """How many records of a table a cut may leave out, where nothing else is said."""
 _FORMAT = 1
 _SUFFIX = ".json"
+_LONGEST_FOLDER = 200
 _THREADS = 16
 
 
@@ -108,7 +111,19 @@ class DeadLetters:
         return f"{self._prefix(table_id)}/{name}{_SUFFIX}"
 
     def _prefix(self, table_id: TableId) -> str:
-        return "/".join(map(folder_name, (self.pipeline, table_id.database, table_id.table)))
+        return "/".join(map(_folder, (self.pipeline, table_id.database, table_id.table)))
+
+
+def _folder(text: str) -> str:
+    """Any name as that of one folder. One that is too long for a file system (255 bytes) is cut, and ends in a digest of it all.
+
+    32 Chinese characters take 288 bytes. Only names that were cut have a ``=``.
+    """
+    name = folder_name(text)
+    if len(name) <= _LONGEST_FOLDER:
+        return name
+    whole = re.sub("%.?$", "", name[:_LONGEST_FOLDER])  # without an escape that is cut in two
+    return f"{whole}={sha256(text.encode()).hexdigest()[:16]}"
 
 
 def no_letters_of_bags(problem: Problem) -> Problem:

@@ -78,7 +78,7 @@ class FileLedger:
         return sorted(unquote(prefix.rstrip("/")) for prefix in prefixes)
 
     def acquire(self, pipeline: str, source_identity: str, fingerprint: str, start: int) -> LedgerState:
-        """Takes the next epoch; the former run's next write fails. ``start`` counts only for a new record.
+        """Takes the next epoch; the former run's next write fails. ``fingerprint`` and ``start`` count only for a new record.
 
         Raises DefinitionError when the record belongs to another source, SinkUnreachableError, and FencedError when other
         runs keep taking it at the same time.
@@ -89,7 +89,7 @@ class FileLedger:
                 state = LedgerState(pipeline, source_identity, fingerprint, 1, start=start, checkpoint=start, attempted=start)
             else:
                 _check_source(newest.state, source_identity)
-                state = replace(newest.state, fingerprint=fingerprint, epoch=newest.state.epoch + 1, attempt=0)
+                state = replace(newest.state, epoch=newest.state.epoch + 1, attempt=0)
             held = _Held(newest.number + 1 if newest else 1, state, uuid.uuid4().hex)
             if self._create(held):
                 self._held = held

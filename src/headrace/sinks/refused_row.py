@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
+
+from headrace.model.outcome import Problem
+from headrace.model.table import TableId
 
 _SHOWN = 40
 
@@ -18,3 +21,15 @@ def row_name(rows: pa.Table, number: int, key: Sequence[str]) -> str:
 def _shown(value: object) -> str:
     text = value.hex() if isinstance(value, bytes) else str(value)
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+
+
+def missing_rows(table_id: TableId, example: Mapping[str, object], count: int) -> Problem:
+    """Why a table without key stops of which ``count`` rows were to be deleted that the target does not hold."""
+    shown = ", ".join(f"{name}={_shown(value)}" for name, value in example.items())
+    rows = "1 row that the source deleted is" if count == 1 else f"{count} rows that the source deleted are"
+    return Problem(
+        table_id,
+        f"{rows} not in the target, so it was changed by something else, or did not begin as the source did.",
+        value=shown,
+        hint="Put the rows back as the source held them, or drop the table and replicate it with a --name of its own.",
+    )

@@ -7,8 +7,9 @@ DELETE and INSERT, which every dialect has. Names of tables are compared with ca
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from headrace.errors import DefinitionError, FencedError
@@ -27,6 +28,12 @@ from headrace.model.progress import (
 from headrace.model.table import TableId
 from headrace.sinks.base import KEPT_CUTS, LedgerUpdate
 
+_FORGOTTEN_AT_ONCE = 500
+_ROW_FIGURES = ("netted_rows", "refused_rows", "left_rows", "passed_rows")
+"""Columns of the table ``cuts`` that came with a later Headrace, in the order of ``CutRecord``'s last fields."""
+PART_LENGTH = 1 << 17
+"""The characters of a position that are written at once: half a MiB at most, and servers take a packet of 1 MiB at least."""
+
 
 class SqlSession(Protocol):
     """One connection, in a transaction that the caller opened and will commit."""
@@ -42,7 +49,10 @@ class LedgerDialect:
 
     ``name_type`` holds names and compares them with case, ``text_type`` holds text of any length. ``primary_keys`` is off
     where DELETE and INSERT of one key in one transaction trip over the index. ``for_update`` locks the rows of a SELECT.
+    ``setting`` is the URI's parameter that names the ledger's namespace.
     """
+
+    setting: str
 
     quote: str = '"'
     name_type: str = "VARCHAR"
@@ -54,8 +64,9 @@ class LedgerDialect:
     table_options: str = ""
 
 
-DUCKDB = LedgerDialect()
+DUCKDB = LedgerDialect("ledger-schema")
 MYSQL = LedgerDialect(
+    "ledger-database",
     quote="`",
     name_type="VARCHAR(191) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
     text_type="LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
@@ -82,11 +93,33 @@ class SqlLedger:
 
     def exists(self, session: SqlSession) -> bool:
         """Whether there is a ledger here."""
-        return "cuts" in self._present(session)
+        return "cuts" in self._shape(session)
+
+    def verify_place(self, session: SqlSession, pipeline: str, source_identity: str) -> None:
+        """Raises DefinitionError when the pipeline has no record here, but one in another namespace of the target.
+
+        Its ledger was to be moved, then, by a setting alone: the pipeline would begin anew, on tables that it has filled.
+        """
+        if self.exists(session) and session.execute(f"SELECT 1 FROM {self.table('pipelines')} WHERE pipeline = ?", (pipeline,)):
+            return
+        found = session.execute("SELECT table_schema FROM information_schema.tables WHERE table_name = 'ddl_journal'")
+        for namespace in sorted({str(name) for (name,) in found} - {self.namespace}):
+            other = replace(self, namespace=namespace)
+            if {"pipelines", "tables", "cuts"} <= other._shape(session).keys() and session.execute(
+                f"SELECT 1 FROM {other.table('pipelines')} WHERE pipeline = ? AND source_identity = ?", (pipeline, source_identity)
+            ):
+                raise DefinitionError(
+                    f"Pipeline {pipeline!r} of this source has its ledger in {namespace}, not in {self.namespace}: with an empty "
+                    "ledger it would begin anew.",
+                    f"Set {self.dialect.setting}={namespace}, or move the ledger's tables to {self.namespace} first "
+                    '(docs/operations.md, "Move the ledger"). If this is another pipeline, give it a --name of its own.',
+                )
 
     def create_tables(self, session: SqlSession) -> None:
         """Creates the namespace and its tables unless they are there, so a login without CREATE can use prepared ones."""
-        present = self._present(session)
+        present = self._shape(session)
+        if "cuts" in present:
+            self._add_figures(session, present["cuts"])
         missing = {name: layout for name, layout in self._layout().items() if name not in present}
         if not missing:
             return
@@ -97,9 +130,20 @@ class SqlLedger:
             constraint = f", PRIMARY KEY ({key})" if self.dialect.primary_keys else ""
             session.execute(f"CREATE TABLE IF NOT EXISTS {self.table(name)} ({columns}{constraint}){self.dialect.table_options}")
 
-    def _present(self, session: SqlSession) -> set[str]:
-        rows = session.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = ?", (self.namespace,))
-        return {str(name) for (name,) in rows}
+    def _add_figures(self, session: SqlSession, present: Collection[str]) -> None:
+        """The columns of :data:`_ROW_FIGURES` for a ledger that an older Headrace made."""
+        for name in _ROW_FIGURES:
+            if name not in present:
+                session.execute(f"ALTER TABLE {self.table('cuts')} ADD COLUMN {name} BIGINT DEFAULT 0")
+
+    def _shape(self, session: SqlSession) -> dict[str, set[str]]:
+        """The columns of each of the ledger's tables that are there: one that an older Headrace made has fewer."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for table, column in session.execute(
+            "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = ?", (self.namespace,)
+        ):
+            found[str(table)].add(str(column))
+        return dict(found)
 
     def pipelines(self, session: SqlSession) -> list[str]:
         """The names of the pipelines recorded here, sorted."""
@@ -115,6 +159,9 @@ class SqlLedger:
         if not rows:
             return None
         identity, fingerprint, epoch, attempt, start, checkpoint, attempted, position = rows[0]
+        shape = self._shape(session)
+        if not position and "position_parts" in shape:
+            position = self._load_position(session, pipeline)
         return LedgerState(
             pipeline=pipeline,
             source_identity=str(identity),
@@ -127,10 +174,10 @@ class SqlLedger:
             position=str(position),
             tables=self._load_tables(session, pipeline),
             journal=self._load_journal(session, pipeline),
-            cuts=self._load_cuts(session, pipeline),
-            decisions=self.decisions(session, pipeline),
-            requests=self.requests(session, pipeline),
-            dead_letters=self._load_dead_letters(session, pipeline),
+            cuts=self._load_cuts(session, pipeline, shape["cuts"]),
+            decisions=self._load_decisions(session, pipeline) if "ddl_decisions" in shape else {},
+            requests=self._load_requests(session, pipeline) if "table_requests" in shape else {},
+            dead_letters=self._load_dead_letters(session, pipeline) if "dead_letters" in shape else {},
         )
 
     def decide(self, session: SqlSession, pipeline: str, decision: Decision) -> None:
@@ -143,8 +190,9 @@ class SqlLedger:
 
     def decisions(self, session: SqlSession, pipeline: str) -> dict[str, Decision]:
         """The decisions that no schema change has used up, by the change's identity."""
-        if "ddl_decisions" not in self._present(session):  # a ledger that an older Headrace made
-            return {}
+        return self._load_decisions(session, pipeline) if "ddl_decisions" in self._shape(session) else {}
+
+    def _load_decisions(self, session: SqlSession, pipeline: str) -> dict[str, Decision]:
         rows = session.execute(
             f"SELECT change_identity, verdict, statement FROM {self.table('ddl_decisions')} WHERE pipeline = ?", (pipeline,)
         )
@@ -170,8 +218,9 @@ class SqlLedger:
 
     def requests(self, session: SqlSession, pipeline: str) -> dict[str, TableRequest]:
         """The requests that were not carried out yet, by identity, the oldest first."""
-        if "table_requests" not in self._present(session):  # a ledger that an older Headrace made
-            return {}
+        return self._load_requests(session, pipeline) if "table_requests" in self._shape(session) else {}
+
+    def _load_requests(self, session: SqlSession, pipeline: str) -> dict[str, TableRequest]:
         rows = session.execute(
             "SELECT identity, database_name, table_name, kind, to_ts, since_ts, file_name"
             f" FROM {self.table('table_requests')} WHERE pipeline = ? ORDER BY identity",
@@ -193,7 +242,7 @@ class SqlLedger:
         session.execute(f"DELETE FROM {self.table('table_requests')} WHERE pipeline = ? AND identity = ?", (pipeline, identity))
 
     def acquire(self, session: SqlSession, pipeline: str, source_identity: str, fingerprint: str, start: int) -> LedgerState:
-        """Takes the next epoch, with attempt 0, and creates the record at first (``start`` counts only then).
+        """Takes the next epoch, with attempt 0, and creates the record at first (``fingerprint`` and ``start`` count only then).
 
         Raises DefinitionError when the record belongs to another source.
         """
@@ -207,8 +256,8 @@ class SqlLedger:
             )
         else:
             session.execute(
-                f"UPDATE {pipelines} SET epoch = ?, attempt = 0, definition_fingerprint = ? WHERE pipeline = ?",
-                (epoch + 1, fingerprint, pipeline),
+                f"UPDATE {pipelines} SET epoch = ?, attempt = 0 WHERE pipeline = ?",
+                (epoch + 1, pipeline),
             )
         state = self.load(session, pipeline)
         if state is None:
@@ -268,10 +317,12 @@ class SqlLedger:
             self._put_table(session, pipeline, table)
         for entry in update.journal:
             self._put_journal(session, pipeline, entry)
-        if update.forget_journal_below:
+        for start in range(0, len(update.forget_journal), _FORGOTTEN_AT_ONCE):
+            identities = update.forget_journal[start : start + _FORGOTTEN_AT_ONCE]
+            marks = ", ".join("?" * len(identities))
             session.execute(
-                f"DELETE FROM {self.table('ddl_journal')} WHERE pipeline = ? AND state IN (?, ?) AND commit_ts < ?",
-                (pipeline, *(str(state) for state in JournalState if state.is_settled), update.forget_journal_below),
+                f"DELETE FROM {self.table('ddl_journal')} WHERE pipeline = ? AND change_identity IN ({marks})",
+                (pipeline, *identities),
             )
         for identity in update.used_decisions:
             self._forget_decision(session, pipeline, identity)
@@ -296,6 +347,7 @@ class SqlLedger:
                 f" source_position {text} NOT NULL",
                 "pipeline",
             ),
+            "position_parts": (f"pipeline {name} NOT NULL, part {number}, content {text} NOT NULL", "pipeline, part"),
             "tables": (
                 f"pipeline {name} NOT NULL, database_name {name} NOT NULL, table_name {name} NOT NULL,"
                 f" checkpoint_ts {number}, after_schema_change {number}, status {name} NOT NULL, reason {text} NOT NULL,"
@@ -323,7 +375,8 @@ class SqlLedger:
             "cuts": (
                 f"pipeline {name} NOT NULL, ordinal {number}, hi {number}, finished_at {name} NOT NULL,"
                 f" seconds {self.dialect.float_type} NOT NULL, files {number}, read_rows {number}, upserts {number},"
-                f" deletes {number}, read_bytes {number}, schema_changes {number}, exact_commit_ts {number}",
+                f" deletes {number}, read_bytes {number}, schema_changes {number}, exact_commit_ts {number},"
+                + ", ".join(f" {name} BIGINT DEFAULT 0" for name in _ROW_FIGURES),
                 "pipeline, ordinal",
             ),
         }
@@ -365,10 +418,11 @@ class SqlLedger:
             for identity, commit_ts, touched, statement, state, fingerprint in rows
         }
 
-    def _load_cuts(self, session: SqlSession, pipeline: str) -> tuple[CutRecord, ...]:
+    def _load_cuts(self, session: SqlSession, pipeline: str, present: Collection[str]) -> tuple[CutRecord, ...]:
+        figures = ", ".join(name if name in present else f"0 AS {name}" for name in _ROW_FIGURES)
         rows = session.execute(
-            "SELECT hi, finished_at, seconds, files, read_rows, upserts, deletes, read_bytes, schema_changes, exact_commit_ts"
-            f" FROM {self.table('cuts')} WHERE pipeline = ? ORDER BY ordinal",
+            "SELECT hi, finished_at, seconds, files, read_rows, upserts, deletes, read_bytes, schema_changes, exact_commit_ts,"
+            f" {figures} FROM {self.table('cuts')} WHERE pipeline = ? ORDER BY ordinal",
             (pipeline,),
         )
         return tuple(
@@ -377,8 +431,6 @@ class SqlLedger:
         )
 
     def _load_dead_letters(self, session: SqlSession, pipeline: str) -> dict[TableId, int]:
-        if "dead_letters" not in self._present(session):  # a ledger that an older Headrace made
-            return {}
         rows = session.execute(
             f"SELECT database_name, table_name, letters FROM {self.table('dead_letters')} WHERE pipeline = ?", (pipeline,)
         )
@@ -398,6 +450,9 @@ class SqlLedger:
         if update.attempt is not None:
             assignments.append("attempt = ?")
             values.append(update.attempt)
+        if update.fingerprint is not None:
+            assignments.append("definition_fingerprint = ?")
+            values.append(update.fingerprint)
         if update.checkpoint is not None:
             assignments.append("checkpoint_ts = ?")
             values.append(update.checkpoint)
@@ -406,11 +461,27 @@ class SqlLedger:
             values.append(update.attempted)
         if update.position is not None:
             assignments.append("source_position = ?")
-            values.append(update.position)
+            values.append(self._put_position(session, pipeline, update.position))
         if assignments:
             session.execute(
                 f"UPDATE {self.table('pipelines')} SET {', '.join(assignments)} WHERE pipeline = ?", (*values, pipeline)
             )
+
+    def _put_position(self, session: SqlSession, pipeline: str, position: str) -> str:
+        """Writes a position that is too long for one statement in parts. Returns what the pipeline's own row holds of it."""
+        parts = self.table("position_parts")
+        session.execute(f"DELETE FROM {parts} WHERE pipeline = ?", (pipeline,))
+        if len(position) <= PART_LENGTH:
+            return position
+        for number, start in enumerate(range(0, len(position), PART_LENGTH)):
+            content = position[start : start + PART_LENGTH]
+            session.execute(f"INSERT INTO {parts} (pipeline, part, content) VALUES (?, ?, ?)", (pipeline, number, content))
+        return ""
+
+    def _load_position(self, session: SqlSession, pipeline: str) -> str:
+        """A position that was written in parts."""
+        rows = session.execute(f"SELECT content FROM {self.table('position_parts')} WHERE pipeline = ? ORDER BY part", (pipeline,))
+        return "".join(str(content) for (content,) in rows)
 
     def _put_table(self, session: SqlSession, pipeline: str, table: TableProgress) -> None:
         key = (pipeline, table.table_id.database, table.table_id.table)
@@ -439,10 +510,12 @@ class SqlLedger:
         )
         ordinal = 1 if rows[0][0] is None else _integer(rows[0][0]) + 1
         figures = (cut.files, cut.read_rows, cut.upserts, cut.deletes, cut.read_bytes, cut.schema_changes, cut.exact)
+        became = (cut.netted, cut.refused, cut.left, cut.passed)
         session.execute(
             f"INSERT INTO {cuts} (pipeline, ordinal, hi, finished_at, seconds, files, read_rows, upserts, deletes, read_bytes,"
-            " schema_changes, exact_commit_ts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (pipeline, ordinal, cut.hi, cut.finished_at, cut.seconds, *figures),
+            f" schema_changes, exact_commit_ts, {', '.join(_ROW_FIGURES)})"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (pipeline, ordinal, cut.hi, cut.finished_at, cut.seconds, *figures, *became),
         )
         session.execute(f"DELETE FROM {cuts} WHERE pipeline = ? AND ordinal <= ?", (pipeline, ordinal - KEPT_CUTS))
 

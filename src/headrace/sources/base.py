@@ -6,7 +6,7 @@ nobody needs to read again (``advance``). It knows no target, no ledger and no S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -90,8 +90,22 @@ class EventSource(Protocol):
         """
         ...
 
-    def give_up(self, position: str, key: str) -> str:
-        """The position in which the split counts as read because somebody gave it up; unchanged when nobody waits for it."""
+    def missing(self, position: str, table_id: TableId, since: int) -> str:
+        """Why files with rows of the table above ``since`` (TSO) that were never read may not be there any more.
+
+        The end of a sentence, of a table whose files were not looked at for a while; ``""`` when nothing speaks for it.
+        """
+        ...
+
+    def give_up(self, position: str, table_id: TableId, key: str) -> str:
+        """The position in which the table's split counts as read because somebody gave it up.
+
+        Unchanged when the table does not wait for it, or it is another table's.
+        """
+        ...
+
+    def forget_vanished(self, position: str, tables: Collection[TableId]) -> tuple[str, frozenset[str]]:
+        """The position in which splits of these tables that vanished count as read, and their keys: their rows were loaded anew."""
         ...
 
 
@@ -124,5 +138,5 @@ class DataSource(Protocol):
         ...
 
     def held(self, position: str) -> tuple[HeldSplit, ...]:
-        """What tables that stand still have to read yet, the oldest first. Looks at nothing but the position."""
+        """What stopped tables have to read yet, the oldest first. Looks at nothing but the position."""
         ...

@@ -8,6 +8,7 @@ change comes after the rows before it, and no file is cut short but by a crash.
 from __future__ import annotations
 
 import json
+import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -71,6 +72,9 @@ class Delivery:
     def __init__(self, root: Path, options: ChangefeedOptions, conduct: Conduct, chance: Random) -> None:
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self.promised = 0
+        """The highest checkpoint that was ever published."""
+        self.published = 0
+        """What ``metadata`` says: less, after a restart from an earlier time."""
         self._root, self._options, self._conduct, self._chance = root, options, conduct, chance
         self._writer = self._new_writer()
         self._log: list[_Rows | _SchemaChange] = []
@@ -108,7 +112,7 @@ class Delivery:
         self._pending = rest
         self.complete()
         self._writer.checkpoint(ts)
-        self.promised = ts
+        self.promised = self.published = ts
 
     def deliver_some(self) -> None:
         """Some of what waits is delivered, in the order of each table; some of it into files that can be seen."""
@@ -158,6 +162,22 @@ class Delivery:
         self._writer = self._new_writer()
         if self._chance.random() < 0.5:
             self._writer.checkpoint(acknowledged)
+            self.published = acknowledged
+
+    def move_partition(self, table_id: TableId, partition: int) -> None:
+        """A partition goes to another node, which writes again what was not acknowledged, in the old layout into another directory.
+
+        Raises ``ValueError`` where that would pass a schema change.
+        """
+        delivered = [event for event in self._log if event not in self._pending and event.ts > self.promised]
+        if table_id in self._resumed or any(table_id in e.objects for e in delivered if isinstance(e, _SchemaChange)):
+            raise ValueError(f"{table_id} cannot move now")
+        again = [e for e in delivered if isinstance(e, _Rows) and (e.table_id, e.partition) == (table_id, partition)]
+        self.complete()
+        self._writer.flush()
+        if self._options.legacy:
+            self._writer.begin_anew(table_id, partition, self.promised)
+        self._pending = sorted([*again, *self._pending], key=lambda event: event.ts)
 
     def disturb_indexes(self) -> None:
         """Index files say too much, too little or nothing, or are gone: they are hints."""
@@ -169,6 +189,35 @@ class Delivery:
                     path.write_text(f"CDC{self._chance.randrange(1, 9):0{self._options.digits}d}.{self._options.extension}\n")
                 case 2:
                     path.write_text("")
+
+    def remove_files(self) -> None:
+        """Data files are cleared away, and TiCDC counts from 1 again; or it finds an old index, and overwrites old numbers.
+
+        To be called when every consumer has everything that is in files: nothing is lost by it.
+        """
+        self.complete()
+        for folder in sorted({path.parent for path in self._root.rglob("CDC*") if path.suffix != ".index"}):
+            match self._chance.randrange(3):
+                case 0:
+                    for path in (*folder.glob("CDC*"), *folder.glob("meta/CDC*.index")):
+                        path.unlink()
+                    self._writer.count_from(folder, lambda _: 0)
+                case 1:
+                    self._writer.count_from(folder, lambda number: self._chance.randrange(number + 1))
+
+    def litter(self) -> None:
+        """Something that is not TiCDC's lies in one of the folders."""
+        folder = self._chance.choice(sorted({self._root, *(path for path in self._root.rglob("*") if path.is_dir())}))
+        name = f"CDC{self._chance.randrange(10):0{self._options.digits}d}.{self._options.extension}.{len(list(folder.iterdir()))}"
+        match self._chance.randrange(4):
+            case 0:
+                Path(os.fsdecode(os.fsencode(folder / name) + b"\xff")).write_text("x")
+            case 1:
+                os.mkfifo(folder / f"{name}.pipe")
+            case 2:
+                (folder / f"{name}.link").symlink_to("nowhere")
+            case 3:
+                (folder / f"{name}.loop").symlink_to(folder)
 
     def _new_writer(self) -> TicdcWriter:
         fields = {name: getattr(self._options, name) for name in self._options.__dataclass_fields__ if name != "protocol"}
@@ -186,7 +235,7 @@ class Delivery:
             self._writer.schema_changes(event.ts, event.files, event.gone)
             return
         if event.table_id in self._resumed:
-            self._resume(event.table_id, *self._resumed.pop(event.table_id))
+            self._resume(event, *self._resumed.pop(event.table_id))
         if event.table_id not in self._discarded:
             self._write(event, self._forms(event))
 
@@ -198,8 +247,12 @@ class Delivery:
             dispatcher = _dispatcher(event, change, self._epoch, self._conduct.dispatchers) if across else ""
             self._writer.rows(event.table_id, event.ts, [change], partition=event.partition, dispatcher=dispatcher)
 
-    def _resume(self, table_id: TableId, schema: TableSchema, physical_id: int | None) -> None:
+    def _resume(self, event: _Rows, schema: TableSchema, physical_id: int | None) -> None:
         """Chooses the directory for a table that was there before the restart (section 2.10 of the format)."""
+        table_id = event.table_id
+        if self._options.use_table_id_as_path and event.partition is not None:
+            self._writer.resume(table_id, schema, self._started, physical_id)  # each partition has directories of its own
+            return
         if self._options.legacy:
             self._writer.schema_change(table_id, self._started, "", schema, 0, physical_id=physical_id)
             return

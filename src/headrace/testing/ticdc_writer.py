@@ -68,6 +68,8 @@ class _TableState:
     version: int
     encoder: CsvEncoder | CanalEncoder
     physical_id: int | None
+    partitions: dict[int, int] = field(default_factory=dict)
+    """The version directory of each partition that has one of its own."""
 
 
 @dataclass
@@ -149,6 +151,33 @@ class TicdcWriter:
         """Directs a table's next rows to a version directory without writing a schema file: what a restarted TiCDC finds."""
         encoder = CsvEncoder(self.options, schema) if self.options.protocol == "csv" else CanalEncoder(self.options, schema)
         self._tables[table_id] = _TableState(schema, version, encoder, physical_id)
+
+    def begin_anew(self, table_id: TableId, partition: int, ts: int) -> None:
+        """Directs one partition's next rows to a directory of its own: in the old layout each start of a partition begins one."""
+        state = self._state(table_id)
+        version = max(ts, state.version)
+        for key in [key for key, stream in self._streams.items() if stream.table_id == table_id]:
+            self._write(self._streams.pop(key))
+        state.partitions[partition] = version
+        path = self.root.joinpath(table_id.database, table_id.table, str(version), "schema.json")
+        if not path.exists():
+            self._put(path, legacy_schema_text(table_id, version, state.schema, "").encode())
+
+    def _own_version(self, table_id: TableId, state: _TableState, partition: int) -> int:
+        """The version directory of a partition under its own table id, whose schema file comes right before its first row.
+
+        It is the table's version, else the newest that the partition has with the same checksum (section 2.10 of the format).
+        """
+        if partition not in state.partitions:
+            meta = self.root / str(partition) / "meta"
+            checksum = schema_checksum(table_id, state.schema, column_id=self.options.output_column_id)
+            found = [int(path.name.split("_")[1]) for path in meta.glob(f"schema_*_{checksum:010d}.json")]
+            version = state.version if state.version in found or not found else max(found)
+            if not found:
+                text = schema_text(table_id, version, state.schema, "", 0, column_id=self.options.output_column_id)
+                self._put(meta / schema_file_name(version, checksum), text.encode())
+            state.partitions[partition] = version
+        return state.partitions[partition]
 
     def _database_change(self, table_id: TableId, version: int, statement: str, type_code: int) -> Path | None:
         if not table_id.is_database:
@@ -235,6 +264,12 @@ class TicdcWriter:
                 torn.append((path, whole))
         return torn
 
+    def count_from(self, folder: Path, number: Callable[[int], int]) -> None:
+        """The files of a directory are numbered on from another number, made of the one before: they may overwrite old ones."""
+        for key, last in self._numbers.items():
+            if key[0] == folder:
+                self._numbers[key] = number(last)
+
     def checkpoint(self, ts: int, *, flush: bool = True) -> None:
         """Writes ``metadata``, after all waiting rows; without ``flush`` it may promise rows that are not there."""
         if flush:
@@ -258,6 +293,10 @@ class TicdcWriter:
         self, table_id: TableId, state: _TableState, partition: int | None, dispatcher: str, version: int | None
     ) -> _Stream:
         directory = (*self._table_path(table_id), str(version or state.version))
+        if partition is not None and self.options.use_table_id_as_path:
+            directory = (str(partition), str(version or self._own_version(table_id, state, partition)))
+        elif partition is not None and partition in state.partitions:
+            directory = (*self._table_path(table_id), str(version or state.partitions[partition]))
         if partition is not None and self.options.enable_partition_separator and not self.options.use_table_id_as_path:
             directory += (str(partition),)
         if self.options.enable_table_across_nodes and not dispatcher:

@@ -32,7 +32,7 @@ __all__ = ["Delete", "Insert", "Key", "Row", "Sink", "Statement", "Update", "Ups
 
 _CREATE_SCHEMA, _DROP_SCHEMA, _CREATE_TABLE, _DROP_TABLE = 1, 2, 3, 4
 _TRUNCATE, _RENAME = 11, 14
-_ADD_PARTITION, _DROP_PARTITION, _TRUNCATE_PARTITION = 19, 20, 23
+_ADD_PARTITION, _DROP_PARTITION, _TRUNCATE_PARTITION, _EXCHANGE_PARTITION = 19, 20, 23, 42
 _FIRST_PHYSICAL_ID = 101
 
 
@@ -60,6 +60,8 @@ class Upstream:
         self.writer = writer
         self.changes = 0
         self.schema_changes = 0
+        self.typed: Callable[[TableId], TableId] = lambda table_id: table_id
+        """How somebody types the name of a table that is there: TiDB finds it in whatever case."""
         self._tso = tso_from_datetime(start)
         self._tables: dict[TableId, Table] = {}
         self._next_physical_id = _FIRST_PHYSICAL_ID
@@ -185,7 +187,7 @@ class Upstream:
         if table.partitions:
             table.partitions.ids = {name: self._physical_id() for name in table.partitions.ids}
         self._tables[table_id] = table
-        return self._table_change(table_id, f"CREATE TABLE {quoted(table_id)} LIKE {quoted(pattern)}", _CREATE_TABLE)
+        return self._table_change(table_id, f"CREATE TABLE {quoted(table_id)} LIKE {quoted(self.typed(pattern))}", _CREATE_TABLE)
 
     def alter(self, table_id: TableId, *clauses: Clause) -> int:
         """ALTER TABLE with one clause or several. Values are as the clauses leave them; no event tells of it."""
@@ -195,7 +197,9 @@ class Upstream:
         table.recompute()
         self._tables[table_id] = table
         type_code = clauses[0].type_code if len(clauses) == 1 else MULTI_SCHEMA_CHANGE
-        return self._table_change(table_id, f"ALTER TABLE {quoted(table_id)} {', '.join(c.text() for c in clauses)}", type_code)
+        return self._table_change(
+            table_id, f"ALTER TABLE {quoted(self.typed(table_id))} {', '.join(c.text() for c in clauses)}", type_code
+        )
 
     def add_column(self, table_id: TableId, column: Column) -> int:
         """Adds a column at the end; the rows that are there get its default, and no event tells of it."""
@@ -210,10 +214,10 @@ class Upstream:
         table.physical_id = self._physical_id()
         if table.partitions:
             table.partitions.ids = {name: self._physical_id() for name in table.partitions.ids}
-        return self._table_change(table_id, f"TRUNCATE TABLE {quoted(table_id)}", _TRUNCATE)
+        return self._table_change(table_id, f"TRUNCATE TABLE {quoted(self.typed(table_id))}", _TRUNCATE)
 
     def drop_table(self, table_id: TableId) -> int:
-        commit_ts = self._table_change(table_id, f"DROP TABLE {quoted(table_id)}", _DROP_TABLE, [table_id])
+        commit_ts = self._table_change(table_id, f"DROP TABLE {quoted(self.typed(table_id))}", _DROP_TABLE, [table_id])
         del self._tables[table_id]
         return commit_ts
 
@@ -221,7 +225,7 @@ class Upstream:
         if new_table_id in self._tables:
             raise ValueError(f"table {new_table_id} exists")
         self._move(table_id, new_table_id)
-        statement = f"RENAME TABLE {quoted(table_id)} TO {quoted(new_table_id)}"
+        statement = f"RENAME TABLE {quoted(self.typed(table_id))} TO {quoted(new_table_id)}"
         return self._table_change(new_table_id, statement, _RENAME, [table_id])
 
     def rename_tables(self, *steps: tuple[TableId, TableId]) -> int:
@@ -238,7 +242,7 @@ class Upstream:
         files = []
         for old, new in last.values():
             table = tables[new] = replace(tables[new], schema=replace(tables[new].schema, table_id=new))
-            text = f"RENAME TABLE {quoted(old)} TO {quoted(new)};"
+            text = f"RENAME TABLE {quoted(self.typed(old))} TO {quoted(new)};"
             files.append(SchemaFile(new, text, table.schema, _RENAME, table.physical_id))
         return self._write_schema_change(files, [name for name in last if name not in tables])
 
@@ -250,13 +254,13 @@ class Upstream:
         partitions.bounds[name] = bound
         partitions.ids[name] = self._physical_id()
         return self._table_change(
-            table_id, f"ALTER TABLE {quoted(table_id)} ADD PARTITION ({_partition(name, bound)})", _ADD_PARTITION
+            table_id, f"ALTER TABLE {quoted(self.typed(table_id))} ADD PARTITION ({_partition(name, bound)})", _ADD_PARTITION
         )
 
     def truncate_partition(self, table_id: TableId, name: str) -> int:
         self._empty_partition(table_id, name)
         self._partitions(table_id).ids[name] = self._physical_id()
-        statement = f"ALTER TABLE {quoted(table_id)} TRUNCATE PARTITION {quoted_name(name)}"
+        statement = f"ALTER TABLE {quoted(self.typed(table_id))} TRUNCATE PARTITION {quoted_name(name)}"
         return self._table_change(table_id, statement, _TRUNCATE_PARTITION)
 
     def drop_partition(self, table_id: TableId, name: str) -> int:
@@ -265,8 +269,28 @@ class Upstream:
             raise ValueError(f"{name} is the last partition of {table_id}")
         self._empty_partition(table_id, name)
         del partitions.bounds[name], partitions.ids[name]
-        statement = f"ALTER TABLE {quoted(table_id)} DROP PARTITION {quoted_name(name)}"
+        statement = f"ALTER TABLE {quoted(self.typed(table_id))} DROP PARTITION {quoted_name(name)}"
         return self._table_change(table_id, statement, _DROP_PARTITION)
+
+    def exchange_partition(self, table_id: TableId, name: str, other_id: TableId) -> int:
+        """A partition and a table of the same columns exchange their rows, and their physical ids. TiCDC writes a file for both."""
+        table, partitions, other = self.table(table_id), self._partitions(table_id), self.table(other_id)
+        if other.partitions or [c.type for c in table.schema.columns] != [c.type for c in other.schema.columns]:
+            raise ValueError(f"{other_id} is not like a partition of {table_id}")
+        if any(partitions.of(row) != name for row in other.rows.values()):
+            raise ValueError(f"{other_id} has rows that do not belong into {name}")
+        coming, going = other.rows, {key: row for key, row in table.rows.items() if partitions.of(row) == name}
+        staying = {key: row for key, row in table.rows.items() if key not in going}
+        # Hidden row numbers are each table's own.
+        table.rows = staying | {table.key_of(row): row for row in coming.values()}
+        other.rows = {other.key_of(row): row for row in going.values()}
+        partitions.ids[name], other.physical_id = other.physical_id, partitions.ids[name]
+        text = f"{quoted(self.typed(table_id))} EXCHANGE PARTITION {quoted_name(name)} WITH TABLE {quoted(self.typed(other_id))}"
+        files = [
+            SchemaFile(table_id, f"ALTER TABLE {text}", table.schema, _EXCHANGE_PARTITION, table.physical_id),
+            SchemaFile(other_id, "", other.schema, 0, other.physical_id),
+        ]
+        return self._write_schema_change(files, ())
 
     def checkpoint(self) -> int:
         """Writes all waiting rows and a checkpoint after the last commit; returns it."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import translate
 
 from headrace.errors import DefinitionError
-from headrace.model.table import TableId
+from headrace.model.table import TableId, folded_name
 
 
 @dataclass(frozen=True)
@@ -42,4 +42,4 @@ class TableFilter:
 
 
 def _matches(pattern: str, name: str) -> bool:
-    return re.fullmatch(translate(pattern.casefold()), name.casefold()) is not None
+    return re.fullmatch(translate(folded_name(pattern)), folded_name(name)) is not None

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from headrace.model.table import TableId
+from headrace.model.table import TableId, folded_name
 from headrace.sinks.duckdb.database import CATALOG, Session
 from headrace.sinks.duckdb.types import literal, quoted
 
@@ -32,8 +32,8 @@ class TargetTable:
 
     def find(self, name: str) -> tuple[str, str] | None:
         """The column's own spelling and its type; names compare without case."""
-        folded = name.casefold()
-        return next(((n, t) for n, t in self.columns.items() if n.casefold() == folded), None)
+        folded = folded_name(name)
+        return next(((n, t) for n, t in self.columns.items() if folded_name(n) == folded), None)
 
     def spelling(self, name: str) -> str:
         """The column's own spelling. Raises ``KeyError``."""
@@ -104,14 +104,22 @@ def schema_exists(session: Session, database: str) -> bool:
 
 
 def objects_of(session: Session, database: str) -> list[tuple[str, str]]:
-    """What a schema holds, as (``VIEW`` or ``TABLE``, name), views first."""
+    """What a schema holds, as (kind, name): ``VIEW`` first, then ``TABLE``, ``SEQUENCE``, ``TYPE`` and ``MACRO``."""
     names = (CATALOG, database)
-    found = [("VIEW", "duckdb_views", "view_name"), ("TABLE", "duckdb_tables", "table_name")]
+    found = [
+        ("VIEW", "duckdb_views", "view_name", " AND NOT internal"),
+        ("TABLE", "duckdb_tables", "table_name", " AND NOT internal"),
+        ("SEQUENCE", "duckdb_sequences", "sequence_name", ""),
+        ("TYPE", "duckdb_types", "type_name", " AND NOT internal"),
+        ("MACRO", "duckdb_functions", "function_name", " AND NOT internal"),
+    ]
     return [
         (kind, str(row[0]))
-        for kind, function, column in found
+        for kind, function, column, ours in found
         for row in session.execute(
-            f"SELECT {column} FROM {function}() WHERE database_name = ? AND lower(schema_name) = lower(?) AND NOT internal", names
+            f"SELECT DISTINCT {column} FROM {function}() WHERE database_name = ? AND lower(schema_name) = lower(?){ours}"
+            f" ORDER BY {column}",
+            names,
         )
     ]
 

@@ -1,4 +1,4 @@
-"""Whether the file's tables keep the conditions under which the order of writes does not matter (docs/guarantees.md)."""
+"""Whether DuckDB has what the source's tables need, and keeps the conditions under which the order of writes does not matter."""
 
 from __future__ import annotations
 
@@ -6,32 +6,60 @@ from collections.abc import Iterator, Sequence
 
 from headrace.errors import HeadraceError
 from headrace.model.progress import TableStatus
-from headrace.model.table import SourceTable
+from headrace.model.table import SourceTable, folded_name
 from headrace.sinks.base import Check, CheckState
 from headrace.sinks.duckdb.database import CATALOG, Database, Session
-from headrace.sinks.duckdb.types import literal
-from headrace.sinks.sql_ledger import DUCKDB, SqlLedger
+from headrace.sinks.duckdb.generated import columns_left_out
+from headrace.sinks.duckdb.types import UnsupportedPolicy, UnsupportedTypeError, duckdb_type, literal, spelled
+from headrace.sinks.sql_ledger import SqlLedger
 
 _NO_KEYS = "the target has none that the source lacks"
 _Tables = dict[tuple[str, str], SourceTable]
 
 
-def check_tables(database: Database, pipeline: str, tables: Sequence[SourceTable]) -> list[Check]:
+def check_tables(
+    database: Database, ledger: SqlLedger, pipeline: str, tables: Sequence[SourceTable], unsupported: UnsupportedPolicy
+) -> list[Check]:
     """See ``DataSink.check_tables``."""
-    by_name = {(t.schema.table_id.database.casefold(), t.schema.table_id.table.casefold()): t for t in tables}
+    return [*_types(tables, unsupported), *_in_file(database, ledger, pipeline, tables)]
+
+
+def _types(tables: Sequence[SourceTable], unsupported: UnsupportedPolicy) -> Iterator[Check]:
+    """What DuckDB does not have: of all tables at once, so that nobody meets it table by table in a run."""
+    refused: dict[str, list[str]] = {}
+    left_out: list[str] = []
+    for schema in sorted((table.schema for table in tables), key=lambda schema: schema.table_id):
+        for column in schema.row_columns:
+            try:
+                duckdb_type(column.type, unsupported)
+            except UnsupportedTypeError as error:
+                refused.setdefault(error.limit, []).append(f"{schema.table_id}.{column.name} {spelled(column.type)}")
+        left_out += [f"{schema.table_id}.{name}" for name in columns_left_out(schema, unsupported)]
+    for limit, columns in refused.items():
+        advice = "Set unsupported=text in the sink's URI to hold them as text, or leave the tables out with --tables."
+        yield Check("column types", CheckState.FAILED, f"{limit} These tables will stop: {', '.join(columns)}.", advice)
+    if not refused:
+        yield Check("column types", CheckState.OK, "DuckDB has a type for every column")
+    if left_out:
+        detail = f"DuckDB cannot compute these virtual columns, so they will be left out: {', '.join(left_out)}."
+        yield Check("generated columns", CheckState.WARNING, detail)
+
+
+def _in_file(database: Database, ledger: SqlLedger, pipeline: str, tables: Sequence[SourceTable]) -> list[Check]:
+    by_name = {(folded_name(t.schema.table_id.database), folded_name(t.schema.table_id.table)): t for t in tables}
     try:
-        return _checks(database, pipeline, by_name)
+        return _checks(database, ledger, pipeline, by_name)
     except HeadraceError as error:  # another process has the file meanwhile
         return [Check("tables", CheckState.FAILED, error.message, error.hint)]
 
 
-def _checks(database: Database, pipeline: str, by_name: _Tables) -> list[Check]:
+def _checks(database: Database, ledger: SqlLedger, pipeline: str, by_name: _Tables) -> list[Check]:
     with database.reading() as session:
         if session is None:
             return []
         keys = list(_unique_keys(session, by_name)) or [Check("unique keys", CheckState.OK, _NO_KEYS)]
-        writers = list(_other_writers(session, pipeline, by_name)) or [Check("other writers", CheckState.OK, "no other pipeline")]
-        return keys + writers
+        writers = list(_other_writers(session, ledger, pipeline, by_name))
+        return keys + (writers or [Check("other writers", CheckState.OK, "no other pipeline")])
 
 
 def _unique_keys(session: Session, tables: _Tables) -> Iterator[Check]:
@@ -40,9 +68,9 @@ def _unique_keys(session: Session, tables: _Tables) -> Iterator[Check]:
         " WHERE database_name = ? AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')",
         (CATALOG,),
     ):
-        table = tables.get((str(schema).casefold(), str(name).casefold()))
+        table = tables.get((folded_name(str(schema)), folded_name(str(name))))
         names = [str(column) for column in columns] if isinstance(columns, list) else []
-        if table is None or table.is_unique(frozenset(column.casefold() for column in names)):
+        if table is None or table.is_unique(frozenset(folded_name(column) for column in names)):
             continue
         detail = f"{table.schema.table_id} has a unique key over {', '.join(names)}"
         anew = "make the table anew without it"
@@ -54,18 +82,17 @@ def _unique_keys(session: Session, tables: _Tables) -> Iterator[Check]:
             yield Check("unique keys", CheckState.WARNING, detail, f"Unless it does, {anew}.")
 
 
-def _other_writers(session: Session, pipeline: str, tables: _Tables) -> Iterator[Check]:
-    ledger = SqlLedger(DUCKDB)
+def _other_writers(session: Session, ledger: SqlLedger, pipeline: str, tables: _Tables) -> Iterator[Check]:
     if not ledger.exists(session):
         return
     pipelines = ledger.table("pipelines")
     writers: dict[str, list[str]] = {}
     for other, schema, name in session.execute(
         f"SELECT pipeline, database_name, table_name FROM {ledger.table('tables')} JOIN {pipelines} USING (pipeline)"
-        " WHERE pipeline <> ? AND status <> ?",
-        (pipeline, str(TableStatus.GONE)),
+        " WHERE pipeline <> ? AND status NOT IN (?, ?)",
+        (pipeline, str(TableStatus.GONE), str(TableStatus.EXCLUDED)),
     ):
-        if (str(schema).casefold(), str(name).casefold()) in tables:
+        if (folded_name(str(schema)), folded_name(str(name))) in tables:
             writers.setdefault(str(other), []).append(f"{schema}.{name}")
     for other, shared in sorted(writers.items()):
         forget = f"DELETE FROM {pipelines} WHERE pipeline = {literal(other)}"

@@ -12,7 +12,7 @@ import duckdb
 
 from headrace.ddl.expressions import UntranslatableError, to_duckdb
 from headrace.model.outcome import Notice
-from headrace.model.table import Column, Generated, TableId, TableSchema
+from headrace.model.table import Column, Generated, TableId, TableSchema, folded_name
 from headrace.sinks.duckdb.catalog import TargetTable, mark_ours, place
 from headrace.sinks.duckdb.database import Session
 from headrace.sinks.duckdb.types import UnsupportedPolicy, UnsupportedTypeError, duckdb_type, quoted
@@ -47,9 +47,18 @@ def generated_columns(schema: TableSchema, unsupported: UnsupportedPolicy) -> Ge
         for column in list(waiting):
             definition = _definition(column, schema, unsupported)
             if definition and _is_accepted([*plain, *accepted.values(), definition]):
-                accepted[column.name.casefold()] = definition
+                accepted[folded_name(column.name)] = definition
                 waiting.remove(column)
     return GeneratedColumns(accepted, tuple(_left_out(schema.table_id, column) for column in waiting))
+
+
+def columns_left_out(schema: TableSchema, unsupported: UnsupportedPolicy) -> list[str]:
+    """The virtual columns that DuckDB cannot compute, or whose expression is not known. Nothing where another type is refused."""
+    try:
+        accepted = generated_columns(schema, unsupported).definitions
+    except UnsupportedTypeError:
+        return []
+    return [column.name for column in schema.columns if is_virtual(column) and folded_name(column.name) not in accepted]
 
 
 def build_again(session: Session, target: TargetTable, table_id: TableId, more: list[str]) -> None:

@@ -10,69 +10,78 @@ from headrace.sinks.base import LedgerUpdate
 from headrace.sinks.duckdb.database import Database
 from headrace.sinks.sql_ledger import DUCKDB, SqlLedger
 
+LEDGER_SCHEMA = "headrace"
+"""Where the ledger lies unless the URI says otherwise."""
+
 
 @dataclass
 class DuckDbLedger:
-    """One pipeline's record after :meth:`acquire`; before that it can only be looked at."""
+    """One pipeline's record after :meth:`acquire`; before that it can only be looked at. ``schema`` is where it lies."""
 
     database: Database
-    _ledger: SqlLedger = SqlLedger(DUCKDB)  # noqa: RUF009 -- frozen
+    schema: str = LEDGER_SCHEMA
     _pipeline: str = ""
     _epoch: int = 0
+
+    @property
+    def tables(self) -> SqlLedger:
+        """The ledger's statements."""
+        return SqlLedger(DUCKDB, self.schema)
 
     def peek(self, pipeline: str) -> LedgerState | None:
         """The record as it is; ``None`` if there is none. Raises TransientError while another process writes."""
         with self.database.reading() as session:
-            if session is None or not self._ledger.exists(session):
+            if session is None or not self.tables.exists(session):
                 return None
-            return self._ledger.load(session, pipeline)
+            return self.tables.load(session, pipeline)
 
     def pipelines(self) -> list[str]:
         """The names of the pipelines recorded here."""
         with self.database.reading() as session:
-            if session is None or not self._ledger.exists(session):
+            if session is None or not self.tables.exists(session):
                 return []
-            return self._ledger.pipelines(session)
+            return self.tables.pipelines(session)
 
     def acquire(self, pipeline: str, source_identity: str, fingerprint: str, start: int) -> LedgerState:
         """Takes the next epoch. A former run that still works is fenced at its next update."""
         with self.database.transaction() as session:
-            self._ledger.create_tables(session)
-            state = self._ledger.acquire(session, pipeline, source_identity, fingerprint, start)
+            self.tables.verify_place(session, pipeline, source_identity)
+            self.tables.create_tables(session)
+            state = self.tables.acquire(session, pipeline, source_identity, fingerprint, start)
         self._pipeline, self._epoch = pipeline, state.epoch
         return state
 
     def decide(self, pipeline: str, decision: Decision) -> None:
         """Leaves a decision. Raises TransientError while another process writes."""
         with self.database.transaction() as session:
-            self._ledger.create_tables(session)
-            self._ledger.decide(session, pipeline, decision)
+            self.tables.create_tables(session)
+            self.tables.decide(session, pipeline, decision)
 
     def decisions(self, pipeline: str) -> dict[str, Decision]:
         """The decisions that wait to be used."""
         with self.database.reading() as session:
-            return self._ledger.decisions(session, pipeline) if session is not None else {}
+            return self.tables.decisions(session, pipeline) if session is not None else {}
 
     def request(self, pipeline: str, request: TableRequest) -> None:
         """Leaves a request about a table. Raises TransientError while another process writes."""
         with self.database.transaction() as session:
-            self._ledger.create_tables(session)
-            self._ledger.request(session, pipeline, request)
+            self.tables.create_tables(session)
+            self.tables.request(session, pipeline, request)
 
     def requests(self, pipeline: str) -> dict[str, TableRequest]:
         """The requests that wait to be carried out."""
         with self.database.reading() as session:
-            return self._ledger.requests(session, pipeline) if session is not None else {}
+            return self.tables.requests(session, pipeline) if session is not None else {}
 
     def next_attempt(self) -> int:
         """Raises the attempt. Files of the former attempt's tasks are never loaded, so nothing else has to be fenced."""
         with self.database.transaction() as session:
-            return self._ledger.raise_attempt(session, *self._acquired())
+            return self.tables.raise_attempt(session, *self._acquired())
 
     def update(self, update: LedgerUpdate) -> None:
         """One step: part of the open cut, which an update with a checkpoint commits; else a transaction of its own."""
         with self.database.transaction() as session:
-            self._ledger.write_update(session, *self._acquired(), update)
+            self.tables.write_update(session, *self._acquired(), update)
         if self.database.in_cut and update.checkpoint is not None:
             self.database.commit_cut()
 

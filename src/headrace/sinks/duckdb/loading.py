@@ -6,11 +6,13 @@ primary-key index: upserting 500,000 rows into 2 million took 0.3 to 0.8 s witho
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 
 from headrace import faults
@@ -21,9 +23,11 @@ from headrace.sinks.base import Round, RowsRefused, WriteReport
 from headrace.sinks.duckdb.catalog import TargetTable, find_tables, has_rows, place
 from headrace.sinks.duckdb.database import REFUSALS, Database, Session
 from headrace.sinks.duckdb.spool import DELETES, UPSERTS, SpooledFile, SpoolWriter, ValuePolicies, spooled_key
-from headrace.sinks.duckdb.types import quoted
+from headrace.sinks.duckdb.types import own_name, quoted
+from headrace.sinks.refused_row import missing_rows
 
 _SPOOLED = "headrace$spooled"
+_GONE, _STAYING = 'temp."headrace$gone"', 'temp."headrace$staying"'
 _ADD_COLUMN = "Was it dropped by hand? Add it again, as the source defines it, with its values for the rows that are there."
 
 
@@ -67,7 +71,7 @@ class DuckDbEventSink:
             WriteOutcome(o.table_id, problem=problems[o.table_id]) if o.table_id in problems else replace(o, spooled=())
             for o in report.outcomes
         )
-        return WriteReport(report.splits, tuple(settled), committed=False)
+        return replace(report, outcomes=tuple(settled))
 
 
 def load_table(session: Session, table_id: TableId, target: TargetTable | None, files: list[SpooledFile]) -> Problem | None:
@@ -150,17 +154,44 @@ def _apply(session: Session, target: TargetTable, deletes: pa.Table | None, upse
 
 
 def _take_away(session: Session, target: TargetTable, rows: pa.Table) -> None:
-    """Removes from a bag as many rows as are given, of those that are equal to them."""
-    names = rows.column_names
-    columns = ", ".join(quoted(name) for name in names)
-    own = ", ".join(f"kept.{quoted(target.spelling(name))}" for name in names)
-    with session.arrow(_SPOOLED, rows):
+    """Removes from a bag as many rows as are given, of those that are equal to them. Raises RowsRefused where it holds fewer.
+
+    All equal rows are deleted, and those that are too many put back: DuckDB's ``rowid``, which would tell them apart, is out of
+    reach in a table with a column of that name.
+    """
+    own = [target.spelling(name) for name in rows.column_names]
+    values = ", ".join(_cast(target, name) for name in rows.column_names)
+    equal = " AND ".join(f"kept.{quoted(name)} IS NOT DISTINCT FROM gone.{quoted(name)}" for name in own)
+    there, many, number = place(target.table_id), own_name("many"), own_name("number")
+    try:
+        with session.arrow(_SPOOLED, rows):
+            session.execute(
+                f"CREATE TEMP TABLE {_GONE} AS SELECT *, count(*) AS {many}, row_number() OVER () AS {number}"
+                f" FROM (SELECT {values} FROM {quoted(_SPOOLED)}) GROUP BY ALL"
+            )
+        _refuse_missing(session, target, own, f"gone.{many} - (SELECT count(*) FROM {there} AS kept WHERE {equal})")
+        stored = ", ".join(f"kept.{quoted(name)}" for name in target.columns if name not in target.generated)
         session.execute(
-            f"DELETE FROM {place(target.table_id)} WHERE rowid IN (SELECT place FROM (SELECT kept.rowid AS place, gone.many,"
-            f" row_number() OVER (PARTITION BY {own}) AS number FROM {place(target.table_id)} AS kept JOIN"
-            f" (SELECT {columns}, count(*) AS many FROM {quoted(_SPOOLED)} GROUP BY ALL) AS gone"
-            f" ON {_equal(target, names, 'kept', 'gone', 'IS NOT DISTINCT FROM')}) WHERE number <= many)"
+            f"CREATE TEMP TABLE {_STAYING} AS SELECT {stored} FROM {there} AS kept JOIN {_GONE} AS gone ON {equal}"
+            f" QUALIFY row_number() OVER (PARTITION BY gone.{number}) > gone.{many}"
         )
+        session.execute(f"DELETE FROM {there} AS kept USING {_GONE} AS gone WHERE {equal}")
+        session.execute(f"INSERT INTO {there} BY NAME FROM {_STAYING}")
+    finally:
+        # A transaction that was given up takes them along.
+        with contextlib.suppress(duckdb.Error):
+            session.execute(f"DROP TABLE IF EXISTS {_GONE}")
+            session.execute(f"DROP TABLE IF EXISTS {_STAYING}")
+
+
+def _refuse_missing(session: Session, target: TargetTable, columns: list[str], lacking: str) -> None:
+    """Raises RowsRefused where the bag holds fewer rows than are to go; ``lacking`` says of each how many."""
+    lacks = own_name("lacks")
+    example = ", ".join(f"{quoted(name)}::VARCHAR" for name in columns)
+    judged = f"(SELECT *, {lacking} AS {lacks} FROM {_GONE} AS gone)"
+    found = session.execute(f"SELECT sum({lacks}) OVER (), {example} FROM {judged} WHERE {lacks} > 0 LIMIT 1")
+    for missing, *row in found:
+        raise RowsRefused(missing_rows(target.table_id, dict(zip(columns, row, strict=True)), int(str(missing))))
 
 
 def _equal(target: TargetTable, names: list[str], left: str, right: str, operator: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from headrace.ddl.classify import changes_rows_unseen
-from headrace.ddl.defaults import computed_default
+from headrace.ddl.defaults import ZoneMismatch, computed_default, zone_mismatch
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.model.events import (
     AddColumnEvent,
@@ -29,7 +29,8 @@ from headrace.model.events import (
     TruncateTableEvent,
 )
 from headrace.model.outcome import Notice, Problem
-from headrace.model.table import Column, Generated, TableId, TableSchema
+from headrace.model.table import Column, Generated, TableId, TableSchema, folded_name
+from headrace.model.types import TypeKind
 from headrace.sinks.base import SchemaChangeRefused, TableDescription, definitions_fingerprint
 from headrace.sinks.duckdb.catalog import (
     TargetTable,
@@ -40,14 +41,15 @@ from headrace.sinks.duckdb.catalog import (
     place,
     schema_exists,
 )
+from headrace.sinks.duckdb.conversion import BY_HAND, type_change
 from headrace.sinks.duckdb.database import REFUSALS, Database, Session
+from headrace.sinks.duckdb.filling import Fill, fill_of
 from headrace.sinks.duckdb.generated import build_again, generated_columns, is_virtual
 from headrace.sinks.duckdb.partitions import delete_rows, exchange_rows, rows_unseen
 from headrace.sinks.duckdb.spool import ValuePolicies, unfit_problem, unsupported_problem
-from headrace.sinks.duckdb.types import DATE_KINDS, UnsupportedTypeError, duckdb_type, fill_value, quoted, type_change
+from headrace.sinks.duckdb.types import DATE_KINDS, UnsupportedTypeError, duckdb_type, quoted, spelled
 
-LEDGER_SCHEMA = "headrace"
-_RESERVED = frozenset({LEDGER_SCHEMA, "information_schema", "pg_catalog"})
+_SHOWN = 20
 
 
 @dataclass
@@ -111,11 +113,7 @@ class _Change:
         self.notices: list[Notice] = []
 
     def run(self) -> None:
-        reserved = next((t for t in sorted(self._change.changes) if t.database.casefold() in _RESERVED), None)
-        if reserved is not None:
-            raise self._refusal(
-                reserved, f"a schema named {reserved.database} in DuckDB is taken.", "Route the database to another name."
-            )
+        self._refuse_other_zone()
         steps: dict[type, Callable[..., None]] = {
             CreateDatabaseEvent: self._create_database,
             DropDatabaseEvent: self._drop_database,
@@ -135,6 +133,13 @@ class _Change:
             steps[type(event)](event)
         self._generate()
 
+    def _refuse_other_zone(self) -> None:
+        """A time zone that was named and is not the source's would convert values wrongly. Defaults themselves come in UTC."""
+        zone = self._policies.time_zone
+        mismatch = zone_mismatch(self._change.statement, self._change.schema, zone) if zone else None
+        if mismatch is not None:
+            raise self._refusal(self._change.table_id, mismatch.sentence(zone), ZoneMismatch.HINT, mismatch.column)
+
     # --- databases and tables -------------------------------------------------------------------------------------
 
     def _create_database(self, event: CreateDatabaseEvent) -> None:
@@ -143,21 +148,29 @@ class _Change:
     def _drop_database(self, event: DropDatabaseEvent) -> None:
         if not schema_exists(self._session, event.database):
             return
+        own = {folded_name(table_id.table) for table_id in event.tables}
         # One by one: after DROP SCHEMA … CASCADE the commit fails when a table got rows in the same transaction.
         for kind, name in objects_of(self._session, event.database):
-            self._session.execute(f"DROP {kind} {place(TableId(event.database, name))}")
-        if event.database.casefold() != "main":
-            self._session.execute(f"DROP SCHEMA {place(TableId(event.database))} CASCADE")
+            if kind == "TABLE" and folded_name(name) in own:
+                self._session.execute(f"DROP TABLE {place(TableId(event.database, name))}")
+        left = [f"{kind.lower()} {name}" for kind, name in objects_of(self._session, event.database)]
+        if left:
+            more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
+            told = "the source dropped it; what this pipeline had made in it was dropped. The schema stays, because it also holds"
+            told = f"{told} {', '.join(left[:_SHOWN])}{more}, which is not this pipeline's."
+            self.notices.append(Notice(told, TableId(event.database)))
+        elif folded_name(event.database) != "main":
+            self._session.execute(f"DROP SCHEMA {place(TableId(event.database))}")
 
     def _create_table(self, event: CreateTableEvent) -> None:
         there = find_table(self._session, event.table_id)
         if there is None:
             self._create_database(CreateDatabaseEvent(event.table_id.database))
-            parts = {c.name.casefold(): f"{quoted(c.name)} {self._type(event.table_id, c)}" for c in event.schema.row_columns}
+            parts = {folded_name(c.name): f"{quoted(c.name)} {self._type(event.table_id, c)}" for c in event.schema.row_columns}
             generated = generated_columns(event.schema, self._policies.unsupported)
             parts.update(generated.definitions)
             self.notices.extend(generated.notices)
-            folded = [c.name.casefold() for c in event.schema.columns]
+            folded = [folded_name(c.name) for c in event.schema.columns]
             columns = ", ".join(parts[name] for name in folded if name in parts)
             self._session.execute(f"CREATE TABLE {place(event.table_id)} ({columns})")
             mark_ours(self._session, event.table_id)
@@ -165,6 +178,10 @@ class _Change:
         if has_rows(self._session, event.table_id) and not there.ours and not self._adopt:
             message = "the table is already in the DuckDB file, holds rows, and was not created by Headrace."
             raise self._refusal(event.table_id, message, "Take it over with --adopt, or name another file.")
+        kind = read_statement(self._change.statement, self._change.database).kind
+        if has_rows(self._session, event.table_id) and kind is StatementKind.CREATE_TABLE and not self._adopt:
+            message = "the source creates the table, and the DuckDB file has it with rows of before: its DROP never ran here."
+            raise self._refusal(event.table_id, message, "Drop it in the file; Headrace then creates it.")
         self._complete(there, event.schema)
 
     def _complete(self, there: TargetTable, schema: TableSchema) -> None:
@@ -196,10 +213,10 @@ class _Change:
         if there is None and taken is not None:
             return
         there = self._target(old)
-        same_name = (old.database.casefold(), old.table.casefold()) == (new.database.casefold(), new.table.casefold())
+        same_name = (folded_name(old.database), folded_name(old.table)) == (folded_name(new.database), folded_name(new.table))
         if taken is not None and not same_name:
             raise self._refusal(old, f"it cannot be renamed: there is a table {new} already.", "Rename or drop that one.")
-        if old.database.casefold() == new.database.casefold():
+        if folded_name(old.database) == folded_name(new.database):
             self._session.execute(f"ALTER TABLE {place(old)} RENAME TO {quoted(new.table)}")
             return
         # DuckDB cannot move a table to another schema.
@@ -243,7 +260,7 @@ class _Change:
         if function and has_rows(self._session, target.table_id):
             message = f"the source computed {function} for each row that was there, and no event tells what came of it."
             raise rows_unseen(self._change, target.table_id, message)
-        fill = fill_value(column, self._change.commit_ts, self._policies.unsupported)
+        fill = fill_of(column, self._change, self._policies)
         default = f" DEFAULT {self._checked_fill(target, column, fill)}" if fill is not None else ""
         table = place(target.table_id)
         self._session.execute(f"ALTER TABLE {table} ADD COLUMN {quoted(column.name)} {wanted}{default}")
@@ -253,12 +270,19 @@ class _Change:
             message = f"generated column {column.name} is NULL in the rows that were there; no event tells their values."
             self.notices.append(Notice(message, target.table_id))
 
-    def _checked_fill(self, target: TargetTable, column: Column, fill: str) -> str:
-        if self._session.execute(f"SELECT ({fill}) IS NOT NULL")[0][0]:
-            return fill
+    def _checked_fill(self, target: TargetTable, column: Column, fill: Fill) -> str:
+        filled = has_rows(self._session, target.table_id)
+        if fill.unknown and filled:
+            raise rows_unseen(
+                self._change, target.table_id, f"no file tells what the rows got in column {column.name}: {fill.unknown}"
+            )
+        if fill.about and filled:
+            self.notices.append(Notice(fill.about, target.table_id))
+        if self._session.execute(f"SELECT ({fill.expression}) IS NOT NULL")[0][0]:
+            return fill.expression
         forgiven = column.type.kind in DATE_KINDS and self._policies.zero_dates_null
-        if not forgiven and has_rows(self._session, target.table_id):
-            problem = unfit_problem(target.table_id, column, column.default or "0000-00-00")
+        if not forgiven and filled:
+            problem = unfit_problem(target.table_id, column, fill.told)
             raise SchemaChangeRefused(replace(problem, file=self._change.origin))
         return "NULL"
 
@@ -297,23 +321,42 @@ class _Change:
             return
         if target.find(column.name) is None:
             raise self._refusal(event.table_id, "there is no such column in the DuckDB file.", "", column.name)
+        policies = self._policies
         try:
-            step = type_change(column.name, event.old_column.type, column.type, self._policies.unsupported)
+            step = type_change(column.name, event.old_column.type, column.type, policies.unsupported, policies.time_zone)
         except UnsupportedTypeError as error:
             raise SchemaChangeRefused(unsupported_problem(event.table_id, column, error)) from None
         if not step.expression:
             return
         table, name = place(event.table_id), quoted(column.name)
+        self._refuse_time_for_null(event)
         unfit = self._session.execute(
             f"SELECT {name}::VARCHAR FROM {table} WHERE {name} IS NOT NULL AND ({step.expression}) IS NULL LIMIT 1"
         )
+        if unfit and step.refusal is not None:
+            raise self._refusal(event.table_id, str(step.refusal), step.refusal.hint, column.name)
         if unfit:
-            raise SchemaChangeRefused(replace(unfit_problem(event.table_id, column, str(unfit[0][0])), file=self._change.origin))
+            message = (
+                f"what TiDB made of this value of type {spelled(event.old_column.type)} is not known for {spelled(column.type)}."
+            )
+            problem = Problem(
+                event.table_id, message, self._change.origin, column=column.name, value=str(unfit[0][0]), hint=BY_HAND
+            )
+            raise SchemaChangeRefused(problem)
         if step.changes_type:
             self._drop_generated(target)  # DuckDB changes no type that they depend on
             self._session.execute(f"ALTER TABLE {table} ALTER COLUMN {name} TYPE {step.target} USING {step.expression}")
         else:
-            self._session.execute(f"UPDATE {table} SET {name} = {step.expression} WHERE {name} <> {step.expression}")
+            self._session.execute(f"UPDATE {table} SET {name} = {step.expression} WHERE {name} IS DISTINCT FROM {step.expression}")
+
+    def _refuse_time_for_null(self, event: AlterColumnTypeEvent) -> None:
+        """TiDB puts its own time into rows with NULL when a column of another type becomes TIMESTAMP NOT NULL."""
+        old, new = event.old_column, event.column
+        if new.type.kind is not TypeKind.TIMESTAMP or new.nullable or old.type.kind is TypeKind.TIMESTAMP:
+            return
+        if self._session.execute(f"SELECT 1 FROM {place(event.table_id)} WHERE {quoted(new.name)} IS NULL LIMIT 1"):
+            message = f"TiDB put the time into the rows that had NULL in column {new.name}, and no event tells which."
+            raise rows_unseen(self._change, event.table_id, message)
 
     def _alter_generation(self, target: TargetTable, event: AlterColumnTypeEvent) -> None:
         """A virtual column is altered, becomes a plain one, or takes the place of one."""

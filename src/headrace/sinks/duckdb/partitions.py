@@ -10,7 +10,7 @@ from headrace.ddl.expressions import Condition, UntranslatableError, condition_t
 from headrace.model.collating import fold_text
 from headrace.model.events import DeletePartitionRowsEvent, ExchangePartitionEvent, SchemaChange
 from headrace.model.outcome import Problem, Remedy
-from headrace.model.table import TableId, TableSchema
+from headrace.model.table import TableId, TableSchema, folded_name
 from headrace.sinks.base import SchemaChangeRefused
 from headrace.sinks.duckdb.catalog import TargetTable, find_table, place
 from headrace.sinks.duckdb.database import Session
@@ -61,7 +61,7 @@ def _target(session: Session, change: SchemaChange, table_id: TableId) -> Target
 
 
 def _shape(target: TargetTable) -> dict[str, str]:
-    return {name.casefold(): type_name for name, type_name in target.columns.items() if name not in target.generated}
+    return {folded_name(name): type_name for name, type_name in target.columns.items() if name not in target.generated}
 
 
 def _condition(session: Session, change: SchemaChange, target: TargetTable, text: str) -> Condition:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -11,22 +12,27 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 from urllib.parse import unquote, urlsplit
+from zoneinfo import ZoneInfoNotFoundError
 
 import duckdb
 
+from headrace.ddl.defaults import zone_of
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.model.table import SourceTable
-from headrace.model.uri import Uri, expand_environment, near_match, parse_uri, reject_unknown
-from headrace.sinks.base import ChangeDemand, Check, CheckState, SinkCapabilities
+from headrace.model.uri import Uri, expand_environment, near_match, parse_uri, reject_unknown, time_zone_of
+from headrace.sinks.base import ChangeDemand, Check, CheckState, Reserved, SinkCapabilities
 from headrace.sinks.duckdb.conditions import check_tables
 from headrace.sinks.duckdb.database import Database
-from headrace.sinks.duckdb.ledger import DuckDbLedger
+from headrace.sinks.duckdb.ledger import LEDGER_SCHEMA, DuckDbLedger
 from headrace.sinks.duckdb.loading import DuckDbEventSink
 from headrace.sinks.duckdb.metadata import DuckDbMetadataApplier
 from headrace.sinks.duckdb.spool import ValuePolicies
 from headrace.sinks.duckdb.types import UnsupportedPolicy
 
-_PARAMETERS = frozenset({"unsupported", "zero-dates", "memory-limit", "threads", "spool"})
+_PARAMETERS = frozenset({"unsupported", "zero-dates", "memory-limit", "threads", "spool", "ledger-schema", "time-zone"})
+SYSTEM_SCHEMAS = frozenset({"information_schema", "pg_catalog"})
+_SCHEMA_NAME = re.compile(r"[0-9A-Za-z_$-]{1,64}")
+_MOVE_LEDGER = "Give the ledger a schema of another name with ledger-schema=… in the sink's URI"
 
 
 class _ZeroDates(StrEnum):
@@ -39,7 +45,8 @@ def open_sink(uri: str, *, adopt: bool = False) -> DuckDbSink:
 
     Parameters: ``unsupported`` (``error``, or ``text`` to hold decimals over 38 digits as text), ``zero-dates`` (``error`` or
     ``null``), ``memory-limit`` (such as ``2GB``) and ``threads`` of DuckDB in the driver, ``spool`` (the folder that tasks hand
-    rows over in; on a cluster it must be shared). ``adopt`` takes over tables with rows that Headrace did not create.
+    rows over in; on a cluster it must be shared), ``ledger-schema`` (where the ledger lies), ``time-zone`` (of the source's
+    sessions, for schema changes). ``adopt`` takes over tables with rows that Headrace did not create.
 
     Raises DefinitionError.
     """
@@ -49,6 +56,7 @@ def open_sink(uri: str, *, adopt: bool = False) -> DuckDbSink:
     policies = ValuePolicies(
         UnsupportedPolicy(_choice(parsed, "unsupported", [p.value for p in UnsupportedPolicy])),
         _choice(parsed, "zero-dates", [z.value for z in _ZeroDates]) == _ZeroDates.NULL,
+        _time_zone(parsed.params.get("time-zone", "")),
     )
     settings = {}
     if "memory-limit" in parsed.params:
@@ -57,7 +65,17 @@ def open_sink(uri: str, *, adopt: bool = False) -> DuckDbSink:
         settings["threads"] = parsed.params["threads"]
     _try_settings(settings)
     spool = Path(parsed.params["spool"]) if parsed.params.get("spool") else None
-    return DuckDbSink(Database(path, settings), policies, adopt=adopt, spool_parent=spool)
+    ledger = _ledger_schema(parsed.params.get("ledger-schema", LEDGER_SCHEMA))
+    return DuckDbSink(Database(path, settings), policies, adopt=adopt, spool_parent=spool, ledger_schema=ledger)
+
+
+def _ledger_schema(text: str) -> str:
+    if not _SCHEMA_NAME.fullmatch(text) or text.casefold() in SYSTEM_SCHEMAS | {"main"}:
+        raise DefinitionError(
+            f"ledger-schema={text} is not the name of a schema for the ledger alone.",
+            "Use letters, digits, _, $ and -, and none of DuckDB's own schemas.",
+        )
+    return text
 
 
 def _path(uri: str) -> Path:
@@ -78,6 +96,17 @@ def _choice(uri: Uri, name: str, known: list[str]) -> str:
     return value
 
 
+def _time_zone(text: str) -> str:
+    zone = time_zone_of(text)
+    try:
+        zone_of(zone or "+00:00")
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        raise DefinitionError(
+            f"time-zone={zone} is not a time zone.", "Write a name such as Asia/Shanghai, or %2B08:00."
+        ) from error
+    return zone
+
+
 def _try_settings(settings: Mapping[str, str]) -> None:
     try:
         duckdb.connect(":memory:", config=dict(settings)).close()
@@ -92,15 +121,22 @@ class DuckDbSink:
     """A DuckDB file as target. Everything of a cut is one transaction, and the file is open only while a cut lasts."""
 
     def __init__(
-        self, database: Database, policies: ValuePolicies, *, adopt: bool = False, spool_parent: Path | None = None
+        self,
+        database: Database,
+        policies: ValuePolicies,
+        *,
+        adopt: bool = False,
+        spool_parent: Path | None = None,
+        ledger_schema: str = LEDGER_SCHEMA,
     ) -> None:
-        self._database = database
+        self._database, self._adopt = database, adopt
         # A name of this run's own: a run that was killed leaves files that nobody must mistake for ours.
         parent = spool_parent or Path(tempfile.gettempdir())
         self._spool = parent / f"headrace-spool-{os.getpid()}-{os.urandom(4).hex()}"
+        self._policies = policies
         self._event_sink = DuckDbEventSink(database, self._spool, policies)
         self._metadata_applier = DuckDbMetadataApplier(database, policies, adopt)
-        self._ledger = DuckDbLedger(database)
+        self._ledger = DuckDbLedger(database, ledger_schema)
 
     @property
     def identity(self) -> str:
@@ -108,7 +144,8 @@ class DuckDbSink:
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        return SinkCapabilities(demand=ChangeDemand.NET, atomic_cut=True, bags=True)
+        reserved = Reserved(self._ledger.schema, _MOVE_LEDGER, SYSTEM_SCHEMAS)
+        return SinkCapabilities(ChangeDemand.NET, atomic_cut=True, bags=True, adopts=self._adopt, reserved=reserved)
 
     @property
     def event_sink(self) -> DuckDbEventSink:
@@ -144,7 +181,7 @@ class DuckDbSink:
 
     def check_tables(self, pipeline: str, tables: Sequence[SourceTable]) -> list[Check]:
         """See ``DataSink.check_tables``. DuckDB has no triggers, and its foreign keys do not cascade."""
-        return check_tables(self._database, pipeline, tables)
+        return check_tables(self._database, self._ledger.tables, pipeline, tables, self._policies.unsupported)
 
     def begin_cut(self) -> None:
         self._database.begin_cut()

@@ -35,10 +35,14 @@ _FORGIVEN = "dates in column {column} that DuckDB cannot hold were written as NU
 
 @dataclass(frozen=True)
 class ValuePolicies:
-    """What becomes of values that DuckDB cannot hold: ``zero_dates_null`` turns dates such as 2024-00-00 into NULL."""
+    """What becomes of values that DuckDB cannot hold: ``zero_dates_null`` turns dates such as 2024-00-00 into NULL.
+
+    ``time_zone`` is that of the source's sessions, for schema changes; empty when nobody said it.
+    """
 
     unsupported: UnsupportedPolicy = UnsupportedPolicy.ERROR
     zero_dates_null: bool = False
+    time_zone: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,8 @@ class SpoolWriter:
 
     def write(self, changes: Sequence[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
         """Converts and spools. ``commit`` does not count: the driver commits with the data."""
-        connection = duckdb.connect(":memory:", config={"threads": "1"})
+        # Large buffers: a column of the rows of one task may be larger than 2 GiB.
+        connection = duckdb.connect(":memory:", config={"threads": "1", "arrow_large_buffer_size": "true"})
         try:
             return [self._spool(change, connection) for change in changes]
         finally:
@@ -86,7 +91,7 @@ class SpoolWriter:
     def close(self) -> None: ...
 
     def _spool(self, change: TableChange, connection: Any) -> WriteOutcome:
-        deletes, upserts = exact_changes(change)
+        deletes, upserts, netted = exact_changes(change)
         notices: list[Notice] = []
         spooled: list[str] = []
         refused: list[Letter] = []
@@ -112,6 +117,8 @@ class SpoolWriter:
             notices=tuple(notices),
             spooled=tuple(spooled),
             letters=self.letters.put(refused) if self.letters is not None else (),
+            refused=len(refused),
+            netted=netted,
         )
 
     def _save(self, rows: pa.Table, version: int, kind: str, key: tuple[str, ...]) -> str:
@@ -135,14 +142,14 @@ def spooled_key(rows: pa.Table) -> list[str]:
     return key
 
 
-def exact_changes(change: TableChange) -> tuple[pa.Table, pa.Table]:
-    """Deletes and upserts with ``ordered`` folded into them.
+def exact_changes(change: TableChange) -> tuple[pa.Table, pa.Table, int]:
+    """Deletes and upserts with ``ordered`` folded into them, and how many rows of that were overtaken by others.
 
     DuckDB compares texts byte by byte, so of keys that only look equal elsewhere the last row of each exact key decides. Of a
     keyless table every row counts: old images and deletes are taken away, new ones added.
     """
     if change.ordered.num_rows == 0:
-        return change.deletes, change.upserts
+        return change.deletes, change.upserts, 0
     key = list(change.schema.handle_key)
     ordered = change.ordered.combine_chunks()
     rows = ordered.select(ordered.column_names[META_COUNT:])
@@ -160,6 +167,7 @@ def exact_changes(change: TableChange) -> tuple[pa.Table, pa.Table]:
     return (
         pa.concat_tables([change.deletes, gone]) if change.deletes.num_rows else gone,
         pa.concat_tables([change.upserts, there]) if change.upserts.num_rows else there,
+        int((~counts).sum()),
     )
 
 

@@ -11,18 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pymysql
 
-from headrace.model.outcome import Problem
 from headrace.model.table import Column, TableId
 from headrace.model.types import CHARACTER_KINDS, TypeKind
 from headrace.sinks.mysql import refusal
 from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify
 from headrace.sinks.mysql.text import literals, quote_name
 from headrace.sinks.mysql.types import qualified
+from headrace.sinks.refused_row import missing_rows
 
 _BY_BYTES = CHARACTER_KINDS | {TypeKind.ENUM, TypeKind.SET, TypeKind.JSON, TypeKind.VECTOR}
 _INDEXED = frozenset({TypeKind.CHAR, TypeKind.VARCHAR, TypeKind.VAR_STRING})
 _NOTHING = pa.scalar("", pa.large_string())
-_SHOWN = 20
 
 
 def take_away(session: MySqlSession, table_id: TableId, columns: list[Column], rows: pa.Table) -> None:
@@ -46,7 +45,7 @@ def take_away(session: MySqlSession, table_id: TableId, columns: list[Column], r
             missing += count - deleted
             example = at if example < 0 else example
     if missing:
-        raise refusal.Refused(_missing(table_id, rows.slice(example, 1), missing))
+        raise refusal.Refused(missing_rows(table_id, rows.slice(example, 1).to_pylist()[0], missing))
 
 
 def row_conditions(rows: pa.Table, columns: list[Column], *, json_is_text: bool) -> pa.Array:
@@ -73,14 +72,3 @@ def _comparisons(column: Column, *, json_is_text: bool) -> list[tuple[str, str]]
 
 def _text(text: str) -> pa.Scalar:
     return pa.scalar(text, pa.large_string())
-
-
-def _missing(table_id: TableId, row: pa.Table, count: int) -> Problem:
-    shown = ", ".join(f"{name}={str(value)[:_SHOWN]}" for name, value in row.to_pylist()[0].items())
-    rows = "1 row that the source deleted is" if count == 1 else f"{count} rows that the source deleted are"
-    return Problem(
-        table_id,
-        f"{rows} not in the target, so it was changed by something else, or did not begin as the source did.",
-        value=shown,
-        hint="Put the rows back as the source held them, or drop the table and replicate it with a --name of its own.",
-    )

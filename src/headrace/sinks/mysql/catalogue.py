@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import defaultdict
+from collections.abc import Collection
 
 import pymysql
 
-from headrace.model.table import TableId
-from headrace.sinks.base import TableDescription
-from headrace.sinks.mysql.connection import MySqlSession, error_code
+from headrace.model.table import TableId, folded_name
+from headrace.sinks.base import TableDescription, TextComparison, UniqueTexts
+from headrace.sinks.mysql.connection import INTERRUPTED, MySqlSession, error_code
 from headrace.sinks.mysql.text import quote_name
 from headrace.sinks.mysql.types import qualified
 
 _MISSING = frozenset({1049, 1146})
 _INVALID_VIEW = 1356
+_WITHOUT_ROWS = _MISSING | {1347, _INVALID_VIEW}  # the former: it is no table but a view
+_WEIGHS_SUPPLEMENTARY = re.compile(r"_(?:520|0900|uca\d+)_")
+_BY_BYTES = re.compile(r"^binary$|_nopad_bin$|_0900_bin$")
 _AUTO_INCREMENT = re.compile(r" AUTO_INCREMENT=\d+")
 
 
@@ -33,6 +38,28 @@ def exists(session: MySqlSession, table_id: TableId) -> bool:
     return describe(session, table_id) is not None
 
 
+def objects(session: MySqlSession, database: str) -> dict[str, str]:
+    """What the database holds beside routines and events, by name: ``TABLE``, ``VIEW`` or ``SEQUENCE``; empty if there is none."""
+    try:
+        rows = session.execute(f"SHOW FULL TABLES FROM {qualified(TableId(database))}")
+    except pymysql.err.MySQLError as error:
+        if error_code(error) in _MISSING:
+            return {}
+        raise
+    kinds = {"VIEW": "VIEW", "SYSTEM VIEW": "VIEW", "SEQUENCE": "SEQUENCE"}
+    return {str(name): kinds.get(str(kind).upper(), "TABLE") for name, kind in rows}
+
+
+def programs(session: MySqlSession, database: str) -> list[str]:
+    """The routines and events of the database that this user may see, as ``procedure p``."""
+    rows = session.execute(
+        "SELECT LOWER(routine_type), routine_name FROM information_schema.routines WHERE routine_schema = ?"
+        " UNION ALL SELECT 'event', event_name FROM information_schema.events WHERE event_schema = ?",
+        (database, database),
+    )
+    return sorted(f"{kind} {name}" for kind, name in rows)
+
+
 def has_index(session: MySqlSession, table_id: TableId, index: str) -> bool:
     """Whether the table has an index of that name; of a table that is not there, nobody can say that it has not."""
     try:
@@ -41,15 +68,25 @@ def has_index(session: MySqlSession, table_id: TableId, index: str) -> bool:
         if error_code(error) in _MISSING:
             return True
         raise
-    return any(str(row[2]).casefold() == index.casefold() for row in found)
+    return any(folded_name(str(row[2])) == folded_name(index) for row in found)
 
 
 def row_checksum(session: MySqlSession, table_id: TableId) -> str:
-    """A checksum over the table's rows, which are all read; empty when there is no table."""
+    """A checksum over the table's rows, which are all read; empty when there is no table of that name, or a view.
+
+    A server that cannot open a table (a lock of others, a statement that is killed) answers with NULL and a warning, which is
+    raised as the error that it is: otherwise it would look as if the table's rows were gone.
+    """
     if session.is_tidb:
         return _checksum_by_query(session, table_id)
-    rows = session.execute(f"CHECKSUM TABLE {qualified(table_id)} EXTENDED")
-    return "" if rows[0][1] is None else str(rows[0][1])
+    ((_, checksum),) = session.execute(f"CHECKSUM TABLE {qualified(table_id)} EXTENDED")
+    if checksum is not None:
+        return str(checksum)
+    warnings = [(int(str(code)), str(message)) for _, code, message in session.execute("SHOW WARNINGS")]
+    if warnings and all(code in _WITHOUT_ROWS for code, _ in warnings):
+        return ""
+    causes = (warning for warning in warnings if warning[0] not in _WITHOUT_ROWS)
+    raise pymysql.err.OperationalError(*next(causes, (INTERRUPTED, "CHECKSUM TABLE gave no checksum and no reason")))
 
 
 def _checksum_by_query(session: MySqlSession, table_id: TableId) -> str:
@@ -61,6 +98,11 @@ def _checksum_by_query(session: MySqlSession, table_id: TableId) -> str:
     values = ", ".join(f"ISNULL({name}), CAST({name} AS BINARY)" for name in names)
     rows = session.execute(f"SELECT COUNT(*), SUM(CRC32(CONCAT_WS('#', {values}))) FROM {qualified(table_id)}")
     return ":".join(map(str, rows[0]))
+
+
+def created_by(session: MySqlSession, table_id: TableId) -> str:
+    """The statement that would create the table as it is."""
+    return str(session.execute(f"SHOW CREATE TABLE {qualified(table_id)}")[0][1])
 
 
 def partitioning(session: MySqlSession, table_id: TableId) -> tuple[str, str]:
@@ -83,6 +125,49 @@ def default_collation(session: MySqlSession, database: str) -> str:
     )
 
 
+def collations(session: MySqlSession, table_id: TableId, columns: Collection[str]) -> list[str]:
+    """The collations of these columns (folded names), each once."""
+    shown = session.execute(f"SHOW FULL COLUMNS FROM {qualified(table_id)}")
+    return sorted({str(row[2]) for row in shown if folded_name(str(row[0])) in columns})
+
+
+def text_comparisons(session: MySqlSession, tables: Collection[TableId]) -> dict[TableId, TextComparison]:
+    """See ``headrace.sinks.base.TextComparisons``. Names of collations tell how they compare."""
+    databases = sorted({table_id.database for table_id in tables})
+    wanted = {(folded_name(table_id.database), folded_name(table_id.table)): table_id for table_id in tables}
+    weighed: dict[TableId, set[str]] = defaultdict(set)
+    compared: dict[TableId, set[str]] = defaultdict(set)
+    for database, table, column, collation in session.execute(
+        "SELECT table_schema, table_name, column_name, collation_name FROM information_schema.columns"
+        f" WHERE collation_name IS NOT NULL AND table_schema IN ({', '.join('?' * len(databases))})",
+        databases,
+    ):
+        table_id = wanted.get((folded_name(str(database)), folded_name(str(table))))
+        if table_id is None:
+            continue
+        if _WEIGHS_SUPPLEMENTARY.search(str(collation)):
+            weighed[table_id].add(folded_name(str(column)))
+        if not _BY_BYTES.search(str(collation)):
+            compared[table_id].add(folded_name(str(column)))
+    return {
+        table_id: TextComparison(frozenset(weighed[table_id]), _unique_texts(session, table_id, compared[table_id]))
+        for table_id in {*weighed, *compared}
+    }
+
+
+def _unique_texts(session: MySqlSession, table_id: TableId, compared: Collection[str]) -> tuple[UniqueTexts, ...]:
+    """The unique keys with a column that compares by a collation; those over expressions are left out."""
+    parts: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    if not compared:
+        return ()
+    for row in session.execute(f"SHOW INDEX FROM {qualified(table_id)}"):
+        _, non_unique, index, _, column, _, _, prefix = row[:8]
+        if int(str(non_unique)) == 0:
+            parts[str(index)].append(("" if column is None else folded_name(str(column)), int(str(prefix or 0))))
+    keys = (UniqueTexts(tuple(of_key), frozenset(compared) & {name for name, _ in of_key}) for of_key in parts.values())
+    return tuple(key for key in keys if key.texts and all(name for name, _ in key.parts))
+
+
 def _database(session: MySqlSession, table_id: TableId) -> TableDescription:
     definition = session.execute(f"SHOW CREATE DATABASE {qualified(table_id)}")[0][1]
     tables = session.execute(f"SHOW TABLES FROM {qualified(table_id)}")
@@ -91,10 +176,10 @@ def _database(session: MySqlSession, table_id: TableId) -> TableDescription:
 
 def _table(session: MySqlSession, table_id: TableId) -> TableDescription:
     name = qualified(table_id)
-    definition = _AUTO_INCREMENT.sub("", str(session.execute(f"SHOW CREATE TABLE {name}")[0][1]))
+    definition = _AUTO_INCREMENT.sub("", created_by(session, table_id))
     try:
         columns = tuple(str(row[0]) for row in session.execute(f"SHOW COLUMNS FROM {name}"))
-        has_rows = bool(session.execute(f"SELECT 1 FROM {name} LIMIT 1"))
+        has_rows = session.finds(f"SELECT 1 FROM {name} LIMIT 1")
     except pymysql.err.MySQLError as error:
         if error_code(error) != _INVALID_VIEW:
             raise

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 import pymysql
 
 from headrace.errors import HeadraceError
 from headrace.sinks.base import Check, CheckState
 from headrace.sinks.mysql.connection import MySqlSession, error_text
+from headrace.sinks.mysql.grants import EVERYWHERE, matches, names_only, read_grants
 from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.text import quote_name
 
@@ -20,9 +19,7 @@ FOR_VIEWS = ("CREATE VIEW", "SHOW VIEW")
 FOR_FOREIGN_KEYS = ("REFERENCES",)
 """MariaDB asks for no such right."""
 _SMALL_PACKET = 16 * 1024 * 1024
-_GRANT = re.compile(r"GRANT (?P<what>.+?) ON (?P<where>\*\.\*|`(?:[^`]|``)+`\.\*) TO ", re.IGNORECASE)
-_PATTERN = re.compile(r"\\(?P<plain>.)|(?P<many>%)|(?P<one>_)", re.DOTALL)
-_EVERYWHERE = "*.*"
+_OF_ALL = (*NEEDED, *FOR_VIEWS, *FOR_FOREIGN_KEYS)
 
 
 def check_target(settings: MySqlSettings) -> list[Check]:
@@ -35,7 +32,7 @@ def check_target(settings: MySqlSettings) -> list[Check]:
                 _local_infile(session, settings),
                 _packet(session),
                 _names(session),
-                Check("time zone", CheckState.OK, f"data in UTC, DDL in {settings.time_zone}"),
+                Check("time zone", CheckState.OK, f"data in UTC, DDL in {settings.time_zone or 'UTC'}"),
                 Check("sql_mode", CheckState.OK, f"set for each connection; the server's own is {_global_mode(session)}"),
             ]
     except HeadraceError as error:
@@ -46,8 +43,8 @@ def check_target(settings: MySqlSettings) -> list[Check]:
 
 def _privileges(session: MySqlSession, settings: MySqlSettings) -> Check:
     lines = [str(row[0]) for row in session.execute("SHOW GRANTS")]
-    granted = _grants(lines)
-    everywhere = granted.pop(_EVERYWHERE, frozenset())
+    granted = read_grants(lines, _OF_ALL)
+    everywhere = granted.pop(EVERYWHERE, frozenset())
     missing = _missing(everywhere, granted, settings.ledger_database)
     if missing:
         advice = _advice(session, settings)
@@ -65,21 +62,10 @@ def _privileges(session: MySqlSession, settings: MySqlSettings) -> Check:
     return Check("privileges", CheckState.OK, "all that is needed, on all databases")
 
 
-def _grants(lines: list[str]) -> dict[str, frozenset[str]]:
-    """The rights by where they count: ``*.*``, or a pattern of databases with ``.*`` behind it."""
-    granted: dict[str, frozenset[str]] = {}
-    for found in filter(None, map(_GRANT.match, lines)):
-        names = {name.strip().upper() for name in found["what"].split(",")}
-        if names & {"ALL", "ALL PRIVILEGES"}:
-            names.update(NEEDED, FOR_VIEWS, FOR_FOREIGN_KEYS)
-        granted[found["where"]] = granted.get(found["where"], frozenset()) | names
-    return granted
-
-
 def _missing(everywhere: frozenset[str], granted: dict[str, frozenset[str]], ledger: str) -> str:
     """What is not granted that has to be, and where; empty for nothing."""
-    of_ledger = everywhere.union(*(rights for place, rights in granted.items() if _matches(place, ledger)))
-    replicated = {place: rights for place, rights in granted.items() if not _names_only(place, ledger)}
+    of_ledger = everywhere.union(*(rights for place, rights in granted.items() if matches(place, ledger)))
+    replicated = {place: rights for place, rights in granted.items() if not names_only(place, ledger)}
     parts = [f"{lacking} on {place}" for place, rights in replicated.items() if (lacking := _without(NEEDED, everywhere | rights))]
     if not replicated:
         parts += [lacking for lacking in [_without(NEEDED, everywhere)] if lacking]
@@ -90,24 +76,6 @@ def _missing(everywhere: frozenset[str], granted: dict[str, frozenset[str]], led
 
 def _without(wanted: tuple[str, ...], held: frozenset[str]) -> str:
     return ", ".join(name for name in wanted if name not in held)
-
-
-def _database_of(place: str) -> str:
-    return place.removesuffix(".*")[1:-1].replace("``", "`")
-
-
-def _names_only(place: str, database: str) -> bool:
-    return re.sub(r"\\(.)", r"\1", _database_of(place)) == database
-
-
-def _matches(place: str, database: str) -> bool:
-    """Whether a pattern of databases, with ``%``, ``_`` and backslashes before signs that mean themselves, matches a name."""
-    expression, end = "", 0
-    pattern = _database_of(place)
-    for found in _PATTERN.finditer(pattern):
-        sign = ".*" if found["many"] else "." if found["one"] else re.escape(found["plain"])
-        expression, end = expression + re.escape(pattern[end : found.start()]) + sign, found.end()
-    return re.fullmatch(expression + re.escape(pattern[end:]), database, re.DOTALL) is not None
 
 
 def _advice(session: MySqlSession, settings: MySqlSettings) -> str:

@@ -8,42 +8,118 @@ from __future__ import annotations
 
 import re
 
-_QUOTED = r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`|/\*(?!!).*?\*/"""
-_SKIPPED = re.compile(_QUOTED, re.DOTALL)
+from headrace.ddl.lexer import NO_SYNTAX, Cursor, open_feature_comments
+from headrace.ddl.statement import read_statement
+from headrace.model.table import TableId, folded_name
+from headrace.sinks.mysql.types import qualified
+
+_SKIPPED = re.compile(rf"{NO_SYNTAX}|/\*T!.*?\*/", re.DOTALL)
 _CHARSET = re.compile(r"\b(?:CHARACTER\s+SET|CHARSET)\s*=?\s*(?P<name>\w+)", re.IGNORECASE)
 _COLLATE = re.compile(r"\bCOLLATE\b", re.IGNORECASE)
+_COLLATION = re.compile(r"\bCOLLATE\s*=?\s*(?P<name>\w+)", re.IGNORECASE)
 _CAST = re.compile(r"\bAS\s+N?CHAR\b", re.IGNORECASE)
+_BINARY = re.compile(
+    r"\b(?P<type>(?:CHAR|CHARACTER(?!\s+SET)|VARCHAR|VARCHARACTER|(?:TINY|MEDIUM|LONG)?TEXT)\b(?:\s*\(\s*\d+\s*\))?"
+    r"(?:\s+(?:CHARACTER\s+SET|CHARSET)\s+\w+)?)\s+BINARY\b",
+    re.IGNORECASE,
+)
 _WITH_CHARSETS = re.compile(r"\s*(?:CREATE|ALTER)\s+(?:IGNORE\s+)?(?:TABLE|DATABASE|SCHEMA)\b", re.IGNORECASE)
+_CREATE_TABLE = re.compile(r"\s*CREATE\s+TABLE\b", re.IGNORECASE)
 _EXCEPTIONS = {"binary": "binary", "gbk": "gbk_chinese_ci", "gb18030": "gb18030_chinese_ci"}
 TIDB_COLLATION = "utf8mb4_bin"
+BY_BYTES = "utf8mb4_0900_bin"
+"""Tells texts apart that differ in a byte, trailing spaces included; MariaDB's own name for it is put in later."""
 
 
-def create_database(statement: str) -> str:
-    """CREATE DATABASE with TiDB's default charset and collation spelled out, as far as the statement leaves them open."""
-    return _with_default(spell_out(statement.rstrip().rstrip(";")), None)
+def create_database(statement: str, *, by_bytes: bool = False) -> str:
+    """CREATE DATABASE with TiDB's default charset and collation spelled out, as far as the statement leaves them open.
 
-
-def create_table(statement: str, *, inherit: bool) -> str:
-    """CREATE TABLE with its charset and collation spelled out.
-
-    ``inherit``: the database's default is the source's own, so a statement that names no charset stays as it is.
-    CREATE TABLE … LIKE stays as it is always.
+    ``by_bytes``: see :func:`spell_out`.
     """
-    spelled = spell_out(statement)
+    default = BY_BYTES if by_bytes else TIDB_COLLATION
+    return _with_default(spell_out(statement.rstrip().rstrip(";"), by_bytes=by_bytes), None, default)
+
+
+def create_table(statement: str, default: str, *, by_bytes: bool = False) -> str:
+    """CREATE TABLE with its charset and collation spelled out, the ``default`` where it names none.
+
+    CREATE TABLE … LIKE stays as it is. ``by_bytes``: see :func:`spell_out`.
+    """
+    spelled = spell_out(statement, by_bytes=by_bytes)
     end = _after_columns(_visible(spelled))
-    return spelled if end is None or inherit else _with_default(spelled, end)
+    return spelled if end is None else _with_default(spelled, end, default)
 
 
-def spell_out(statement: str) -> str:
-    """The statement with the collation behind every character set of a column, table or database that is named without one."""
+def names_none(statement: str) -> bool:
+    """Whether it is a CREATE TABLE that leaves the table's collation to its database."""
+    visible = _visible(statement)
+    end = _after_columns(visible) if _CREATE_TABLE.match(visible) else None
+    return end is not None and not _COLLATE.search(visible, end) and not _CHARSET.search(visible, end)
+
+
+def as_default(collation: str) -> str:
+    """The option of a table or database that gives it this collation."""
+    return f"DEFAULT CHARACTER SET {collation.partition('_')[0]} COLLATE {collation}"
+
+
+def spell_out(statement: str, *, by_bytes: bool = False) -> str:
+    """The statement with the collation behind every character set of a column, table or database that is named without one.
+
+    ``by_bytes``: the source compares byte by byte, whatever it names, so every character set and collation becomes the one that
+    does; but for ``binary``, which does so by itself.
+    """
     visible = _visible(statement)
     if not _WITH_CHARSETS.match(visible):
         return statement
+    if by_bytes:
+        statement = _all_by_bytes(statement)
+        visible = _visible(statement)
     for named in reversed(list(_CHARSET.finditer(visible))):
         clause = _clause_around(visible, named.start())
-        if not _COLLATE.search(clause) and not _CAST.search(clause):
+        if (
+            not _COLLATE.search(clause)
+            and not _CAST.search(clause)
+            and not _BINARY.search(clause.replace("(", " ").replace(")", " "))
+        ):
             charset, end = named["name"].lower(), named.end()
-            statement = f"{statement[:end]} COLLATE {_EXCEPTIONS.get(charset, f'{charset}_bin')}{statement[end:]}"
+            collation = BY_BYTES if by_bytes and charset != "binary" else _EXCEPTIONS.get(charset, f"{charset}_bin")
+            statement = f"{statement[:end]} COLLATE {collation}{statement[end:]}"
+    return statement
+
+
+def to_modify(created: str, table_id: TableId, column: str, collation: str) -> str:
+    """What a person is to do so that a text column compares by another collation, as the middle of a sentence.
+
+    ``created`` is the target's SHOW CREATE TABLE. MODIFY takes away what it does not repeat, and empties a generated column whose
+    expression is missing, so the statement has the whole definition, of which only the collation differs.
+    """
+    for definition in read_statement(created, table_id.database).definitions:
+        words = Cursor(definition)
+        name = words.next()
+        if not name.is_name or folded_name(name.text) != folded_name(column):
+            continue
+        words.next()
+        words.group()  # the type's length, or its members
+        end_of_type = words.last.end
+        if words.accept("CHARACTER", "SET"):
+            words.next()
+        if words.accept("COLLATE"):
+            words.next()
+        text = open_feature_comments(created)
+        rest = "" if words.done else f" {text[words.peek().start : definition[-1].end]}"
+        modify = f"MODIFY {text[name.start : end_of_type]} COLLATE {collation}{rest}"
+        return f"run ALTER TABLE {qualified(table_id)} {modify}; in the target"
+    return f"change the collation of the column {column} to {collation} in the target, and nothing else of its definition"
+
+
+def _all_by_bytes(statement: str) -> str:
+    for found in reversed(list(_BINARY.finditer(_visible(statement)))):  # the attribute asks for a collation that pads
+        statement = statement[: found.end("type")] + statement[found.end() :]
+    visible = _visible(statement)
+    named = [(found, "utf8mb4") for found in _CHARSET.finditer(visible)] + [(f, BY_BYTES) for f in _COLLATION.finditer(visible)]
+    for found, name in sorted(named, key=lambda item: -item[0].start()):
+        if found["name"].lower() != "binary" and not _CAST.search(_clause_around(visible, found.start())):
+            statement = statement[: found.start("name")] + name + statement[found.end("name") :]
     return statement
 
 
@@ -52,12 +128,12 @@ def _visible(statement: str) -> str:
     return _SKIPPED.sub(lambda found: " " * len(found[0]), statement)
 
 
-def _with_default(statement: str, after: int | None) -> str:
+def _with_default(statement: str, after: int | None, collation: str) -> str:
     visible = _visible(statement)
     if _COLLATE.search(visible, after or 0):
         return statement
     end = len(statement) if after is None else after
-    return f"{statement[:end]} DEFAULT CHARACTER SET utf8mb4 COLLATE {TIDB_COLLATION}{statement[end:]}"
+    return f"{statement[:end]} {as_default(collation)}{statement[end:]}"
 
 
 def _clause_around(visible: str, at: int) -> str:

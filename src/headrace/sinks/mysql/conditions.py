@@ -13,10 +13,13 @@ import pymysql
 
 from headrace.errors import HeadraceError
 from headrace.model.progress import TableStatus
-from headrace.model.table import SourceTable, TableId
+from headrace.model.table import SourceTable, TableId, folded_name
 from headrace.sinks.base import Check, CheckState
-from headrace.sinks.mysql.adaptation.collations import EQUAL
+from headrace.sinks.mysql import catalogue
+from headrace.sinks.mysql.adaptation.collations import COARSER, EQUAL
+from headrace.sinks.mysql.collation import to_modify
 from headrace.sinks.mysql.connection import MySqlSession, error_text
+from headrace.sinks.mysql.handle import by_bytes
 from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.text import quote_name
 from headrace.sinks.mysql.types import qualified
@@ -28,10 +31,9 @@ _UNKNOWN_COLLATION = "utf8mb4_bin"
 
 @dataclass(frozen=True)
 class _TargetColumn:
-    """A column of the target's table. ``definition`` is its type and whether it may be NULL, as ALTER TABLE takes them."""
+    """A column of the target's table."""
 
     name: str
-    definition: str
     collation: str
     has_default: bool
     generated: bool
@@ -55,7 +57,7 @@ def check_tables(settings: MySqlSettings, pipeline: str, tables: Sequence[Source
             found = _targets(session, {_folded(table.schema.table_id): table for table in tables})
             return [
                 *_or_ok("unique keys", _unique_keys(found), "the target has none that the source lacks"),
-                *_or_ok("collations", _collations(found), "unique keys compare as in the source, as far as it tells"),
+                *_or_ok("collations", _collations(session, found), "unique keys compare as in the source, as far as it tells"),
                 *_or_ok("whole rows", _partial_rows(found), "rows bring every column of the target"),
                 *_triggers(session, found),
                 *_or_ok("foreign keys", _foreign_keys(session, found), "none changes rows by itself"),
@@ -72,16 +74,16 @@ def _or_ok(name: str, found: Iterator[Check], detail: str) -> list[Check]:
 
 
 def _folded(table_id: TableId) -> tuple[str, str]:
-    return table_id.database.casefold(), table_id.table.casefold()
+    return folded_name(table_id.database), folded_name(table_id.table)
 
 
 def _targets(session: MySqlSession, tables: dict[tuple[str, str], SourceTable]) -> dict[tuple[str, str], _Target]:
     """Those of the tables that the target has, by their folded names."""
     found: dict[tuple[str, str], _Target] = {}
-    for database, table, name, kind, nullable, collation, default, extra in _of_databases(
+    for database, table, name, nullable, collation, default, extra in _of_databases(
         session,
         tables,
-        "SELECT table_schema, table_name, column_name, column_type, is_nullable, collation_name, column_default, extra"
+        "SELECT table_schema, table_name, column_name, is_nullable, collation_name, column_default, extra"
         " FROM information_schema.columns WHERE table_schema",
     ):
         table_id = TableId(str(database), str(table))
@@ -90,9 +92,8 @@ def _targets(session: MySqlSession, tables: dict[tuple[str, str], SourceTable]) 
             continue
         target = found.setdefault(_folded(table_id), _Target(table_id, source, {}))
         free = nullable == "YES"
-        target.columns[str(name).casefold()] = _TargetColumn(
+        target.columns[folded_name(str(name))] = _TargetColumn(
             str(name),
-            f"{kind}{{}} {'NULL' if free else 'NOT NULL'}",
             str(collation or ""),
             free or default is not None or "auto_increment" in str(extra).lower(),
             "GENERATED" in str(extra).upper() and "DEFAULT_GENERATED" not in str(extra).upper(),
@@ -106,7 +107,7 @@ def _targets(session: MySqlSession, tables: dict[tuple[str, str], SourceTable]) 
         indexed = found.get(_folded(TableId(str(database), str(table))))
         if indexed is not None:
             whole = column is not None and prefix is None
-            indexed.unique.setdefault(str(index), []).append(str(column).casefold() if whole else None)
+            indexed.unique.setdefault(str(index), []).append(folded_name(str(column)) if whole else None)
     return found
 
 
@@ -132,23 +133,25 @@ def _unique_keys(found: dict[tuple[str, str], _Target]) -> Iterator[Check]:
                 yield Check("unique keys", CheckState.WARNING, detail, f"Unless it does, run {drop}; in the target.")
 
 
-def _collations(found: dict[tuple[str, str], _Target]) -> Iterator[Check]:
+def _collations(session: MySqlSession, found: dict[tuple[str, str], _Target]) -> Iterator[Check]:
     for target in found.values():
         for name in sorted({part for parts in target.unique.values() for part in parts if part is not None}):
             column = target.columns[name]
             told = target.source.collations.get(name)
-            if not column.collation or _family(column.collation) == _family(told or _UNKNOWN_COLLATION):
+            wanted = told or _UNKNOWN_COLLATION
+            if wanted in COARSER and not session.is_tidb:
+                wanted = by_bytes(session)
+            if not column.collation or _family(column.collation) == _family(wanted):
                 continue
-            wanted = EQUAL.get(told or "", told or _UNKNOWN_COLLATION)
-            definition = column.definition.format(f" COLLATE {wanted}")
-            modify = f"ALTER TABLE {qualified(target.table_id)} MODIFY {quote_name(column.name)} {definition}"
+            wanted = EQUAL.get(wanted, wanted)
+            modify = to_modify(catalogue.created_by(session, target.table_id), target.table_id, column.name, wanted)
             place = f"{target.table_id}, column {column.name} of a unique key: it compares by {column.collation}"
             if told:
                 detail = f"{place}, in the source by {told}: keys that are two there may be one here, or the other way round."
-                yield Check("collations", CheckState.FAILED, detail, f"Run {modify}; in the target.")
+                yield Check("collations", CheckState.FAILED, detail, f"{modify[0].upper()}{modify[1:]}.")
             else:
                 detail = f"{place}; the files do not tell the source's collation, which by TiDB's default is {_UNKNOWN_COLLATION}."
-                yield Check("collations", CheckState.WARNING, detail, f"If it is that, run {modify}; in the target.")
+                yield Check("collations", CheckState.WARNING, detail, f"If it is that, {modify}.")
 
 
 def _family(collation: str) -> str:
@@ -158,7 +161,7 @@ def _family(collation: str) -> str:
 
 def _partial_rows(found: dict[tuple[str, str], _Target]) -> Iterator[Check]:
     for target in found.values():
-        carried = {column.name.casefold() for column in target.source.carried}
+        carried = {folded_name(column.name) for column in target.source.carried}
         for name, column in target.columns.items():
             if name in carried or column.generated:
                 continue
@@ -226,8 +229,8 @@ def _other_writers(
         pipelines = ledger.table("pipelines")
         for other, database, table in session.execute(
             f"SELECT pipeline, database_name, table_name FROM {ledger.table('tables')} JOIN {pipelines} USING (pipeline)"
-            " WHERE pipeline <> ? AND status <> ?",
-            (pipeline, str(TableStatus.GONE)),
+            " WHERE pipeline <> ? AND status NOT IN (?, ?)",
+            (pipeline, str(TableStatus.GONE), str(TableStatus.EXCLUDED)),
         ):
             if _folded(TableId(str(database), str(table))) in found:
                 writers[str(other)].append(TableId(str(database), str(table)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from typing import Any, Self, TypeVar
@@ -15,18 +15,14 @@ import pymysql
 from headrace import faults
 from headrace.errors import DefinitionError, SinkUnreachableError, TransientError
 from headrace.faults import Step
-from headrace.sinks.mysql import tls
+from headrace.sinks.mysql import tls, variables
 from headrace.sinks.mysql.local_infile import LoadingConnection
 from headrace.sinks.mysql.settings import MySqlSettings
+from headrace.sinks.mysql.variables import Variable
 
-# Strict, and yet it takes what TiDB took: zero and partial dates; and a 0 stays a 0 in an AUTO_INCREMENT column.
-SQL_MODE = "STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION"
 RETRY_DELAYS = (0.1, 0.4, 1.5, 4.0, 7.0, 7.0)
-_LOCK_WAIT_SECONDS = 20
-_DDL_LOCK_WAIT_SECONDS = 10
 _SILENCE_SECONDS = 5
 _IN_RANGE = range(1000, 5000)
-_TIDB_SETTINGS = ("allow_auto_random_explicit_insert = 1", "tidb_placement_mode = 'IGNORE'", "tidb_enable_external_ts_read = 0")
 
 _LOGIN_REFUSED = frozenset({1044, 1045, 1130, 1251, 1698, 2059, 2061, 3118})
 _LOCK_CONFLICT = frozenset({1205, 1213, 1614, 3058, 3572, 8002, 8022, 8028, 9007})
@@ -38,6 +34,11 @@ _NO_SPACE = re.compile(r"No space left on device|errno: 28\b|error 28\b|Disk ful
 _SERVER_BUSY = frozenset({1037, 1038, 1040, 1041, 1203, 1206, 8027, 9001, 9002, 9003, 9004, 9005, 9006})
 
 _UNKNOWN_TIME_ZONE = 1298
+INTERRUPTED = 1317
+_WITNESS = "FROM information_schema.character_sets LIMIT 1"
+"""The end of a SELECT that always has a row, and that a kill of the statement ends with an error."""
+_DELETE = b"DELETE "
+_LIMITED = re.compile(rb" LIMIT \d+$")
 
 _T = TypeVar("_T")
 
@@ -94,16 +95,11 @@ def _way_out(error: BaseException) -> str:
     return ""
 
 
-# Not strict: a column change that the source let cut its values must cut them here too, as TiCDC's own sink has it.
-DDL_SQL_MODE = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION"
-
-
 class MySqlSession:
     """One connection with Headrace's session settings; it is a ``SqlSession``, so the ledger's statements run on it.
 
     Not in autocommit: the caller opens transactions by its first statement, and commits. ``ddl`` makes a session for schema
-    changes: in autocommit (a look at a table would otherwise lock its definition), in the source's time zone, and waiting for
-    readers for seconds where the server's default is a day.
+    changes: in autocommit, and in the source's time zone. See ``headrace.sinks.mysql.variables`` for all that is set.
     """
 
     def __init__(self, settings: MySqlSettings, *, ddl: bool = False) -> None:
@@ -119,50 +115,69 @@ class MySqlSession:
             "SELECT CONNECTION_ID(), VERSION(), @@max_allowed_packet, @@local_infile"
         )
         self.connection_id = int(str(number))
+        self.affected = 0
+        """Rows that the last statement changed. Of REPLACE those that were put in and those that were pushed out, but for rows
+        that were there as they are."""
         self.version = str(version)
         self.is_tidb = "TiDB" in self.version
         self.is_mariadb = "MariaDB" in self.version
-        zone = settings.time_zone if ddl else "+00:00"
-        wait = _DDL_LOCK_WAIT_SECONDS if ddl else _LOCK_WAIT_SECONDS
-        self.execute("SET SESSION sql_mode = ?, foreign_key_checks = 0", (DDL_SQL_MODE if ddl else SQL_MODE,))
-        self._set_time_zone(zone)
-        self.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-        for setting in (f"innodb_lock_wait_timeout = {_LOCK_WAIT_SECONDS}", f"lock_wait_timeout = {wait}"):
-            self._try_setting(setting)
-        if self.is_tidb:
-            for setting in _TIDB_SETTINGS:
-                self._try_setting(setting)
+        self._set_variables(settings, ddl=ddl)
         self.max_allowed_packet = int(str(packet))
         self._connection.limit(self.max_allowed_packet)
         # TiDB asks for the file again whenever it repeats a LOAD DATA after a write conflict, lets no impossible date through in
         # one, and does not say which column it refuses; its REPLACE statements have none of this.
         self.local_infile = settings.local_infile and str(local) in ("1", "ON") and not self.is_tidb
 
-    def _set_time_zone(self, zone: str) -> None:
-        try:
-            self.execute("SET SESSION time_zone = ?", (zone,))
-        except pymysql.err.MySQLError as error:
-            if error_code(error) != _UNKNOWN_TIME_ZONE:
-                raise
-            raise DefinitionError(
-                f"The target does not know the time zone {zone!r} of time-zone in the sink's URI.",
-                "Load the server's time zone tables (mysql_tzinfo_to_sql), or write an offset such as %2B08:00.",
-            ) from None
+    def _set_variables(self, settings: MySqlSettings, *, ddl: bool) -> None:
+        """Raises DefinitionError where a value that would change what is written cannot be set."""
+        zone = (settings.time_zone if ddl else "") or "+00:00"
+        always = variables.always(ddl=ddl, is_mariadb=self.is_mariadb, time_zone=zone)
+        self._set(settings, always, {})  # a limit of rows would also cut off what comes now
+        wanted = variables.wanted(ddl=ddl)
+        names = [variable.name for variable in wanted] + list(variables.REFUSED)
+        rows = self.execute(f"SHOW SESSION VARIABLES WHERE Variable_name IN ({', '.join('?' * len(names))})", names)
+        found = {str(name).lower(): str(value) for name, value in rows}
+        for name, refused in variables.REFUSED.items():
+            if ddl and found.get(name, "").upper() in refused:
+                raise _fixed(settings, name, found[name], "columns that are added get the defaults of another time", "NO")
+        self._set(settings, variables.differing(wanted, found), found)
+        self._connection.rollback()  # without autocommit the questions began a transaction, with the server's own values
 
-    def _try_setting(self, setting: str) -> None:
+    def _set(self, settings: MySqlSettings, to_set: Sequence[Variable], found: Mapping[str, str]) -> None:
+        """In one statement, or, where that is refused, one by one. ``found`` are the values before."""
+        if not to_set:
+            return
         try:
-            self.execute(f"SET SESSION {setting}")
-        except pymysql.err.MySQLError as error:  # an older or another server does not know the variable
+            self._assign(to_set)
+        except pymysql.err.MySQLError as error:
             if classify(error) is not ErrorClass.REFUSED:
                 raise
+            for variable in to_set:
+                self._set_alone(settings, variable, found.get(variable.name, ""))
+
+    def _assign(self, to_set: Sequence[Variable]) -> None:
+        self.execute(f"SET SESSION {', '.join(f'{v.name} = ?' for v in to_set)}", [v.value for v in to_set])
+
+    def _set_alone(self, settings: MySqlSettings, variable: Variable, found: str) -> None:
+        try:
+            self._assign([variable])
+        except pymysql.err.MySQLError as error:
+            if classify(error) is not ErrorClass.REFUSED:
+                raise
+            if error_code(error) == _UNKNOWN_TIME_ZONE:
+                raise DefinitionError(
+                    f"The target does not know the time zone {variable.value!r} of time-zone in the sink's URI.",
+                    "Load the server's time zone tables (mysql_tzinfo_to_sql), or write an offset such as %2B08:00.",
+                ) from None
+            if not variable.loud:
+                raise _fixed(settings, variable.name, found, variable.meaning, variable.value) from None
 
     def execute(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
         """Runs one statement, ``?`` standing for each parameter, and returns its rows. Raises PyMySQL's errors."""
         with self._connection.cursor() as cursor:
             if parameters:
-                cursor.execute(statement.replace("%", "%%").replace("?", "%s"), tuple(parameters))
-            else:
-                cursor.execute(statement)
+                statement = cursor.mogrify(statement.replace("%", "%%").replace("?", "%s"), tuple(parameters))
+            self._send(cursor, statement)
             return list(cursor.fetchall())
 
     def scalar(self, statement: str, parameters: Sequence[object] = ()) -> object:
@@ -170,20 +185,62 @@ class MySqlSession:
         rows = self.execute(statement, parameters)
         return rows[0][0] if rows else None
 
+    def find(self, selects: Sequence[str], parameters: Sequence[object] = (), *, columns: int = 1) -> list[tuple[object, ...]]:
+        """The rows that any of these SELECTs finds, in one statement. None of them may have a NULL first.
+
+        For questions where no row is an answer to act on. Of a SELECT that is killed while it plans to read a range of an index,
+        or an EXISTS, MariaDB (10.11) answers that there is nothing. So another SELECT follows, which does have a row, and notices
+        the kill. Raises the error of a killed statement.
+        """
+        if self.is_tidb:
+            return self.execute(" UNION ALL ".join(f"({select})" for select in selects), parameters)
+        witness = f"SELECT {', '.join(['NULL'] * columns)} {_WITNESS}"
+        rows = self.execute(" UNION ALL ".join(f"({select})" for select in (*selects, witness)), parameters)
+        if not rows or rows[-1][0] is not None:
+            raise pymysql.err.OperationalError(INTERRUPTED, "A SELECT was interrupted and found nothing")
+        return rows[:-1]
+
+    def finds(self, select: str, parameters: Sequence[object] = ()) -> bool:
+        """Whether a SELECT of one column finds a row; see :meth:`find`."""
+        return bool(self.find([select], parameters))
+
     def run(self, statement: str | bytes) -> int:
-        """Runs a statement whose text is complete; returns how many warnings it left."""
+        """Runs a statement whose text is complete; returns how many warnings it left. Sets :attr:`affected`."""
         with self._connection.cursor() as cursor:
-            cursor.execute(statement)
+            self.affected = self._send(cursor, statement)
             return int(cursor.warning_count)
 
     def affect(self, statement: str | bytes) -> int:
         """Runs a statement whose text is complete; returns how many rows it changed."""
         with self._connection.cursor() as cursor:
-            return int(cursor.execute(statement))
+            return self._send(cursor, statement)
+
+    def _send(self, cursor: Any, statement: str | bytes) -> int:
+        """Runs a statement; returns how many rows it changed, or how many came back.
+
+        A DELETE that is killed while it is planned deletes nothing, and MariaDB (10.11) answers that all went well. So one that
+        found no row is believed only when a SELECT finds none either, which has to show that it was not killed; see :meth:`find`.
+        """
+        text = statement.encode() if isinstance(statement, str) else statement
+        affected = int(cursor.execute(statement))
+        if affected or self.is_tidb or not text.startswith(_DELETE):
+            return affected
+        warnings = cursor.warning_count
+        limit = b"" if _LIMITED.search(text) else b" LIMIT 1"
+        select = b"(SELECT 1 " + text.removeprefix(_DELETE) + limit + b" FOR UPDATE)"
+        cursor.execute(select + f" UNION ALL (SELECT NULL {_WITNESS})".encode())
+        if cursor.fetchall() != ((None,),):
+            raise pymysql.err.OperationalError(INTERRUPTED, "A DELETE was interrupted and deleted nothing")
+        cursor.warning_count = warnings
+        return 0
 
     def load(self, statement: str, buffers: Sequence[pa.Buffer]) -> int:
-        """Runs LOAD DATA LOCAL INFILE ``{file}`` with these bytes as the file; returns how many warnings it left."""
-        return self._connection.load(statement, buffers)
+        """Runs LOAD DATA LOCAL INFILE ``{file}`` with these bytes as the file; returns how many warnings it left.
+
+        Sets :attr:`affected`.
+        """
+        warnings, self.affected = self._connection.load(statement, buffers)
+        return warnings
 
     def commit(self) -> None:
         faults.before(Step.MYSQL_COMMIT)
@@ -251,6 +308,14 @@ def _unreachable(settings: MySqlSettings, error: Exception) -> SinkUnreachableEr
         )
     return SinkUnreachableError(
         f"{settings.identity} cannot be reached: {error_text(error)}.", "Check host and port, and that the server is running."
+    )
+
+
+def _fixed(settings: MySqlSettings, name: str, found: str, meaning: str, value: variables.Value) -> DefinitionError:
+    shown = "an empty text" if value == "" else str(value)
+    return DefinitionError(
+        f"{settings.identity} has {name} = {found or 'empty'}, with which {meaning}, and this user cannot set it for a session.",
+        f"Set it to {shown} in the server's configuration, or give the user the privilege to set it.",
     )
 
 

@@ -20,6 +20,7 @@ from headrace.errors import FencedError, TransientError
 from headrace.model.outcome import Notice
 from headrace.sinks.base import WriterContext
 from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify, error_code, error_text
+from headrace.sinks.mysql.settings import LEDGER_DATABASE
 from headrace.sinks.sql_ledger import SqlLedger
 
 _NO_SUCH_THREAD = 1094
@@ -27,9 +28,13 @@ _LOCK_NAME_LIMIT = 64
 _DDL_SLOT = -1
 
 
-def pipeline_lock(pipeline: str) -> str:
-    """The named lock of a pipeline: its holder runs the pipeline's DDL. Long names are folded into the server's 64 characters."""
-    return _lock_name(f"headrace:{pipeline}")
+def pipeline_lock(ledger: SqlLedger, pipeline: str) -> str:
+    """The named lock of a pipeline: its holder runs the pipeline's DDL. Long names are folded into the server's 64 characters.
+
+    Two ledgers of one server may have pipelines of the same name. The usual ledger's locks have the name that they always had, so
+    that a run of an older Headrace is taken over.
+    """
+    return _lock_name(f"headrace:{pipeline}" if ledger.namespace == LEDGER_DATABASE else f"headrace@{ledger.namespace}:{pipeline}")
 
 
 def _slot_lock(pipeline: str, connection_id: int) -> str:
@@ -109,8 +114,8 @@ class Fence:
 
     def recorded(self, session: MySqlSession, pipeline: str) -> list[int]:
         """The connections that took the pipeline's slots."""
-        rows = session.execute(
-            f"SELECT connection_id FROM {self._slots} WHERE pipeline = ? AND slot <> {_DDL_SLOT} AND connection_id <> 0",
+        rows = session.find(
+            [f"SELECT connection_id FROM {self._slots} WHERE pipeline = ? AND slot <> {_DDL_SLOT} AND connection_id <> 0"],
             (pipeline,),
         )
         return [int(str(row[0])) for row in rows]
@@ -124,7 +129,7 @@ class Fence:
 
     def ddl_holder(self, session: MySqlSession, pipeline: str) -> int | None:
         """The connection that holds the pipeline's lock; ``None`` for nobody, or, in TiDB, for one that is not recorded yet."""
-        held = session.scalar("SELECT IS_USED_LOCK(?)", (pipeline_lock(pipeline),))
+        held = session.scalar("SELECT IS_USED_LOCK(?)", (pipeline_lock(self.ledger, pipeline),))
         if held is None or not session.is_tidb:
             return held if isinstance(held, int) else None
         found = session.scalar(f"SELECT connection_id FROM {self._slots} WHERE pipeline = ? AND slot = {_DDL_SLOT}", (pipeline,))

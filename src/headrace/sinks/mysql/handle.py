@@ -7,8 +7,9 @@ from collections import defaultdict
 import pymysql
 
 from headrace.model.outcome import Problem
-from headrace.model.table import TableId, TableSchema
-from headrace.sinks.mysql import refusal
+from headrace.model.table import TableId, TableSchema, folded_name
+from headrace.sinks.mysql import catalogue, collation, refusal
+from headrace.sinks.mysql.adaptation.collations import COARSER, EQUAL
 from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify
 from headrace.sinks.mysql.text import quote_name
 from headrace.sinks.mysql.types import qualified
@@ -21,7 +22,7 @@ def require_index(session: MySqlSession, schema: TableSchema) -> None:
     """
     if not schema.handle_key:
         return
-    key = {name.casefold() for name in schema.handle_key}
+    key = {folded_name(name) for name in schema.handle_key}
     try:
         indexes = _unique_indexes(session, schema.table_id)
     except pymysql.err.MySQLError as error:
@@ -38,6 +39,35 @@ def require_index(session: MySqlSession, schema: TableSchema) -> None:
             hint=f"Run ALTER TABLE {qualified(schema.table_id)} ADD UNIQUE KEY ({names}) in the target.",
         )
     )
+
+
+def refuse_coarse_keys(session: MySqlSession, table_id: TableId) -> None:
+    """Raises refusal.Refused when a unique index has a column whose collation holds more texts for equal than TiDB's."""
+    if session.is_tidb:
+        return
+    columns = session.execute(
+        "SELECT column_name, collation_name FROM information_schema.columns"
+        f" WHERE table_schema = ? AND table_name = ? AND collation_name IN ({', '.join('?' * len(COARSER))})",
+        (table_id.database, table_id.table, *sorted(COARSER)),
+    )
+    unique = set().union(*_unique_indexes(session, table_id)) if columns else set()
+    for name, coarse in columns:
+        if folded_name(str(name)) in unique:
+            change = collation.to_modify(catalogue.created_by(session, table_id), table_id, str(name), by_bytes(session))
+            raise refusal.Refused(
+                Problem(
+                    table_id,
+                    f"it is in a unique key, and the target's collation {coarse} holds texts for equal that TiDB tells apart "
+                    "('l·' and 'l', say), so that rows would push each other out.",
+                    column=str(name),
+                    hint=f"{change[0].upper()}{change[1:]}: that tells all texts apart. Or change the collation in the source.",
+                )
+            )
+
+
+def by_bytes(session: MySqlSession) -> str:
+    """The server's collation that tells apart all texts that differ in a byte."""
+    return EQUAL[collation.BY_BYTES] if session.is_mariadb else collation.BY_BYTES
 
 
 def refuse_changing_triggers(session: MySqlSession, table_id: TableId) -> None:
@@ -65,5 +95,5 @@ def _unique_indexes(session: MySqlSession, table_id: TableId) -> list[set[str]]:
     for row in session.execute(f"SHOW INDEX FROM {qualified(table_id)}"):
         _, non_unique, name, _, column = row[:5]
         if int(str(non_unique)) == 0:
-            indexes[str(name)].add("" if column is None else str(column).casefold())
+            indexes[str(name)].add("" if column is None else folded_name(str(column)))
     return list(indexes.values())

@@ -50,6 +50,7 @@ class MySqlLedger:
         """See ``Ledger.acquire``. The former run's connections are ended before its locks can hold this up, and again after."""
 
         def create(session: MySqlSession) -> None:
+            self.tables.verify_place(session, pipeline, source_identity)
             self.tables.create_tables(session)
             self.fence.create_table(session)
 

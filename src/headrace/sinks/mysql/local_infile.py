@@ -68,14 +68,17 @@ class LoadingConnection(_BaseConnection):
             options["client_flag"] = options.get("client_flag", 0) | CLIENT.LOCAL_FILES
         super().__init__(local_infile=False, **options)
 
-    def load(self, statement: str, buffers: Sequence[pa.Buffer]) -> int:
-        """Runs a LOAD DATA statement, whose text holds ``{file}`` where the quoted name belongs; returns the warning count."""
+    def load(self, statement: str, buffers: Sequence[pa.Buffer]) -> tuple[int, int]:
+        """Runs a LOAD DATA statement, whose text holds ``{file}`` where the quoted name belongs.
+
+        Returns the warning count, and how many rows it changed.
+        """
         self._token = f"headrace-{secrets.token_hex(16)}".encode()
         self._buffers = buffers
         try:
             with self.cursor() as cursor:
                 cursor.execute(statement.replace("{file}", self._token.decode(), 1))
-                return int(cursor.warning_count)
+                return int(cursor.warning_count), int(cursor.rowcount)
         finally:
             self._token = b""
             self._buffers = ()

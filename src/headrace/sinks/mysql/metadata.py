@@ -7,20 +7,20 @@ whether the statement ran: its named lock tells when it has ended, and the catal
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
 import pymysql
 
 from headrace import faults
-from headrace.ddl.defaults import computed_default
 from headrace.ddl.lexer import Word
-from headrace.ddl.statement import StatementKind, read_statement
+from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.errors import TerminalError, TransientError
 from headrace.faults import Step
 from headrace.model.events import (
     AddColumnEvent,
+    AlterColumnTypeEvent,
     CreateDatabaseEvent,
     CreateTableEvent,
     DropColumnEvent,
@@ -33,17 +33,19 @@ from headrace.model.events import (
     TruncateTableEvent,
 )
 from headrace.model.outcome import Notice, Problem, Remedy
-from headrace.model.table import TableId, TableSchema
+from headrace.model.table import TableId, TableSchema, folded_name
 from headrace.model.tso import tso_to_ms
-from headrace.sinks.base import SchemaChangeRefused, TableDescription, definitions_fingerprint
-from headrace.sinks.mysql import catalogue, collation
-from headrace.sinks.mysql.adaptation import UnadaptableError, adapt
+from headrace.sinks.base import SchemaChangeRefused, TableDescription, TextComparison, definitions_fingerprint
+from headrace.sinks.mysql import catalogue, collation, databases
+from headrace.sinks.mysql.adaptation import Adapted, UnadaptableError, adapt
 from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify, error_code, error_text, repeat
 from headrace.sinks.mysql.fence import pipeline_lock
+from headrace.sinks.mysql.filling import filled_as_by_tidb
 from headrace.sinks.mysql.ledger import MySqlLedger
 from headrace.sinks.mysql.partitions import same_rows
 from headrace.sinks.mysql.settings import MySqlSettings
-from headrace.sinks.mysql.types import TIDB_DEFAULTS, alter_table, create_table, qualified
+from headrace.sinks.mysql.types import alter_table, create_table, qualified
+from headrace.sinks.mysql.unseen_values import refuse_unseen_values
 
 _LOCK_TRIES = 15
 _LOCK_SECONDS = 2
@@ -52,10 +54,11 @@ _SYNTAX = frozenset({1064, 1149, 1235, 4161})
 _COLUMN_ACTIONS = frozenset({"ADD", "CHANGE", "DROP", "RENAME"})
 _NOT_COLUMNS = frozenset(
     {"CHECK", "CONSTRAINT", "FOREIGN", "FULLTEXT", "INDEX", "KEY", "PARTITION", "PRIMARY", "SPATIAL", "UNIQUE", "AS", "TO"}
+    | {"COLUMNAR", "HYBRID", "STATS_EXTENDED", "VECTOR"}
 )
+_HINTS = frozenset({"ALGORITHM", "LOCK"})
 _EXCHANGE = re.compile(r"\bEXCHANGE\s+PARTITION\b", re.IGNORECASE)
 _BY_HAND = "Bring the target to the same state by hand; at the next start the change then counts as done."
-_COMPUTED = "Load the table anew with that column and skip the statement, or leave the table out by a filter."
 _LOAD_ANEW = "Load the table anew and skip the statement, or leave it out by a filter."
 
 
@@ -115,6 +118,14 @@ class MySqlMetadataApplier:
         except pymysql.err.MySQLError as error:
             raise TerminalError(f"The definition of {table_id} cannot be read: {error_text(error)}.") from None
 
+    def text_comparisons(self, tables: Collection[TableId]) -> Mapping[TableId, TextComparison]:
+        """See ``headrace.sinks.base.TextComparisons``."""
+        what = "Reading the collations of columns"
+        try:
+            return self._repeated(lambda: catalogue.text_comparisons(self._connected(), tables), what)
+        except pymysql.err.MySQLError as error:
+            raise TerminalError(f"The collations of columns cannot be read: {error_text(error)}.") from None
+
     def fingerprint(self, change: SchemaChange) -> str:
         """See ``MetadataApplier.fingerprint``."""
         definitions = definitions_fingerprint(self, change)
@@ -131,29 +142,30 @@ class MySqlMetadataApplier:
             self._session = None
 
     def _apply(self, session: MySqlSession, change: SchemaChange) -> tuple[Notice, ...]:
+        dropped = next((event for event in change.events if isinstance(event, DropDatabaseEvent)), None)
+        if dropped is not None:
+            return databases.drop_database(session, dropped)
         created = next((event for event in change.events if isinstance(event, CreateTableEvent)), None)
         notices: list[Notice] = []
         if created is not None:
             present = catalogue.describe(session, created.table_id)
             if present is None:
-                notices.extend(_ensure_database(session, created.table_id.database))
+                notices.extend(_ensure_database(session, change, created.table_id.database))
             else:
                 notices.extend(self._taken_over(change, present))
                 if _is_shaped(change, present, created.schema):
                     return tuple(notices)
-        elif _is_done(session, change.events):
+        elif _is_done(session, change):
             return ()
         else:
             for renamed in (event for event in change.events if isinstance(event, RenameTableEvent)):
                 # Not every layout tells of databases, so a rename may be the first that is heard of one.
-                notices.extend(_ensure_database(session, renamed.new_table_id.database))
-        _refuse_computed_defaults(session, change)
+                notices.extend(_ensure_database(session, change, renamed.new_table_id.database))
+        notices.extend(refuse_unseen_values(session, change, self._settings.time_zone))
+        notices.extend(_differing_default(session, change))
         for source_statement in self._statements(session, change):
-            statement = same_rows(session, change, source_statement)
-            try:
-                adapted = adapt(statement, session, change.database)
-            except UnadaptableError as error:
-                raise _refused(change, f"{error.message} The statement is {_shown(change)}.", error.hint) from None
+            filling = filled_as_by_tidb(source_statement, change, is_mariadb="MariaDB" in session.version)
+            adapted = _adapted(session, change, same_rows(session, change, source_statement if session.is_tidb else filling))
             notices.extend(Notice(text, change.table_id) for text in adapted.notices)
             if adapted.statement:
                 _execute(session, change, adapted.statement)
@@ -178,15 +190,15 @@ class MySqlMetadataApplier:
         created = next((event for event in change.events if isinstance(event, CreateTableEvent)), None)
         kind = read_statement(change.statement, change.database).kind
         if kind is StatementKind.CREATE_DATABASE:
-            return [collation.create_database(change.statement)]
-        if kind is StatementKind.CREATE_TABLE:
-            database = created.table_id.database if created else change.database
-            return [collation.create_table(change.statement, inherit=_inherits(session, database))]
+            return [collation.create_database(change.statement, by_bytes=change.by_bytes)]
+        if kind is StatementKind.CREATE_TABLE and not change.by_shape:
+            return [collation.create_table(change.statement, _default_collation(change), by_bytes=change.by_bytes)]
         if created is not None and not catalogue.exists(session, created.table_id):
-            return [create_table(created.table_id, created.schema)]  # first seen by an ALTER, or by its shape alone
+            # First seen by an ALTER, or by its shape alone; or a copy of a table that is another one by now.
+            return [create_table(created.table_id, created.schema, _defaults(change))]
         if change.statement:
-            return [collation.spell_out(change.statement)]
-        return _rendered(change)
+            return [collation.spell_out(change.statement, by_bytes=change.by_bytes)]
+        return _rendered(session, change)
 
     def _connected(self) -> MySqlSession:
         """The session, holding the pipeline's lock while the ledger says that this run is the newest."""
@@ -207,7 +219,7 @@ class MySqlMetadataApplier:
             return
         for _ in range(_LOCK_TRIES):
             self._ledger.tables.verify(session, pipeline, epoch)  # a run that was taken over does not even wait
-            taken = session.scalar("SELECT GET_LOCK(?, ?)", (pipeline_lock(pipeline), _LOCK_SECONDS))
+            taken = session.scalar("SELECT GET_LOCK(?, ?)", (pipeline_lock(self._ledger.tables, pipeline), _LOCK_SECONDS))
             if taken == 1:
                 # Before the look at the epoch: whoever raises it after that finds this connection.
                 self._ledger.fence.enter_ddl(session, pipeline, epoch)
@@ -291,7 +303,7 @@ def _is_shaped(change: SchemaChange, present: TableDescription, wanted: TableSch
     read = read_statement(change.statement, change.database)
     same = _same_columns(present, wanted)
     if read.kind not in (StatementKind.CREATE_TABLE, StatementKind.EMPTY):
-        return same and any(_moves_columns(action) for action in read.actions)
+        return same and any(_moves_columns(action) for action in read.actions) and _is_told_by_names(read)
     if not same:
         raise _refused(
             change,
@@ -301,47 +313,75 @@ def _is_shaped(change: SchemaChange, present: TableDescription, wanted: TableSch
     return True
 
 
+def _is_told_by_names(statement: Statement) -> bool:
+    """Whether names tell of the whole statement that it ran: each clause of ALTER TABLE adds, drops or renames a column.
+
+    Of another one nothing tells that it ran with these: its columns may have come or gone by a person's hand.
+    """
+    actions = [action for action in statement.actions if action[0].text.upper() not in _HINTS]
+    in_other_case = any(folded_name(old) == folded_name(new) for old, new in statement.column_renames)
+    return all(_moves_columns(action) for action in actions) and not in_other_case
+
+
 def _moves_columns(action: tuple[Word, ...]) -> bool:
     """Whether a clause of ALTER TABLE adds, drops or renames a column, so that the columns' names tell whether it ran."""
     first, second = (word.text.upper() for word in (*action, Word(""), Word(""))[:2])
     return first in _COLUMN_ACTIONS and (action[1].is_name or second not in _NOT_COLUMNS)
 
 
-def _ensure_database(session: MySqlSession, database: str) -> list[Notice]:
+def _ensure_database(session: MySqlSession, change: SchemaChange, database: str) -> list[Notice]:
     if catalogue.exists(session, TableId(database)):
         return []
-    statement = f"CREATE DATABASE IF NOT EXISTS {qualified(TableId(database))} {TIDB_DEFAULTS}"
+    statement = _adapted(
+        session, change, f"CREATE DATABASE IF NOT EXISTS {qualified(TableId(database))} {_defaults(change)}"
+    ).statement
     faults.before(Step.MYSQL_STATEMENT, statement)
     session.run(statement)
     faults.after(Step.MYSQL_STATEMENT, statement)
-    return [Notice("the database was not there and was created, with TiDB's default collation.", TableId(database))]
+    own = f"the source's collation {change.database_collation}" if change.database_collation else "TiDB's default collation"
+    collated = "a collation that compares bytes" if change.by_bytes else own
+    return [Notice(f"the database was not there and was created, with {collated}.", TableId(database))]
 
 
-def _inherits(session: MySqlSession, database: str) -> bool:
-    """Whether the database's default collation is somebody's choice, not the server's own default that nobody thought of."""
-    chosen = catalogue.default_collation(session, database)
-    return chosen in (collation.TIDB_COLLATION, "None") or chosen != str(session.scalar("SELECT @@collation_server"))
+def _adapted(session: MySqlSession, change: SchemaChange, statement: str) -> Adapted:
+    """The statement as this server can read it. Raises SchemaChangeRefused."""
+    try:
+        return adapt(statement, session, change.database)
+    except UnadaptableError as error:
+        raise _refused(change, f"{error.message} The statement is {_shown(change)}.", error.hint) from None
 
 
-def _refuse_computed_defaults(session: MySqlSession, change: SchemaChange) -> None:
-    """A column whose values the source computed for the rows that were there would get others here."""
-    read = read_statement(change.statement, change.database)
-    for event in change.events:
-        function = computed_default(read, event.column.name) if isinstance(event, AddColumnEvent) else ""
-        present = catalogue.describe(session, change.table_id) if function else None
-        if present is not None and present.has_rows:
-            message = f"the source computed {function} for each row that was there, and no event tells what came of it."
-            raise SchemaChangeRefused(Problem(change.table_id, message, file=change.origin, hint=_COMPUTED, remedy=Remedy.RESYNC))
+def _default_collation(change: SchemaChange) -> str:
+    """What a table of the source gets that names no collation."""
+    return collation.BY_BYTES if change.by_bytes else change.database_collation or collation.TIDB_COLLATION
 
 
-def _rendered(change: SchemaChange) -> list[str]:
+def _defaults(change: SchemaChange) -> str:
+    return collation.as_default(_default_collation(change))
+
+
+def _differing_default(session: MySqlSession, change: SchemaChange) -> list[Notice]:
+    """What to say where the target's database has a default that somebody chose, perhaps because it is the source's."""
+    if change.by_bytes or change.database_collation or not collation.names_none(change.statement):
+        return []
+    chosen = catalogue.default_collation(session, change.database)
+    if chosen in (collation.TIDB_COLLATION, "None", str(session.scalar("SELECT @@collation_server"))):
+        return []
+    charset = chosen.partition("_")[0]
+    message = (
+        f"it was created with TiDB's default collation, {collation.TIDB_COLLATION}, as its statement names none, nor does a file "
+        f"name that of the source's database; the target's database has {chosen}. If SHOW CREATE TABLE in the source shows that, "
+        f"run ALTER TABLE {qualified(change.table_id)} CONVERT TO CHARACTER SET {charset} COLLATE {chosen}; in the target."
+    )
+    return [Notice(message, change.table_id)]
+
+
+def _rendered(session: MySqlSession, change: SchemaChange) -> list[str]:
     statements: list[str] = []
     for event in change.events:
         match event:
             case CreateDatabaseEvent(database=database):
-                statements.append(f"CREATE DATABASE {qualified(TableId(database))} {TIDB_DEFAULTS}")
-            case DropDatabaseEvent(database=database):
-                statements.append(f"DROP DATABASE {qualified(TableId(database))}")
+                statements.append(f"CREATE DATABASE {qualified(TableId(database))} {_defaults(change)}")
             case DropTableEvent(table_id=table_id):
                 statements.append(f"DROP TABLE {qualified(table_id)}")
             case TruncateTableEvent(table_id=table_id):
@@ -350,24 +390,27 @@ def _rendered(change: SchemaChange) -> list[str]:
                 statements.append(f"RENAME TABLE {qualified(old)} TO {qualified(new)}")
             case _:
                 pass
-    altered = alter_table(change.table_id, change.events)
+    altered = alter_table(change.table_id, [event for event in change.events if not _shows(session, event)])
     return [*statements, altered] if altered else statements
 
 
-def _is_done(session: MySqlSession, events: tuple[SchemaChangeEvent, ...]) -> bool:
-    """Whether the catalogue shows all of the change already. One statement is done whole or not at all, so what names do not
-    show (a type, an index) is as far as the columns and tables are that come or go with it."""
-    renames = [event for event in events if isinstance(event, RenameTableEvent)]
+def _is_done(session: MySqlSession, change: SchemaChange) -> bool:
+    """Whether the catalogue shows all of the change already. What ran before a crash is told by the journal's fingerprint."""
+    renames = [event for event in change.events if isinstance(event, RenameTableEvent)]
     if renames:
         return _are_renamed(session, renames)
-    if any(isinstance(event, TruncateTableEvent) for event in events):
+    if any(isinstance(event, TruncateTableEvent) for event in change.events):
         return False
-    shown = [_shows(session, event) for event in events]
-    return any(seen is not None for seen in shown) and all(seen is not False for seen in shown)
+    if change.statement:
+        told = _is_told_by_names(read_statement(change.statement, change.database))
+    else:
+        told = not any(isinstance(event, AlterColumnTypeEvent) for event in change.events)
+    shown = [_shows(session, event) for event in change.events]
+    return told and any(shown) and all(seen is not False for seen in shown)
 
 
 def _is_half_done(session: MySqlSession, change: SchemaChange) -> bool:
-    """Whether it has to run again to its end: a server that dies leaves the tables that a DROP DATABASE had not reached."""
+    """Whether it has to run again to its end: what breaks off a DROP DATABASE leaves the tables that it had not reached."""
     dropped = (event for event in change.events if isinstance(event, DropDatabaseEvent))
     return any(_shows(session, event) is False for event in dropped)
 
@@ -392,10 +435,12 @@ def _shows(session: MySqlSession, event: SchemaChangeEvent) -> bool | None:
     match event:
         case CreateDatabaseEvent(database=database):
             return catalogue.exists(session, TableId(database))
-        case DropDatabaseEvent(database=database):
-            return not catalogue.exists(session, TableId(database))
+        case DropDatabaseEvent():
+            return databases.is_dropped(session, event)
         case DropTableEvent(table_id=table_id):
             return not catalogue.exists(session, table_id)
+        case RenameColumnEvent(old_name=old, new_name=new) if folded_name(old) == folded_name(new):
+            return None
         case AddColumnEvent(table_id=table_id) | DropColumnEvent(table_id=table_id) | RenameColumnEvent(table_id=table_id):
             return _column_shows(_columns(session, table_id), event)
         case _:
@@ -405,16 +450,16 @@ def _shows(session: MySqlSession, event: SchemaChangeEvent) -> bool | None:
 def _column_shows(columns: frozenset[str], event: AddColumnEvent | DropColumnEvent | RenameColumnEvent) -> bool:
     match event:
         case AddColumnEvent(column=column):
-            return column.name.casefold() in columns
+            return folded_name(column.name) in columns
         case DropColumnEvent(column_name=name):
-            return bool(columns) and name.casefold() not in columns
+            return bool(columns) and folded_name(name) not in columns
         case RenameColumnEvent(old_name=old, new_name=new):
-            return new.casefold() in columns and (old.casefold() not in columns or old.casefold() == new.casefold())
+            return folded_name(new) in columns and folded_name(old) not in columns
 
 
 def _columns(session: MySqlSession, table_id: TableId) -> frozenset[str]:
     description = catalogue.describe(session, table_id)
-    return frozenset(name.casefold() for name in description.columns) if description else frozenset()
+    return frozenset(folded_name(name) for name in description.columns) if description else frozenset()
 
 
 def _verify(session: MySqlSession, change: SchemaChange) -> None:
@@ -441,8 +486,8 @@ def _final_names(renames: list[RenameTableEvent]) -> set[TableId]:
 
 
 def _same_columns(present: TableDescription, schema: TableSchema) -> bool:
-    wanted = [column.name.casefold() for column in schema.columns if not column.hidden]
-    return [name.casefold() for name in present.columns] == wanted
+    wanted = [folded_name(column.name) for column in schema.columns if not column.hidden]
+    return [folded_name(name) for name in present.columns] == wanted
 
 
 def _is_idle(session: MySqlSession, connection_id: int) -> bool:

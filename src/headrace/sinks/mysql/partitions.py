@@ -42,4 +42,4 @@ def same_rows(session: MySqlSession, change: SchemaChange, statement: str) -> st
 
 
 def _has_null(session: MySqlSession, table_id: TableId, expression: str) -> bool:
-    return bool(session.execute(f"SELECT 1 FROM {qualified(table_id)} WHERE ({expression}) IS NULL LIMIT 1"))
+    return session.finds(f"SELECT 1 FROM {qualified(table_id)} WHERE ({expression}) IS NULL LIMIT 1")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.errors import DefinitionError
-from headrace.model.uri import Uri, escape_variables, parse_uri, reject_unknown
+from headrace.model.uri import Uri, escape_variables, parse_uri, reject_unknown, time_zone_of
 
 DEFAULT_WRITERS = 4
 _DEFAULT_PORTS = {"mysql": 3306, "tidb": 4000}
@@ -38,18 +38,22 @@ _TICDC_ONLY = frozenset(
         "write-timeout",
     }
 )
+LEDGER_DATABASE = "headrace"
+"""Where the ledger lies unless the URI says otherwise."""
+SYSTEM_DATABASES = frozenset({"information_schema", "metrics_schema", "mysql", "performance_schema", "sys"})
+"""The servers' own, in lower case; TiDB has metrics_schema."""
 _AFTER_LOGIN = re.compile(r"\w+://[^/?#]*")
 _DATABASE_NAME = re.compile(r"[0-9A-Za-z_$-]{1,64}")
-_TIME_ZONE = re.compile(r"[A-Za-z_]+(/[A-Za-z0-9_+-]+)*|[+-]\d{1,2}:\d{2}")
 
 
 @dataclass(frozen=True)
 class MySqlSettings:
     """Everything that a connection needs; it pickles, so tasks connect by themselves.
 
-    ``time_zone`` is the source's, for DDL only (data are written in UTC). ``local_infile`` allows LOAD DATA LOCAL where the
-    server does. With ``ssl_ca`` (all three are PEM files) a connection is encrypted, to a server whose certificate that CA has
-    signed, with ``verify_identity`` for this very host; without, it is encrypted where the server can do that, to whoever answers.
+    ``time_zone`` is the source's, for DDL only (data are written in UTC); empty when nobody said it, which means UTC.
+    ``local_infile`` allows LOAD DATA LOCAL where the server does. With ``ssl_ca`` (all three are PEM files) a connection is
+    encrypted, to a server whose certificate that CA has signed, with ``verify_identity`` for this very host; without, it is
+    encrypted where the server can do that, to whoever answers.
     """
 
     identity: str
@@ -61,11 +65,11 @@ class MySqlSettings:
     ssl_cert: str = ""
     ssl_key: str = ""
     verify_identity: bool = True
-    time_zone: str = "+00:00"
+    time_zone: str = ""
     connect_timeout: int = 10
     writers: int = DEFAULT_WRITERS
     local_infile: bool = True
-    ledger_database: str = "headrace"
+    ledger_database: str = LEDGER_DATABASE
 
 
 def read_settings(text: str) -> MySqlSettings:
@@ -96,11 +100,11 @@ def read_settings(text: str) -> MySqlSettings:
         ssl_cert=params.get("ssl-cert", ""),
         ssl_key=params.get("ssl-key", ""),
         verify_identity=params.get("ssl-verify", "identity") == "identity",
-        time_zone=_time_zone(params.get("time-zone", "")),
+        time_zone=time_zone_of(params.get("time-zone", "")),
         connect_timeout=_seconds(params.get("timeout", "10s")),
         writers=_positive(uri, "worker-count", DEFAULT_WRITERS),
         local_infile=_local_infile(params.get("local-infile", "auto")),
-        ledger_database=_ledger_database(params.get("ledger-database", "headrace")),
+        ledger_database=_ledger_database(params.get("ledger-database", LEDGER_DATABASE)),
     )
 
 
@@ -137,19 +141,6 @@ def _seconds(text: str) -> int:
     return int(found[1]) * (60 if found[2] == "m" else 1)
 
 
-def _time_zone(text: str) -> str:
-    text = text.strip().strip("\"'")
-    if not text:
-        return "+00:00"
-    if text[0].isdigit():  # an unescaped + of a URI's query arrives as a blank
-        text = f"+{text}"
-    if not _TIME_ZONE.fullmatch(text):
-        raise DefinitionError(
-            f"time-zone={text} is not a time zone.", "Write a name such as Asia/Shanghai, or an offset such as %2B08:00."
-        )
-    return "+00:00" if text.upper() == "UTC" else text
-
-
 def _local_infile(text: str) -> bool:
     if text not in ("auto", "off"):
         raise DefinitionError(f"local-infile={text} is neither auto nor off.")
@@ -159,4 +150,6 @@ def _local_infile(text: str) -> bool:
 def _ledger_database(text: str) -> str:
     if not _DATABASE_NAME.fullmatch(text):
         raise DefinitionError(f"ledger-database={text} is not the name of a database (letters, digits, _, $ and -).")
+    if text.casefold() in SYSTEM_DATABASES:
+        raise DefinitionError(f"ledger-database={text} is a database of the server's own.", "Name one that is not there yet.")
     return text

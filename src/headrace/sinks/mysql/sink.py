@@ -2,49 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 from headrace.model.table import SourceTable, TableId
-from headrace.sinks.base import ChangeDemand, Check, EventSink, Round, SinkCapabilities, WriteReport
+from headrace.sinks.base import ChangeDemand, Check, EventSink, Reserved, Round, SinkCapabilities, TextComparison, WriteReport
 from headrace.sinks.mysql.checks import check_target
 from headrace.sinks.mysql.conditions import check_tables
 from headrace.sinks.mysql.ledger import MySqlLedger
 from headrace.sinks.mysql.metadata import MySqlMetadataApplier
-from headrace.sinks.mysql.settings import MySqlSettings, read_settings
+from headrace.sinks.mysql.settings import SYSTEM_DATABASES, MySqlSettings, read_settings
 from headrace.sinks.mysql.writer import MySqlWriter
 
 # What one transaction of one task holds without straining the server's undo log; larger cuts go in many.
 ATOMIC_BYTES = 8 * 1024 * 1024
+_MOVE_LEDGER = "Give the ledger a database of another name with ledger-database=… in the sink's URI"
 
 
 class MySqlEventSink:
     """``EventSink``: every task of a round writes through a connection of its own.
 
-    ``verified`` are the tables that writers of this run have found to have a unique index over their handle key.
+    ``verified`` are the tables that writers of this run have found to have a unique index over their handle key; a schema change
+    takes a table out of them.
     """
 
-    def __init__(self, settings: MySqlSettings, verified: set[TableId]) -> None:
+    def __init__(self, settings: MySqlSettings, verified: set[TableId], metadata_applier: MySqlMetadataApplier) -> None:
         self._settings = settings
         self._verified = verified
+        self._metadata_applier = metadata_applier
+        self._texts: dict[TableId, TextComparison] = {}
 
     def write(self, round: Round) -> WriteReport:
         """See ``EventSink.write``."""
-        report = round.write_in_tasks(MySqlWriter(self._settings, self._verified))
-        self._verified |= {outcome.table_id for outcome in report.outcomes} - report.problems().keys()
+        report = round.write_in_tasks(MySqlWriter(self._settings, self._verified), self._text_comparisons)
+        self._verified |= {outcome.table_id for outcome in report.outcomes}
+        self._verified -= report.problems().keys()  # a person may alter the table
         return report
+
+    def _text_comparisons(self, tables: Collection[TableId]) -> Mapping[TableId, TextComparison]:
+        unknown = {table_id for table_id in tables if table_id not in self._verified or table_id not in self._texts}
+        if unknown:
+            found = self._metadata_applier.text_comparisons(unknown)
+            self._texts |= {table_id: found.get(table_id, TextComparison()) for table_id in unknown}
+        return {table_id: self._texts[table_id] for table_id in tables}
 
 
 class MySqlSink:
     """``DataSink``; nothing connects before it is used."""
 
     def __init__(self, settings: MySqlSettings, *, adopt: bool) -> None:
-        self._settings = settings
+        self._settings, self._adopt = settings, adopt
         self._ledger = MySqlLedger(settings)
         verified: set[TableId] = set()
         self._metadata_applier = MySqlMetadataApplier(settings, self._ledger, adopt=adopt, verified=verified)
-        self._event_sink = MySqlEventSink(settings, verified)
+        self._event_sink = MySqlEventSink(settings, verified, self._metadata_applier)
 
     @property
     def identity(self) -> str:
@@ -52,7 +64,15 @@ class MySqlSink:
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        return SinkCapabilities(ChangeDemand.NET, atomic_bytes=ATOMIC_BYTES, writers=self._settings.writers, bags=True)
+        return SinkCapabilities(
+            ChangeDemand.NET,
+            atomic_bytes=ATOMIC_BYTES,
+            writers=self._settings.writers,
+            bags=True,
+            views=True,
+            adopts=self._adopt,
+            reserved=Reserved(self._settings.ledger_database, _MOVE_LEDGER, SYSTEM_DATABASES),
+        )
 
     @property
     def event_sink(self) -> EventSink:

@@ -29,6 +29,12 @@ def quote_name(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def quote_text(text: str) -> str:
+    """A text as a string literal."""
+    escaped = text.replace("\\", "\\\\").replace("'", "''")
+    return f"'{escaped}'"
+
+
 def unquoted_name(text: str) -> str:
     """The name that a statement writes with or without backquotes."""
     return text[1:-1].replace("``", "`") if text.startswith("`") else text
@@ -79,6 +85,24 @@ def row_literals(rows: pa.Table, columns: Sequence[Column]) -> pa.Array:
         parts.append(literals(rows, i, column))
     parts.append(pa.scalar("),", pa.large_string()))
     return pc.binary_join_element_wise(*parts, _EMPTY)
+
+
+def row_conditions(rows: pa.Table, columns: Sequence[Column]) -> pa.Array:
+    """Each row as `` OR (`a` = literal AND `b` = literal) ``, for :func:`batches`.
+
+    MariaDB's ``(a, b) IN (…)`` finds no text beyond ASCII in a column of gbk, or of another character set than the connection's.
+    """
+    parts: list[pa.Array | pa.Scalar] = []
+    for i, column in enumerate(columns):
+        before = f"{' AND ' if i else ' OR ('}{quote_name(column.name)} = "
+        parts += [pa.scalar(before, pa.large_string()), literals(rows, i, column)]
+    return pc.binary_join_element_wise(*parts, pa.scalar(") ", pa.large_string()), _EMPTY)
+
+
+def is_ascii(rows: pa.Table) -> bool:
+    """Whether all texts of the rows are plain ASCII."""
+    texts = (c for c in rows.columns if pa.types.is_string(c.type) or pa.types.is_large_string(c.type))
+    return all(pc.all(pc.string_is_ascii(text), min_count=0).as_py() for text in texts)
 
 
 def literals(rows: pa.Table, number: int, column: Column) -> pa.Array:

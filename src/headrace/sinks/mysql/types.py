@@ -15,7 +15,7 @@ from headrace.model.events import (
 )
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import BINARY_KINDS, INTEGER_KINDS, ColumnType, TypeKind
-from headrace.sinks.mysql.text import quote_name
+from headrace.sinks.mysql.text import quote_name, quote_text
 
 TIDB_DEFAULTS = "DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 _LENGTHS = frozenset({TypeKind.CHAR, TypeKind.VARCHAR, TypeKind.BINARY, TypeKind.VARBINARY, TypeKind.BIT})
@@ -43,7 +43,7 @@ def type_text(column_type: ColumnType) -> str:
     if kind is TypeKind.VECTOR:
         return "LONGTEXT"
     if kind in _MEMBERS:
-        members = ", ".join(_quoted(member) for member in column_type.elements)
+        members = ", ".join(quote_text(member) for member in column_type.elements)
         return f"{kind}({members})" if members else "TEXT"
     if kind is TypeKind.VAR_STRING:
         return f"VARCHAR({length or 255})"
@@ -72,14 +72,14 @@ def column_definition(column: Column) -> str:
     return " ".join(parts)
 
 
-def create_table(table_id: TableId, schema: TableSchema) -> str:
-    """CREATE TABLE of a shape; a table without any explicit charset gets TiDB's default one."""
+def create_table(table_id: TableId, schema: TableSchema, defaults: str = TIDB_DEFAULTS) -> str:
+    """CREATE TABLE of a shape; the table gets TiDB's default charset and collation, or other ``defaults``."""
     parts = [column_definition(column) for column in schema.row_columns]
     if schema.handle_key:
         names = ", ".join(quote_name(name) for name in schema.handle_key)
         primary = all(schema.column(name).primary_key for name in schema.handle_key)
         parts.append(f"PRIMARY KEY ({names})" if primary else f"UNIQUE KEY ({names})")
-    return f"CREATE TABLE {qualified(table_id)} ({', '.join(parts)}) {TIDB_DEFAULTS}"
+    return f"CREATE TABLE {qualified(table_id)} ({', '.join(parts)}) {defaults}"
 
 
 def alter_table(table_id: TableId, events: Sequence[SchemaChangeEvent]) -> str:
@@ -110,9 +110,4 @@ def _default(column: Column) -> str:
     text = str(column.default)
     if column.type.kind in _FRACTIONS and text.upper().startswith("CURRENT_TIMESTAMP"):
         return f"CURRENT_TIMESTAMP({column.type.scale})" if column.type.scale else "CURRENT_TIMESTAMP"
-    return _quoted(text)
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "''")
-    return f"'{escaped}'"
+    return quote_text(text)

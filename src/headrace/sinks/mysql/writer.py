@@ -7,17 +7,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import partial
-from itertools import pairwise
 from typing import TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pymysql
 
 from headrace.errors import TransientError
-from headrace.model.block import KIND, META_COUNT
-from headrace.model.events import RowKind
+from headrace.model.block import SIGHT, in_pieces
 from headrace.model.letters import Letter
 from headrace.model.outcome import Notice, Problem, WriteOutcome
 from headrace.model.progress import TableProgress
@@ -28,12 +24,15 @@ from headrace.sinks.mysql import bag, handle, refusal
 from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify, error_code, repeat
 from headrace.sinks.mysql.fence import Fence
 from headrace.sinks.mysql.settings import MySqlSettings
-from headrace.sinks.mysql.text import batches, load_assignments, load_text, quote_name, row_literals
+from headrace.sinks.mysql.settling import Settled, settled, unsettled
+from headrace.sinks.mysql.spellings import Spellings
+from headrace.sinks.mysql.text import batches, is_ascii, load_assignments, load_text, quote_name, row_conditions, row_literals
 from headrace.sinks.sql_ledger import MYSQL, SqlLedger
 
 TRANSACTION_ROWS = 50_000
 TRANSACTION_BYTES = 32 * 1024 * 1024
 _DELETE_ROWS = 900  # MariaDB turns longer IN lists into a sub-query
+_DELETE_CONDITIONS = 100  # of keys that no IN list compares; MariaDB plans 900 at half the speed
 _REPLACE_ROWS = 5_000
 _STATEMENT_BYTES = 1024 * 1024
 _LOCAL_DISABLED = frozenset({1148, 3948, 3950, 4166})
@@ -43,7 +42,6 @@ _T = TypeVar("_T")
 
 class _Action(Enum):
     DELETE = auto()
-    REPLACE = auto()
     LOAD = auto()
     TAKE_AWAY = auto()
     INSERT = auto()
@@ -57,8 +55,9 @@ class _Piece:
     schema: TableSchema
     action: _Action
     rows: pa.Table
-    version: int
-    lo: int
+    change: TableChange
+    last_spellings: bool = False
+    """Its rows are the last ones of several spellings of their keys."""
 
 
 @dataclass
@@ -103,19 +102,48 @@ class MySqlWriter:
         self._letters.clear()
         self._read_letters = commit.new_letters if commit is not None else {}
         failed = _bags_without_progress(changes, commit)
+        of_change = self._settled(changes, failed)
         if commit is not None and failed:
             commit = replace(commit, stopped=(*commit.stopped, *commit.update(list(failed.values())).tables))
-        for transaction in _transactions(changes, whole=commit is not None):
+        written: dict[TableId, WriteOutcome] = {change.table_id: WriteOutcome(change.table_id) for change in changes}
+        for net in of_change:
+            outcome = written[net.change.table_id]
+            written[net.change.table_id] = replace(outcome, netted=outcome.netted + net.netted)
+        for transaction in _transactions(of_change, whole=commit is not None):
             attempt = partial(self._apply_transaction, transaction, failed, commit)
             failed |= self._repeat(attempt, "Writing to the target")
-        outcomes = [_outcome(change, failed.get(change.table_id)) for change in changes]
+            for table_id, pieces in transaction.tables.items():
+                written[table_id] = _with_pieces(written[table_id], pieces)
+        # The first outcome of a table counts for all of its changes.
+        outcomes = [
+            WriteOutcome(t, problem=failed[t]) if t in failed else written.pop(t, WriteOutcome(t))
+            for t in (change.table_id for change in changes)
+        ]
         for number, outcome in enumerate(outcomes):
-            names = self._letters.pop(outcome.table_id, ())
-            outcomes[number] = replace(outcome, letters=tuple(sorted(names)), upserts=max(0, outcome.upserts - len(names)))
+            outcomes[number] = _without_refused(outcome, self._letters.pop(outcome.table_id, set()))
         if outcomes and self._notices:
             outcomes[0] = replace(outcomes[0], notices=tuple(self._notices))
             self._notices = []
         return outcomes
+
+    def _settled(self, changes: Sequence[TableChange], failed: dict[TableId, Problem]) -> list[Settled]:
+        """What is to be written of each change. Adds to ``failed`` why nothing is to be written of a table."""
+        found = []
+        for change in changes:
+            if change.ordered.num_rows == 0:
+                found.append(unsettled(change))
+                continue
+            try:
+                found.append(self._repeat(partial(self._settle, change), "Asking the target which keys are equal"))
+            except refusal.Refused as error:
+                failed[change.table_id] = error.problem
+        return found
+
+    def _settle(self, change: TableChange) -> Settled:
+        session = self._connected()
+        found = settled(session, change)
+        session.rollback()  # what is written next sees the tables as they are then
+        return found
 
     def _repeat(self, action: Callable[[], _T], what: str) -> _T:
         try:
@@ -224,6 +252,7 @@ class MySqlWriter:
             for piece in pieces:
                 if piece.table_id not in self._verified:
                     handle.require_index(session, piece.schema)
+                    handle.refuse_coarse_keys(session, piece.table_id)
                     handle.refuse_changing_triggers(session, piece.table_id)
                     self._verified.add(piece.table_id)
                 if self._own_context().letters is None or not piece.schema.handle_key:
@@ -248,7 +277,8 @@ class MySqlWriter:
                 raise
             session.run("ROLLBACK TO SAVEPOINT headrace_piece")
             if piece.rows.num_rows == 1:
-                refused.extend(row_letters({0: error.problem}, piece.rows, piece.schema, piece.version, piece.lo))
+                row = piece.rows.select([name for name in piece.rows.column_names if name != SIGHT])
+                refused.extend(row_letters({0: error.problem}, row, piece.schema, piece.change.version, piece.change.lo))
                 self._require_few(piece.table_id, refused, error)
                 return
         middle = piece.rows.num_rows // 2
@@ -265,17 +295,48 @@ class MySqlWriter:
             raise refusal.Refused(problem)
 
     def _apply(self, session: MySqlSession, piece: _Piece) -> None:
+        watched = piece.change.watch is not None
         if piece.action is _Action.DELETE:
-            _delete(session, piece)
+            if watched:
+                _delete_watched(session, piece)
+            else:
+                _delete(session, piece)
         elif piece.action is _Action.TAKE_AWAY:
             columns = _written(piece)
             bag.take_away(session, piece.table_id, columns, piece.rows.select([column.name for column in columns]))
-        elif piece.action is _Action.REPLACE or not session.local_infile:
-            _replace(session, piece)
-        elif not _load(session, piece):
+        elif watched and piece.action is not _Action.INSERT:
+            self._put_watched(session, piece)
+        else:
+            self._put(session, piece)
+
+    def _put(self, session: MySqlSession, piece: _Piece) -> int:
+        """Writes rows; returns how many the server put in and pushed out."""
+        if session.local_infile:
+            affected = _load(session, piece)
+            if affected is not None:
+                return affected
             session.local_infile = False
             self._note_slow_way()
-            _replace(session, piece)
+        return _replace(session, piece)
+
+    def _put_watched(self, session: MySqlSession, piece: _Piece) -> None:
+        """Writes rows unless one pushes out another that only a collation holds for equal. Raises refusal.Refused.
+
+        How many rows the server pushed out tells nearly always that there is nothing to look for.
+        """
+        spellings = Spellings(session, piece.change)
+        for rows, expected in spellings.expectations(piece.rows, last_spellings=piece.last_spellings):
+            part = replace(piece, rows=rows)
+            if expected is None:
+                self._put(session, part)
+                continue
+            session.run("SAVEPOINT headrace_spellings")
+            if self._put(session, part) - rows.num_rows in expected:
+                continue
+            session.run("ROLLBACK TO SAVEPOINT headrace_spellings")
+            for chunk in spellings.turns(rows):
+                spellings.refuse(chunk)
+                _replace(session, replace(part, rows=chunk))
 
     def _note_slow_way(self) -> None:
         self._notices.append(
@@ -289,7 +350,7 @@ class MySqlWriter:
 def _bags_without_progress(changes: Sequence[TableChange], commit: CutCommit | None) -> dict[TableId, Problem]:
     """Tables without key of which a repetition could not be told, so that their inserts would double.
 
-    Rows with a commit ts move the checkpoint beyond the one before the cut, and beyond the version of their table.
+    Rows with a commit ts move the checkpoint beyond the one before the cut; those without one bring no progress.
     """
     return {
         change.table_id: Problem(
@@ -305,18 +366,18 @@ def _bags_without_progress(changes: Sequence[TableChange], commit: CutCommit | N
 
 def _moves(change: TableChange, commit: CutCommit | None) -> bool:
     before = commit.checkpoints.get(change.table_id, 0) if commit is not None else 0
-    return change.progress is not None and change.progress.checkpoint > max(before, change.version)
+    return change.progress is not None and change.progress.checkpoint > before
 
 
-def _transactions(changes: Sequence[TableChange], *, whole: bool) -> Iterator[_Transaction]:
+def _transactions(changes: Sequence[Settled], *, whole: bool) -> Iterator[_Transaction]:
     """All changes in order, cut into transactions; ``whole``: always exactly one, even an empty one."""
-    keyed = [piece for change in changes if change.schema.handle_key for piece in _pieces(change)]
-    bags: dict[TableId, list[TableChange]] = defaultdict(list)
-    for change in changes:
-        if change.progress is not None and not change.schema.handle_key:
-            bags[change.table_id].append(change)
-    of_bags = {table_id: [piece for change in of_table for piece in _pieces(change)] for table_id, of_table in bags.items()}
-    reached = {table_id: _furthest(of_table) for table_id, of_table in bags.items()}
+    keyed = [piece for net in changes if net.change.schema.handle_key for piece in _pieces(net)]
+    bags: dict[TableId, list[Settled]] = defaultdict(list)
+    for net in changes:
+        if net.change.progress is not None and not net.change.schema.handle_key:
+            bags[net.change.table_id].append(net)
+    of_bags = {table_id: [piece for net in of_table for piece in _pieces(net)] for table_id, of_table in bags.items()}
+    reached = {table_id: _furthest([net.change for net in of_table]) for table_id, of_table in bags.items()}
     if whole:
         yield _Transaction(_by_table(keyed) | of_bags, reached)
         return
@@ -352,63 +413,59 @@ def _portions(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
         yield gathered
 
 
-def _pieces(change: TableChange) -> Iterator[_Piece]:
-    def pieces(action: _Action, rows: pa.Table) -> Iterator[_Piece]:
-        for part in _slices(rows):
-            yield _Piece(change.table_id, change.schema, action, part, change.version, change.lo)
+def _pieces(net: Settled) -> Iterator[_Piece]:
+    change = net.change
+
+    def cut(action: _Action, rows: pa.Table, *, last_spellings: bool = False) -> Iterator[_Piece]:
+        for part in in_pieces(rows, TRANSACTION_BYTES, TRANSACTION_ROWS):
+            yield _Piece(change.table_id, change.schema, action, part, change, last_spellings)
 
     if not change.schema.handle_key:
         # Deletes first: a nullable unique key, which is no handle key, may go from one row to another.
-        yield from pieces(_Action.TAKE_AWAY, change.deletes)
-        yield from pieces(_Action.INSERT, change.upserts)
+        yield from cut(_Action.TAKE_AWAY, net.deletes)
+        yield from cut(_Action.INSERT, change.upserts)
         return
-    yield from pieces(_Action.DELETE, change.deletes)
-    for upsert, rows in _runs(change.ordered):
-        key = rows if upsert else rows.select(list(change.schema.handle_key))
-        yield from pieces(_Action.REPLACE if upsert else _Action.DELETE, key)
-    yield from pieces(_Action.LOAD, change.upserts)
+    yield from cut(_Action.DELETE, net.deletes)
+    yield from cut(_Action.LOAD, net.last_spellings, last_spellings=True)
+    yield from cut(_Action.LOAD, change.upserts)
 
 
-def _slices(rows: pa.Table) -> Iterator[pa.Table]:
-    if rows.num_rows == 0:
-        return
-    count = max(1, -(-rows.num_rows // TRANSACTION_ROWS), -(-rows.nbytes // TRANSACTION_BYTES))
-    step = -(-rows.num_rows // count)
-    for start in range(0, rows.num_rows, step):
-        yield rows.slice(start, step)
+def _delete_watched(session: MySqlSession, piece: _Piece) -> None:
+    """Deletes rows unless one is another row, of a key that only a collation holds for equal. Raises refusal.Refused."""
+    spellings = Spellings(session, piece.change)
+    for rows, is_born in spellings.expected_deletes(piece.rows):
+        part = replace(piece, rows=rows)
+        if is_born:
+            session.run("SAVEPOINT headrace_spellings")
+        if _delete(session, part) and is_born:
+            session.run("ROLLBACK TO SAVEPOINT headrace_spellings")
+            spellings.refuse_deletes(rows)
+            _delete(session, part)
 
 
-def _runs(ordered: pa.Table) -> Iterator[tuple[bool, pa.Table]]:
-    """Ordered changes as runs of upserts and of deletes; within a run a statement keeps the order of its rows.
-
-    The old image of an update is a delete of its key: where TiCDC does not split updates, nothing else tells that a key is gone.
-    """
-    if ordered.num_rows == 0:
-        return
-    rows = ordered.select(ordered.column_names[META_COUNT:])
-    upserts = _are_upserts(ordered)
-    edges = [0, *(np.flatnonzero(np.diff(upserts)) + 1).tolist(), len(upserts)]
-    for start, end in pairwise(edges):
-        if end > start:
-            yield bool(upserts[start]), rows.slice(start, end - start)
-
-
-def _are_upserts(ordered: pa.Table) -> npt.NDArray[np.bool_]:
-    kinds = ordered.column(KIND).to_numpy()
-    return np.asarray((kinds == RowKind.INSERT) | (kinds == RowKind.UPDATE_AFTER))
-
-
-def _delete(session: MySqlSession, piece: _Piece) -> None:
-    columns = [piece.schema.column(name) for name in piece.rows.column_names]
+def _delete(session: MySqlSession, piece: _Piece) -> int:
+    """Returns how many rows the target had of these."""
+    deleted = 0
+    columns = [piece.schema.column(name) for name in piece.schema.handle_key]
+    rows = piece.rows.select([column.name for column in columns])
     names = ", ".join(quote_name(column.name) for column in columns)
+    if len(columns) > 1 and not is_ascii(rows):
+        head = f"DELETE FROM {_qualified(piece.table_id)} WHERE FALSE"
+        for start, count, text in batches(row_conditions(rows, columns), _DELETE_CONDITIONS, _statement_bytes(session)):
+            _run(session, piece, head.encode() + text, rows.slice(start, count))
+            deleted += session.affected
+        return deleted
     # Deletes are few, so they always go as literals; of 100 to 5,000 rows in one statement 900 were the fastest on MariaDB.
     head = f"DELETE FROM {_qualified(piece.table_id)} WHERE ({names}) IN ("
-    literals = row_literals(piece.rows, columns)
-    for start, count, text in batches(literals, _DELETE_ROWS, _statement_bytes(session)):
-        _run(session, piece, head.encode() + text + b")", piece.rows.slice(start, count))
+    for start, count, text in batches(row_literals(rows, columns), _DELETE_ROWS, _statement_bytes(session)):
+        _run(session, piece, head.encode() + text + b")", rows.slice(start, count))
+        deleted += session.affected
+    return deleted
 
 
-def _replace(session: MySqlSession, piece: _Piece) -> None:
+def _replace(session: MySqlSession, piece: _Piece) -> int:
+    """Returns how many rows the server put in and pushed out."""
+    affected = 0
     columns = _written(piece)
     rows = piece.rows.select([column.name for column in columns])
     names = ", ".join(quote_name(column.name) for column in columns)
@@ -416,6 +473,8 @@ def _replace(session: MySqlSession, piece: _Piece) -> None:
     head = f"{verb} INTO {_qualified(piece.table_id)} ({names}) VALUES "
     for start, count, text in batches(row_literals(rows, columns), _REPLACE_ROWS, _statement_bytes(session)):
         _run(session, piece, head.encode() + text, rows.slice(start, count))
+        affected += session.affected
+    return affected
 
 
 def _run(session: MySqlSession, piece: _Piece, statement: bytes, rows: pa.Table) -> None:
@@ -428,8 +487,8 @@ def _run(session: MySqlSession, piece: _Piece, statement: bytes, rows: pa.Table)
     _reject_warnings(session, piece, warnings, rows)
 
 
-def _load(session: MySqlSession, piece: _Piece) -> bool:
-    """Loads the rows; ``False`` when the server does not allow it after all."""
+def _load(session: MySqlSession, piece: _Piece) -> int | None:
+    """Loads the rows; returns how many the server put in and pushed out, ``None`` when it does not allow it after all."""
     columns = _written(piece)
     rows = piece.rows.select([column.name for column in columns])
     targets, assignments = load_assignments(columns)
@@ -442,12 +501,13 @@ def _load(session: MySqlSession, piece: _Piece) -> bool:
         warnings = session.load(statement, load_text(rows, columns))
     except pymysql.err.MySQLError as error:
         if error_code(error) in _LOCAL_DISABLED:
-            return False
+            return None
         if classify(error) is ErrorClass.REFUSED:
             raise refusal.from_error(error, piece.table_id, rows, piece.schema) from None
         raise
+    affected = session.affected
     _reject_warnings(session, piece, warnings, rows)
-    return True
+    return affected
 
 
 def _reject_warnings(session: MySqlSession, piece: _Piece, warnings: int, rows: pa.Table) -> None:
@@ -470,9 +530,25 @@ def _statement_bytes(session: MySqlSession) -> int:
     return min(_STATEMENT_BYTES, session.max_allowed_packet // 2)
 
 
-def _outcome(change: TableChange, problem: Problem | None) -> WriteOutcome:
-    if problem is not None:
-        return WriteOutcome(change.table_id, problem=problem)
-    upserts = int(_are_upserts(change.ordered).sum()) if change.ordered.num_rows else 0
-    deletes = change.ordered.num_rows - upserts
-    return WriteOutcome(change.table_id, change.upserts.num_rows + upserts, change.deletes.num_rows + deletes)
+def _without_refused(outcome: WriteOutcome, letters: Collection[str]) -> WriteOutcome:
+    """The outcome with the rows that became letters counted as refused."""
+    upserts = min(len(letters), outcome.upserts)
+    deletes = min(len(letters) - upserts, outcome.deletes)
+    return replace(
+        outcome,
+        letters=tuple(sorted(letters)),
+        upserts=outcome.upserts - upserts,
+        deletes=outcome.deletes - deletes,
+        refused=upserts + deletes,
+    )
+
+
+def _with_pieces(outcome: WriteOutcome, pieces: Iterable[_Piece]) -> WriteOutcome:
+    """The outcome of a table with the rows that were sent for it."""
+    upserts = deletes = 0
+    for piece in pieces:
+        if piece.action in (_Action.DELETE, _Action.TAKE_AWAY):
+            deletes += piece.rows.num_rows
+        else:
+            upserts += piece.rows.num_rows
+    return replace(outcome, upserts=outcome.upserts + upserts, deletes=outcome.deletes + deletes)

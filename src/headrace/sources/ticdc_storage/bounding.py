@@ -22,7 +22,7 @@ from headrace.model.block import COMMIT_TS
 from headrace.model.outcome import SplitReport
 from headrace.model.table import TableId
 from headrace.model.tso import tso_from_ms, tso_to_ms
-from headrace.sources.ticdc_storage.catalogue import TableVersion
+from headrace.sources.ticdc_storage.catalogue import Catalogue, TableVersion
 from headrace.sources.ticdc_storage.offering import Candidate
 from headrace.sources.ticdc_storage.options import Protocol, StorageOptions
 from headrace.sources.ticdc_storage.position import StoragePosition
@@ -61,6 +61,11 @@ class BoundedOffer:
     candidates: tuple[Candidate, ...]
     catches_up: frozenset[TableId] = frozenset()
 
+    @property
+    def files(self) -> frozenset[StoredFile]:
+        """The files as they were listed."""
+        return frozenset(stored for stored, _, _ in self.candidates)
+
 
 @dataclass
 class Ranges:
@@ -68,11 +73,14 @@ class Ranges:
 
     firsts: dict[StoredFile, int] = field(default_factory=dict)
     lasts: dict[StoredFile, tuple[int, int]] = field(default_factory=dict)
+    early: dict[StoredFile, int] = field(default_factory=dict)
+    """Where the rows of files begin that have some which count below their version."""
 
     def keep(self, present: Container[StoredFile]) -> None:
         """Forgets all other files."""
         self.firsts = {stored: ts for stored, ts in self.firsts.items() if stored in present}
         self.lasts = {stored: ends for stored, ends in self.lasts.items() if stored in present}
+        self.early = {stored: ts for stored, ts in self.early.items() if stored in present}
 
     def look_into(
         self,
@@ -92,6 +100,30 @@ class Ranges:
                 looked(min(start + count, len(unknown)), len(unknown))
             unknown = left
 
+    def look_for_early(
+        self,
+        candidates: Sequence[Candidate],
+        catalogue: Catalogue,
+        reached: Callable[[TableId], int],
+        look: Callable[[list[Candidate]], None],
+    ) -> None:
+        """Finds the files with rows that count below their version. ``look`` calls :meth:`look_into`, for those that may have some.
+
+        Rows below the oldest version of a path are nowhere else (a changefeed that was created anew at an earlier time), and they
+        count from the table's first version on: which is that one, unless partitions have paths of their own.
+        """
+        born: dict[TableId, int] = {}
+        for versions in catalogue.versions.values():
+            for version in versions.values():
+                born[version.table_id] = min(version.version, born.get(version.table_id, version.version))
+        may_be = [
+            c for c in candidates if max(born[c[2].table_id], reached(c[2].table_id)) < c[2].stale_from or _is_later(c, reached)
+        ]
+        look(may_be)
+        for stored, path, version in may_be:
+            if self.firsts[stored] < min(version.stale_from, path.version):
+                self.early[stored] = max(self.firsts[stored], born[version.table_id])
+
     def learn(self, files: Iterable[tuple[StoredFile, SplitReport]]) -> None:
         """Takes over what reading the files has shown."""
         for stored, report in files:
@@ -102,10 +134,11 @@ class Ranges:
         """Where the file's rows lie, after :meth:`look_into`. Those up to ``reached`` (TSO) are applied."""
         stored, path, _ = candidate
         first = self.firsts[stored]
-        begins = max(first, path.version) if first else 0  # what lies below its version is stale, or waits for it all the same
+        # What lies below its version is stale, or waits for it all the same, but for what was found to count.
+        begins = self.early.get(stored, max(first, path.version)) if first else 0
         entry = place.open.get(stored.path)
-        if entry is not None and entry.size == stored.size and entry.modified in (0, stored.modified):
-            begins = max(begins, entry.pending_ts or 0)
+        if entry is not None and entry.is_of(stored.size, stored.modified):
+            begins = max(begins, entry.pending_ts)
         return Stretch(max(begins, reached + 1), stored.size, *self.lasts.get(stored, (first, 0)))
 
     def _peek(
@@ -129,13 +162,18 @@ class Ranges:
 def _first_commit_ts(start: bytes, version: TableVersion, protocol: Protocol, options: StorageOptions) -> int | None:
     """The commit ts of the first record of a file that begins so, ``None`` when no whole record can be read."""
     if protocol is Protocol.CSV:
-        return first_commit_ts(start, version.schema, options.csv)
+        return first_commit_ts(start, version.schema, version.csv(options.csv))
     batches = decode_canal_json(start, version.schema, options.canal_json, old_images=False)
     try:
         first = next((batch for batch in batches if batch.num_rows), None)
     except DecodeError:
         return None
     return int(first.column(COMMIT_TS)[0].as_py()) if first is not None else None
+
+
+def _is_later(candidate: Candidate, reached: Callable[[TableId], int]) -> bool:
+    """Whether the file lies in a later version than the oldest of its path, and rows below that one may still count."""
+    return reached(candidate[2].table_id) < candidate[2].stale_from < candidate[1].version
 
 
 def bounded_by_ts(

@@ -5,15 +5,21 @@ Only files that are new are read. Nothing is kept between runs; the folder itsel
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from headrace.ddl.classify import Classified, classify
 from headrace.ddl.columns import annotate
+from headrace.ddl.indexes import with_index_names
+from headrace.ddl.names import KnownNames, spelled
 from headrace.ddl.partitions import Partitioning, partitioning_after
 from headrace.ddl.statement import Statement, StatementKind, read_statement
-from headrace.formats.schema_file import SchemaFile, SchemaFileError, parse_schema_file
+from headrace.ddl.told import named_collation
+from headrace.formats.csv import CsvOptions
+from headrace.formats.csv_orders import ONE_ORDER, ColumnOrders, orders_in
+from headrace.formats.schema_file import SchemaFile, SchemaFileError, ToldParts, parse_schema_file, told_parts
 from headrace.model.events import (
     DropDatabaseEvent,
     DropTableEvent,
@@ -22,12 +28,14 @@ from headrace.model.events import (
     SchemaChangeEvent,
 )
 from headrace.model.outcome import Notice, Problem
-from headrace.model.table import TableId, TableSchema
+from headrace.model.table import TableId, TableSchema, folded_name
 from headrace.sources.ticdc_storage.paths import SchemaPath
+from headrace.sources.ticdc_storage.position import Owner
 from headrace.sources.ticdc_storage.renames import Rename, RenamePlan, plan_renames
 from headrace.sources.ticdc_storage.stores import Store, StoredFile
 
 _VIEW_KINDS = frozenset({StatementKind.CREATE_VIEW, StatementKind.DROP_VIEW})
+_OF_DATABASES = frozenset({StatementKind.CREATE_DATABASE, StatementKind.ALTER_DATABASE, StatementKind.DROP_DATABASE})
 _BEGINNINGS = frozenset({StatementKind.CREATE_TABLE, StatementKind.TRUNCATE_TABLE})
 _FIRST, _STATEMENT, _SHAPE, _LAST = range(4)
 
@@ -54,7 +62,7 @@ class TableVersion:
 
     Rows with ``stale_from <= commit_ts < version`` in the directory are replays of rows that an older directory holds, or
     are older than the table (TiCDC writes replayed rows to the newest version with the same checksum). Equal values mean
-    that no row is stale.
+    that no row is stale. ``orders`` are those that the columns of its CSV records may have.
     """
 
     table_id: TableId
@@ -63,6 +71,11 @@ class TableVersion:
     stale_from: int
     origin: str
     statement: str = ""
+    orders: ColumnOrders = ONE_ORDER
+
+    def csv(self, options: CsvOptions) -> CsvOptions:
+        """How the CSV files of its directory are read."""
+        return replace(options, orders=self.orders) if self.orders.steps else options
 
 
 @dataclass(frozen=True)
@@ -70,6 +83,8 @@ class Catalogue:
     """All that the schema files tell. ``versions`` maps a table's path and a version; ``tables`` are the newest shapes.
 
     ``table_ids`` are the first path segments that are table ids. ``mismatched`` and ``broken`` are paths, for inspection.
+    ``told`` is what can be read of each file that cannot be used, by its path. ``former`` is what the position remembers of
+    folders that are named by table ids.
     """
 
     changes: tuple[SchemaChange, ...] = ()
@@ -81,16 +96,35 @@ class Catalogue:
     notices: tuple[Notice, ...] = ()
     mismatched: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
+    told: Mapping[str, ToldParts] = field(default_factory=dict)
+    former: Mapping[str, Owner] = field(default_factory=dict)
+
+    def owners(self, parent: str) -> dict[int, TableId]:
+        """The tables whose files lie or lay under ``parent``, by version."""
+        found = {version: known.table_id for version, known in self.versions.get(parent, {}).items()}
+        if (former := self.former.get(parent)) is not None:
+            found.setdefault(former.version, former.table_id)
+        return found
 
     def table_of(self, parent: str, version: int | None = None) -> TableId:
         """The table whose files lie under ``parent``: at ``version``, else at the newest one, else what the path says."""
-        known = self.versions.get(parent, {})
-        if version is not None and version in known:
-            return known[version].table_id
-        if known:
-            return known[max(known)].table_id
+        owners = self.owners(parent)
+        if owners:
+            return owners[version if version in owners else max(owners)]
         database, _, table = parent.partition("/")
         return TableId(database, table)
+
+    def remembering(self, former: Mapping[str, Owner]) -> Catalogue:
+        """The catalogue with what earlier schema files of folders named by table ids told."""
+        return replace(self, former=former, table_ids=self.table_ids | former.keys()) if former else self
+
+    def owners_by_id(self) -> dict[str, Owner]:
+        """The newest owner of each folder that is named by a table id."""
+        found = {}
+        for parent in self.former.keys() | self.table_ids:
+            if owners := self.owners(parent):
+                found[parent] = Owner(max(owners), owners[max(owners)])
+        return found
 
 
 @dataclass(frozen=True)
@@ -102,6 +136,7 @@ class _Loaded:
     notices: tuple[Notice, ...] = ()
     mismatched: bool = False
     repeat: bool = False
+    told: ToldParts | None = None
 
 
 @dataclass(frozen=True)
@@ -114,13 +149,14 @@ class _Known:
 
 @dataclass(frozen=True)
 class _Step:
-    """What one schema file does to the tables before it."""
+    """What one schema file does to the tables before it. ``statement`` has names for the indexes that it leaves to TiDB."""
 
     entry: SchemaEntry
     before: _Known
     pattern: _Known
     after: _Known
     classified: Classified
+    statement: str
 
 
 class CatalogueReader:
@@ -164,7 +200,7 @@ class CatalogueReader:
         except SchemaFileError as error:
             hint = "It may still be on its way." if error.incomplete else ""
             problem = Problem(named, error.message, path.key, hint=hint, transient=error.incomplete)
-            return _Loaded(None, problem, repeat=error.incomplete)
+            return _Loaded(None, problem, repeat=error.incomplete, told=told_parts(raw))
         table_id = named
         if not path.table and file.table and self._table_id_paths is not False and path.database.isdecimal():
             table_id = TableId(file.database, file.table)
@@ -176,7 +212,8 @@ class CatalogueReader:
             message = f"The schema file's content has the checksum {file.checksum:010d}, not the one in its name."
             if self._strict:
                 problem = Problem(table_id, message, path.key, hint="Without --strict it would be used.")
-                return _Loaded(None, problem, notices, mismatched=True)
+                told = ToldParts(table_id.database, table_id.table, file.version, file.statement)
+                return _Loaded(None, problem, notices, mismatched=True, told=told)
             notices = (*notices, Notice(message, table_id, path.key))
         return _Loaded(entry, None, notices, mismatched)
 
@@ -198,7 +235,17 @@ class CatalogueReader:
             mismatched=tuple(r.entry.path.key for r in loaded if r.entry and r.mismatched)
             + tuple(r.problem.file for r in loaded if r.problem and r.mismatched),
             broken=tuple(path for path, _ in paths),
+            told={r.problem.file: r.told for r in loaded if r.problem and r.told},
         )
+
+
+def _with_known_names(entry: SchemaEntry, known: KnownNames) -> SchemaEntry:
+    """The entry with the names in its statement as the tables that they mean are spelled."""
+    text = spelled(entry.file.statement, entry.statement, known.meant)
+    if text == entry.file.statement:
+        return entry
+    statement = read_statement(text, entry.table_id.database)
+    return replace(entry, file=replace(entry.file, statement=text), statement=statement)
 
 
 def _renamed(schema: TableSchema | None, table_id: TableId) -> TableSchema | None:
@@ -230,10 +277,12 @@ class _History:
         self.notices: list[Notice] = []
         self._versions: dict[str, dict[int, TableVersion]] = {}
         self._partitionings: dict[TableId, Partitioning] = {}
+        self._collations: dict[str, str] = {}
 
     def take(self, version: int, entries: list[SchemaEntry]) -> None:
         """All schema files of one version."""
-        entries = sorted(entries, key=_rank)
+        known = KnownNames({entry.table_id for entry in entries}, self.tables.keys())
+        entries = sorted((_with_known_names(entry, known) for entry in entries), key=_rank)
         renames = {rename: entry for entry in entries if (rename := entry.rename) is not None}
         plan = RenamePlan(tuple(renames))
         if len(renames) > 1:
@@ -255,12 +304,14 @@ class _History:
                     self._leave_open(version, renames, plan.unclear)
 
     def table_versions(self) -> dict[str, dict[int, TableVersion]]:
-        """The versions of each path, each with the bound below which its rows are stale."""
+        """The versions of each path, each with the bound below which its rows are stale, and the orders of its columns."""
+        shapes = _Shapes(version for versions in self._versions.values() for version in versions.values())
         found: dict[str, dict[int, TableVersion]] = {}
         for parent, versions in self._versions.items():
             oldest = min(versions)
             found[parent] = {
-                number: replace(version, stale_from=min(version.stale_from, oldest)) for number, version in sorted(versions.items())
+                number: replace(version, stale_from=min(version.stale_from, oldest), orders=shapes.orders(version, versions))
+                for number, version in sorted(versions.items())
             }
         return found
 
@@ -271,6 +322,10 @@ class _History:
         schema = step.after.schema
         self._keep_version(entry, schema, classified.events)
         gone = self._move(classified.events, step.after, entry.table_id, is_view=entry.statement.kind in _VIEW_KINDS)
+        database = folded_name(entry.table_id.database)
+        if entry.statement.kind in _OF_DATABASES:
+            before = self._collations.get(database, "") if entry.statement.kind is StatementKind.ALTER_DATABASE else ""
+            self._collations[database] = named_collation(entry.statement.options) or before
         if not entry.file.statement and not classified.events:
             return
         changes = classified.changes
@@ -281,12 +336,13 @@ class _History:
             commit_ts=entry.path.version,
             table_id=entry.table_id,
             events=classified.events,
-            statement=entry.file.statement,
+            statement=step.statement,
             database=entry.table_id.database,
             changes=changes,
             reads=classified.reads - changes,
             schema=None if gone else schema,
             origin=entry.path.key,
+            database_collation=self._collations.get(database, ""),
         )
         self.changes.append(change)
 
@@ -302,8 +358,9 @@ class _History:
         former = self._former.get(entry.path.key)
         if former is not None and (former.entry, former.before, former.pattern) == (entry, before, pattern):
             return former
-        text, database = entry.file.statement, entry.table_id.database
-        schema = entry.file.schema
+        database, schema = entry.table_id.database, entry.file.schema
+        indexes = before.schema.indexes if before.schema else ()
+        text = with_index_names(entry.file.statement, statement, [index.name for index in indexes])
         if schema is not None and statement.kind not in _VIEW_KINDS:
             schema = annotate(text, schema, pattern.schema if statement.like else before.schema)
         classified = classify(
@@ -315,7 +372,7 @@ class _History:
             partitioning=before.partitioning,
         )
         partitioning = partitioning_after(before.partitioning, text, database, pattern.partitioning)
-        return _Step(entry, before, pattern, _Known(schema, partitioning), classified)
+        return _Step(entry, before, pattern, _Known(schema, partitioning), classified, text)
 
     def _keep_version(self, entry: SchemaEntry, schema: TableSchema | None, events: Iterable[SchemaChangeEvent]) -> None:
         if schema is None:
@@ -346,7 +403,7 @@ class _History:
                     self._partitionings.pop(dropped, None)
                     gone |= dropped == table_id
                 case DropDatabaseEvent(database):
-                    for table in [t for t in self.tables if t.database == database]:
+                    for table in [t for t in self.tables if t.lies_in(database)]:
                         del self.tables[table]
                         self._partitionings.pop(table, None)
                     gone = True
@@ -407,6 +464,31 @@ class _History:
             if (old, new) in plan.inferred:
                 message = f"A rename of {old} to {new} at version {version} was inferred: TiCDC overwrote its schema file."
                 self.notices.append(Notice(message, new))
+
+
+class _Shapes:
+    """All versions of all tables, by the names of their columns in whatever order."""
+
+    def __init__(self, versions: Iterable[TableVersion]) -> None:
+        self._orders: dict[tuple[TableId, frozenset[str]], dict[int, tuple[str, ...]]] = defaultdict(dict)
+        self._beginnings: dict[TableId, set[int]] = defaultdict(set)
+        for version in versions:
+            names = _names(version)
+            self._orders[version.table_id, frozenset(names)][version.version] = names
+            if version.stale_from == 0:
+                self._beginnings[version.table_id].add(version.version)
+
+    def orders(self, version: TableVersion, in_path: Mapping[int, TableVersion]) -> ColumnOrders:
+        """The orders that records in the directory of a version may have, beside those of its path."""
+        shapes = self._orders[version.table_id, frozenset(_names(version))]
+        if len(set(shapes.values())) < 2:
+            return ONE_ORDER
+        beside = [number for number, other in in_path.items() if number in shapes and other.table_id == version.table_id]
+        return orders_in(version.version, sorted(shapes.items()), beside, self._beginnings[version.table_id])
+
+
+def _names(version: TableVersion) -> tuple[str, ...]:
+    return tuple(column.name for column in version.schema.columns)
 
 
 def _rank(entry: SchemaEntry) -> tuple[int, str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 
 from headrace.formats import canal_json, csv
 from headrace.formats.base import DecodeError
@@ -10,7 +11,7 @@ from headrace.sources.ticdc_storage.catalogue import Catalogue, CatalogueReader
 from headrace.sources.ticdc_storage.offering import Candidate
 from headrace.sources.ticdc_storage.options import Protocol, StorageOptions
 from headrace.sources.ticdc_storage.paths import SchemaPath
-from headrace.sources.ticdc_storage.position import StoragePosition
+from headrace.sources.ticdc_storage.position import Owner, StoragePosition
 from headrace.sources.ticdc_storage.reader import Listing, StorageReader
 from headrace.sources.ticdc_storage.stores import Store, StoredFile
 
@@ -25,13 +26,15 @@ class Folder:
         self._store = store
         self.reader = StorageReader(store, options.date_separator)
         self._schemas = CatalogueReader(store, strict=options.strict, table_id_paths=options.use_table_id_as_path)
+        self._former: Mapping[str, Owner] = {}
 
     @property
     def catalogue(self) -> Catalogue:
-        return self._schemas.catalogue
+        return self._schemas.catalogue.remembering(self._former)
 
     def scan(self, place: StoragePosition) -> tuple[Listing, Catalogue]:
-        """What is in the folder now, without the data files of sealed versions."""
+        """What is in the folder now, all of it."""
+        self._former = place.owners
         listing = self._classified(self.reader.list_changes(place))
         catalogue = self._schemas.catalogue
         missing = {path.parent for _, path in listing.data if path.version not in catalogue.versions.get(path.parent, {})}
@@ -43,7 +46,7 @@ class Folder:
             if found:
                 files = [stored for stored, _ in (*listing.schemas, *listing.data, *listing.indexes)]
                 listing = self._classified((*files, *listing.foreign, *found))
-        return listing, self._schemas.catalogue
+        return listing, self.catalogue
 
     def peek(self, protocol: Protocol, options: StorageOptions, candidates: Sequence[Candidate]) -> bool | None:
         """Whether the first rows that can be found have an exact commit ts; ``None`` when none can be."""
@@ -51,7 +54,7 @@ class Folder:
             try:
                 start = self._store.read_start(stored.path, _PEEK_BYTES)
                 if protocol is Protocol.CSV:
-                    return csv.has_commit_ts(start, version.schema, options.csv)
+                    return csv.has_commit_ts(start, version.schema, version.csv(options.csv))
                 return canal_json.has_commit_ts(start)
             except (DecodeError, FileNotFoundError):
                 # The file itself will be reported when it is read.
@@ -62,8 +65,20 @@ class Folder:
         """At most the first ``length`` bytes of each file, ``None`` for one that is gone."""
         return self._store.read_starts(paths, length)
 
+    def stat(self, path: str) -> StoredFile | None:
+        """The file as it is now, ``None`` when there is none."""
+        return self._store.stat(path)
+
+    def content(self, stored: StoredFile) -> int | None:
+        """The CRC-32 of a file's content, ``None`` when it is not the file that was listed any more."""
+        try:
+            data = self._store.read_buffer(stored.path)
+        except FileNotFoundError:
+            return None
+        return zlib.crc32(memoryview(data)) if self._store.stat(stored.path) == stored else None
+
     def _classified(self, files: tuple[StoredFile, ...]) -> Listing:
         def table_ids(schemas: Sequence[tuple[StoredFile, SchemaPath]]) -> frozenset[str]:
-            return self._schemas.update(schemas).table_ids
+            return self._schemas.update(schemas).remembering(self._former).table_ids
 
         return self.reader.classify(files, table_ids)

@@ -24,7 +24,8 @@ from headrace.sources.ticdc_storage.offering import (
     gap_notice,
     gaps,
     ranked_splits,
-    unknown_version_problems,
+    stray_notices,
+    unknown_versions,
 )
 from headrace.sources.ticdc_storage.options import Protocol
 from headrace.sources.ticdc_storage.paths import SchemaPath, parse_path
@@ -55,6 +56,7 @@ class FindingKind(StrEnum):
     CHECKSUM = "schema checksum mismatch"
     UNKNOWN_FILES = "unknown files"
     TEMPORARY_FILES = "temporary files"
+    STRAYS = "entries that are no files"
     EMPTY_FILE = "empty data file"
     OTHER_PROTOCOL = "files of another protocol"
     REMARK = "remark"
@@ -315,9 +317,10 @@ def _findings(store: Store, listing: Listing, catalogue: Catalogue, protocol: Pr
         findings.append(_finding(FindingKind.GAP, notice.sentence(), notice.table_id, directory))
     broken = {(p.parent, p.version) for key in catalogue.broken if isinstance(p := parse_path(key), SchemaPath)}
     unknown = [(s, p) for s, p in listing.data if p.version not in catalogue.versions.get(p.parent, {})]
-    for problem in unknown_version_problems(unknown, catalogue, broken):
+    for _, problem in unknown_versions(unknown, catalogue, broken):
         findings.append(_finding(FindingKind.DATA_WITHOUT_SCHEMA, problem.sentence(), problem.table_id, problem.file))
     findings.extend(_index_findings(store, listing, tables))
+    findings.extend(_finding(FindingKind.STRAYS, notice.message, file=notice.file) for notice in stray_notices(listing))
     temporary = [file for file in listing.foreign if _TEMPORARY in file.path]
     unknown_files = [file for file in listing.foreign if _TEMPORARY not in file.path]
     if unknown_files:

@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from headrace.ddl.lexer import words
+from headrace.errors import SourceUnreachableError
 from headrace.formats.values import repeats_an_hour
 from headrace.model.cut import Window
 from headrace.model.outcome import Notice, Problem
 from headrace.model.table import TableId
 from headrace.model.types import TypeKind
 from headrace.sources.ticdc_storage.catalogue import Catalogue, TableVersion
+from headrace.sources.ticdc_storage.draining import late_schema_files
+from headrace.sources.ticdc_storage.intervals import Intervals, format_intervals, missing_numbers, numbers_of
 from headrace.sources.ticdc_storage.options import Protocol, StorageOptions
 from headrace.sources.ticdc_storage.paths import DataPath, is_misplaced
-from headrace.sources.ticdc_storage.position import (
-    Intervals,
-    StoragePosition,
-    format_intervals,
-    is_sealed,
-    missing_numbers,
-)
+from headrace.sources.ticdc_storage.position import StoragePosition
 from headrace.sources.ticdc_storage.reader import Listing
 from headrace.sources.ticdc_storage.splits import FileSplit
 from headrace.sources.ticdc_storage.stores import StoredFile, StoreLocation
 
 _VANISHED_HINT = "Restore it, or copy the table anew; if TiCDC removed it, its file-expiration-days are too few."
 
+AGAIN = "was written again after it was applied; it is read once more."
+_LATE = (
+    "appeared in the directory of a date that is over in every time zone. It is read, but rows of it up to the checkpoint are "
+    "not applied: look at the clock and the zone of the TiCDC nodes, and compare the table with its source."
+)
 _BEGINNING = StoragePosition()
+_META = "meta"
 _NONE_LEFT_OUT: Mapping[StoredFile, Window] = {}
+_NONE_EARLY: Mapping[StoredFile, int] = {}
 _MIXED_PARTITIONS = (
     "The table is partitioned, and its files lie in no folder of a partition. Older releases of TiCDC let the partitions overwrite "
     "each other's files there, which nothing in the folder tells afterwards: set enable-partition-separator = true."
@@ -42,11 +46,16 @@ Candidate = tuple[StoredFile, DataPath, TableVersion]
 
 @dataclass(frozen=True)
 class Selection:
-    """The files to read, and what was noticed while they were chosen. ``unknown`` are files of versions without a schema file."""
+    """The files to read, and what was noticed while they were chosen.
+
+    ``unknown`` are files of versions without a schema file, ``suspects`` those that were written again after they were applied,
+    if only their times tell, where reading them once more would apply their rows once more.
+    """
 
     candidates: tuple[Candidate, ...]
     unknown: tuple[tuple[StoredFile, DataPath], ...]
     notices: tuple[Notice, ...]
+    suspects: tuple[Candidate, ...] = ()
 
 
 def detect_protocol(listing: Listing, options: StorageOptions) -> Protocol:
@@ -66,14 +75,18 @@ def select_files(
     *,
     protocol: Protocol,
     exact: bool,
+    unchanged: Container[StoredFile] = (),
 ) -> Selection:
     """The files that may hold rows up to ``watermark`` which are not applied. ``exact``: rows have a commit ts.
 
-    Schema changes are certain below ``schema_bound``.
+    Schema changes are certain below ``schema_bound``. ``unchanged`` are suspects whose content is what it was.
     """
     candidates = []
     unknown = []
-    notices = []
+    suspects = []
+    again = []
+    late = []
+    repeatable = exact or protocol is not Protocol.CSV
     strangers: Counter[str] = Counter()
     for stored, path in listing.data:
         if path.extension != protocol.extension:
@@ -87,15 +100,31 @@ def select_files(
             unknown.append((stored, path))
             continue
         if position.is_consumed(path):
-            message = "The file was written again after it was applied; it is read once more."
-            notices.append(Notice(message, version.table_id, stored.path))
+            if not repeatable:
+                if stored not in unchanged:
+                    suspects.append((stored, path, version))
+                continue
+            again.append((stored, path, version))
+        elif position.is_sealed(path.directory):
+            late.append((stored, path, version))
         # A schema change at the watermark is not certain yet, and the rows behind it are above the watermark.
         if path.version >= schema_bound and (not exact or version.stale_from < path.version):
             continue
         candidates.append((stored, path, version))
+    notices = [*of_tables(again, AGAIN), *of_tables(late, _LATE)]
     for extension, count in strangers.items():
         notices.append(Notice(f"{count} .{extension} files are left out: the protocol is {protocol}."))
-    return Selection(tuple(candidates), tuple(unknown), tuple(notices))
+    return Selection(tuple(candidates), tuple(unknown), tuple(notices), tuple(suspects))
+
+
+def of_tables(files: Iterable[Candidate], message: str) -> Iterator[Notice]:
+    """One notice a table, which names the first of its files."""
+    by_table: dict[TableId, list[str]] = defaultdict(list)
+    for stored, _, version in files:
+        by_table[version.table_id].append(stored.path)
+    for table_id, paths in by_table.items():
+        others = f" The same goes for {len(paths) - 1} more of the table." if len(paths) > 1 else ""
+        yield Notice(f"The file {message}{others}", table_id, paths[0])
 
 
 def mixed_partition_notices(candidates: Iterable[Candidate], catalogue: Catalogue) -> tuple[Notice, ...]:
@@ -119,11 +148,12 @@ def ranked_splits(
     has_commit_ts: bool,
     position: StoragePosition = _BEGINNING,
     left_out: Mapping[StoredFile, Window] = _NONE_LEFT_OUT,
+    earliest: Mapping[StoredFile, int] = _NONE_EARLY,
 ) -> tuple[FileSplit, ...]:
     """The splits of the files, each with its rank in the natural order of its table.
 
     What ``position`` does not hold open came after the final drain that it remembers, if it remembers one. ``left_out`` are the
-    ts of the cuts that did without a file.
+    ts of the cuts that did without a file. ``earliest`` is where the rows of files begin that have some below their version.
     """
     tables: dict[TableId, list[Candidate]] = defaultdict(list)
     for candidate in candidates:
@@ -143,55 +173,85 @@ def ranked_splits(
                     modified=stored.modified,
                     location=location,
                     protocol=protocol,
-                    csv=options.csv,
+                    csv=version.csv(options.csv),
                     canal_json=options.canal_json,
                     has_commit_ts=has_commit_ts,
                     stale_from=version.stale_from,
                     stale_below=path.version,
                     file_size=options.file_size,
                     stream=f"{path.parent}/{path.partition}/{path.dispatcher}",
-                    after=None if stored.path in position.open else position.drain,
+                    after=position.drain if position.drain and not position.is_open(stored.path) else None,
                     left_out=left_out.get(stored),
+                    earliest=earliest.get(stored),
+                    is_behind=position.is_behind(path),
                 )
             )
     return tuple(splits)
 
 
-def unknown_version_problems(
+def unknown_versions(
     unknown: Iterable[tuple[StoredFile, DataPath]], catalogue: Catalogue, broken: Collection[tuple[str, int]]
-) -> tuple[Problem, ...]:
-    """A problem for each table version that has data and no schema file, unless the file is there and ``broken``."""
-    first: dict[tuple[str, int], StoredFile] = {}
+) -> list[tuple[DataPath, Problem]]:
+    """Each table version that has data and no schema file, with what is told of it, unless the file is there and ``broken``."""
+    first: dict[tuple[str, int], tuple[StoredFile, DataPath]] = {}
     for stored, path in unknown:
-        first.setdefault((path.parent, path.version), stored)
-    return tuple(
-        Problem(
-            catalogue.table_of(parent, version),
-            f"There is no schema file for version {version} of the table, which has data files.",
-            stored.path,
-            hint=f"Restore {parent}/meta/schema_{version}_….json.",
+        first.setdefault((path.parent, path.version), (stored, path))
+    return [
+        (
+            path,
+            Problem(
+                catalogue.table_of(parent, version),
+                f"There is no schema file for version {version} of the table, which has data files.",
+                stored.path,
+                hint=f"Restore {parent}/meta/schema_{version}_….json.",
+            ),
         )
-        for (parent, version), stored in first.items()
+        for (parent, version), (stored, path) in first.items()
         if (parent, version) not in broken
-    )
+    ]
 
 
 def vanished_problems(
-    listing: Listing, position: StoragePosition, announced: Mapping[str, TableId], tables: Mapping[str, TableId]
+    listing: Listing, position: StoragePosition, announced: Mapping[str, TableId], tables: Callable[[str], TableId]
 ) -> tuple[Problem, ...]:
     """An alarm for each file that was announced, holds rows that are not applied, and is not there any more.
 
     ``announced`` are the files offered before in this run, ``tables`` gives the tables of those the position holds open.
     """
     present = {stored.path for stored, _ in listing.data}
-    gone = {path: tables[path] for path in position.open if path not in present}
+    gone = {path: tables(path) for path in position.open if path not in present}
+    gone.update({path: tables(path) for path, _ in position.unread_files() if path not in present})
     gone.update({path: table for path, table in announced.items() if path not in present})
     message = "The file vanished before all its changes were applied."
-    return tuple(
-        Problem(table_id, message, path, hint=_VANISHED_HINT)
-        for path, table_id in sorted(gone.items())
-        if not is_sealed(path.rpartition("/")[0], position.sealed)
-    )
+    return tuple(Problem(table_id, message, path, hint=_VANISHED_HINT) for path, table_id in sorted(gone.items()))
+
+
+def stray_notices(listing: Listing) -> tuple[Notice, ...]:
+    """What lies in the folder and is left out, because it cannot be a file of a changefeed."""
+    if not listing.strays:
+        return ()
+    first = listing.strays[0]
+    message = f"{len(listing.strays)} entries of the folder cannot be of a changefeed and are left out; of one: {first.reason}."
+    return (Notice(message, file=first.path),)
+
+
+def unlisted_problems(listing: Listing, position: StoragePosition, tables: Callable[[str], TableId]) -> tuple[Problem, ...]:
+    """A problem for each table of whose folders one cannot be listed: new files may lie there.
+
+    Raises SourceUnreachableError for a folder above those of tables, unless nothing of it was ever read.
+    """
+    found = []
+    for stray in listing.strays:
+        if not stray.unlisted:
+            continue
+        message = f"{stray.path} cannot be read: {stray.reason}."
+        parts = stray.path.split("/")
+        if len(parts) > 1 and parts[1] != _META:
+            hint = "Let the user that Headrace runs as read it."
+            found.append(Problem(tables("/".join(parts[:2])), message, stray.path, hint=hint, transient=True))
+        elif len(parts) > 1 or position.has_part(f"{stray.path}/"):
+            raise SourceUnreachableError(message, "Let the user that Headrace runs as read it.")
+    return tuple(found)
 
 
 def misplaced_notices(listing: Listing) -> tuple[Notice, ...]:
@@ -219,8 +279,13 @@ def repeated_hour_notices(splits: Iterable[FileSplit], time_zone: str) -> tuple[
     return (Notice(message),)
 
 
-def gaps(listing: Listing, position: StoragePosition, busy: Collection[str]) -> dict[tuple[str, str], Intervals]:
-    """The missing file numbers per directory and dispatcher, in the directories ``busy``, counting what was applied before."""
+def gaps(
+    listing: Listing, position: StoragePosition, busy: Collection[str], *, unread: bool = False
+) -> dict[tuple[str, str], Intervals]:
+    """The missing file numbers per directory and dispatcher, in the directories ``busy``, counting what was applied before.
+
+    ``unread``: only those behind what was applied.
+    """
     numbers: dict[tuple[str, str], set[int]] = defaultdict(set)
     for _, path in listing.data:
         if path.directory in busy:
@@ -228,10 +293,9 @@ def gaps(listing: Listing, position: StoragePosition, busy: Collection[str]) -> 
     found = {}
     for (directory, dispatcher), present in numbers.items():
         known = set(present)
-        for stream, intervals in position.consumed.get(directory, {}).items():
+        for stream, intervals in position.consumed_in(directory).items():
             if stream.rpartition("/")[0] == dispatcher:
-                for low, high in intervals:
-                    known.update(range(low, high + 1))
+                known.update(range(1, intervals[-1][1] + 1) if unread and intervals else numbers_of(intervals))
         missing = missing_numbers(known)
         if missing:
             found[directory, dispatcher] = missing
@@ -242,3 +306,25 @@ def gap_notice(directory: str, dispatcher: str, missing: Intervals, table_id: Ta
     """The notice for a gap: nothing is wrong by itself, TiCDC skips numbers and removes old files."""
     of_dispatcher = f" of dispatcher {dispatcher}" if dispatcher else ""
     return Notice(f"File numbers {format_intervals(missing)}{of_dispatcher} are missing.", table_id, directory)
+
+
+def content_notices(listing: Listing, catalogue: Catalogue, place: StoragePosition, selected: Selection) -> Iterator[Notice]:
+    """What is to be told of the files that are there."""
+    yield from catalogue.notices
+    yield from misplaced_notices(listing)
+    yield from stray_notices(listing)
+    yield from selected.notices
+    yield from mixed_partition_notices(selected.candidates, catalogue)
+    yield from _gap_notices(listing, place, catalogue, selected.candidates)
+    if place.drain is not None:
+        yield from late_schema_files(place.drain, catalogue)
+
+
+def _gap_notices(
+    listing: Listing, place: StoragePosition, catalogue: Catalogue, candidates: Sequence[Candidate]
+) -> Collection[Notice]:
+    tables = {path.directory: version.table_id for _, path, version in candidates}
+    return [
+        gap_notice(directory, dispatcher, missing, tables[directory])
+        for (directory, dispatcher), missing in gaps(listing, place, tables.keys()).items()
+    ]

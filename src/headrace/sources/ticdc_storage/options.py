@@ -41,19 +41,19 @@ _SINK_KEYS = frozenset(
         "date-separator",
         "enable-partition-separator",
         "enable-tidb-extension",
-        "content-compatible",
-        "only-output-updated-columns",
     }
 )
 _STORAGE_KEYS = frozenset({"file-size", "file-expiration-days", "output-raw-change-event", "use-table-id-as-path"})
 _OTHER_URI_PARAMETERS = frozenset(
     {
+        "content-compatible",
         "delete-only-output-handle-key-columns",
         "file-cleanup-cron-spec",
         "file-index-digit",
         "flush-concurrency",
         "flush-interval",
         "max-message-bytes",
+        "only-output-updated-columns",
         "output-column-id",
         "output-row-key",
         "spool-base-dir",
@@ -62,7 +62,7 @@ _OTHER_URI_PARAMETERS = frozenset(
         "worker-count",
     }
 )
-_OWN_URI_PARAMETERS = frozenset({"time-zone", "strict"})
+_OWN_URI_PARAMETERS = frozenset({"new-collations", "time-zone", "strict"})
 URI_PARAMETERS = STORE_PARAMETERS | _CSV_KEYS | _SINK_KEYS | _STORAGE_KEYS | _OTHER_URI_PARAMETERS | _OWN_URI_PARAMETERS
 """Every parameter that a storage source's URI may have."""
 
@@ -97,6 +97,7 @@ _TOML_SINK_KEYS = _SINK_KEYS | frozenset(
         "case-sensitive",
         "cloud-storage-config",
         "column-selectors",
+        "content-compatible",
         "csv",
         "debezium",
         "debezium-disable-schema",
@@ -108,6 +109,7 @@ _TOML_SINK_KEYS = _SINK_KEYS | frozenset(
         "kafka-config",
         "large-message-handle",
         "mysql-config",
+        "only-output-updated-columns",
         "open",
         "output-old-value",
         "pulsar-config",
@@ -145,6 +147,8 @@ class StorageOptions:
     ``None`` likewise. ``raw_change_events``: updates that change a key are not split.
     ``file_size`` (bytes) is the size at which TiCDC begins a new file. ``strict`` makes a schema file's wrong
     checksum an error. ``time_zone`` is TiCDC's ``--tz``. ``expiration_days``: TiCDC removes files that are older (0: never).
+    ``new_collations`` is TiDB's ``new_collations_enabled_on_first_bootstrap``: without, it compares texts byte by byte;
+    ``None`` where nobody says so.
     """
 
     protocol: Protocol | None = None
@@ -158,6 +162,7 @@ class StorageOptions:
     file_size: int = 64 << 20
     expiration_days: int = 0
     strict: bool = False
+    new_collations: bool | None = None
 
 
 def read_options(uri: Uri, changefeed: str | None = None) -> StorageOptions:
@@ -187,8 +192,7 @@ def _options(told: Mapping[str, object], selectors: ColumnSelectors) -> StorageO
             time_zone=time_zone,
             column_selected=selectors if selectors.selectors else None,
         )
-        only_updated = bool(_flag(told, "only-output-updated-columns")) or bool(_flag(told, "content-compatible"))
-        canal = CanalJsonOptions(terminator=terminator, time_zone=time_zone, only_updated_columns_in_old=only_updated)
+        canal = CanalJsonOptions(terminator=terminator, time_zone=time_zone)
     except ValueError as error:
         raise DefinitionError(f"The options of the changefeed do not work: {error}.") from None
     partition_separator = _flag(told, "enable-partition-separator")
@@ -204,6 +208,7 @@ def _options(told: Mapping[str, object], selectors: ColumnSelectors) -> StorageO
         file_size=_whole(told, "file-size", 64 << 20, "bytes"),
         expiration_days=_whole(told, "file-expiration-days", 0, "days"),
         strict=bool(_flag(told, "strict")),
+        new_collations=_flag(told, "new-collations"),
     )
 
 

@@ -152,6 +152,12 @@ def parse_path(key: str, date_separator: DateSeparator | None = None, table_ids:
     return parsed or ForeignPath(key)
 
 
+def first_file_in(directory: str, date_separator: DateSeparator | None, table_ids: Collection[str]) -> DataPath | None:
+    """What the first data file in a directory would be; ``None`` where none can lie. See :func:`parse_path`."""
+    path = parse_path(f"{directory}/CDC000001.csv", date_separator, table_ids)
+    return path if isinstance(path, DataPath) else None
+
+
 def parse_data_name(name: str) -> tuple[str, str, str] | None:
     """``(dispatcher, digits, extension)`` of a data file's name, ``None`` for any other name."""
     match = _DATA_NAME.fullmatch(name)

@@ -1,101 +1,90 @@
 """What of a changefeed's files nobody needs to read again: pure values, and the JSON text that the ledger keeps of them.
 
-The position never lists every file. Consumed files are intervals of their numbers per directory and stream; directories of
-versions that a table's checkpoint has passed are sealed, one number per table. Only open files (announced, with rows that
-are not applied yet) are named one by one.
+The position lists few files. Consumed files are intervals of their numbers, per directory and stream. Date directories that are
+over share one text per stream. What a stopped table has to read yet is intervals too. Only files with rows above the watermark
+are named one by one.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
-from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
+from headrace.model.table import TableId
+from headrace.sources.ticdc_storage.days import check_days, days_of, numbers_at, reaches
+from headrace.sources.ticdc_storage.intervals import (
+    Intervals,
+    add_number,
+    add_numbers,
+    contains,
+    count_of,
+    format_intervals,
+    numbers_of,
+    parse_intervals,
+)
 from headrace.sources.ticdc_storage.paths import DataPath, parse_data_name, stream_of
 
-Intervals = tuple[tuple[int, int], ...]
-"""Closed, disjoint, ascending intervals that do not touch."""
+UNSETTLED = -1
+"""Of which time the consumed files of a directory are at most was never written down: by a ledger of an older Headrace."""
+_FORMAT = 2
+_FORMATS = (1, _FORMAT)
 
-_FORMAT = 1
-_IDENTITIES_PER_DIRECTORY = 100
-_IDENTITIES_IN_ALL = 5_000
-_LEAST_IDENTITIES = 2
-
-
-def _lower_end(interval: tuple[int, int]) -> int:
-    return interval[0]
-
-
-def add_number(intervals: Intervals, number: int) -> Intervals:
-    """The intervals with one more number."""
-    at = bisect_right(intervals, number, key=_lower_end)
-    low = high = number
-    start = end = at
-    if at > 0 and intervals[at - 1][1] >= number - 1:
-        start = at - 1
-        low = intervals[start][0]
-        high = max(number, intervals[start][1])
-    if at < len(intervals) and intervals[at][0] <= high + 1:
-        end = at + 1
-        high = max(high, intervals[at][1])
-    return (*intervals[:start], (low, high), *intervals[end:])
-
-
-def contains(intervals: Intervals, number: int) -> bool:
-    """Whether the number is in one of the intervals."""
-    at = bisect_right(intervals, number, key=_lower_end)
-    return at > 0 and intervals[at - 1][1] >= number
-
-
-def missing_numbers(numbers: Iterable[int]) -> Intervals:
-    """The gaps below the largest number, counted from 1."""
-    gaps = []
-    expected = 1
-    for number in sorted(set(numbers)):
-        if number > expected:
-            gaps.append((expected, number - 1))
-        expected = number + 1
-    return tuple(gaps)
-
-
-def format_intervals(intervals: Intervals) -> str:
-    """``1-5,7``."""
-    return ",".join(f"{low}-{high}" if low != high else str(low) for low, high in intervals)
-
-
-def parse_intervals(text: str) -> Intervals:
-    """The inverse of :func:`format_intervals`. Raises ``ValueError``."""
-    intervals = []
-    for part in text.split(",") if text else []:
-        low, _, high = part.partition("-")
-        intervals.append((int(low), int(high or low)))
-    return tuple(intervals)
+Files = Mapping[str, Mapping[str, Intervals]]
+"""Directory and :func:`unit_of` a file's name -> numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """A file that was announced and is not consumed.
+    """A file that was announced, and of which rows up to the watermark are applied.
 
-    ``pending_ts`` (TSO) is the smallest commit ts that is not applied, ``None`` when the file has to be read again whatever
-    the watermark is (its table stopped, or its last record was cut off). ``modified`` 0 is unknown.
+    ``pending_ts`` (TSO) is the smallest commit ts that is not. ``modified`` 0 is unknown.
     """
 
     size: int
     modified: int
-    pending_ts: int | None = None
+    pending_ts: int
+
+    def is_of(self, size: int, modified: int) -> bool:
+        """Whether a file of this size and time is the one that was read."""
+        return self.size == size and self.modified in (0, modified)
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Files of one directory and unit that have to be read whatever the watermark is. ``size`` is their bytes together."""
+
+    numbers: Intervals
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How a consumed file was: modification time in ns, :func:`fingerprint`, and the CRC-32 of its content where that counts.
+
+    ``modified`` is 0 where it is not known, and the fingerprint is empty then, but for those from an older Headrace.
+    """
+
+    modified: int
+    print: str
+    content: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """What a cut made of one file. ``consumed`` means that every row of it is applied; ``modified`` 0 is unknown."""
+    """What a cut made of one file. ``consumed`` means that every row of it is applied; ``modified`` 0 is unknown.
+
+    A file that is not consumed and has no ``pending_ts`` (TSO) has to be read again whatever the watermark is: its table stopped,
+    or its last record was cut off.
+    """
 
     path: str
     size: int
     modified: int
     consumed: bool
     pending_ts: int | None = None
+    content: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,21 +99,47 @@ class Drain:
     schema_files: int
 
 
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Files that cuts from ``lo`` to ``hi`` (TSO) did without, because their first rows lie above."""
+
+    lo: int
+    hi: int
+    files: Files
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose files lie in a folder that is named by a table id, as its newest schema file that could be read said."""
+
+    version: int
+    table_id: TableId
+
+
 @dataclass(frozen=True)
 class StoragePosition:
-    """The source's place in a changefeed's folder.
-
-    ``consumed`` maps directory and stream to numbers; ``identities`` maps a directory to the names of its last
-    consumed files and the :func:`fingerprint` of each, to notice that one was written again; ``sealed`` maps a table's
-    path to the version below which its directories need no listing. ``drain`` is there until the watermark has passed it.
-    """
+    """The source's place in a changefeed's folder."""
 
     watermark: int = 0
-    sealed: Mapping[str, int] = field(default_factory=dict)
+    passed: Mapping[str, int] = field(default_factory=dict)
+    """A table's path -> the version below which its checkpoint has passed everything."""
+    unknown_below: Mapping[str, int] = field(default_factory=dict)
+    """A table's path -> the version below which an older Headrace forgot what it had consumed: all that was there."""
     consumed: Mapping[str, Mapping[str, Intervals]] = field(default_factory=dict)
+    """Directory and stream -> numbers."""
+    days: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Directory of date directories, and stream with the length of their names -> the numbers (:mod:`~.days`)."""
+    settled: Mapping[str, int] = field(default_factory=dict)
+    """Directory, or one of date directories -> a time (ns): a consumed file modified later has a mark, or is another one."""
+    marks: Mapping[str, Mapping[str, Mark]] = field(default_factory=dict)
+    """Directory and file name -> what is known of the consumed files that are later than that."""
     open: Mapping[str, OpenFile] = field(default_factory=dict)
-    identities: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    unread: Mapping[str, Mapping[str, Unread]] = field(default_factory=dict)
+    left_out: tuple[LeftOut, ...] = ()
     drain: Drain | None = None
+    """There until the watermark has passed it."""
+    owners: Mapping[str, Owner] = field(default_factory=dict)
+    """Table id -> the table: no path tells it when its schema files are damaged or removed."""
 
     @classmethod
     def parse(cls, text: str) -> StoragePosition:
@@ -135,36 +150,29 @@ class StoragePosition:
             document = json.loads(text)
         except RecursionError:
             raise ValueError("not a position of a TiCDC storage source") from None
-        if not isinstance(document, dict) or document.get("v") != _FORMAT:
+        if not isinstance(document, dict) or document.get("v") not in _FORMATS:
             raise ValueError("not a position of a TiCDC storage source, or one of a newer Headrace")
-        return cls(
-            watermark=_whole(document.get("w")),
-            sealed={path: _whole(version) for path, version in _members(document.get("s"))},
-            consumed={
-                directory: {stream: parse_intervals(_text(numbers)) for stream, numbers in _members(streams)}
-                for directory, streams in _members(document.get("d"))
-            },
-            open={path: _open_file(entry) for path, entry in _members(document.get("o"))},
-            identities={
-                directory: {name: _text(mark) for name, mark in _members(entries)}
-                for directory, entries in _members(document.get("i"))
-            },
-            drain=_drain(document["e"]) if "e" in document else None,
-        )
+        return _of_first_format(document) if document["v"] == 1 else _of_document(document)
 
     def to_text(self) -> str:
         """Compact JSON, the same for equal positions."""
-        document: dict[str, object] = {
-            "v": _FORMAT,
-            "w": self.watermark,
-            "s": dict(self.sealed),
-            "d": {
-                directory: {stream: format_intervals(numbers) for stream, numbers in sorted(streams.items())}
-                for directory, streams in self.consumed.items()
-            },
+        document: dict[str, object] = {"v": _FORMAT, "w": self.watermark}
+        parts: dict[str, object] = {
+            "s": dict(self.passed),
+            "f": dict(self.unknown_below),
+            "d": _files_to_json(self.consumed),
+            "a": {base: dict(streams) for base, streams in self.days.items()},
+            "m": dict(self.settled),
+            "i": {directory: _marks_to_json(marks) for directory, marks in self.marks.items() if marks},
             "o": {path: [entry.size, entry.modified, entry.pending_ts] for path, entry in self.open.items()},
-            "i": {directory: dict(entries) for directory, entries in self.identities.items()},
+            "u": {
+                directory: {unit: [format_intervals(entry.numbers), entry.size] for unit, entry in sorted(units.items())}
+                for directory, units in self.unread.items()
+            },
+            "l": [[left.lo, left.hi, _files_to_json(left.files)] for left in self.left_out],
+            "t": {parent: [o.version, o.table_id.database, o.table_id.table] for parent, o in self.owners.items()},
         }
+        document |= {key: part for key, part in parts.items() if part}
         if self.drain is not None:
             document["e"] = [self.drain.published, self.drain.end, self.drain.schema_files]
         return json.dumps(document, separators=(",", ":"), ensure_ascii=False, sort_keys=False)
@@ -175,23 +183,131 @@ class StoragePosition:
 
     def is_consumed_at(self, directory: str, dispatcher: str, digits: str, key: str) -> bool:
         """:meth:`is_consumed` for the parts of a path whose layout is not known."""
+        number = int(digits)
         streams = self.consumed.get(directory)
-        known = streams is not None and contains(streams.get(stream_of(dispatcher, digits), ()), int(digits))
-        return known and key not in self.open
+        known = streams is not None and contains(streams.get(stream_of(dispatcher, digits), ()), number)
+        if not known:
+            known = self.is_sealed_at(directory, dispatcher, digits)
+        return known and key not in self.open and not self.is_unread(directory, key)
+
+    def is_sealed_at(self, directory: str, dispatcher: str, digits: str) -> bool:
+        """Whether the file was consumed before its date directory was sealed."""
+        base, _, name = directory.rpartition("/")
+        streams = self.days.get(base)
+        if streams is None:
+            return False
+        text = streams.get(f"{stream_of(dispatcher, digits)}/{len(name)}")
+        return text is not None and contains(numbers_at(text, name), int(digits))
+
+    def is_sealed(self, directory: str) -> bool:
+        """Whether the directory is a date's, and as old as those into which nobody should write any more."""
+        return directory not in self.consumed and self.is_before_sealed(directory)
+
+    def is_before_sealed(self, directory: str) -> bool:
+        """Whether a later date than the directory's is sealed already."""
+        base, _, name = directory.rpartition("/")
+        return any(reaches(text, name) for text in self.days.get(base, {}).values())
+
+    def is_unread(self, directory: str, key: str) -> bool:
+        """Whether the file has to be read whatever the watermark is, and was announced."""
+        units = self.unread.get(directory)
+        if units is None:
+            return False
+        place = place_of(key)
+        entry = units.get(place.unit)
+        return entry is not None and contains(entry.numbers, place.number)
+
+    def is_open(self, key: str) -> bool:
+        """Whether the file was announced, and has rows that are not applied."""
+        return key in self.open or (bool(self.unread) and self.is_unread(key.rpartition("/")[0], key))
+
+    def is_behind(self, path: DataPath) -> bool:
+        """Whether the file was never announced, though one with a larger number was applied."""
+        place = place_of(path.key)
+        numbers = self.consumed.get(path.directory, {}).get(place.stream, ())
+        return bool(numbers) and place.number < numbers[-1][1] and not self.is_consumed(path) and not self.is_open(path.key)
+
+    def consumed_in(self, directory: str) -> dict[str, Intervals]:
+        """The numbers of a directory's consumed files by stream, sealed or not."""
+        found = dict(self.consumed.get(directory, {}))
+        base, _, name = directory.rpartition("/")
+        for key, text in self.days.get(base, {}).items():
+            stream = key.rpartition("/")[0]
+            found[stream] = add_numbers(found.get(stream, ()), numbers_of(numbers_at(text, name)))
+        return found
+
+    def has_part(self, prefix: str) -> bool:
+        """Whether anything was read, or is to be read, of a path that begins like this."""
+        return any(path.startswith(prefix) for path in (*self.consumed, *self.days, *self.unread, *self.open))
+
+    def consumed_directories(self) -> Iterator[str]:
+        """The directories of which files were consumed, those of sealed dates too."""
+        yield from self.consumed
+        for base, streams in self.days.items():
+            for name in sorted({name for text in streams.values() for name in days_of(text)}):
+                if f"{base}/{name}" not in self.consumed:
+                    yield f"{base}/{name}"
 
     def is_changed(self, path: DataPath, size: int, modified: int) -> bool:
         """Whether a consumed file is known to have been another one."""
-        key = path.key
-        known = self.identities.get(path.directory, {}).get(key.rpartition("/")[2])
-        return known is not None and known != fingerprint(size, modified)
+        directory = path.directory
+        mark = self.marks[directory].get(path.key.rpartition("/")[2]) if directory in self.marks else None
+        if mark is not None:
+            return mark.print not in ("", fingerprint(size, modified))
+        settled = self.settled.get(directory)
+        if settled is None:
+            settled = 0 if directory in self.consumed else self.settled.get(directory.rpartition("/")[0], 0)
+        return settled != UNSETTLED and modified > settled
+
+    def content_of(self, path: DataPath) -> int | None:
+        """The CRC-32 of a consumed file's content, where it is known."""
+        mark = self.marks.get(path.directory, {}).get(path.key.rpartition("/")[2])
+        return mark.content if mark is not None else None
 
     def needs_reading(self, path: DataPath, size: int, modified: int, watermark: int) -> bool:
         """Whether the file may hold rows up to ``watermark`` that are not applied."""
         entry = self.open.get(path.key) if self.open else None
         if entry is not None:
-            unchanged = entry.size == size and entry.modified in (0, modified)
-            return not unchanged or entry.pending_ts is None or entry.pending_ts <= watermark
+            return not entry.is_of(size, modified) or entry.pending_ts <= watermark
         return not self.is_consumed(path) or self.is_changed(path, size, modified)
+
+    def unread_files(self) -> Iterator[tuple[str, int]]:
+        """The path and the bytes, as an average, of each file that has to be read whatever the watermark is."""
+        for directory, units in self.unread.items():
+            for unit, entry in units.items():
+                size, rest = divmod(entry.size, max(1, count_of(entry.numbers)))
+                for number in numbers_of(entry.numbers):
+                    yield path_of(directory, unit, number), size + rest
+                    rest = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlace:
+    """A data file's path taken apart."""
+
+    directory: str
+    stream: str
+    unit: str
+    number: int
+
+
+def place_of(path: str) -> FilePlace:
+    """The place of a data file. Raises ``ValueError`` for any other path."""
+    directory, _, name = path.rpartition("/")
+    parsed = parse_data_name(name)
+    if parsed is None:
+        raise ValueError(f"{path} is not the path of a data file")
+    dispatcher, digits, extension = parsed
+    stream = stream_of(dispatcher, digits)
+    return FilePlace(directory, stream, f"{stream}.{extension}", int(digits))
+
+
+def path_of(directory: str, unit: str, number: int) -> str:
+    """The inverse of :func:`place_of`. Raises ``ValueError`` for a unit that is none."""
+    stream, _, extension = unit.rpartition(".")
+    dispatcher, _, width = stream.rpartition("/")
+    prefix = f"_{dispatcher}_" if dispatcher else ""
+    return f"{directory}/CDC{prefix}{number:0{int(width)}d}.{extension}"
 
 
 def fingerprint(size: int, modified: int) -> str:
@@ -199,81 +315,88 @@ def fingerprint(size: int, modified: int) -> str:
     return f"{zlib.crc32(f'{size}/{modified}'.encode()):08x}"
 
 
-def advanced(position: StoragePosition, watermark: int, states: Sequence[FileState]) -> StoragePosition:
-    """The position after a cut that made these of its files."""
-    consumed = {directory: dict(streams) for directory, streams in position.consumed.items()}
-    identities = dict(position.identities)
-    opened = dict(position.open)
-    for state in states:
-        directory, stream, number = _place(state.path)
-        if not state.consumed:
-            opened[state.path] = OpenFile(state.size, state.modified, state.pending_ts)
+def has_file(files: Files, place: FilePlace) -> bool:
+    """Whether the file is among them."""
+    units = files.get(place.directory)
+    return units is not None and contains(units.get(place.unit, ()), place.number)
+
+
+def _files_to_json(files: Files) -> dict[str, object]:
+    return {
+        directory: {unit: format_intervals(numbers) for unit, numbers in sorted(units.items())}
+        for directory, units in files.items()
+    }
+
+
+def _marks_to_json(marks: Mapping[str, Mark]) -> dict[str, str]:
+    return {
+        name: f"{mark.modified:x}.{mark.print}" if mark.content is None else f"{mark.modified:x}.{mark.print}.{mark.content:x}"
+        for name, mark in marks.items()
+    }
+
+
+def _of_document(document: Mapping[str, object]) -> StoragePosition:
+    return StoragePosition(
+        watermark=_whole(document.get("w")),
+        passed={path: _whole(version) for path, version in _members(document.get("s", {}))},
+        unknown_below={path: _whole(version) for path, version in _members(document.get("f", {}))},
+        consumed=_files(document.get("d", {})),
+        days={
+            base: {stream: check_days(_text(text)) for stream, text in _members(streams)}
+            for base, streams in _members(document.get("a", {}))
+        },
+        settled={directory: _integer(modified) for directory, modified in _members(document.get("m", {}))},
+        marks={
+            directory: {name: _mark(entry) for name, entry in _members(entries)}
+            for directory, entries in _members(document.get("i", {}))
+            if entries
+        },
+        open={path: _open_file(entry) for path, entry in _members(document.get("o", {}))},
+        unread={
+            directory: {_unit(unit): _unread(entry) for unit, entry in _members(units)}
+            for directory, units in _members(document.get("u", {}))
+        },
+        left_out=tuple(_left_out(entry) for entry in _list(document.get("l", []))),
+        drain=_drain(document["e"]) if "e" in document else None,
+        owners={parent: _owner(entry) for parent, entry in _members(document.get("t", {}))},
+    )
+
+
+def _of_first_format(document: Mapping[str, object]) -> StoragePosition:
+    """The position as an older Headrace wrote it: no times, files of stopped tables one by one, old versions forgotten."""
+    consumed = _files(document.get("d"))
+    sealed = {path: _whole(version) for path, version in _members(document.get("s"))}
+    opened: dict[str, OpenFile] = {}
+    unread: dict[str, dict[str, Unread]] = {}
+    for path, entry in _members(document.get("o")):
+        size, modified, pending_ts = _numbers(entry, 3)
+        if pending_ts is not None:
+            opened[path] = OpenFile(_whole(size), _integer(modified), _whole(pending_ts))
             continue
-        opened.pop(state.path, None)
-        streams = consumed.setdefault(directory, {})
-        streams[stream] = add_number(streams.get(stream, ()), number)
-        name = state.path.rpartition("/")[2]
-        entries = {known: mark for known, mark in identities.get(directory, {}).items() if known != name}
-        if state.modified:
-            entries[name] = fingerprint(state.size, state.modified)
-        identities[directory] = entries
-    limit = _identity_limit(len(identities))
-    return replace(
-        position,
-        watermark=max(position.watermark, watermark),
+        place = place_of(path)
+        units = unread.setdefault(place.directory, {})
+        before = units.get(place.unit, Unread((), 0))
+        units[place.unit] = Unread(add_number(before.numbers, place.number), before.size + _whole(size))
+    return StoragePosition(
+        watermark=_whole(document.get("w")),
+        passed=sealed,
+        unknown_below=dict(sealed),
         consumed=consumed,
+        settled=dict.fromkeys(consumed, UNSETTLED),
+        marks={
+            directory: {name: Mark(0, _text(mark)) for name, mark in _members(entries)}
+            for directory, entries in _members(document.get("i"))
+            if entries
+        },
         open=opened,
-        identities={directory: _last(entries, limit) for directory, entries in identities.items()},
+        unread=unread,
+        drain=_drain(document["e"]) if "e" in document else None,
     )
 
 
-def newest_sealable(versions: Collection[int], checkpoint: int, busy: Collection[int]) -> int:
-    """The version below which a table's directories need no listing: the newest that its checkpoint has passed.
-
-    Every row of an older directory has ``commit_ts <= version <= checkpoint``. ``busy`` are the versions with open files;
-    nothing from the oldest of them on is sealed. 0 seals nothing.
-    """
-    passed = max((version for version in versions if version <= checkpoint), default=0)
-    return min([passed, *busy])
-
-
-def sealed_below(position: StoragePosition, limits: Mapping[str, int]) -> StoragePosition:
-    """The position with the directories of each table path below its limit sealed, and forgotten one by one."""
-    sealed = dict(position.sealed)
-    for path, version in limits.items():
-        if version > sealed.get(path, 0):
-            sealed[path] = version
-    if sealed == position.sealed:
-        return position
-
-    def kept(directory: str) -> bool:
-        return not is_sealed(directory, sealed)
-
-    return replace(
-        position,
-        sealed=sealed,
-        consumed={directory: streams for directory, streams in position.consumed.items() if kept(directory)},
-        identities={directory: entries for directory, entries in position.identities.items() if kept(directory)},
-    )
-
-
-def is_sealed(directory: str, sealed: Mapping[str, int]) -> bool:
-    """Whether a data directory lies in a sealed version of its table."""
-    segments = directory.split("/")
-    for length in (1, 2):
-        limit = sealed.get("/".join(segments[:length]))
-        if limit is not None and len(segments) > length and segments[length].isdecimal():
-            return int(segments[length]) < limit
-    return False
-
-
-def _identity_limit(directories: int) -> int:
-    """How many identities a directory may keep: the position goes into the ledger with every cut, so it has to stay small."""
-    return max(_LEAST_IDENTITIES, min(_IDENTITIES_PER_DIRECTORY, _IDENTITIES_IN_ALL // max(1, directories)))
-
-
-def _last(entries: Mapping[str, str], count: int) -> Mapping[str, str]:
-    return entries if len(entries) <= count else dict(list(entries.items())[-count:])
+def _owner(entry: object) -> Owner:
+    version, database, table = _list(entry)
+    return Owner(_whole(version), TableId(_text(database), _text(table)))
 
 
 def _integer(value: object) -> int:
@@ -295,33 +418,57 @@ def _text(value: object) -> str:
     return value
 
 
+def _list(value: object) -> list[object]:
+    if not isinstance(value, list):
+        raise ValueError(f"{value!r} is not a list")
+    return value
+
+
 def _members(value: object) -> Iterable[tuple[str, object]]:
     if not isinstance(value, dict):
         raise ValueError(f"{value!r} is not an object")
     return value.items()
 
 
-def _numbers(value: object, count: int) -> list[object]:
-    if not isinstance(value, list) or len(value) != count:
-        raise ValueError(f"{value!r} is not a list of {count}")
+def _numbers(value: object, *counts: int) -> list[object]:
+    members = _list(value)
+    if len(members) not in counts:
+        raise ValueError(f"{value!r} has not the right length")
+    return members
+
+
+def _files(value: object) -> dict[str, dict[str, Intervals]]:
+    return {
+        directory: {stream: parse_intervals(_text(numbers)) for stream, numbers in _members(streams)}
+        for directory, streams in _members(value)
+    }
+
+
+def _unit(value: str) -> str:
+    path_of("", value, 1)
     return value
+
+
+def _unread(value: object) -> Unread:
+    numbers, size = _numbers(value, 2)
+    return Unread(parse_intervals(_text(numbers)), _whole(size))
+
+
+def _mark(value: object) -> Mark:
+    modified, fingerprint_text, *content = _text(value).split(".")
+    return Mark(int(modified, 16), fingerprint_text, int(content[0], 16) if content else None)
 
 
 def _open_file(value: object) -> OpenFile:
     size, modified, pending_ts = _numbers(value, 3)
-    return OpenFile(_whole(size), _integer(modified), None if pending_ts is None else _whole(pending_ts))
+    return OpenFile(_whole(size), _integer(modified), _whole(pending_ts))
+
+
+def _left_out(value: object) -> LeftOut:
+    lo, hi, files = _numbers(value, 3)
+    return LeftOut(_whole(lo), _whole(hi), _files(files))
 
 
 def _drain(value: object) -> Drain:
     published, end, schema_files = _numbers(value, 3)
     return Drain(_whole(published), _whole(end), _whole(schema_files))
-
-
-def _place(path: str) -> tuple[str, str, int]:
-    """Directory, stream and number of a data file."""
-    directory, _, name = path.rpartition("/")
-    parsed = parse_data_name(name)
-    if parsed is None:
-        raise ValueError(f"{path} is not the path of a data file")
-    dispatcher, digits, _ = parsed
-    return directory, stream_of(dispatcher, digits), int(digits)

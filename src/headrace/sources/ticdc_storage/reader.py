@@ -1,15 +1,17 @@
 """What is in a changefeed's folder now: the StorageReader of TiCDC's guide for storage consumers.
 
-Folders are listed level by level, so that the directories of sealed versions, which only grow in number, cost nothing. On a local
-disk a folder in which nothing changed is not listed again (:mod:`headrace.sources.ticdc_storage.remembering`).
+Everything that is there is listed, however old: TiCDC may go on in a directory that it left long ago. On object stores that is a
+request for each table and thousand files; on a local disk a folder in which nothing changed is not listed again
+(:mod:`headrace.sources.ticdc_storage.remembering`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headrace.sources.ticdc_storage.checkpoint import read_checkpoint
+from headrace.sources.ticdc_storage.local_folders import Stray
 from headrace.sources.ticdc_storage.paths import (
     DataPath,
     DateSeparator,
@@ -17,25 +19,24 @@ from headrace.sources.ticdc_storage.paths import (
     IndexPath,
     SchemaPath,
     StoragePath,
-    is_version,
     parse_path,
 )
 from headrace.sources.ticdc_storage.position import StoragePosition
 from headrace.sources.ticdc_storage.remembering import FolderMemory
 from headrace.sources.ticdc_storage.stores import Entries, Store, StoredFile
 
-_LEGACY_SCHEMA = "schema.json"
 _Lister = Callable[[list[tuple[str, bool]]], list[Entries]]
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The files of one scan, by what they are. Data files of sealed versions are not among them."""
+    """What one scan found, by what it is."""
 
     schemas: tuple[tuple[StoredFile, SchemaPath], ...] = ()
     data: tuple[tuple[StoredFile, DataPath], ...] = ()
     indexes: tuple[tuple[StoredFile, IndexPath], ...] = ()
     foreign: tuple[StoredFile, ...] = ()
+    strays: tuple[Stray, ...] = ()
 
 
 class StorageReader:
@@ -48,9 +49,9 @@ class StorageReader:
         self._store = store
         self._date_separator = date_separator
         self._exposed: set[str] = set()
-        self._legacy: dict[str, StoredFile | None] = {}
         self._checkpoint: int | None = None
         self._files: tuple[StoredFile, ...] = ()
+        self._strays: tuple[Stray, ...] = ()
         self._parsed: dict[str, StoragePath] = {}
         self._table_ids: frozenset[str] = frozenset()
         self._memory = FolderMemory(store) if store.is_local else None
@@ -59,35 +60,34 @@ class StorageReader:
         """The checkpoint (TSO) as ``metadata`` has it now. Raises SourceNotReadyError, SourceUnreachableError."""
         return read_checkpoint(self._store)
 
-    def read_files(self, sealed: Mapping[str, int] | None = None) -> tuple[StoredFile, ...]:
-        """Scans the folder: takes in new files and forgets vanished ones. Returns all files, sorted by path.
-
-        ``sealed`` maps a table's path to the version below which its directories are left out.
-        """
+    def read_files(self) -> tuple[StoredFile, ...]:
+        """Scans the folder: takes in new files and forgets vanished ones. Returns all files, sorted by path."""
         self._checkpoint = read_checkpoint(self._store)
-        return self.list_files(sealed)
+        return self.list_files()
 
-    def list_files(self, sealed: Mapping[str, int] | None = None) -> tuple[StoredFile, ...]:
+    def list_files(self) -> tuple[StoredFile, ...]:
         """:meth:`read_files` for a caller that has read the checkpoint already."""
-        return self._scan(sealed or {}, self._store.entries_of_many)
+        return self._scan(self._store.entries_of_many)
 
     def list_changes(self, place: StoragePosition) -> tuple[StoredFile, ...]:
-        """:meth:`list_files` without the sealed versions of a position, which does not list again what cannot have changed."""
+        """:meth:`list_files`, which does not list again what cannot have changed of what the position says is applied."""
         if self._memory is None:
-            return self.list_files(place.sealed)
+            return self.list_files()
         self._memory.begin(place)
-        return self._scan(place.sealed, self._memory.entries_of_many)
+        return self._scan(self._memory.entries_of_many)
 
-    def _scan(self, sealed: Mapping[str, int], entries_of_many: _Lister) -> tuple[StoredFile, ...]:
-        (root,) = entries_of_many([("", False)])
-        found = list(root.files)
-        folders = list(root.folders)
-        # Databases, tables, and then versions with all that is in them.
+    def _scan(self, entries_of_many: _Lister) -> tuple[StoredFile, ...]:
+        found: list[StoredFile] = []
+        strays: list[Stray] = []
+        folders = [""]
+        # The root, databases, and then tables with all that is in them.
         for recursive in (False, False, True):
-            listings = entries_of_many([(folder, recursive) for folder in self._unsealed(folders, sealed, found)])
+            listings = entries_of_many([(folder, recursive) for folder in folders])
             found.extend(file for listed in listings for file in listed.files)
+            strays.extend(stray for listed in listings for stray in listed.strays)
             folders = [folder for listed in listings for folder in listed.folders]
         self._files = tuple(sorted(found, key=lambda file: file.path))
+        self._strays = tuple(sorted(strays, key=lambda stray: stray.path))
         self._exposed &= {file.path for file in self._files}
         return self._files
 
@@ -120,25 +120,8 @@ class StorageReader:
             tuple((file, path) for file, path in parsed if isinstance(path, DataPath)),
             tuple((file, path) for file, path in parsed if isinstance(path, IndexPath)),
             tuple(file for file, path in parsed if isinstance(path, ForeignPath) and not _is_marker(file, path)),
+            self._strays,
         )
-
-    def _unsealed(self, folders: list[str], sealed: Mapping[str, int], found: list[StoredFile]) -> list[str]:
-        """The folders without those of sealed versions, whose schema files of the old layout are looked up once."""
-        kept = []
-        with_meta = {folder.rpartition("/")[0] for folder in folders if folder.endswith("/meta")}
-        for folder in folders:
-            parent, _, name = folder.rpartition("/")
-            if not (parent in sealed and is_version(name) and int(name) < sealed[parent]):
-                kept.append(folder)
-                continue
-            if parent in with_meta:
-                continue
-            if folder not in self._legacy:
-                self._legacy[folder] = self._store.stat(f"{folder}/{_LEGACY_SCHEMA}")
-            legacy = self._legacy[folder]
-            if legacy is not None:
-                found.append(legacy)
-        return kept
 
 
 def _is_marker(file: StoredFile, path: StoragePath) -> bool:

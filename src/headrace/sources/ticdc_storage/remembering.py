@@ -56,7 +56,7 @@ class FolderMemory:
         self._before, self._known = self._known, {}
         self._place = place
         self._opened = {}
-        for path in place.open:
+        for path in itertools.chain(place.open, (path for path, _ in place.unread_files())):
             self._opened.setdefault(path.rpartition("/")[0], []).append(path)
         try:
             # The file system's own clock shows at least this: the machine's clock may be another one.
@@ -72,7 +72,9 @@ class FolderMemory:
         listed = self._entries(folder)
         below = [self._tree(inner) for inner in listed.folders]
         files = itertools.chain(listed.files, *(inner.files for inner in below))
-        return Entries(tuple(files), tuple(itertools.chain(listed.folders, *(inner.folders for inner in below))))
+        folders = itertools.chain(listed.folders, *(inner.folders for inner in below))
+        strays = itertools.chain(listed.strays, *(inner.strays for inner in below))
+        return Entries(tuple(files), tuple(folders), tuple(strays))
 
     def _entries(self, folder: str) -> Entries:
         stamp = self._stamp(folder)
@@ -114,7 +116,8 @@ class FolderMemory:
 
     def _remember(self, folder: str, stamp: Stamp | None, listed: Entries) -> None:
         """Keeps what a listing showed, if nothing can have come after it that the stamp would not show."""
-        if stamp is None or max(stamp[1:]) > self._settled:
+        if stamp is None or listed.strays or max(stamp[1:]) > self._settled:
+            # What a link leads to, or who may list a folder, changes without its parent.
             return
         loose = []
         watched = []
@@ -130,7 +133,7 @@ class FolderMemory:
     def _changeable(self, folder: str, known: _Known) -> Iterator[str]:
         """The files that count when they are written in place: not applied yet, or with an identity, or read for their content."""
         yield from known.watched
-        consumed = [f"{folder}/{name}" for name in self._place.identities.get(folder, ())]
+        consumed = [f"{folder}/{name}" for name in self._place.marks.get(folder, ())]
         changeable = {*(path for path, _, _ in known.loose), *consumed, *self._opened.get(folder, ())}
         yield from (path for path in changeable if path in known.files)
 

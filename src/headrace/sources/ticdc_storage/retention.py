@@ -1,4 +1,4 @@
-"""What tables that stand still have to read yet, and until when TiCDC leaves it there. Pure.
+"""What stopped tables have to read yet, and until when TiCDC leaves it there. Pure.
 
 With ``date-separator = day`` TiCDC removes the files of dates before the checkpoint's less ``file-expiration-days``.
 """
@@ -13,7 +13,7 @@ from headrace.model.outcome import Notice
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.options import StorageOptions
 from headrace.sources.ticdc_storage.paths import DataPath, parse_path
-from headrace.sources.ticdc_storage.position import StoragePosition
+from headrace.sources.ticdc_storage.position import StoragePosition, path_of
 
 _LONGEST = 36_500
 
@@ -22,35 +22,52 @@ def held_files(
     place: StoragePosition, options: StorageOptions, table_of: Callable[[str], TableId] | None = None
 ) -> tuple[HeldSplit, ...]:
     """The open files with changes up to the watermark, the oldest first; ``table_of`` knows the table of a path."""
+    opened = ((path, entry.size) for path, entry in place.open.items() if entry.pending_ts <= place.watermark)
     found = []
-    for path, entry in place.open.items():
-        parsed = parse_path(path, options.date_separator)
-        if not isinstance(parsed, DataPath) or (entry.pending_ts is not None and entry.pending_ts > place.watermark):
-            continue
-        table_id = table_of(path) if table_of else TableId(*parsed.parent.split("/"))
-        day = _day(parsed.date)
-        days = min(options.expiration_days, _LONGEST)
-        removed = (day + timedelta(days=days)).isoformat() if day and days else ""
-        found.append((parsed.order, HeldSplit(path, table_id, entry.size, parsed.date, removed)))
+    for path, size in (*opened, *place.unread_files()):
+        held = _held(path, size, options, place, table_of)
+        if held is not None:
+            found.append(held)
     return tuple(held for _, held in sorted(found, key=lambda item: (item[1].table_id, item[0])))
+
+
+def _held(
+    path: str, size: int, options: StorageOptions, place: StoragePosition, table_of: Callable[[str], TableId] | None
+) -> tuple[tuple[object, ...], HeldSplit] | None:
+    """The file with its place in the order of its table."""
+    parsed = parse_path(path, options.date_separator, place.owners)
+    if not isinstance(parsed, DataPath):
+        return None
+    owner = place.owners.get(parsed.parent)
+    named = owner.table_id if owner is not None else TableId(*parsed.parent.split("/"))
+    table_id = table_of(path) if table_of else named
+    day = _day(parsed.date)
+    days = min(options.expiration_days, _LONGEST)
+    removed = (day + timedelta(days=days)).isoformat() if day and days else ""
+    return parsed.order, HeldSplit(path, table_id, size, parsed.date, removed)
 
 
 def expiry_notices(
     place: StoragePosition, options: StorageOptions, table_of: Callable[[str], TableId] | None = None
 ) -> tuple[Notice, ...]:
-    """For each table that stands still: of which day it needs files, and when TiCDC removes them; nothing where it never does."""
+    """For each stopped table: of which day it needs files, and when TiCDC removes them; nothing where it never does."""
     if not options.expiration_days:
         return ()
+    paths = [path for path, entry in place.open.items() if entry.pending_ts <= place.watermark]
+    for directory, units in place.unread.items():
+        # Of a directory all files have one date.
+        paths += [path_of(directory, unit, entry.numbers[0][0]) for unit, entry in units.items()]
     oldest: dict[TableId, HeldSplit] = {}
-    for held in held_files(place, options, table_of):
-        if held.removed_after and held.day < oldest.setdefault(held.table_id, held).day:
-            oldest[held.table_id] = held
+    for path in sorted(paths):
+        found = _held(path, 0, options, place, table_of)
+        if found is not None and found[1].removed_after and found[1].day < oldest.setdefault(found[1].table_id, found[1]).day:
+            oldest[found[1].table_id] = found[1]
     return tuple(expiry_notice(held) for held in oldest.values())
 
 
 def expiry_notice(held: HeldSplit) -> Notice:
     """What people are told of the oldest file that a table still needs."""
-    message = f"it stands still and needs files of {held.day}; TiCDC removes them after {held.removed_after}."
+    message = f"it is stopped and needs files of {held.day}; TiCDC removes them after {held.removed_after}."
     return Notice(message, held.table_id, held.key)
 
 

@@ -10,11 +10,14 @@ from datetime import timedelta
 from headrace.errors import DefinitionError, NoWatermarkError
 from headrace.model.block import ChangeBlock
 from headrace.model.cut import HeldSplit, Offer, Progress, Split, Window
-from headrace.model.outcome import Notice, Problem, SplitReport, is_repeated
+from headrace.model.events import SchemaChange
+from headrace.model.outcome import Notice, Problem, SplitReport
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.tso import MAX_TSO, format_tso, tso_to_datetime
 from headrace.model.uri import parse_uri
 from headrace.sources.base import Bound
+from headrace.sources.ticdc_storage.accessor import StorageMetadataAccessor
+from headrace.sources.ticdc_storage.advancing import adopted, advanced, file_states
 from headrace.sources.ticdc_storage.bounding import (
     BoundedOffer,
     Ranges,
@@ -29,41 +32,36 @@ from headrace.sources.ticdc_storage.draining import (
     Rest,
     drained,
     find_rest,
-    late_schema_files,
     rest_notices,
     versions_of,
     went_on,
 )
 from headrace.sources.ticdc_storage.folder import Folder
+from headrace.sources.ticdc_storage.intervals import format_intervals, numbers_of
+from headrace.sources.ticdc_storage.leaving_out import LeftOutFiles
 from headrace.sources.ticdc_storage.offering import (
     Candidate,
     Selection,
+    content_notices,
     detect_protocol,
-    gap_notice,
     gaps,
-    misplaced_notices,
-    mixed_partition_notices,
     ranked_splits,
     repeated_hour_notices,
     select_files,
-    unknown_version_problems,
+    unknown_versions,
+    unlisted_problems,
     vanished_problems,
 )
 from headrace.sources.ticdc_storage.options import Protocol, StorageOptions, read_options
-from headrace.sources.ticdc_storage.paths import METADATA, DataPath, SchemaPath, parse_data_name, parse_path
-from headrace.sources.ticdc_storage.position import (
-    Drain,
-    FileState,
-    StoragePosition,
-    advanced,
-    is_sealed,
-    newest_sealable,
-    sealed_below,
-)
+from headrace.sources.ticdc_storage.paths import METADATA, DataPath, SchemaPath, first_file_in, parse_data_name, parse_path
+from headrace.sources.ticdc_storage.position import UNSETTLED, Drain, FileState, StoragePosition
 from headrace.sources.ticdc_storage.reader import Listing
 from headrace.sources.ticdc_storage.retention import expiry_notices, held_files
+from headrace.sources.ticdc_storage.rewritten import Rewritten
+from headrace.sources.ticdc_storage.sealing import Directories, sealed
 from headrace.sources.ticdc_storage.splits import FileSplit, read_split
 from headrace.sources.ticdc_storage.stores import StoredFile, StoreLocation, store_location
+from headrace.sources.ticdc_storage.unread import owner_of, unread_changes, unread_files
 
 _NO_COMMIT_TS = {
     Protocol.CSV: (
@@ -76,8 +74,6 @@ _NO_COMMIT_TS = {
     ),
 }
 
-_BEGINNING = StoragePosition()
-_ANY_NAME = "CDC000001.csv"
 _LOST_KEYS = (
     "With output-raw-change-event = true an update that changes a primary key is not split, and without output-old-value = true "
     "under [sink.csv] it does not tell the old key: the row under the old key stays in the target, and nothing in the data shows "
@@ -117,7 +113,7 @@ class TicdcStorageSource:
         return self.options.csv.columns(schema)
 
     def held(self, position: str) -> tuple[HeldSplit, ...]:
-        """See ``DataSource.held``. Folders that are named by table ids stand for the tables: only schema files tell more."""
+        """See ``DataSource.held``. Of a folder that is named by a table id the position remembers the table."""
         return held_files(_position(position), self.options)
 
 
@@ -138,7 +134,12 @@ class StorageEventSource:
         self._told: set[str] = set()
         self._exact: bool | None = None
         self._ranges = Ranges()
-        self._left_out: dict[StoredFile, Window] = {}
+        self._left_out = LeftOutFiles()
+        self._unchanged: set[StoredFile] = set()
+        self._contents: dict[StoredFile, int] = {}
+        self._directories = Directories(options.date_separator)
+        self._unknown_times: dict[str, int] = {}
+        self._forgotten: tuple[str, ...] = ()
         self._looked_through: frozenset[StoredFile] = frozenset()
         self._rest = Rest(0, 0, 0)
 
@@ -146,7 +147,7 @@ class StorageEventSource:
         return (StorageEventSource, (self._location, self._options))
 
     def poll(self, position: str, checkpoint: int, *, final: bool = False, bound: Bound | None = None) -> Offer:
-        """What there is that may not be applied yet: the watermark first, then a listing, unless the watermark stands still.
+        """What there is that may not be applied yet: the watermark first, then a listing, unless the watermark has not moved.
 
         Files of tables with a problem are not offered. Each notice is given once. A ``final`` offer reads the files to find
         where they end; one that a ``bound`` may cut short looks into the beginnings of files that were not seen before.
@@ -161,17 +162,17 @@ class StorageEventSource:
         if self._watermark <= checkpoint and not final:
             return Offer(self._watermark, self._watermark, notices=self._fresh(notices))
         listing, catalogue = folder.scan(place)
+        place = self._adopting(listing, place)
         notices += expiry_notices(place, self._options, lambda path: self._table_of(path, catalogue))
         protocol = detect_protocol(listing, self._options)
-        exact = self._is_exact(protocol, None, folder)
         watermark, schema_bound = (MAX_TSO, MAX_TSO) if final else (self._watermark, self._schema_bound(place))
-        selected = select_files(listing, catalogue, place, watermark, schema_bound, protocol=protocol, exact=exact)
-        exact = self._is_exact(protocol, selected.candidates, folder)
+        selected, uncertain, exact = self._selected(folder, listing, catalogue, place, protocol, (watermark, schema_bound))
         has_commit_ts = exact or protocol is not Protocol.CSV
         notices += self._format_notices(protocol, exact=exact)
-        notices += _content_notices(listing, catalogue, place, selected)
-        problems = self._problems(listing, catalogue, place, selected)
-        stopped = {problem.table_id for problem in problems}
+        notices += content_notices(listing, catalogue, place, selected)
+        unread = self._unread(catalogue, place, selected)
+        vanished = (*self._vanished(listing, catalogue, place), *uncertain)
+        stopped = {problem.table_id for problem in vanished}
         candidates = [c for c in selected.candidates if c[2].table_id not in stopped]
         self._announced.update({stored.path: (version.table_id, stored) for stored, _, version in selected.candidates})
         if final:
@@ -179,32 +180,69 @@ class StorageEventSource:
             notices += self._look_for_the_end(splits, candidates, catalogue, checkpoint, has_commit_ts=has_commit_ts)
             watermark = max([self._rest.end, self._watermark, *versions_of(catalogue)])
             schema_bound = watermark + 1
+        self._left_out.recall(candidates, place)
         promised, left_bytes = None, 0
         catches_up: frozenset[TableId] = frozenset()
         self._forget_others(candidates)
+        if exact:
+            self._look_for_early(candidates, catalogue, protocol, bound or Bound(0))
         if bound is not None:
-            part = self._bounded(candidates, bound, place, catalogue, protocol, watermark, exact=exact)
+            changes = (*catalogue.changes, *unread)
+            part = self._bounded(candidates, bound, place, changes, protocol, watermark, exact=exact)
             if part is not None:
                 left_bytes = sum(c[0].size for c in candidates) - sum(c[0].size for c in part.candidates)
                 promised, watermark, schema_bound, candidates = watermark, part.hi, part.schema_bound, list(part.candidates)
                 catches_up = part.catches_up
         if final and not catches_up:
             self._drain = drained(watermark, catalogue, self._published)
-        splits = ranked_splits(candidates, self._location, self._options, protocol, has_commit_ts, place, self._left_out)
+        splits = ranked_splits(
+            candidates, self._location, self._options, protocol, has_commit_ts, place, self._left_out.windows, self._ranges.early
+        )
         notices += repeated_hour_notices(splits, self._options.csv.time_zone)
         return Offer(
             watermark=watermark,
             schema_bound=schema_bound,
-            schema_changes=catalogue.changes,
+            schema_changes=_by_bytes(catalogue.changes) if self._options.new_collations is False else catalogue.changes,
             splits=splits,
-            problems=problems,
+            problems=(*(c.unread for c in unread if c.unread is not None and c.table_id.table), *vanished),
             notices=self._fresh(notices),
             has_commit_ts=has_commit_ts,
             deletes_first=exact,
+            new_collations=self._options.new_collations,
+            updates_alone=protocol is Protocol.CSV,
             promised=promised,
             left_bytes=left_bytes,
             catches_up=catches_up,
+            unread=unread,
         )
+
+    def _selected(
+        self,
+        folder: Folder,
+        listing: Listing,
+        catalogue: Catalogue,
+        place: StoragePosition,
+        protocol: Protocol,
+        bounds: tuple[int, int],
+    ) -> tuple[Selection, Sequence[Problem], bool]:
+        """The files that may hold rows below the watermark and the bound for schema changes, and whether commit ts are exact.
+
+        The problems are of files that may have been applied before, where nothing tells.
+        """
+
+        def select(*, exact: bool) -> Selection:
+            return select_files(listing, catalogue, place, *bounds, protocol=protocol, exact=exact, unchanged=self._unchanged)
+
+        exact = self._is_exact(protocol, None, folder)
+        selected = select(exact=exact)
+        if exact and not (exact := self._is_exact(protocol, selected.candidates, folder)):
+            selected = select(exact=False)
+        judge = Rewritten(place, catalogue, bounds[1], self._options.date_separator).judge
+        judged = judge(selected.suspects, self._opened().content)
+        self._unchanged |= judged.applied.keys()
+        self._contents |= judged.applied
+        candidates, notices = (*selected.candidates, *judged.changed), (*selected.notices, *judged.notices)
+        return replace(selected, candidates=candidates, notices=notices), judged.problems, exact
 
     def _format_notices(self, protocol: Protocol, *, exact: bool) -> Iterator[Notice]:
         """What is lost with files of this kind."""
@@ -213,21 +251,32 @@ class StorageEventSource:
         if protocol is Protocol.CSV and self._options.raw_change_events and not self._options.csv.output_old_value:
             yield Notice(_LOST_KEYS)
 
-    def _problems(self, listing: Listing, catalogue: Catalogue, place: StoragePosition, selected: Selection) -> tuple[Problem, ...]:
-        """What keeps tables from being offered."""
-        broken, problems = _schema_problems(catalogue, place)
-        held = {path: self._table_of(path, catalogue) for path in place.open}
+    def _unread(self, catalogue: Catalogue, place: StoragePosition, selected: Selection) -> tuple[SchemaChange, ...]:
+        """What schema files that are missing or cannot be read may do. Data files that need them are not lost sight of."""
+        broken = _schema_problems(catalogue, place)
+        known = {(path.parent, path.version) for problem in broken if isinstance(path := parse_path(problem.file), SchemaPath)}
+        missing = unknown_versions(selected.unknown, catalogue, known)
+        rows_at = {(path.parent, path.version) for _, path in selected.unknown}
+        files = unread_files(catalogue, broken, missing, rows_at, self._options.use_table_id_as_path)
+        changes = unread_changes(catalogue, files)
+        owners = {(file.parent, file.version): owner for file in files if (owner := owner_of(catalogue, file)) is not None}
+        for stored, path in selected.unknown:
+            if (owner := owners.get((path.parent, path.version))) is not None:
+                self._announced[stored.path] = (owner, stored)
+        return changes
+
+    def _vanished(self, listing: Listing, catalogue: Catalogue, place: StoragePosition) -> tuple[Problem, ...]:
+        """What keeps tables from being offered whole: folders that cannot be listed, and files that are not there any more."""
         return (
-            *problems,
-            *unknown_version_problems(selected.unknown, catalogue, broken),
-            *vanished_problems(listing, place, self._unapplied(place), held),
+            *unlisted_problems(listing, place, catalogue.table_of),
+            *vanished_problems(listing, place, self._unapplied(place), lambda path: self._table_of(path, catalogue)),
         )
 
     def mark(self, position: str) -> str:
-        """A mark of the checkpoint and of every file but those of sealed versions."""
+        """A mark of the checkpoint and of every file."""
         folder = self._opened()
         published = _published(folder)
-        files = folder.reader.list_files(_position(position).sealed)
+        files = folder.reader.list_files()
         # The checkpoint is written again and again, also when it stays the same.
         seen = [(file.path, file.size, file.modified) for file in files if file.path != METADATA]
         return hashlib.sha256(repr((published, seen)).encode()).hexdigest()
@@ -241,22 +290,31 @@ class StorageEventSource:
         return read_split(split, window, old_images, tolerance)
 
     def advance(self, position: str, reports: Sequence[SplitReport], progress: Progress, checkpoints: Mapping[TableId, int]) -> str:
-        """The position after a cut. See the rules at :func:`file_states`; versions behind a table's checkpoint are sealed.
+        """The position after a cut. See the rules at :func:`file_states`.
 
-        Files that a table which stands still has not read yet are open too: when one vanishes, a later run has to know.
+        Files that a stopped table has not read yet are named too: when one vanishes, a later run has to know.
         """
+        place = adopted(_position(position), self._unknown_times, self._forgotten)
+        self._unknown_times, self._forgotten = {}, ()
         modified = {path: stored.modified for path, (_, stored) in self._announced.items()}
         self._ranges.learn((self._announced[r.split_key][1], r) for r in reports if r.split_key in self._announced)
         states = file_states(reports, progress, modified)
         read = {report.split_key for report in reports}
         for table_id, stored in self._announced.values():
-            if table_id in progress.behind and stored.path not in read:
+            if table_id in progress.behind and stored.path not in read and not place.is_open(stored.path):
                 states.append(FileState(stored.path, stored.size, stored.modified, consumed=False))
-        place = self._remembering(advanced(_position(position), max(progress.hi, self._watermark), states), progress.hi)
+        states += [FileState(f.path, f.size, f.modified, consumed=True, content=self._contents.get(f)) for f in self._unchanged]
+        self._unchanged = set()
+        place = self._remembering(advanced(place, max(progress.hi, self._watermark), states), progress.hi)
         for path in [p for p, (table_id, _) in self._announced.items() if table_id in progress.gone or _is_done(p, place)]:
             del self._announced[path]
+        place = replace(place, left_out=self._left_out.groups(place))
         if self._folder is not None:
-            place = sealed_below(place, self._sealable(place, self._folder.catalogue, progress, checkpoints))
+            catalogue = self._folder.catalogue
+            place = replace(place, owners=catalogue.owners_by_id())
+            damaged = unread_files(catalogue, _schema_problems(catalogue, place), (), (), self._options.use_table_id_as_path)
+            unread = unread_changes(catalogue, damaged)
+            place = sealed(place, self._announced, catalogue, self._directories, progress, checkpoints, unread)
         return place.to_text()
 
     def _bounded(
@@ -264,7 +322,7 @@ class StorageEventSource:
         candidates: Sequence[Candidate],
         bound: Bound,
         place: StoragePosition,
-        catalogue: Catalogue,
+        changes: Sequence[SchemaChange],
         protocol: Protocol,
         watermark: int,
         *,
@@ -275,34 +333,52 @@ class StorageEventSource:
         if sum(stored.size for stored, _, _ in counted) <= bound.limit:
             return None
         if not exact and protocol is Protocol.CSV:
-            pending = [change.commit_ts for change in catalogue.changes if bound.pending(change)]
+            pending = [change.commit_ts for change in changes if bound.pending(change)]
             part = bounded_by_files(counted, pending, bound.limit, bound.at_least, watermark)
         else:
             self._ranges.look_into(counted, protocol, self._options, self._opened().read_starts, bound.looked)
+            self._left_out.extend(counted, self._ranges.firsts, bound.reached)
             stretches = [self._ranges.stretch(c, place, bound.reached(c[2].table_id)) for c in counted]
             part = catching_up_by_ts(counted, stretches, bound.limit, bound.checkpoint, exact=exact)
             if part is not None:
                 theirs = [c for c in counted if c[2].table_id in part.catches_up]
-                self._leave_out(theirs, part, bound)
+                self._left_out.leave(theirs, part.files, part.hi, bound.reached)
                 return part
             part = bounded_by_ts(counted, stretches, bound.limit, bound.at_least, watermark, exact=exact)
             if part is not None:
-                self._leave_out(counted, part, bound)
+                self._left_out.leave(counted, part.files, part.hi, bound.reached)
         return None if part is None else replace(part, candidates=(*part.candidates, *others))
+
+    def _look_for_early(self, candidates: Sequence[Candidate], catalogue: Catalogue, protocol: Protocol, bound: Bound) -> None:
+        """Finds the files with rows that count below their version."""
+
+        def look(files: list[Candidate]) -> None:
+            if files:
+                self._ranges.look_into(files, protocol, self._options, self._opened().read_starts, bound.looked)
+
+        self._ranges.look_for_early(candidates, catalogue, bound.reached, look)
 
     def _forget_others(self, candidates: Iterable[Candidate]) -> None:
         """Forgets what it knows of files that are not among the candidates any more."""
         present = {stored for stored, _, _ in candidates}
         self._ranges.keep(present)
-        self._left_out = {stored: window for stored, window in self._left_out.items() if stored in present}
+        self._left_out.keep(present)
 
-    def _leave_out(self, candidates: Iterable[Candidate], part: BoundedOffer, bound: Bound) -> None:
-        """Remembers which cuts do without a file, so that a row of it that belongs there does not fall by the way."""
-        taken = {stored for stored, _, _ in part.candidates}
-        for stored, _, version in candidates:
-            if stored not in taken:
-                before = self._left_out.get(stored)
-                self._left_out[stored] = Window(bound.reached(version.table_id) if before is None else before.lo, part.hi)
+    def _adopting(self, listing: Listing, place: StoragePosition) -> StoragePosition:
+        """The position with what an older Headrace did not write down, as it is found now; the next cut writes it down."""
+        unsettled = {directory for directory, modified in place.settled.items() if modified == UNSETTLED}
+        if not unsettled and not place.unknown_below:
+            return place
+        forgotten = []
+        newest: dict[str, int] = {}
+        for stored, path in listing.data:
+            below = path.version < place.unknown_below.get(path.parent, 0)
+            if below and stored.size and not place.is_open(stored.path):
+                forgotten.append(stored.path)
+            if below or path.directory in unsettled:
+                newest[path.directory] = max(newest.get(path.directory, 0), stored.modified)
+        self._unknown_times, self._forgotten = newest, tuple(forgotten)
+        return adopted(place, newest, forgotten)
 
     def _look_for_the_end(
         self,
@@ -324,33 +400,78 @@ class StorageEventSource:
 
     def vanished(self, position: str, table_id: TableId, since: int) -> tuple[str, ...]:
         """See ``EventSource.vanished``. Files lie under the date on which they were written; those of earlier ones do not count."""
-        listing, catalogue = self._opened().scan(_BEGINNING)
+        place = _position(position)
+        listing, catalogue = self._opened().scan(StoragePosition(owners=place.owners))
         present: dict[tuple[str, str], set[int]] = {}
         for _, path in listing.data:
             present.setdefault((path.directory, path.stream), set()).add(path.number)
         # The date is one of TiCDC's time zone.
         oldest = (tso_to_datetime(since) - timedelta(days=1)).date().isoformat()
         gone = []
-        for directory, streams in _position(position).consumed.items():
-            parsed = parse_path(f"{directory}/{_ANY_NAME}", self._options.date_separator, catalogue.table_ids)
-            if not isinstance(parsed, DataPath) or catalogue.table_of(parsed.parent, parsed.version) != table_id:
+        for directory in place.consumed_directories():
+            parsed = first_file_in(directory, self._options.date_separator, catalogue.table_ids)
+            if parsed is None or catalogue.table_of(parsed.parent, parsed.version) != table_id:
                 continue
             if parsed.date and parsed.date < oldest[: len(parsed.date)]:
                 continue
-            for stream, intervals in streams.items():
+            for stream, intervals in place.consumed_in(directory).items():
                 there = present.get((directory, stream), set())
-                numbers = {number for low, high in intervals for number in range(low, high + 1)}
-                gone += [f"{directory}, number {number}" for number in sorted(numbers - there)]
+                gone += [f"{directory}, number {number}" for number in numbers_of(intervals) if number not in there]
         return tuple(gone)
 
-    def give_up(self, position: str, key: str) -> str:
-        """See ``EventSource.give_up``: the file is named as the position holds it."""
+    def missing(self, position: str, table_id: TableId, since: int) -> str:
+        """See ``EventSource.missing``: what TiCDC may have removed by its age, and holes in the numbers of files not read yet."""
+        place, days = _position(position), self._options.expiration_days
+        # A file's date is the writer's local one, and so is that of the removal.
+        oldest = tso_to_datetime(max(self._watermark, place.watermark)) - timedelta(days=days - 2)
+        if days and tso_to_datetime(since).date() < oldest.date():
+            return f"TiCDC removes files after {days} days (file-expiration-days)."
+        listing, catalogue = self._opened().scan(place)
+        directories = set()
+        for _, path in listing.data:
+            versions = catalogue.versions.get(path.parent, {})
+            ended = max((v for v, known in versions.items() if v <= since and known.statement), default=0)
+            if path.version >= ended and catalogue.table_of(path.parent, path.version) == table_id:
+                directories.add(path.directory)
+        for (directory, _), missing in sorted(gaps(listing, place, directories, unread=True).items()):
+            return f"file numbers {format_intervals(missing)} in {directory} are missing."
+        vanished = vanished_problems(listing, place, {}, lambda path: self._table_of(path, catalogue))
+        gone = next((problem.file for problem in vanished if problem.table_id == table_id), "")
+        return f"{gone} is missing." if gone else ""
+
+    def give_up(self, position: str, table_id: TableId, key: str) -> str:
+        """See ``EventSource.give_up``: the file is named as the position holds it; one that is there counts as it is now."""
         place = _position(position)
-        held = place.open.get(key)
-        if held is None:
+        if parse_data_name(_name(key)) is None:
+            return position
+        folder = self._opened()
+        _, catalogue = folder.scan(place)
+        stored = folder.stat(key)
+        parsed = parse_path(key, self._options.date_separator, catalogue.table_ids)
+        if not isinstance(parsed, DataPath):
+            return position
+        theirs = {*catalogue.owners(parsed.parent).values()} or {catalogue.table_of(parsed.parent)}
+        if table_id not in theirs and any(owner.table for owner in theirs):
+            return position
+        rewritten = stored is not None and place.is_consumed(parsed) and place.is_changed(parsed, stored.size, stored.modified)
+        if not rewritten and not place.is_open(key):
             return position
         self._announced.pop(key, None)
-        return advanced(place, place.watermark, [FileState(key, held.size, held.modified, consumed=True)]).to_text()
+        found = stored or StoredFile(key, 0, 0)
+        content = None if stored is None else folder.content(stored)
+        state = FileState(key, found.size, found.modified, consumed=True, content=content)
+        return advanced(place, place.watermark, [state]).to_text()
+
+    def forget_vanished(self, position: str, tables: Collection[TableId]) -> tuple[str, frozenset[str]]:
+        """See ``EventSource.forget_vanished``."""
+        place = _position(position)
+        listing, catalogue = self._opened().scan(place)
+        theirs = [p.file for p in self._vanished(listing, catalogue, place) if p.table_id in tables]
+        gone = frozenset(path for path in theirs if parse_data_name(_name(path)))
+        for path in gone:
+            self._announced.pop(path, None)
+        states = [FileState(path, 0, 0, consumed=True) for path in sorted(gone)]
+        return (advanced(place, place.watermark, states).to_text() if gone else position), gone
 
     def _remembering(self, place: StoragePosition, hi: int) -> StoragePosition:
         """The position with the final drain that the cut was, or without an earlier one when the watermark has passed it.
@@ -413,65 +534,9 @@ class StorageEventSource:
     def _unapplied(self, place: StoragePosition) -> dict[str, TableId]:
         return {path: table_id for path, (table_id, _) in self._announced.items() if not _is_done(path, place)}
 
-    def _sealable(
-        self, place: StoragePosition, catalogue: Catalogue, progress: Progress, checkpoints: Mapping[TableId, int]
-    ) -> dict[str, int]:
-        """Per table path the version below which everything is applied and nothing is open."""
-        busy: dict[str, set[int]] = {}
-        for path in {*place.open, *self._announced}:
-            parsed = parse_path(path, self._options.date_separator, catalogue.table_ids)
-            if isinstance(parsed, DataPath):
-                busy.setdefault(parsed.parent, set()).add(parsed.version)
-        limits = {}
-        for parent, versions in catalogue.versions.items():
-            table_id = catalogue.table_of(parent)
-            checkpoint = checkpoints.get(table_id, 0)
-            if place.drain is not None:
-                # What comes late all the same has to be seen.
-                checkpoint = min(checkpoint, place.drain.published)
-            if checkpoint and table_id not in progress.stopped:
-                # What a restart begins is no end of what is older: a changefeed that goes on from earlier writes there again.
-                changes = [number for number, version in versions.items() if version.statement]
-                limits[parent] = newest_sealable(changes, checkpoint, busy.get(parent, ()))
-        return {parent: limit for parent, limit in limits.items() if limit}
 
-
-class StorageMetadataAccessor:
-    """Databases, tables and shapes as the schema files tell them. The contract is ``MetadataAccessor``."""
-
-    def __init__(self, location: StoreLocation, options: StorageOptions) -> None:
-        self._location = location
-        self._options = options
-
-    def list_databases(self) -> list[str]:
-        """The databases that a schema file names, sorted. Those without tables are missing in table-id mode."""
-        return sorted(self._catalogue().databases)
-
-    def list_tables(self, database: str) -> list[TableId]:
-        """The tables that exist after all schema changes, sorted."""
-        return sorted(table for table in self._catalogue().tables if table.database == database)
-
-    def get_table_schema(self, table_id: TableId) -> TableSchema:
-        """The newest shape. Raises ``KeyError`` for an unknown table."""
-        return self._catalogue().tables[table_id]
-
-    def _catalogue(self) -> Catalogue:
-        return Folder(self._location.open(), self._options).scan(StoragePosition())[1]
-
-
-def file_states(reports: Sequence[SplitReport], progress: Progress, modified: Mapping[str, int]) -> list[FileState]:
-    """What a cut made of each file that was read in it; ``modified`` are the files' modification times.
-
-    A file is consumed when its table is not stopped, it has no problem and nothing above the window, and its last record is
-    whole; or when its last record is cut off and a later file of the table repeats it (what TiCDC does after a crash).
-    """
-    states = []
-    for report in reports:
-        good = report.table_id not in progress.stopped and report.problem is None
-        pending = report.pending_ts if good else None
-        consumed = good and pending is None and (not report.truncated or is_repeated(report, reports))
-        states.append(FileState(report.split_key, report.size, modified.get(report.split_key, 0), consumed, pending))
-    return states
+def _by_bytes(changes: tuple[SchemaChange, ...]) -> tuple[SchemaChange, ...]:
+    return tuple(replace(change, by_bytes=True) for change in changes)
 
 
 def _published(folder: Folder) -> int | None:
@@ -491,45 +556,22 @@ def _position(text: str) -> StoragePosition:
         ) from None
 
 
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
 def _is_done(path: str, place: StoragePosition) -> bool:
     """Whether nothing of the file needs reading any more; the layout does not matter for that."""
     directory, _, name = path.rpartition("/")
     parsed = parse_data_name(name)
-    if parsed is None or is_sealed(directory, place.sealed):
-        return True
-    return place.is_consumed_at(directory, *parsed[:2], path)
+    return parsed is None or place.is_consumed_at(directory, *parsed[:2], path)
 
 
-def _schema_problems(catalogue: Catalogue, place: StoragePosition) -> tuple[set[tuple[str, int]], tuple[Problem, ...]]:
-    """The catalogue's problems that still matter, and the path and version of each schema file that cannot be used."""
-    broken = set()
+def _schema_problems(catalogue: Catalogue, place: StoragePosition) -> list[Problem]:
+    """The catalogue's problems that still matter: not those of versions that every row has passed."""
     problems = []
     for problem in catalogue.problems:
-        path = parse_path(problem.file) if problem.file else None
-        if isinstance(path, SchemaPath):
-            if path.version < place.sealed.get(path.parent, 0):
-                continue
-            broken.add((path.parent, path.version))
-        problems.append(problem)
-    return broken, tuple(problems)
-
-
-def _content_notices(listing: Listing, catalogue: Catalogue, place: StoragePosition, selected: Selection) -> Iterator[Notice]:
-    """What is to be told of the files that are there."""
-    yield from catalogue.notices
-    yield from misplaced_notices(listing)
-    yield from selected.notices
-    yield from mixed_partition_notices(selected.candidates, catalogue)
-    yield from _gap_notices(listing, place, catalogue, selected.candidates)
-    if place.drain is not None:
-        yield from late_schema_files(place.drain, catalogue)
-
-
-def _gap_notices(
-    listing: Listing, place: StoragePosition, catalogue: Catalogue, candidates: Sequence[Candidate]
-) -> Collection[Notice]:
-    tables = {path.directory: version.table_id for _, path, version in candidates}
-    return [
-        gap_notice(directory, dispatcher, missing, tables[directory])
-        for (directory, dispatcher), missing in gaps(listing, place, tables.keys()).items()
-    ]
+        path = parse_path(problem.file)
+        if not isinstance(path, SchemaPath) or path.version >= place.passed.get(path.parent, 0):
+            problems.append(problem)
+    return problems

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import SourceUnreachableError
-from headrace.formats.base import DecodeError, Rejects, TruncatedRecordError
+from headrace.formats.base import DecodeError, MembersNotKnownError, Rejects, TruncatedRecordError
 from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json
 from headrace.formats.csv import CsvOptions, decode_csv
-from headrace.model.block import COMMIT_TS, META_FIELDS, SEQ, SEQ_RANK_SHIFT, ChangeBlock
+from headrace.model.block import COMMIT_TS, META_FIELDS, SEQ, SEQ_RANK_SHIFT, ChangeBlock, in_pieces
 from headrace.model.cut import Split, Window
 from headrace.model.letters import RejectedRecord
 from headrace.model.outcome import Notice, Problem, Remedy, SplitReport
@@ -35,7 +35,7 @@ class FileSplit(Split):
     ``stream`` is the sequence of numbers that it belongs to, through versions and dates: that of a partition and dispatcher.
     Rows with ``stale_from <= commit_ts < stale_below`` are replays of rows that an older directory of the table holds.
     ``after`` is the final drain that the file came after. ``left_out`` are the ts of cuts that did without the file, because its
-    first row lies above them.
+    first row lies above them. ``is_behind``: it was first seen after a file with a larger number was applied.
     """
 
     modified: int
@@ -50,20 +50,23 @@ class FileSplit(Split):
     stream: str = ""
     after: Drain | None = None
     left_out: Window | None = None
+    is_behind: bool = False
 
 
 def read_split(
     split: FileSplit, window: Window, old_images: bool = True, tolerance: int = 0
 ) -> Iterator[ChangeBlock | SplitReport]:
     """The rows of the file inside the window, then the report. The contract is ``EventSource.read``."""
-    has_replays = split.protocol is Protocol.CSV and split.stale_from < split.stale_below
-    rejects = _BesideReplays(split, tolerance) if has_replays else Rejects(tolerance)
+    rejects = Rejects(tolerance)
     tally = _Tally(split, window, rejects)
     problem: Problem | None = None
     truncated: TruncatedRecordError | None = None
     try:
         data, problem = _content(split)
         if data is not None:
+            if not split.has_commit_ts:
+                # Without commit ts only its content tells whether a file is another one than what was applied.
+                tally.content = zlib.crc32(memoryview(data))
             for batch in _decode(split, data, old_images, rejects):
                 for rows in tally.take(batch):
                     yield ChangeBlock(split.table_id, split.version, split.schema, rows)
@@ -72,11 +75,23 @@ def read_split(
                     break
     except TruncatedRecordError as error:
         truncated = error
+    except MembersNotKnownError as error:
+        hint = _members_hint(split, error.column)
+        problem = Problem(split.table_id, error.message, split.key, error.line, error.column, error.value, hint)
     except DecodeError as error:
         problem = Problem(split.table_id, error.message, split.key, error.line, error.column, error.value, error.hint)
     except SourceUnreachableError as error:
         problem = Problem(split.table_id, error.message, split.key, hint=error.hint, transient=True)
     yield tally.report(problem, truncated)
+
+
+def _members_hint(split: FileSplit, column: str) -> str:
+    """Older releases of TiCDC list no members, and a table that is older than the changefeed has no statement that does."""
+    return (
+        f"List them, in their order, as ColumnElems of {column} in the table's schema file of version {split.version}. For rows to "
+        "come set content-compatible=true in the changefeed's sink URI, or repeat the column's definition upstream: "
+        f"ALTER TABLE {split.table_id} MODIFY."
+    )
 
 
 def _content(split: FileSplit) -> tuple[pa.Buffer | None, Problem | None]:
@@ -107,24 +122,6 @@ def _decode(split: FileSplit, data: pa.Buffer, old_images: bool, rejects: Reject
     return decode_canal_json(data, split.schema, split.canal_json, old_images=old_images, rejects=rejects)
 
 
-class _BesideReplays(Rejects):
-    """Of a directory that holds replays of rows of an older one: those that do not even fit are passed over, and count for nothing.
-
-    A directory is found again by a checksum of the columns in which their order does not count; in CSV replays have the order of
-    the columns that their own directory has, where they are whole.
-    """
-
-    def __init__(self, split: FileSplit, tolerance: int) -> None:
-        super().__init__(most=sys.maxsize)
-        self._split, self._tolerance = split, tolerance
-
-    def take(self, error: DecodeError, number: int, offset: int, raw: bytes, commit_ts: int | None) -> None:
-        if commit_ts is not None and self._split.stale_from <= commit_ts < self._split.stale_below:
-            return
-        self.require_room(error, self._tolerance)
-        super().take(error, number, offset, raw, commit_ts)
-
-
 @dataclass
 class _Tally:
     """Cuts the window out of the batches of one file, and counts.
@@ -140,11 +137,15 @@ class _Tally:
     placed: list[tuple[RejectedRecord, int | None]] = field(default_factory=list)
     rows: int = 0
     kept: int = 0
+    left: int = 0
+    passed: int = 0
     min_ts: int = 0
     max_ts: int = 0
     pending_ts: int | None = None
     late: bool = False
+    below: int = 0
     problem: Problem | None = field(default=None)
+    content: int | None = None
 
     def take(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The rows of the batch that are inside the window, in pieces that are not too large."""
@@ -165,21 +166,27 @@ class _Tally:
             self.rows += batch.num_rows
         self.kept += batch.num_rows
         if batch.num_rows:
-            yield from _pieces(_numbered(batch, self.split.rank))
+            yield from in_pieces(_numbered(batch, self.split.rank), _BLOCK_BYTES, batch.num_rows)
 
     def _inside(self, batch: pa.RecordBatch, low: int, high: int) -> pa.RecordBatch:
         commit_ts = batch.column(_COMMIT_TS_INDEX)
         if self.split.stale_from <= high and low < self.split.stale_below and self.split.stale_from < self.split.stale_below:
-            batch = batch.filter(
-                pc.or_(pc.less(commit_ts, self.split.stale_from), pc.greater_equal(commit_ts, self.split.stale_below))
-            )
+            fresh = pc.or_(pc.less(commit_ts, self.split.stale_from), pc.greater_equal(commit_ts, self.split.stale_below))
+            self.passed += fresh.false_count
+            batch = batch.filter(fresh)
             commit_ts = batch.column(_COMMIT_TS_INDEX)
         self.late = self.late or self._has_late_rows(commit_ts)
         left_out = self.split.left_out
         if left_out is not None and _any_inside(commit_ts, Window(left_out.lo, min(left_out.hi, self.window.lo))):
             self.problem = _out_of_order(self.split)
+        if low <= self.window.lo:
+            below = pc.less_equal(commit_ts, self.window.lo).true_count
+            self.passed += below
+            self.below += below
         if high > self.window.hi:
-            later = pc.min(commit_ts.filter(pc.greater(commit_ts, self.window.hi))).as_py()
+            above = pc.greater(commit_ts, self.window.hi)
+            self.left += above.true_count
+            later = pc.min(commit_ts.filter(above)).as_py()
             if later is not None:
                 self.pending_ts = int(later) if self.pending_ts is None else min(self.pending_ts, int(later))
         if low > self.window.lo and high <= self.window.hi:
@@ -241,6 +248,8 @@ class _Tally:
             stream=self.split.stream,
             rows=self.rows,
             kept=self.kept,
+            left=self.left,
+            passed=self.passed,
             size=self.split.size,
             min_ts=self.min_ts,
             max_ts=self.max_ts,
@@ -251,8 +260,15 @@ class _Tally:
             truncated_line=truncated.line if truncated is not None else None,
             rejects=rejects if problem is None else (),
             problem=problem,
-            notices=(_late_notice(self.split.table_id, self.split.after),) if self.late and self.split.after else (),
+            content=self.content,
+            notices=tuple(self._notices()),
         )
+
+    def _notices(self) -> Iterator[Notice]:
+        if self.late and self.split.after:
+            yield _late_notice(self.split.table_id, self.split.after)
+        if self.below and self.split.is_behind:
+            yield _behind_notice(self.split, self.below, self.window)
 
 
 def _any_inside(commit_ts: pa.Array, window: Window) -> bool:
@@ -278,6 +294,16 @@ def _late_notice(table_id: TableId, drain: Drain) -> Notice:
     )
 
 
+def _behind_notice(split: FileSplit, rows: int, window: Window) -> Notice:
+    return Notice(
+        f"The file came after others with larger numbers were applied, and {rows} of its rows are not above the checkpoint "
+        f"({window.lo}): they are not applied. TiCDC repeats rows only in new files, so they are missing; copy the table anew, and "
+        "look at what brings the files here, such as a copy of the bucket: metadata has to come last.",
+        split.table_id,
+        split.key,
+    )
+
+
 def _without_commit_ts(split: FileSplit, row: int) -> Problem:
     setting = "include-commit-ts" if split.protocol is Protocol.CSV else "enable-tidb-extension"
     return Problem(
@@ -292,10 +318,3 @@ def _numbered(batch: pa.RecordBatch, rank: int) -> pa.RecordBatch:
     """The batch with its row numbers made into places among all splits of the table."""
     place = pc.add(batch.column(_SEQ_INDEX), pa.scalar(rank << SEQ_RANK_SHIFT, pa.int64()))
     return batch.set_column(_SEQ_INDEX, META_FIELDS[_SEQ_INDEX], place)
-
-
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    count = min(batch.num_rows, -(-batch.nbytes // _BLOCK_BYTES)) or 1
-    rows = -(-batch.num_rows // count)
-    for offset in range(0, batch.num_rows, rows):
-        yield batch.slice(offset, rows)

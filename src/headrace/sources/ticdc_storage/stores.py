@@ -20,6 +20,7 @@ import pyarrow.fs as pafs
 
 from headrace.errors import DefinitionError, SourceUnreachableError
 from headrace.model.uri import Uri
+from headrace.sources.ticdc_storage.local_folders import LocalFile, Stray, is_regular, local_entries
 
 FILE_SCHEMES = frozenset({"file"})
 S3_SCHEMES = frozenset({"s3"})
@@ -99,10 +100,11 @@ class StoredFile:
 
 @dataclass(frozen=True)
 class Entries:
-    """What one folder holds: its files, and the names of its folders."""
+    """What one folder holds: its files, the names of its folders, and what can be neither."""
 
     files: tuple[StoredFile, ...]
     folders: tuple[str, ...]
+    strays: tuple[Stray, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -201,28 +203,46 @@ class Store:
 
     def read_buffer(self, path: str) -> pa.Buffer:
         """The bytes of a file, not copied into a Python object. Raises ``FileNotFoundError``."""
-        with self._explained(), self._filesystem.open_input_file(self._absolute(path)) as stream:
+        with self._explained(), self._opened(path) as stream:
             return stream.read_buffer() if self.is_local else _whole(stream, stream.size())
 
     def read_start(self, path: str, length: int) -> bytes:
         """At most the first ``length`` bytes of a file. Raises ``FileNotFoundError``."""
-        with self._explained(), self._filesystem.open_input_file(self._absolute(path)) as stream:
+        with self._explained(), self._opened(path) as stream:
             return bytes(stream.read(length)) if self.is_local else _whole(stream, min(length, stream.size())).to_pybytes()
 
     def entries(self, path: str = "", recursive: bool = False) -> Entries:
         """What is in a folder, with ``recursive`` in its folders too; nothing when there is no such folder."""
+        return self._local_entries(path, recursive) if self.is_local else self._remote_entries(path, recursive)
+
+    def _local_entries(self, path: str, recursive: bool) -> Entries:
+        files, folders, strays = [], [], []
+        with self._explained():
+            for entry in local_entries(self._location.root, path, recursive):
+                if isinstance(entry, LocalFile):
+                    files.append(StoredFile(entry.path, entry.size, entry.modified))
+                elif isinstance(entry, Stray):
+                    strays.append(entry)
+                else:
+                    folders.append(entry)
+        return Entries(tuple(files), tuple(folders), tuple(strays))
+
+    def _remote_entries(self, path: str, recursive: bool) -> Entries:
         selector = pafs.FileSelector(self._absolute(path), allow_not_found=True, recursive=recursive)
         with self._explained():
             infos = self._filesystem.get_file_info(selector)
         start = len(self._location.root.rstrip("/")) + 1
-        files = []
-        folders = []
+        files, folders, strays = [], [], []
         for info in infos:
+            name = info.path[start:]
             if info.type == pafs.FileType.File:
-                files.append(_stored(info.path[start:], info))
+                files.append(_stored(name, info))
+            elif info.type == pafs.FileType.Directory and name.rstrip("/") == path:
+                # Below it are keys with an empty name in them: listing it would give the folder itself again.
+                strays.append(Stray(f"{path}//", "keys below have an empty name in them"))
             elif info.type == pafs.FileType.Directory:
-                folders.append(info.path[start:].rstrip("/"))
-        return Entries(tuple(files), tuple(folders))
+                folders.append(name.rstrip("/"))
+        return Entries(tuple(files), tuple(folders), tuple(strays))
 
     def entries_of_many(self, requests: list[tuple[str, bool]]) -> list[Entries]:
         """:meth:`entries` for each ``(path, recursive)``, in their order; at once where a request takes a round trip."""
@@ -251,6 +271,13 @@ class Store:
             return [found(path) for path in paths]
         with ThreadPoolExecutor(min(_REMOTE_THREADS, len(paths))) as pool:
             return list(pool.map(found, paths))
+
+    def _opened(self, path: str) -> pa.NativeFile:
+        """A file that is open for reading. Raises ``FileNotFoundError``, also for what is none: a pipe would never end."""
+        absolute = self._absolute(path)
+        if self.is_local and not is_regular(absolute):
+            raise FileNotFoundError(f"{path} is not a file")
+        return self._filesystem.open_input_file(absolute)
 
     def _absolute(self, path: str) -> str:
         return f"{self._location.root.rstrip('/')}/{path}" if path else self._location.root

@@ -65,9 +65,10 @@ def adapt(statement: str, session: MySqlSession, database: str) -> Adapted:
 
 def adapt_for(statement: str, server: Server) -> Adapted:
     """See :func:`adapt`."""
-    if server.is_tidb:
-        return Adapted(statement)
     draft = Draft(statement)
+    if server.is_tidb:
+        collations.replace_unknown(draft, server.name, server.knows_collation)
+        return Adapted(draft.text, tuple(draft.notices))
     features.leave_out(draft, server.name)
     draft.replace(_VECTOR, "LONGTEXT", "a VECTOR column is kept as its text (LONGTEXT).")
     if server.is_mariadb:

@@ -9,20 +9,24 @@ from headrace.sinks.mysql.adaptation.draft import Draft, UnadaptableError
 
 _COLLATE = re.compile(r"\bCOLLATE\s*=?\s*(?P<name>\w+)", re.IGNORECASE)
 _CHARSET = re.compile(r"\b(?P<kept>(?:CHARACTER\s+SET|CHARSET)\s*=?\s*)(?P<name>gb18030)\b", re.IGNORECASE)
-# Unicode 14 instead of 9: other weights only for what Unicode 9 did not know, and MariaDB's own answer since 11.4.5.
-EQUAL = {
-    "utf8mb4_0900_bin": "utf8mb4_nopad_bin",
+# Unicode 14 instead of 9, and MariaDB's own answer since 11.4.5.
+_NEAREST = {
     "utf8mb4_0900_ai_ci": "utf8mb4_uca1400_nopad_ai_ci",
     "utf8mb4_0900_as_ci": "utf8mb4_uca1400_nopad_as_ci",
     "utf8mb4_0900_as_cs": "utf8mb4_uca1400_nopad_as_cs",
-    "gb18030_bin": "utf8mb4_bin",
 }
+EQUAL = {"utf8mb4_0900_bin": "utf8mb4_nopad_bin", "gb18030_bin": "utf8mb4_bin", **_NEAREST}
+"""What a server has in the place of a collation that it lacks. Of :data:`COARSER` it is only the nearest, for columns outside of
+unique keys."""
+COARSER = frozenset(_NEAREST) | frozenset(_NEAREST.values())
+"""Collations by which every server but TiDB holds texts for equal that TiDB tells apart: TiDB weighs each character by itself,
+while others know contractions (``l·`` as ``l``, Thai vowels and consonants in either order) and, in MariaDB, newer letters."""
 
 
 def replace_unknown(draft: Draft, server: str, knows: Callable[[str], bool]) -> None:
     """Puts the server's own collation in the place of one that it lacks; ``knows`` asks the server for a name.
 
-    Raises UnadaptableError where there is none that holds the same texts for equal: keys would be other keys.
+    Raises UnadaptableError where there is none that holds the same texts for equal, or nearly the same: see :data:`EQUAL`.
     """
     for found in reversed(list(_COLLATE.finditer(draft.masked))):
         name = found["name"].lower()

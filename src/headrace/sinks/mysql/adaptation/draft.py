@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-_QUOTED = re.compile(r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`|/\*(?!!).*?\*/""", re.DOTALL)
+from headrace.ddl.lexer import NO_SYNTAX
+
+_NO_SYNTAX = re.compile(rf"{NO_SYNTAX}|/\*T!.*?\*/", re.DOTALL)
 _CREATE_TABLE = re.compile(r"\s*CREATE\s+(?:(?:GLOBAL|LOCAL)?\s*TEMPORARY\s+)?TABLE\b", re.IGNORECASE)
 _ALTER_TABLE = re.compile(r"\s*ALTER\s+(?:IGNORE\s+)?TABLE\s+[^\s,;]+", re.IGNORECASE)
 _INDEX_STATEMENT = re.compile(r"\s*(?:CREATE|DROP)\s+(?:\w+\s+){0,2}INDEX\b", re.IGNORECASE)
@@ -35,7 +37,7 @@ class Draft:
     @property
     def masked(self) -> str:
         """The text with names, strings and comments blanked out by dots, every other character in its place."""
-        return _QUOTED.sub(lambda found: "." * len(found[0]), self.text)
+        return _NO_SYNTAX.sub(lambda found: "." * len(found[0]), self.text)
 
     @property
     def is_create_table(self) -> bool:

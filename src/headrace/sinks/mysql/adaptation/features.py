@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 
+from headrace.ddl.lexer import NO_SYNTAX
 from headrace.sinks.mysql.adaptation.draft import Draft, UnadaptableError, closing
 
-_STRINGS = r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`"""
-_COMMENT = re.compile(rf"(?P<kept>{_STRINGS})|/\*T!(?:\[(?P<feature>[^\]]*)\])?(?P<body>.*?)\*/", re.DOTALL)
+_COMMENT = re.compile(rf"(?P<kept>{NO_SYNTAX})|/\*T!(?:\[(?P<feature>[^\]]*)\])?(?P<body>.*?)\*/", re.DOTALL)
 _WITHOUT_LOSS = frozenset({"clustered_index", "force_inc"})
 _PLAIN_NOT = re.compile(r"\)[^()]*?\s(?P<special>GLOBAL\b|WHERE\b.*)", re.IGNORECASE | re.DOTALL)
 _UNIQUE = re.compile(r"(?:\bCONSTRAINT\s+(?:(?!UNIQUE\b)\S+\s+)?)?\bUNIQUE\b(?:\s+(?:INDEX|KEY)\b)?", re.IGNORECASE)

@@ -7,12 +7,13 @@ import re
 from headrace.sinks.mysql.adaptation.draft import Draft, closing
 
 _GENERATED = re.compile(r"\s(?:GENERATED\s+ALWAYS\s+)?AS\s*(?=\()", re.IGNORECASE)
-_GENERATED_NULL = re.compile(r"(?P<kept>\b(?:STORED|VIRTUAL))\s+(?P<not>NOT\s+)?NULL\b", re.IGNORECASE)
+_NULL = re.compile(r"\s+(?P<not>NOT\s+)?NULL\b", re.IGNORECASE)
+_INTRODUCER = re.compile(r"\b_utf8mb4\s*(?=\.)", re.IGNORECASE)
 _COLLATE = re.compile(r"\s+COLLATE\s+\w+", re.IGNORECASE)
-_ARROW = re.compile(
-    r"(?P<column>(?:`(?:[^`]|``)*`\.)*`(?:[^`]|``)*`|\b[A-Za-z_]\w*)\s*(?P<arrow>->>?)\s*(?P<path>(?:_\w+)?'(?:[^'\\]|\\.)*')"
+_ARROW = re.compile(r"(?P<column>[\w$.]+)\s*(?P<arrow>->>?)\s*(?P<path>\w*\.+)")
+_INDEX = re.compile(
+    r"\s*(?:ADD\s+|CREATE\s+)?(?:CONSTRAINT\s+(?:(?!UNIQUE\b)\S+\s+)?)?(?:UNIQUE\s+)?(?:INDEX|KEY|UNIQUE)\b", re.IGNORECASE
 )
-_INDEX = re.compile(r"\s*(?:ADD\s+|CREATE\s+)?(?:UNIQUE\s+)?(?:INDEX|KEY|UNIQUE)\b", re.IGNORECASE)
 _INDEX_OF_EXPRESSION = re.compile(r"[(,]\s*\(")
 _ALTER_INDEX = re.compile(r"\s*ALTER\s+INDEX\b", re.IGNORECASE)
 _VISIBILITY = re.compile(r"\b(?P<hidden>IN)?VISIBLE\b", re.IGNORECASE)
@@ -27,7 +28,10 @@ def rewrite(draft: Draft) -> None:
     """Rewrites the statement for MariaDB."""
     _null_of_generated_columns(draft)
     _collations_of_generated_columns(draft)
-    draft.text = _ARROW.sub(_extraction, draft.text)
+    _arrows(draft)
+    # MariaDB keeps such a text in a column's expression as hexadecimal digits without their sign, which are other characters. The
+    # connection is utf8mb4 anyhow.
+    draft.replace(_INTRODUCER, "", "")
     draft.drop_clauses(
         lambda _, masked: bool(_INDEX.match(masked) and _INDEX_OF_EXPRESSION.search(masked)),
         "an index over an expression was left out, which MariaDB does not know: {clause}.",
@@ -40,9 +44,17 @@ def rewrite(draft: Draft) -> None:
 
 
 def _null_of_generated_columns(draft: Draft) -> None:
-    if any(found["not"] for found in _GENERATED_NULL.finditer(draft.masked)):
-        draft.tell("NOT NULL of a generated column was left out, which MariaDB does not know.")
-    draft.replace(_GENERATED_NULL, r"\g<kept>", "")
+    """TiDB takes NULL and NOT NULL anywhere among the attributes, before the expression too."""
+    for start, end in reversed(draft.clauses()):
+        masked = draft.masked
+        generated = _GENERATED.search(masked, start, end)
+        if generated is None:
+            continue
+        expression = range(generated.start(), closing(masked, generated.end()))
+        for found in reversed([found for found in _NULL.finditer(masked, start, end) if found.start() not in expression]):
+            if found["not"]:
+                draft.tell("NOT NULL of a generated column was left out, which MariaDB does not know.")
+            draft.put(found.start(), found.end())
 
 
 def _collations_of_generated_columns(draft: Draft) -> None:
@@ -57,9 +69,11 @@ def _collations_of_generated_columns(draft: Draft) -> None:
             draft.put(found.start(), found.start(), text)
 
 
-def _extraction(found: re.Match[str]) -> str:
-    extracted = f"JSON_EXTRACT({found['column']}, {found['path']})"
-    return f"JSON_UNQUOTE({extracted})" if found["arrow"] == "->>" else extracted
+def _arrows(draft: Draft) -> None:
+    for found in reversed(list(_ARROW.finditer(draft.masked))):
+        column, path = (draft.text[slice(*found.span(part))] for part in ("column", "path"))
+        extracted = f"JSON_EXTRACT({column}, {path})"
+        draft.put(found.start(), found.end(), f"JSON_UNQUOTE({extracted})" if found["arrow"] == "->>" else extracted)
 
 
 def _visibility(draft: Draft) -> None:

@@ -1,0 +1,171 @@
+"""The indexes that DDL text makes, and the names that TiDB gives to those without one.
+
+CREATE TABLE: TiDB names the indexes of the table first, in order, and then those that stand in a column's definition; MySQL and
+MariaDB go by the order of the text. A name is taken by any index, primary key or check that has it (``setEmptyConstraintName``).
+ALTER TABLE: a name is taken by any index that is there before the statement (``GetName4AnonymousIndex``), also by one that the
+statement drops. A later DROP INDEX would otherwise mean another index in the target than in the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, count
+
+from headrace.ddl.lexer import Cursor, Word, split_at_commas
+from headrace.ddl.statement import Statement, StatementKind
+from headrace.model.table import folded_name
+
+CONSTRAINTS = ("PRIMARY", "UNIQUE", "KEY", "INDEX", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR", "FOREIGN", "CHECK", "CONSTRAINT")
+_INDEXES = ("INDEX", "KEY")
+_KINDS_OF_INDEX = ("FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR")
+_OF_EXPRESSION = "expression_index"
+
+
+@dataclass(frozen=True)
+class NewIndex:
+    """An index that a text makes. ``columns`` are those of its parts, an empty name standing for an expression.
+
+    ``unique``: over whole columns. ``primary`` marks what takes a name and is no index of that name: a primary key, a check.
+    ``place`` is where the name stands or would stand in the text, and ``removed`` the text of an attribute of a column.
+    ``plain`` is whether a server that goes by the order of the text finds the name by itself.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    unique: bool = False
+    primary: bool = False
+    place: tuple[int, int] = (0, 0)
+    removed: tuple[int, int] | None = None
+    plain: bool = True
+
+
+def new_indexes(read: Statement, taken: Collection[str]) -> list[NewIndex]:
+    """The indexes that a statement makes, all with the names that TiDB gives them; ``taken`` are those of the table before."""
+    if read.kind is StatementKind.CREATE_TABLE:
+        found = [list(_of_part(part)) for part in read.definitions]
+        inline = [index for part in found for index in part if index.removed]
+        return _named([index for part in found for index in part if not index.removed] + inline, (), ahead=True)
+    return _named(list(chain.from_iterable(map(_of_action, read.actions))), taken, ahead=False)
+
+
+def with_index_names(text: str, read: Statement, taken: Collection[str]) -> str:
+    """The text with the names that TiDB gives to its indexes, where another server would give other ones."""
+    if read.kind not in (StatementKind.CREATE_TABLE, StatementKind.ALTER_TABLE):
+        return text
+    edits: list[tuple[int, int, str]] = []
+    for index in new_indexes(read, taken):
+        if index.plain or index.primary:
+            continue
+        name = _quoted(index.name)
+        if not index.removed:
+            edits.append((*index.place, name if index.place[1] > index.place[0] else f" {name} "))
+        elif read.kind is StatementKind.CREATE_TABLE:  # a column's own key can have no name; ALTER TABLE knows none in TiDB
+            start = read.definitions[0][0].start
+            edits += [(*index.removed, ""), (start, start, f"UNIQUE KEY {name} ({_quoted(index.columns[0])}), ")]
+    for start, end, name in sorted(edits, key=lambda edit: -edit[0]):
+        text = text[:start] + name + text[end:]
+    return text
+
+
+def _named(indexes: list[NewIndex], taken: Collection[str], *, ahead: bool) -> list[NewIndex]:
+    """The indexes with names; ``ahead`` says that names further on in the text are taken too."""
+    names = {folded_name(name) for name in taken}
+    names |= {folded_name(index.name) for index in indexes if index.name and ahead}
+    found = []
+    for index in indexes:
+        name = index.name or _free_name(index.columns, names)
+        names.add(folded_name(name))
+        # Which names an ALTER TABLE finds taken depends on what the target's table has besides.
+        plain = index.plain if index.name else ahead and folded_name(name) == folded_name(index.columns[0])
+        found.append(replace(index, name=name, plain=plain))
+    return found
+
+
+def _free_name(columns: tuple[str, ...], taken: set[str]) -> str:
+    """The first column's name, with a number where that is taken or means the primary key."""
+    first = columns[0] if all(columns) else _OF_EXPRESSION
+    names = (first if number == 1 else f"{first}_{number}" for number in count(1))
+    return next(name for name in names if folded_name(name) not in taken and folded_name(name) != "primary")
+
+
+def _of_action(action: tuple[Word, ...]) -> Iterator[NewIndex]:
+    """One clause of ALTER TABLE, or the one of CREATE INDEX."""
+    cursor = Cursor(action)
+    if any(cursor.peek().says(keyword) for keyword in ("UNIQUE", "INDEX")):
+        yield from _of_part(action)
+        return
+    if not (cursor.accept("ADD") or cursor.accept("MODIFY") or cursor.accept("CHANGE")):
+        return
+    cursor.accept("COLUMN")
+    if not cursor.accept("IF", "NOT", "EXISTS"):
+        cursor.accept("IF", "EXISTS")
+    if action[0].says("CHANGE"):
+        cursor.next()
+    for part in split_at_commas(cursor.group()) if cursor.peek().says("(") else (cursor.rest(),):
+        yield from _of_part(part)
+
+
+def _of_part(part: tuple[Word, ...]) -> Iterator[NewIndex]:
+    """One part of CREATE TABLE's parenthesis: a column, or a constraint."""
+    if not part:
+        return
+    if any(part[0].says(keyword) for keyword in CONSTRAINTS):
+        yield from _of_constraint(Cursor(part))
+    else:
+        yield from _of_column(part[0].text, Cursor(part[1:]))
+
+
+def _of_column(name: str, cursor: Cursor) -> Iterator[NewIndex]:
+    """The keys among a column's attributes, each kind once."""
+    unique = primary = False
+    while not cursor.done:
+        word = cursor.peek()
+        if word.says("("):
+            cursor.group()
+        elif cursor.accept("UNIQUE"):
+            cursor.accept("KEY")
+            if not unique:
+                yield NewIndex("", (name,), unique=True, removed=(word.start, cursor.last.end))
+            unique = True
+        elif cursor.accept("PRIMARY", "KEY") or cursor.accept("KEY"):
+            if not primary:
+                yield NewIndex("", (name,), primary=True, removed=(word.start, cursor.last.end))
+            primary = True
+        else:
+            cursor.next()
+
+
+def _of_constraint(cursor: Cursor) -> Iterator[NewIndex]:
+    """``[CONSTRAINT [symbol]] [kind] [INDEX | KEY] [name] [USING …] (columns)``; in TiDB the symbol overrides the name."""
+    symbol = ""
+    if cursor.accept("CONSTRAINT") and not any(cursor.peek().says(keyword) for keyword in CONSTRAINTS):
+        symbol = cursor.next().text
+    if cursor.accept("CHECK"):
+        if symbol:
+            yield NewIndex(symbol, (), primary=True)
+        return
+    unique, primary = cursor.accept("UNIQUE"), cursor.accept("PRIMARY")
+    cursor.skip_any(*_KINDS_OF_INDEX)
+    if cursor.peek().says("FOREIGN"):
+        return
+    cursor.skip_any(*_INDEXES)
+    cursor.accept("IF", "NOT", "EXISTS")
+    word = cursor.peek()
+    named = not any(word.says(sign) for sign in ("(", "USING", "TYPE"))
+    name = cursor.next().text if named else ""
+    while not cursor.done and not cursor.peek().says("("):
+        cursor.next()
+    parts = split_at_commas(cursor.group())
+    if not parts:
+        return
+    # A part of more than a name and a direction is a prefix or an expression: no value of the row is unique then.
+    whole = all(part[0].text != "(" and (len(part) == 1 or part[1].says("ASC") or part[1].says("DESC")) for part in parts)
+    columns = tuple("" if part[0].says("(") else part[0].text for part in parts)
+    place = (word.start, word.end if named else word.start)
+    overridden = bool(symbol and name) and folded_name(symbol) != folded_name(name)
+    yield NewIndex(symbol or name, columns, unique and whole, primary, place, plain=not overridden)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,131 @@
+"""Conservation: whatever becomes of a row, it is counted (rule 22 of the design).
+
+Each stage of a job counts the rows that it gets and that it passes on, a batch at a time. From one stage to the next the figures
+have to be equal; where they are not, rows were lost or doubled by a bug, and nothing of the cut may count as applied::
+
+    rows of a split   = inside the window + left for later + passed over (applied before)
+    inside the window = received by the read task
+    received          = netted there + sent
+    sent              = gathered by write tasks
+    gathered          = netted there + handed to the writer
+    handed            = written + refused + netted by the writer
+
+Of a table that stops, the rows that were not written count as refused. Records that cannot be decoded are no rows: those that
+became dead letters count as read and as refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from headrace.errors import HeadraceError
+from headrace.model.cut import Split
+from headrace.model.outcome import ReadCount, SplitReport, WriteCount
+from headrace.model.progress import RowFigures
+from headrace.model.table import TableId
+from headrace.sinks.base import WriteReport
+
+
+class RowsLostError(HeadraceError):
+    """The figures of a cut do not add up: a bug. The checkpoint stays where it was."""
+
+    exit_code = 1
+
+
+def _lost(table_id: TableId, what: str) -> RowsLostError:
+    return RowsLostError(
+        f"table {table_id}: {what}. The rows of a cut do not add up, which is a bug of Headrace; the checkpoint was not moved.",
+        "Please report it with these figures.",
+    )
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Two figures that have to be equal, and how they are called."""
+
+    given: str
+    found: str
+    figures: tuple[int, int]
+
+    def require(self, table_id: TableId) -> None:
+        given, found = self.figures
+        if given != found:
+            raise _lost(table_id, f"{given:,} {self.given}, but {found:,} {self.found}")
+
+
+def verify_reading(reports: Iterable[SplitReport], counts: Iterable[ReadCount]) -> None:
+    """The steps up to what read tasks sent. Raises RowsLostError."""
+    kept: Counter[TableId] = Counter()
+    received: Counter[TableId] = Counter()
+    for count in counts:
+        received[count.table_id] += count.received
+        _Step("rows were read", "were netted or sent on", (count.received, count.netted + count.sent)).require(count.table_id)
+    for report in reports:
+        kept[report.table_id] += report.kept
+        parts = report.kept + report.left + report.passed
+        what = f"rows were found in {report.split_key}"
+        _Step(what, "lie in, above or below the cut", (report.rows, parts)).require(report.table_id)
+    for table_id in sorted({*kept, *received}):
+        figures = (kept[table_id], received[table_id])
+        _Step("rows lie in the cut", "came to the read tasks", figures).require(table_id)
+
+
+def verify_gathering(sent: Mapping[TableId, int], gathered: Mapping[TableId, int]) -> None:
+    """What was sent to write tasks and what they got. Raises RowsLostError."""
+    for table_id in sorted({*sent, *gathered}):
+        figures = (sent.get(table_id, 0), gathered.get(table_id, 0))
+        _Step("rows were sent to write tasks", "arrived there", figures).require(table_id)
+
+
+def verify_handing(count: WriteCount) -> None:
+    """What a write task got and what it hands to its writer. Raises RowsLostError."""
+    figures = (count.gathered, count.netted + count.handed)
+    _Step("rows arrived at a write task", "were netted or handed to the writer", figures).require(count.table_id)
+
+
+def row_figures(report: WriteReport, splits: Collection[Split], unreadable: Collection[TableId] = ()) -> RowFigures:
+    """The figures of a round that has read these splits. Raises RowsLostError where they do not add up.
+
+    ``unreadable`` are the tables that could not be read whole, so that nothing of them is written.
+    """
+    reported = {found.split_key for found in report.splits}
+    for split in splits:
+        if split.key not in reported:
+            raise _lost(split.table_id, f"the file {split.key} was to be read, and no task has reported on it")
+    verify_reading(report.splits, report.reads)
+    verify_gathering(_sums((r.table_id, r.sent) for r in report.reads), _sums((w.table_id, w.gathered) for w in report.writes))
+    stopped = report.problems()
+    refused = _refused(report, {*stopped, *unreadable})
+    letters = sum(len(found.letters) for found in report.splits)
+    figures = RowFigures(
+        read=sum(r.received for r in report.reads) + sum(s.left + s.passed for s in report.splits) + letters,
+        netted=sum(r.netted for r in report.reads) + sum(w.netted for w in report.writes) + sum(o.netted for o in report.outcomes),
+        written=sum(o.upserts + o.deletes for o in report.outcomes),
+        refused=refused + letters,
+        left=sum(s.left for s in report.splits),
+        passed=sum(s.passed for s in report.splits),
+    )
+    assert figures.read == figures.netted + figures.written + figures.refused + figures.left + figures.passed, figures
+    return figures
+
+
+def _refused(report: WriteReport, stopped: Collection[TableId]) -> int:
+    """The rows that were handed to writers, or should have been, and were not written. Raises RowsLostError."""
+    handed = _sums((w.table_id, w.gathered - w.netted) for w in report.writes)
+    ended = _sums((o.table_id, o.upserts + o.deletes + o.netted) for o in report.outcomes)
+    refused = _sums((o.table_id, o.refused) for o in report.outcomes)
+    for table_id in sorted({*handed, *ended}):
+        if table_id not in stopped:
+            what = "were written, refused or netted by it"
+            figures = (handed[table_id], ended[table_id] + refused[table_id])
+            _Step("rows were handed to the writer", what, figures).require(table_id)
+    return sum(handed[table_id] - ended[table_id] for table_id in handed)
+
+
+def _sums(figures: Iterable[tuple[TableId, int]]) -> Counter[TableId]:
+    found: Counter[TableId] = Counter()
+    for table_id, figure in figures:
+        found[table_id] += figure
+    return found

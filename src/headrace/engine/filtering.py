@@ -1,0 +1,208 @@
+"""What a table filter that changes means for tables: left out, taken back, renamed across its border. Pure.
+
+A table that ``--tables`` leaves out keeps its own place in the ledger (``TableStatus.EXCLUDED``), however far the pipeline goes,
+and is neither read nor changed. When it is taken back it catches up from there through all that is still in the source. Where
+rows come from it into a table that is included (RENAME, EXCHANGE PARTITION) it is followed up to that schema change all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from headrace.engine.journal import is_pending
+from headrace.model.cut import Offer
+from headrace.model.events import (
+    DropDatabaseEvent,
+    DropTableEvent,
+    ExchangePartitionEvent,
+    RenameTableEvent,
+    SchemaChange,
+)
+from headrace.model.outcome import Notice, Problem, Remedy
+from headrace.model.progress import LedgerState, TableProgress, TableStatus
+from headrace.model.table import TableId
+from headrace.model.tso import MAX_TSO, format_tso
+from headrace.sinks.base import LedgerUpdate
+
+Includes = Callable[[TableId], bool]
+
+_UNKNOWN_PLACE = "an older Headrace left it out with --tables without keeping its place, so it may lack any of its changes."
+_LOAD = "Load it anew as of a time after {at}, and run headrace table resync {table} --at TIME."
+
+
+@dataclass(frozen=True)
+class Followed:
+    """Which tables a cut follows, and up to where.
+
+    ``until`` are the tables that the filter leaves out, and that are followed up to a schema change (TSO) all the same, because
+    rows of theirs, or their names, go over to included ones there. ``refused`` are such changes (by identity) whose rows cannot
+    be followed, and why.
+    """
+
+    includes: Includes
+    until: Mapping[TableId, int] = field(default_factory=dict)
+    refused: Mapping[str, Problem] = field(default_factory=dict)
+
+    def end(self, table_id: TableId) -> int:
+        """The commit ts (TSO) up to which the table is followed; 0 when it is left out."""
+        return MAX_TSO + 1 if self.includes(table_id) else self.until.get(table_id, 0)
+
+    def takes(self, change: SchemaChange) -> bool:
+        """Whether the change concerns a table that is followed up to it at least."""
+        return any(self.end(table_id) >= change.commit_ts for table_id in change.changes)
+
+
+def followed(state: LedgerState, offer: Offer, includes: Includes) -> Followed:
+    """What follows from the offer's schema changes for tables that the filter leaves out."""
+    until: dict[TableId, int] = {}
+    sources: dict[str, set[TableId]] = {}
+    crossing = [c for c in offer.schema_changes if is_pending(state, c) and not all(includes(t) for t in c.changes)]
+    size = -1
+    while size < (size := sum(until.values())):
+        # What is followed up to a later change takes part in the changes before it, and so do the tables that these concern.
+        _go_back(state, crossing, includes, until, sources)
+    for table_id, ts in list(until.items()):
+        database = TableId(table_id.database)
+        if not includes(database):
+            until[database] = max(until.get(database, 0), ts)
+    begins = _beginnings(offer.schema_changes) if state.start else {}
+    lost = {t for t in until if t not in state.tables and begins.get(t, MAX_TSO) < state.start}
+    by_identity = {change.identity: change for change in offer.schema_changes}
+    refused = {
+        identity: _not_followed(by_identity[identity], source)
+        for identity, tables in sources.items()
+        for source in sorted(tables & lost)
+    }
+    return Followed(includes, {t: ts for t, ts in until.items() if t not in lost}, refused)
+
+
+def _go_back(
+    state: LedgerState,
+    changes: Sequence[SchemaChange],
+    includes: Includes,
+    until: dict[TableId, int],
+    sources: dict[str, set[TableId]],
+) -> None:
+    """Once through the history, backwards: adds to ``until``, and to ``sources`` the tables whose rows go into an included one."""
+    live: set[TableId] = set()
+    for change in reversed(changes):
+        taken = {t for t in change.changes if includes(t) or until.get(t, 0) >= change.commit_ts}
+        for event in reversed(change.events):
+            for table_id in _concerned(state, event, includes, live, taken):
+                until[table_id] = max(until.get(table_id, 0), change.commit_ts)
+                if table_id in live:
+                    sources.setdefault(change.identity, set()).add(table_id)
+
+
+def _concerned(state: LedgerState, event: object, includes: Includes, live: set[TableId], taken: set[TableId]) -> list[TableId]:
+    """The left-out tables that an event makes needed before it.
+
+    ``live`` are those whose rows go into an included table later on; it is brought to before the event. ``taken`` are the tables
+    that are followed up to the change.
+    """
+    match event:
+        case RenameTableEvent(old, new):
+            into = includes(new) or new in live
+            live.discard(new)
+            if into and not includes(old):
+                live.add(old)
+            if not includes(old) and (into or new in taken):
+                return [old]
+            own = state.tables.get(new)
+            if old in taken and not includes(new) and own is not None and not own.status.is_gone:
+                return [new]  # what has the new name in the target has to make room as it did in the source
+        case ExchangePartitionEvent(table_id, other):
+            both = [table_id, other]
+            outside = [t for t in both if not includes(t)]
+            if any(includes(t) or t in live for t in both):
+                live.update(outside)
+            if any(t in live or t in taken for t in both):
+                return outside
+    return []
+
+
+def _beginnings(changes: Iterable[SchemaChange]) -> dict[TableId, int]:
+    """The commit ts (TSO) at which each table was first heard of."""
+    first: dict[TableId, int] = {}
+    for change in changes:
+        for table_id in change.changes:
+            first.setdefault(table_id, change.commit_ts)
+    return first
+
+
+def _not_followed(change: SchemaChange, source: TableId) -> Problem:
+    message = (
+        f"its rows come from {source} by the schema change at {change.commit_ts}; --tables leaves {source} out, and its rows from "
+        "before --start are not in the target."
+    )
+    hint = f"Load it anew as of {change.commit_ts} or later, and run headrace ddl skip '{change.identity}'."
+    return Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.RESYNC)
+
+
+def drops_with_databases(state: LedgerState, changes: Sequence[SchemaChange], follows: Followed) -> list[SchemaChange]:
+    """The part of a DROP DATABASE that a table missed while it was left out, as a DROP TABLE of its own.
+
+    The database's own change is done by then, and does not come back for a single table.
+    """
+    missed = []
+    for change in changes:
+        databases = [event.database for event in change.events if isinstance(event, DropDatabaseEvent)]
+        if not databases or is_pending(state, change):
+            continue
+        for table_id, own in sorted(state.tables.items()):
+            behind = own.status is not TableStatus.RUNNING and not own.status.is_gone and own.checkpoint <= change.commit_ts
+            dropped = table_id.table and any(map(table_id.lies_in, databases))
+            if behind and dropped and follows.end(table_id) >= change.commit_ts:
+                missed.append(_drop(change, table_id))
+    return missed
+
+
+def _drop(change: SchemaChange, table_id: TableId) -> SchemaChange:
+    name = ".".join("`" + part.replace("`", "``") + "`" for part in (table_id.database, table_id.table))
+    events = (DropTableEvent(table_id),)
+    return replace(change, table_id=table_id, events=events, statement=f"DROP TABLE {name}", changes=frozenset({table_id}))
+
+
+def left_out(state: LedgerState, includes: Includes, former: Includes) -> tuple[TableProgress, ...]:
+    """The rows of tables that the filter leaves out from now on, each at its own place. ``former`` is the ledger's filter.
+
+    A running table that was left out by that already is one of a ledger that an older Headrace wrote: it was lifted by the
+    pipeline's checkpoint all the same, and what it lacks nobody knows.
+    """
+    rows = []
+    for table_id, own in sorted(state.tables.items()):
+        if own.status.is_gone or own.status in (TableStatus.EXCLUDED, TableStatus.INCOMPLETE):
+            continue
+        reached = state.table_checkpoint(table_id)
+        if own.status is TableStatus.RUNNING and not former(table_id) and table_id.table:
+            hint = _LOAD.format(at=format_tso(reached), table=table_id)
+            rows.append(replace(own, checkpoint=reached, status=TableStatus.INCOMPLETE, reason=f"{_UNKNOWN_PLACE} {hint}"))
+        elif not includes(table_id):
+            after = own.after and own.checkpoint == reached
+            rows.append(replace(own, checkpoint=reached, after=after, status=TableStatus.EXCLUDED, reason=""))
+    return tuple(rows)
+
+
+def back(state: LedgerState, includes: Includes) -> frozenset[TableId]:
+    """The tables that the filter takes in again."""
+    return frozenset(t for t, own in state.tables.items() if own.status is TableStatus.EXCLUDED and includes(t))
+
+
+def taken_back(
+    state: LedgerState, tables: Iterable[TableId], missing: Callable[[TableId, int], str]
+) -> tuple[LedgerUpdate, tuple[Notice, ...]]:
+    """Lets tables catch up that are taken in again. ``missing`` says why files behind a checkpoint (TSO) may be gone."""
+    rows, notices = [], []
+    for table_id in sorted(tables):
+        own = state.tables[table_id]
+        at = format_tso(own.checkpoint)
+        why = missing(table_id, own.checkpoint) if table_id.table else ""
+        if why:
+            reason = f"--tables left it out since {at}, and {why} {_LOAD.format(at=at, table=table_id)}"
+            rows.append(replace(own, status=TableStatus.INCOMPLETE, reason=reason))
+            notices.append(Notice(f"it does not go on: {reason}", table_id))
+        else:
+            rows.append(replace(own, status=TableStatus.CATCHING_UP, reason=""))
+            notices.append(Notice(f"it was left out by --tables since {at}, and catches up from there.", table_id))
+    return LedgerUpdate(tables=tuple(rows)), tuple(notices)

@@ -1,0 +1,82 @@
+"""Whether a schema change can be read: its statement says what it does only beside the table's shape before it. Pure.
+
+Schema files are all that tells of shapes. One that was damaged or removed after its change was applied leaves a hole, and an
+ALTER TABLE behind it would be taken for something else: a renamed column for a new one, a dropped one for none at all.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+from headrace.ddl.statement import StatementKind, read_statement
+from headrace.model.events import DeletePartitionRowsEvent, ExchangePartitionEvent, SchemaChange, is_unread_statement
+from headrace.model.outcome import Problem, Remedy
+from headrace.model.progress import LedgerState
+from headrace.model.table import TableId
+
+
+class History:
+    """What was done to each table, as the ledger knows it, beside what the source still tells of it."""
+
+    def __init__(self, state: LedgerState, changes: Iterable[SchemaChange]) -> None:
+        self._state = state
+        self._changes = changes
+
+    @cached_property
+    def _told(self) -> Mapping[TableId, set[int]]:
+        """The commit ts (TSO) of the changes that the source tells of each table."""
+        told: dict[TableId, set[int]] = defaultdict(set)
+        for change in self._changes:
+            for table_id in change.touches:
+                told[table_id].add(change.commit_ts)
+        return told
+
+    @cached_property
+    def _done(self) -> Mapping[TableId, list[int]]:
+        """Those of the changes that the journal holds as settled, in order. What a person let pass unread is not among them."""
+        done: dict[TableId, set[int]] = defaultdict(set)
+        for entry in self._state.journal.values():
+            if entry.state.is_settled and not is_unread_statement(entry.statement):
+                for table_id in entry.tables:
+                    done[table_id].add(entry.commit_ts)
+        return {table_id: sorted(at) for table_id, at in done.items()}
+
+    def hole(self, change: SchemaChange) -> Problem | None:
+        """Why nobody can tell what an ALTER TABLE changes: a change before it was applied, and no file tells of that any more.
+
+        A schema file tells the whole shape, so the newest change before is enough, but for partitions, which statements build up.
+        """
+        if read_statement(change.statement, change.database).kind is not StatementKind.ALTER_TABLE:
+            return None
+        needs_all = any(isinstance(event, DeletePartitionRowsEvent | ExchangePartitionEvent) for event in change.events)
+        for table_id in sorted(change.changes):
+            at = self._untold(table_id, change.commit_ts, needs_all=needs_all) if table_id.table else None
+            if at is not None:
+                return _hole(change, table_id, at)
+        return None
+
+    def _untold(self, table_id: TableId, below: int, *, needs_all: bool) -> int | None:
+        """The commit ts (TSO) of a change of the table's present life that was applied and that no file tells of."""
+        own = self._state.tables.get(table_id)
+        if own is None or own.status.is_gone or own.incarnation >= below:
+            return None
+        told, done = self._told.get(table_id, set()), self._done.get(table_id, [])
+        needed: Sequence[int] = done[bisect_left(done, own.incarnation) : bisect_left(done, below)]
+        if needed and not needs_all:
+            needed = needed[-1:]
+        elif not needed and own.incarnation and own.is_made:
+            # The journal has forgotten it. What came since is told, or not.
+            needed = () if any(own.incarnation <= ts < below for ts in told) else (own.incarnation,)
+        return next((ts for ts in needed if ts not in told), None)
+
+
+def _hole(change: SchemaChange, table_id: TableId, at: int) -> Problem:
+    message = (
+        f"what its schema change at {change.commit_ts} does cannot be told ({' '.join(change.statement.split())}): the schema file "
+        f"of {table_id} at {at}, which was applied, is damaged or missing now."
+    )
+    hint = f"Put that file back. Or decide with headrace ddl skip|edit '{change.identity}'."
+    return Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.DECISION)

@@ -1,0 +1,214 @@
+"""Which schema changes are over for good, and what the journal may therefore forget. Pure.
+
+A change is done when the journal says so. What the journal has forgotten is told by the rows of its tables, and only such
+entries are forgotten of which those rows tell enough: there is no bound by number that a long history could pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from heapq import nsmallest
+
+from headrace.ddl.statement import StatementKind, read_statement
+from headrace.model.events import (
+    DeletePartitionRowsEvent,
+    DropDatabaseEvent,
+    ExchangePartitionEvent,
+    RenameTableEvent,
+    SchemaChange,
+    TruncateTableEvent,
+    is_unread_statement,
+)
+from headrace.model.progress import JournalEntry, JournalState, LedgerState, TableStatus
+from headrace.model.table import TableId
+
+JOURNAL_KEPT = 200
+"""How many of the newest settled entries stay in the journal, for people."""
+
+_BEGINNINGS = frozenset({StatementKind.CREATE_TABLE, StatementKind.ALTER_TABLE, StatementKind.EMPTY})
+"""What may be the first that is heard of a table: an ALTER, or a shape alone, lets it come to be too."""
+
+_MOVES_ROWS = (TruncateTableEvent, RenameTableEvent, ExchangePartitionEvent, DeletePartitionRowsEvent)
+
+
+def is_pending(state: LedgerState, change: SchemaChange) -> bool:
+    """Whether the change is still to be applied: not settled, and not older than its tables' checkpoints (rule 2)."""
+    entry = state.journal.get(change.identity)
+    if entry is not None and entry.state.is_settled:
+        return False
+    if change.unread is not None:
+        return _may_be_pending_unread(state, change)
+    # A run that begins at `start` takes later changes only: what lies before is in the target already.
+    if comes_late(state, change):
+        return True
+    if not any(t in state.tables for t in change.changes):
+        former = any(_has_namesake_since(state, t, change.commit_ts) for t in change.changes)
+        return change.commit_ts >= state.start and not former
+    if entry is None and is_over(state, change.commit_ts, change.changes):
+        return False
+    waiting = any(_waits_before(state, t, change.commit_ts) for t in change.changes)
+    return waiting or change.commit_ts >= _reached(state, change.changes)
+
+
+def comes_late(state: LedgerState, change: SchemaChange) -> bool:
+    """Whether a table has passed a change that was never applied: its schema file was not there then, or could not be read.
+
+    The journal tells, for as far back as it is whole: what the tables of a cut have passed is in it.
+    """
+    if not change.statement or change.unread is not None or change.commit_ts < state.start:
+        return False
+    newest = state.settled_at[-JOURNAL_KEPT:] if JOURNAL_KEPT else ()
+    if not newest or change.commit_ts <= newest[0]:
+        return False
+    # Of a database that was dropped and made again the tables tell, whether they are those of then or later ones.
+    beyond = (t for t in tables_of_dropped(change, state.tables) if state.table_checkpoint(t) > change.commit_ts)
+    if not any(_has_passed(state, t, change.commit_ts) for t in change.changes) and next(beyond, None) is None:
+        return False
+    return not any(_covers(state, entry, change) for entry in state.settled.get((change.commit_ts, change.place), ()))
+
+
+def _has_passed(state: LedgerState, table_id: TableId, commit_ts: int) -> bool:
+    """Whether what had a table's name at a commit ts (TSO) has passed that, under this name or until it gave the name away."""
+    own = state.tables.get(table_id)
+    if own is None or (own.incarnation == commit_ts and not own.is_made and not own.status.is_gone):
+        return _has_namesake_since(state, table_id, commit_ts)
+    if own.incarnation <= commit_ts:
+        return state.table_checkpoint(table_id) > commit_ts
+    later = [e for (at, _), entries in state.settled.items() if at > commit_ts for e in entries if table_id in e.tables]
+    first = min((entry.commit_ts for entry in later), default=0)
+    return any(e.commit_ts == first and not _brings(e, table_id, own.incarnation) for e in later)
+
+
+def _brings(entry: JournalEntry, table_id: TableId, born: int) -> bool:
+    """Whether a settled change let a table come to this name: then it tells nothing of who had the name before.
+
+    ``born`` is the commit ts (TSO) by which the present one came, whatever the change looked like.
+    """
+    place = f"{entry.commit_ts}/{table_id}"
+    read = read_statement(entry.statement, table_id.database)
+    creates = entry.commit_ts == born or read.kind is StatementKind.CREATE_TABLE
+    return (creates and entry.place == place) or any(new == table_id for _, new in read.renames)
+
+
+def tables_of_dropped(change: SchemaChange, tables: Iterable[TableId]) -> frozenset[TableId]:
+    """The tables in a database that is dropped: it takes them with it."""
+    dropped = [e.database for e in change.events if isinstance(e, DropDatabaseEvent)]
+    return frozenset(t for t in tables for database in dropped if t.lies_in(database)) if dropped else frozenset()
+
+
+def is_born_later(state: LedgerState, table_id: TableId, commit_ts: int) -> bool:
+    """Whether what has the name now, in whatever case, came to be after a commit ts (TSO): nothing of that time concerns it."""
+    own = state.tables.get(table_id)
+    if (own is not None and own.incarnation > commit_ts) or _has_namesake_since(state, table_id, commit_ts):
+        return True
+    # The end of a table that was created once more may have been missed: its row goes on then.
+    return any(
+        at > commit_ts
+        and place == f"{at}/{table_id}"
+        and any(read_statement(entry.statement, table_id.database).kind is StatementKind.CREATE_TABLE for entry in entries)
+        for (at, place), entries in state.settled.items()
+    )
+
+
+def _has_namesake_since(state: LedgerState, table_id: TableId, commit_ts: int) -> bool:
+    """Whether a table whose name is the same but for its case came to be after a commit ts (TSO)."""
+    rows = (row for row in state.by_folded_name.get(table_id.folded, ()) if row.table_id != table_id)
+    return any(row.incarnation > commit_ts and (row.is_made or row.status.is_gone) for row in rows)
+
+
+def of_former_lives(state: LedgerState, change: SchemaChange) -> list[TableId]:
+    """The tables of a late change that are gone since, or whose names others have by now: it would hit those, or nothing."""
+    ts = change.commit_ts
+    ended = {t for t, own in state.tables.items() if own.status.is_gone and own.checkpoint > ts}
+    return [t for t in change.changes if t in ended or is_born_later(state, t, ts)]
+
+
+def _covers(state: LedgerState, entry: JournalEntry, change: SchemaChange) -> bool:
+    """Whether a settled entry of the change's own place leaves nothing to be done for it.
+
+    An entry with a statement does: it is the change in another spelling, or a person's decision while its file could not be read.
+    A mere shape knows nothing of other tables, and nothing of rows that were there before.
+    """
+    if entry.statement:
+        return True
+    own = state.tables.get(change.table_id)
+    moves_rows = any(isinstance(event, _MOVES_ROWS) for event in change.events)
+    if moves_rows and own is not None and own.incarnation < change.commit_ts:
+        return False
+    return set(_had_their_names(state, change.commit_ts, change.changes)) <= set(entry.tables)
+
+
+def _may_be_pending_unread(state: LedgerState, change: SchemaChange) -> bool:
+    """Of a change that cannot be read now: whether it may be one that was not applied when it could."""
+    if change.is_nobodys:
+        return True  # whoever the rows are of, they are not applied
+    if (change.commit_ts, change.place) in state.settled:
+        return False
+    if not change.changes:
+        return change.commit_ts >= max(state.start, state.checkpoint)
+    return any(is_before(state, t, change.commit_ts) for t in change.changes)
+
+
+def is_before(state: LedgerState, table_id: TableId, commit_ts: int) -> bool:
+    """Whether a table has not passed a commit ts (TSO)."""
+    if table_id not in state.tables:
+        return commit_ts >= state.start
+    return state.table_checkpoint(table_id) <= commit_ts
+
+
+def is_over(state: LedgerState, commit_ts: int, tables: Collection[TableId]) -> bool:
+    """Whether the rows of its tables alone say that a change is done.
+
+    At the pipeline's checkpoint and above only the journal tells, and so it does for a table that stands exactly at the change.
+    One that the change ended (DROP, RENAME) stands there for ever: no later cut may end it once more.
+    """
+    if commit_ts >= state.checkpoint or any(_waits_before(state, t, commit_ts) for t in tables):
+        return False
+    reached = _reached(state, tables)
+    gone = all(t in state.tables and state.tables[t].status.is_gone for t in tables)
+    return reached > commit_ts or (gone and reached == commit_ts)
+
+
+def forgettable(state: LedgerState) -> tuple[str, ...]:
+    """The identities of settled entries that nothing needs: not among the newest, and over by the rows of their tables."""
+    settled = [entry for entry in state.journal.values() if entry.state.is_settled]
+    surplus = nsmallest(len(settled) - JOURNAL_KEPT, settled, key=lambda entry: entry.commit_ts)
+    kept = {entry.identity for table_id in state.tables for entry in _skipped_beginnings(state, table_id)}
+    return tuple(e.identity for e in surplus if e.identity not in kept and is_over(state, e.commit_ts, e.tables))
+
+
+def was_let_in(state: LedgerState, table_id: TableId) -> bool:
+    """Whether a person skipped the change by which a table came to its name: it is followed, and was never the pipeline's."""
+    return any(True for _ in _skipped_beginnings(state, table_id))
+
+
+def _skipped_beginnings(state: LedgerState, table_id: TableId) -> Iterator[JournalEntry]:
+    """The skipped change that began the table which has the name now: its CREATE, or the first that was heard of it."""
+    own = state.tables.get(table_id)
+    if own is None or own.status.is_gone:
+        return
+    for entry in state.settled.get((own.incarnation, f"{own.incarnation}/{table_id}"), ()):
+        read = read_statement(entry.statement, table_id.database)
+        begins = read.kind in _BEGINNINGS and not read.renames
+        if entry.state is JournalState.SKIPPED and (begins or is_unread_statement(entry.statement)):
+            yield entry
+
+
+def _reached(state: LedgerState, tables: Collection[TableId]) -> int:
+    """The greatest checkpoint (TSO) of the tables."""
+    return max((state.table_checkpoint(t) for t in tables), default=0)
+
+
+def _waits_before(state: LedgerState, table_id: TableId, commit_ts: int) -> bool:
+    """Whether what had a table's name at a commit ts (TSO) still waits before that: then what took another name of the change, and
+    passed, came later. A change that was done leaves no such table behind, whatever becomes of their names."""
+    own = state.tables.get(table_id)
+    if own is None or own.incarnation > commit_ts or not (own.status.is_stopped or own.status is TableStatus.CATCHING_UP):
+        return False
+    is_incomplete = own.status is TableStatus.INCOMPLETE
+    return not is_incomplete and own.checkpoint <= commit_ts and not (own.after and own.checkpoint == commit_ts)
+
+
+def _had_their_names(state: LedgerState, commit_ts: int, tables: Collection[TableId]) -> list[TableId]:
+    """The tables that bore their names at a commit ts (TSO): what took a name later tells nothing of who had it then."""
+    return [t for t in tables if t in state.tables and state.tables[t].incarnation <= commit_ts]

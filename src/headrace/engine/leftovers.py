@@ -1,0 +1,80 @@
+"""What a schema change that never ran here left in the target, in the way of one that brings the same name back.
+
+A DROP that was skipped, or that the changefeed kept to itself, leaves the rows of a table or the values of a column. The source
+begins with none when it creates the table, or adds the column, again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.ddl.statement import StatementKind, read_statement
+from headrace.model.events import (
+    AddColumnEvent,
+    CreateTableEvent,
+    DropColumnEvent,
+    RenameColumnEvent,
+    RenameTableEvent,
+    SchemaChange,
+)
+from headrace.model.outcome import Problem
+from headrace.model.progress import LedgerState
+from headrace.model.table import TableId, folded_name
+from headrace.sinks.base import TableDescription
+
+Describe = Callable[[TableId], TableDescription | None]
+
+
+def leftovers(change: SchemaChange, state: LedgerState, describe: Describe) -> Problem | None:
+    """Why a change that was not begun yet may not run: the target holds what it is to bring, with rows or values of before."""
+    return _rows_of_before(change, state, describe) or _values_of_before(change, describe)
+
+
+def _rows_of_before(change: SchemaChange, state: LedgerState, describe: Describe) -> Problem | None:
+    """Of a table that the pipeline had. What it never had the target judges, and a shape alone does not say that it begins."""
+    if read_statement(change.statement, change.database).kind is not StatementKind.CREATE_TABLE:
+        return None
+    for table_id in (event.table_id for event in change.events if isinstance(event, CreateTableEvent)):
+        present = describe(table_id) if _had(state, table_id, change.commit_ts) else None
+        if present is not None and present.has_rows:
+            message = (
+                f"the source creates it at {change.commit_ts}, and the target has it with rows of before: its DROP never ran here."
+            )
+            return Problem(
+                table_id,
+                message,
+                file=change.origin,
+                hint="If its rows are those of before, drop it in the target; Headrace then creates it.",
+            )
+    return None
+
+
+def _had(state: LedgerState, table_id: TableId, commit_ts: int) -> bool:
+    """Whether the pipeline has or had a table of that name, in whatever case. One that stopped before its CREATE has a row as if it
+    never was there: then the journal tells."""
+    name = table_id.folded
+    if any(row.is_made or row.status.is_gone for row in state.by_folded_name.get(name, ())):
+        return True
+    earlier = (entry for (at, _), entries in state.settled.items() if at < commit_ts for entry in entries)
+    return any(t.folded == name for entry in earlier for t in entry.tables)
+
+
+def _values_of_before(change: SchemaChange, describe: Describe) -> Problem | None:
+    added = [event for event in change.events if isinstance(event, AddColumnEvent)]
+    former = {event.new_table_id: event.table_id for event in change.events if isinstance(event, RenameTableEvent)}
+    freed = {folded_name(e.column_name) for e in change.events if isinstance(e, DropColumnEvent)}
+    freed |= {folded_name(e.old_name) for e in change.events if isinstance(e, RenameColumnEvent)}
+    for table_id in dict.fromkeys(event.table_id for event in added):
+        present = describe(former.get(table_id, table_id))
+        if present is None or not present.has_rows:
+            continue
+        there = {folded_name(name) for name in present.columns} - freed
+        for event in added:
+            if event.table_id == table_id and folded_name(event.column.name) in there:
+                message = (
+                    f"the source adds the column at {change.commit_ts}, and the target has it with values of before: "
+                    "its DROP never ran here, or somebody else added it."
+                )
+                hint = "Drop the column in the target; Headrace then adds it. Or skip the change, if the values are the source's."
+                return Problem(table_id, message, file=change.origin, column=event.column.name, hint=hint)
+    return None

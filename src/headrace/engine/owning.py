@@ -1,0 +1,106 @@
+"""What of the target is the pipeline's own: the tables and views that it made or adopted, and nothing else is dropped or replaced.
+
+The ledger tells: what a pipeline made or adopted has a row there from its CREATE on, until it is dropped or renamed away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from headrace.ddl.statement import Statement, StatementKind, read_statement
+from headrace.engine.journal import is_born_later, was_let_in
+from headrace.engine.unreadable import is_unborn
+from headrace.model.events import (
+    CreateTableEvent,
+    DropDatabaseEvent,
+    DropTableEvent,
+    OtherEvent,
+    RenameTableEvent,
+    SchemaChange,
+)
+from headrace.model.outcome import Notice, Problem
+from headrace.model.progress import LedgerState
+from headrace.model.table import TableId
+from headrace.sinks.base import MetadataApplier, SinkCapabilities
+
+_ADOPT = "Start with --adopt if it is the source's own as of the start, else drop or rename it in the target."
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """Tells the pipeline's own tables and views from those of others. ``follows`` says whether a table is followed at a commit ts
+    (TSO): one that the filter leaves out is not, but for the time before its rows or name go over to an included one."""
+
+    capabilities: SinkCapabilities
+    applier: MetadataApplier
+    follows: Callable[[TableId, int], bool]
+
+    def with_tables(self, change: SchemaChange, state: LedgerState) -> SchemaChange:
+        """The change, with the tables that each dropped database may take with it."""
+        if not any(isinstance(event, DropDatabaseEvent) for event in change.events):
+            return change
+        events = (
+            replace(e, tables=self._tables_in(e.database, change, state)) if isinstance(e, DropDatabaseEvent) else e
+            for e in change.events
+        )
+        return replace(change, events=tuple(events))
+
+    def _tables_in(self, database: str, change: SchemaChange, state: LedgerState) -> frozenset[TableId]:
+        """Those that were there at the commit ts of the change, which may have been found late."""
+        made = (t for t, row in state.tables.items() if t.lies_in(database) and not t.is_database and row.is_made)
+        there = (t for t in made if not is_born_later(state, t, change.commit_ts) and not was_let_in(state, t))
+        return frozenset(t for t in there if self.follows(t, change.commit_ts))
+
+    def foreign(self, change: SchemaChange, state: LedgerState) -> Notice | Problem | None:
+        """What stands in the way of a change that would drop, replace or rewrite something of others; ``None``: nothing.
+
+        A notice: all that it would drop is of others, so nothing is to be done. A problem: the change may not run.
+        """
+        read = read_statement(change.statement, change.database)
+        dropped = dropped_by(change, read)
+        foreign = [name for name in dropped if self._is_foreign(name, change, state) or was_let_in(state, name)]
+        if foreign and foreign == dropped:
+            names = ", ".join(map(str, foreign))
+            return Notice(
+                f"{names} stays in the target: the source dropped it, but this pipeline did not make it.", change.table_id
+            )
+        if read.kind is StatementKind.CREATE_VIEW and self.capabilities.views:
+            foreign = self._foreign([change.table_id], change, state)
+        foreign = foreign or self._foreign(_rewritten_by(change, read), change, state)
+        if not foreign:
+            return None
+        message = f"the target already has {', '.join(map(str, foreign))}, which this pipeline did not make."
+        return Problem(change.table_id, message, file=change.origin, hint=_ADOPT)
+
+    def _foreign(self, names: Iterable[TableId], change: SchemaChange, state: LedgerState) -> list[TableId]:
+        """Those that the target has, and that are not the pipeline's."""
+        return [name for name in names if self._is_foreign(name, change, state)]
+
+    def _is_foreign(self, name: TableId, change: SchemaChange, state: LedgerState) -> bool:
+        return not self._is_own(name, change, state) and self.applier.describe(name) is not None
+
+    def _is_own(self, name: TableId, change: SchemaChange, state: LedgerState) -> bool:
+        row = state.tables.get(name)
+        is_own = self.capabilities.adopts if row is None or is_unborn(row) else row.is_made
+        return self.follows(name, change.commit_ts) and is_own
+
+
+def dropped_by(change: SchemaChange, read: Statement) -> list[TableId]:
+    """The tables and views that the change drops by their names; ``read`` is its statement."""
+    if read.kind is StatementKind.DROP_VIEW:
+        return [event.table_id for event in change.events if isinstance(event, OtherEvent)]
+    return [event.table_id for event in change.events if isinstance(event, DropTableEvent)]
+
+
+def _rewritten_by(change: SchemaChange, read: Statement) -> list[TableId]:
+    """The tables whose definition, name or rows the change takes as they are: not those that it creates, or that get a new name.
+
+    A table that is created may be there: the target tells whether it can be taken over.
+    """
+    if read.kind in (StatementKind.UNKNOWN, StatementKind.CREATE_VIEW, StatementKind.DROP_VIEW):
+        return []
+    begun = {event.table_id for event in change.events if isinstance(event, CreateTableEvent)}
+    begun |= {event.new_table_id for event in change.events if isinstance(event, RenameTableEvent)}
+    begun -= {event.table_id for event in change.events if isinstance(event, RenameTableEvent)}
+    return sorted(t for t in change.changes - begun if t.table)

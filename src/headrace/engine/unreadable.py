@@ -1,0 +1,126 @@
+"""Schema changes that cannot be read now, or not any more: which tables wait for them, and what a person may decide. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from headrace.ddl.classify import classify
+from headrace.engine.filtering import Followed
+from headrace.engine.journal import is_before, is_pending
+from headrace.model.cut import Offer
+from headrace.model.events import SchemaChange, is_unread_statement
+from headrace.model.outcome import Problem
+from headrace.model.progress import JournalEntry, JournalState, LedgerState, TableProgress, Verdict
+from headrace.model.table import TableId
+
+
+def is_given_up(state: LedgerState, change: SchemaChange) -> bool:
+    """Whether a person decided not to wait until the change can be read."""
+    decision = state.decisions.get(change.identity)
+    return decision is not None and decision.verdict is not Verdict.APPROVE
+
+
+def of_those_before(state: LedgerState, change: SchemaChange, follows: Followed) -> SchemaChange:
+    """The change for the tables that have not passed it. Its own stays before it where rows of it would lack their shape.
+
+    Where nothing tells of which table its rows are, they may be of any that was there and that the source does not tell of by then.
+    """
+    ts = change.commit_ts
+    concerned = {t for t in change.changes if follows.end(t) >= ts and is_before(state, t, ts)}
+    if change.is_nobodys:
+        known = {t: own for t, own in state.tables.items() if t.table and not own.status.is_gone and t not in change.changes}
+        concerned |= {t for t, own in known.items() if own.incarnation <= ts <= follows.end(t)}
+    if change.has_rows and is_given_up(state, change):
+        concerned.discard(change.table_id)
+    return replace(change, changes=frozenset(concerned))
+
+
+def lacks_shape(state: LedgerState, change: SchemaChange) -> bool:
+    """Whether rows wait for a shape that cannot be read, though nobody waits for the change itself any more."""
+    if is_pending(state, change) and not is_given_up(state, change):
+        return False
+    is_first = change.commit_ts < state.start and change.table_id not in state.tables
+    return change.has_rows or is_first
+
+
+def without_shape(change: SchemaChange, problem: Problem) -> Problem:
+    """What is told of a table whose rows lack their shape."""
+    if not change.has_rows:
+        return problem
+    hint = (
+        f"{problem.hint} Or give its files up, one by one, with headrace table skip {change.table_id} --file PATH; "
+        "headrace table list names them."
+    )
+    return replace(problem, hint=hint.lstrip())
+
+
+def untold(state: LedgerState, told: Iterable[SchemaChange]) -> list[SchemaChange]:
+    """The changes that the journal holds as waiting or begun, and of which the source tells nothing any more.
+
+    Their tables wait before them: a schema file that was removed does not undo what was done at the source. ``told`` is all that
+    the source tells, in whatever spelling, readable or not.
+    """
+    unsettled = [e for e in state.journal.values() if not e.state.is_settled and not is_unread_statement(e.statement)]
+    if not unsettled:
+        return []
+    places = {(change.commit_ts, change.place) for change in told} | state.settled.keys()
+    found = (_of_journal(entry) for entry in unsettled if (entry.commit_ts, entry.place) not in places)
+    return [change for change in found if is_pending(state, change)]
+
+
+def _of_journal(entry: JournalEntry) -> SchemaChange:
+    """The change as far as its entry tells: only a person can say what is to be done."""
+    named = entry.place.partition("/")[2]
+    table_id = next((t for t in entry.tables if str(t) == named), TableId(*named.split(".", 1)))
+    events = classify(entry.statement, database=table_id.database, table_id=table_id, before=None, after=None).events
+    begun = "was begun (look in the target whether it ran)" if entry.state is JournalState.PENDING else "was not applied yet"
+    statement = " ".join(entry.statement.split()) or "a change of shape"
+    return SchemaChange(
+        commit_ts=entry.commit_ts,
+        table_id=table_id,
+        events=events,
+        statement=entry.statement,
+        database=table_id.database,
+        changes=frozenset(entry.tables),
+        doubt=f"its schema change at {entry.commit_ts} {begun}, and its schema file is not there any more: {statement}. Restore "
+        f"that file (version {entry.commit_ts} of {table_id}), or do by hand what is needed.",
+        known_as=entry.identity,
+    )
+
+
+def outdated(state: LedgerState, offer: Offer, pending: Iterable[SchemaChange]) -> tuple[str, ...]:
+    """The waiting changes of the journal that are something else or nothing by now.
+
+    Such are those that could not be read and are read or gone now, and those in whose place another one was settled, or is
+    ``pending`` now (its file was mended, or the plan takes it otherwise).
+    """
+    planned = {change.identity: (change.commit_ts, change.place) for change in pending}
+    known = {change.identity for change in (*offer.schema_changes, *offer.unread)} | planned.keys()
+    replaced = state.settled.keys() | set(planned.values())
+    return tuple(
+        identity
+        for identity, entry in state.journal.items()
+        if entry.state is JournalState.WAITING
+        and identity not in known
+        and (is_unread_statement(entry.statement) or (entry.commit_ts, entry.place) in replaced)
+    )
+
+
+def is_unborn(own: TableProgress) -> bool:
+    """Whether the table was only ever held before what may have created it."""
+    return own.status.is_stopped and not own.after and own.incarnation == own.checkpoint
+
+
+def cannot_be_read(change: SchemaChange, problem: Problem) -> Problem:
+    """It may be a change of any of these tables, so all are told of it."""
+    if change.is_nobodys:
+        hint = (
+            "All tables that were there wait before it: repair the file, or write one by hand as TiCDC would. If the rows are not "
+            f"wanted, move the data files of version {change.commit_ts} away and decide with headrace ddl skip '{change.identity}'."
+        )
+        return replace(problem, hint=f"{problem.hint} {hint}".lstrip())
+    others = len(change.changes) > 1
+    reach = "it may concern several tables, which wait before it: " if others else "the table waits before it: "
+    hint = f"{reach}repair the file. Or decide without it, with headrace ddl skip|edit '{change.identity}'."
+    return replace(problem, hint=f"{problem.hint} {hint[0].upper()}{hint[1:]}".lstrip())

@@ -1,0 +1,118 @@
+"""What the rows that are there get in an added column. TiDB emits no rows for ADD COLUMN."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC
+from decimal import ROUND_HALF_UP, Decimal
+
+from headrace.ddl.defaults import bit_default, is_mangled, is_time_of_statement, zone_of
+from headrace.model.events import SchemaChange
+from headrace.model.table import Column, Generated
+from headrace.model.tso import tso_to_datetime
+from headrace.model.types import BINARY_KINDS, INTEGER_KINDS, ColumnType, TypeKind
+from headrace.sinks.duckdb.conversion import from_default
+from headrace.sinks.duckdb.spool import ValuePolicies
+from headrace.sinks.duckdb.types import duckdb_type, from_canonical, literal
+
+_NUMBER_KINDS = INTEGER_KINDS | {TypeKind.YEAR, TypeKind.FLOAT, TypeKind.DOUBLE, TypeKind.DECIMAL}
+_AS_THEY_ARE = frozenset({TypeKind.TIMESTAMP, TypeKind.JSON, TypeKind.VECTOR, TypeKind.ENUM, TypeKind.SET})
+_ZEROS = {
+    TypeKind.DATE: "0000-00-00",
+    TypeKind.DATETIME: "0000-00-00 00:00:00",
+    TypeKind.TIMESTAMP: "0000-00-00 00:00:00",
+    TypeKind.TIME: "00:00:00",
+    TypeKind.JSON: "null",
+}
+
+
+@dataclass(frozen=True)
+class Fill:
+    """SQL for the value; it gives NULL where DuckDB cannot hold the value, which ``told`` says.
+
+    ``unknown`` says why nobody can tell the value, ``about`` what it is only near to.
+    """
+
+    expression: str
+    told: str = ""
+    unknown: str = ""
+    about: str = ""
+
+
+def fill_of(column: Column, change: SchemaChange, policies: ValuePolicies) -> Fill | None:
+    """The value of an added column in rows that are there; ``None`` for NULL."""
+    if column.generated is Generated.STORED or (column.default is None and column.nullable):
+        return None
+    target = duckdb_type(column.type, policies.unsupported)
+    if column.default is None:
+        return _without_default(column.type, target, policies)
+    if is_time_of_statement(column):
+        return _time_of_statement(column, change, policies)
+    if column.type.kind is TypeKind.BIT:
+        bits = bit_default(change.statement, change.database, column)
+        unknown = "its default has bits that are no text, which the schema file lost." if bits is None else ""
+        return Fill("NULL" if bits is None else str(bits), column.default, unknown=unknown)
+    if is_mangled(column):
+        unknown = "its default has bytes that are no text: which ones TiDB shows depends on its release."
+        return Fill("NULL", column.default, unknown=unknown)
+    return Fill(_value(column.default, column.type, target, policies), column.default)
+
+
+def _without_default(column_type: ColumnType, target: str, policies: ValuePolicies) -> Fill:
+    if column_type.kind is TypeKind.ENUM and not column_type.elements:
+        return Fill("''", "", unknown="they got the first member of the ENUM, and its members are not known.")
+    zero = _zero_value(column_type)
+    return Fill(_zero(zero, column_type, target, policies), zero)
+
+
+def _zero(zero: str, column_type: ColumnType, target: str, policies: ValuePolicies) -> str:
+    """What a NOT NULL column without default gets."""
+    if column_type.kind in BINARY_KINDS or (target == "VARCHAR" and column_type.kind is TypeKind.DECIMAL):
+        return _value(zero, column_type, target, policies)
+    if column_type.kind in _NUMBER_KINDS or column_type.kind is TypeKind.BIT:
+        return f"CAST({zero} AS {target})"
+    return from_canonical(literal(zero), column_type, policies.unsupported)
+
+
+def _value(text: str, column_type: ColumnType, target: str, policies: ValuePolicies) -> str:
+    if column_type.kind in _AS_THEY_ARE:
+        return from_canonical(literal(text), column_type, policies.unsupported)
+    if column_type.kind is TypeKind.DECIMAL and target == "VARCHAR":
+        return _long_decimal(text, column_type)
+    return from_default(text, column_type, target)
+
+
+def _time_of_statement(column: Column, change: SchemaChange, policies: ValuePolicies) -> Fill:
+    """The commit ts stands for the moment at which the source's statement began, which no file tells."""
+    moment = tso_to_datetime(change.commit_ts)
+    zone = UTC if column.type.kind is TypeKind.TIMESTAMP else zone_of(policies.time_zone or "+00:00")
+    moment = moment.astimezone(zone)
+    digits = column.type.scale or 0
+    fraction = f".{moment.microsecond:06d}"[: digits + 1] if digits else ""  # cut, as TiDB does
+    forms = {TypeKind.DATE: "%Y-%m-%d", TypeKind.TIME: f"%H:%M:%S{fraction}"}
+    text = moment.strftime(forms.get(column.type.kind, f"%Y-%m-%d %H:%M:%S{fraction}"))
+    clock = (
+        "UTC"
+        if column.type.kind is TypeKind.TIMESTAMP
+        else policies.time_zone or "UTC; time-zone in the sink's URI names another zone"
+    )
+    about = (
+        f"column {column.name} of the rows that were there holds {text} ({clock}), the time of the schema change: the source put in"
+        " the time at which its statement began, which no file tells."
+    )
+    return Fill(from_canonical(literal(text), column.type, policies.unsupported), text, about=about)
+
+
+def _long_decimal(text: str, column_type: ColumnType) -> str:
+    """A DECIMAL that is held as text, with all digits of its scale."""
+    rounded = Decimal(text).quantize(Decimal(1).scaleb(-(column_type.scale or 0)), ROUND_HALF_UP)
+    return literal(f"{rounded:f}")
+
+
+def _zero_value(column_type: ColumnType) -> str:
+    kind = column_type.kind
+    if kind in _NUMBER_KINDS or kind is TypeKind.BIT:
+        return "0"
+    if kind is TypeKind.ENUM and column_type.elements:
+        return column_type.elements[0]
+    return _ZEROS.get(kind, "")

@@ -1,0 +1,95 @@
+"""DROP DATABASE: the pipeline's own tables and views go one by one, and the database itself when nothing is left in it.
+
+A server's own DROP DATABASE would take along what others made there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace import faults
+from headrace.faults import Step
+from headrace.model.events import DropDatabaseEvent
+from headrace.model.outcome import Notice
+from headrace.model.table import TableId, folded_name
+from headrace.sinks.mysql import catalogue
+from headrace.sinks.mysql.connection import MySqlSession
+from headrace.sinks.mysql.grants import EVERYWHERE, matches, read_grants
+from headrace.sinks.mysql.types import qualified
+
+_SHOWN = 20
+_TO_SEE_ALL = frozenset({"EVENT", "EXECUTE"})
+
+
+def drop_database(session: MySqlSession, event: DropDatabaseEvent) -> tuple[Notice, ...]:
+    """Drops what the event names, and the database unless something is left in it. It may be repeated after a crash.
+
+    Returns what people should know: what stays. What somebody creates between the last look and the server's DROP DATABASE,
+    within a millisecond or so, is lost with it: no server has a DROP DATABASE for empty ones only.
+    """
+    notices: list[Notice] = []
+    for database in _databases(event):
+        for kind, table_id in _own_objects(session, database, event):
+            _run(session, f"DROP {kind} {qualified(table_id)}")
+        why = _why_it_stays(session, database)
+        if why:
+            notices.append(
+                Notice(f"the source dropped it; what this pipeline had made in it was dropped. {why}", TableId(database))
+            )
+        elif catalogue.exists(session, TableId(database)):
+            _run(session, f"DROP DATABASE {qualified(TableId(database))}")
+    return tuple(notices)
+
+
+def is_dropped(session: MySqlSession, event: DropDatabaseEvent) -> bool:
+    """Whether nothing is left to do: nothing that the event names is there, nor a database that is empty."""
+    return not any(
+        catalogue.exists(session, TableId(database))
+        and (any(_own_objects(session, database, event)) or not _why_it_stays(session, database))
+        for database in _databases(event)
+    )
+
+
+def _databases(event: DropDatabaseEvent) -> list[str]:
+    """The database in each spelling that its tables have here: on this server they may be databases of their own."""
+    return sorted({event.database, *(table_id.database for table_id in event.tables)})
+
+
+def _own_objects(session: MySqlSession, database: str, event: DropDatabaseEvent) -> Iterator[tuple[str, TableId]]:
+    """What of the event's tables is there, as (``VIEW`` or ``TABLE``, name)."""
+    kinds = catalogue.objects(session, database)
+    folds = str(session.scalar("SELECT @@lower_case_table_names")) != "0"
+    named = {folded_name(name) if folds else name: kind for name, kind in kinds.items()}
+    for table_id in sorted(t for t in event.tables if t.database == database):
+        kind = named.get(folded_name(table_id.table) if folds else table_id.table)
+        if kind in ("TABLE", "VIEW"):
+            yield kind, table_id
+
+
+def _why_it_stays(session: MySqlSession, database: str) -> str:
+    """What keeps the database from being dropped; empty for nothing."""
+    left = [f"{kind.lower()} {name}" for name, kind in catalogue.objects(session, database).items()]
+    left += catalogue.programs(session, database)
+    if left:
+        more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
+        return f"The database stays, because it also holds {', '.join(left[:_SHOWN])}{more}, which is not this pipeline's."
+    if _sees_programs(session, database):
+        return ""
+    return (
+        "The database, which looks empty, stays: without the rights EVENT and EXECUTE this user does not see whether it holds "
+        "events and routines. Drop it by hand, or grant them."
+    )
+
+
+def _sees_programs(session: MySqlSession, database: str) -> bool:
+    if session.is_tidb:  # it has neither
+        return True
+    granted = read_grants((str(row[0]) for row in session.execute("SHOW GRANTS")), _TO_SEE_ALL)
+    held = (rights for place, rights in granted.items() if place == EVERYWHERE or matches(place, database))
+    return frozenset().union(*held) >= _TO_SEE_ALL
+
+
+def _run(session: MySqlSession, statement: str) -> None:
+    faults.before(Step.MYSQL_STATEMENT, statement)
+    session.run(statement)
+    faults.after(Step.MYSQL_STATEMENT, statement)

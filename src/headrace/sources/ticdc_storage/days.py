@@ -1,0 +1,146 @@
+"""Sealed date directories of one stream of files: which numbers each day has, as a text of two or three bytes a day.
+
+``2026-01-01:3*60,5,,1-2;7`` begins on that day: sixty days with the numbers 1 to 3, one with 1 to 5, one with none, and one with
+1, 2 and 7. Months and years count like days where directories are named after them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+from itertools import groupby
+
+from headrace.sources.ticdc_storage.intervals import Intervals, parse_intervals
+
+LAST_ZONE = timedelta(hours=12)
+"""How long after midnight in UTC a date lasts in the last zone, UTC-12."""
+_SKEW = timedelta(hours=1)
+"""How far a writer's clock may be behind."""
+_MOST_DAYS = 100_000
+_FIRST_YEAR = 2000
+"""No TiCDC wrote before: a directory of an earlier date is not one of its, and would make a text of years without files."""
+
+_Run = tuple[int, int, Intervals]
+
+
+def ordinal_of(name: str) -> int | None:
+    """The place of a date directory among those of its kind (days, months or years); ``None`` for no date."""
+    try:
+        if len(name) == 10:
+            return date.fromisoformat(name).toordinal()
+        if len(name) == 7:
+            day = date.fromisoformat(f"{name}-01")
+            return day.year * 12 + day.month - 1
+        return int(name) if len(name) == 4 and name.isdecimal() and int(name) else None
+    except ValueError:
+        return None
+
+
+def has_ended(name: str, now: datetime) -> bool:
+    """Whether no writer's clock, in whatever zone, shows this date any more at ``now``."""
+    ordinal = ordinal_of(name)
+    if ordinal is None or int(name[:4]) < _FIRST_YEAR:
+        return False
+    try:
+        if len(name) == 10:
+            following = date.fromordinal(ordinal + 1)
+        elif len(name) == 7:
+            following = date((ordinal + 1) // 12, (ordinal + 1) % 12 + 1, 1)
+        else:
+            following = date(ordinal + 1, 1, 1)
+    except (ValueError, OverflowError):
+        return False
+    return now >= datetime(following.year, following.month, following.day, tzinfo=UTC) + LAST_ZONE + _SKEW
+
+
+def numbers_at(text: str, name: str) -> Intervals:
+    """The numbers of the date ``name``."""
+    kind, runs = _runs(text)
+    ordinal = ordinal_of(name) if len(name) == kind else None
+    if ordinal is None:
+        return ()
+    at = bisect_right(runs, ordinal, key=lambda run: run[0]) - 1
+    if at < 0:
+        return ()
+    start, count, intervals = runs[at]
+    return intervals if ordinal < start + count else ()
+
+
+def reaches(text: str, name: str) -> bool:
+    """Whether the date ``name`` is not later than the last one of the text."""
+    kind, runs = _runs(text)
+    ordinal = ordinal_of(name) if len(name) == kind else None
+    return ordinal is not None and ordinal < runs[-1][0] + runs[-1][1]
+
+
+def days_of(text: str) -> dict[str, Intervals]:
+    """The dates that have numbers, with them."""
+    kind, runs = _runs(text)
+    found: dict[str, Intervals] = {}
+    for start, count, intervals in runs:
+        if intervals:
+            found |= {_name(start + step, kind): intervals for step in range(count)}
+    return found
+
+
+def with_days(text: str, days: Mapping[str, Intervals]) -> str:
+    """The text with more dates, which are all of one kind; of one that it has already, the numbers are those of ``days``."""
+    known = {**(days_of(text) if text else {}), **days}
+    ordinals = {ordinal: numbers for name, numbers in known.items() if (ordinal := ordinal_of(name)) is not None}
+    first, last = min(ordinals), max(ordinals)
+    words = (_word(ordinals.get(ordinal, ())) for ordinal in range(first, last + 1))
+    runs = ((word, sum(1 for _ in same)) for word, same in groupby(words))
+    kind = len(next(iter(days)))
+    return f"{_name(first, kind)}:{','.join(f'{word}*{count}' if count > 1 else word for word, count in runs)}"
+
+
+def check_days(text: str) -> str:
+    """The text itself. Raises ``ValueError`` for one that is none."""
+    _runs(text)
+    return text
+
+
+@lru_cache(maxsize=4096)
+def _runs(text: str) -> tuple[int, tuple[_Run, ...]]:
+    """The kind (length of its dates) and the runs of equal days: first ordinal, count, numbers."""
+    begin, _, rest = text.partition(":")
+    ordinal = ordinal_of(begin)
+    if ordinal is None:
+        raise ValueError(f"{begin!r} is not a date")
+    runs = []
+    total = 0
+    for part in rest.split(","):
+        word, _, times = part.partition("*")
+        count = int(times or 1)
+        total += count
+        if count < 1 or total > _MOST_DAYS:
+            raise ValueError(f"{part!r} is not a run of days")
+        runs.append((ordinal, count, _numbers(word)))
+        ordinal += count
+    _name(ordinal, len(begin))
+    return len(begin), tuple(runs)
+
+
+def _word(intervals: Intervals) -> str:
+    if len(intervals) == 1 and intervals[0][0] == 1:
+        return str(intervals[0][1])
+    # A single number would read as a count from 1.
+    return ";".join(f"{low}-{high}" for low, high in intervals)
+
+
+def _numbers(word: str) -> Intervals:
+    if not word:
+        return ()
+    return ((1, int(word)),) if word.isdecimal() else parse_intervals(word, ";")
+
+
+def _name(ordinal: int, kind: int) -> str:
+    try:
+        if kind == 10:
+            return date.fromordinal(ordinal).isoformat()
+        year, month = divmod(ordinal, 12)
+        return f"{year:04d}-{month + 1:02d}" if kind == 7 else f"{ordinal:04d}"
+    except OverflowError:
+        raise ValueError(f"{ordinal} is no day") from None

@@ -1,0 +1,80 @@
+"""Which files bounded cuts did without, so that a row of one that belonged into such a cut does not fall by the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from headrace.model.cut import Window
+from headrace.model.table import TableId
+from headrace.sources.ticdc_storage.intervals import add_numbers
+from headrace.sources.ticdc_storage.offering import Candidate
+from headrace.sources.ticdc_storage.paths import DataPath
+from headrace.sources.ticdc_storage.position import LeftOut, StoragePosition, has_file, place_of
+from headrace.sources.ticdc_storage.stores import StoredFile
+
+
+class LeftOutFiles:
+    """The files that are there and that cuts did without, as they were listed, each with the cuts (TSO).
+
+    A file that a cut has taken meanwhile, and that has rows beyond it, is none of them: all of it was read then.
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[StoredFile, tuple[DataPath, Window]] = {}
+
+    @property
+    def windows(self) -> dict[StoredFile, Window]:
+        """The cuts that did without each file."""
+        return {stored: window for stored, (_, window) in self._files.items()}
+
+    def keep(self, present: Collection[StoredFile]) -> None:
+        """Forgets all other files."""
+        self._files = {stored: entry for stored, entry in self._files.items() if stored in present}
+
+    def recall(self, candidates: Iterable[Candidate], place: StoragePosition) -> None:
+        """Takes over what an earlier run has written down, and forgets what was read."""
+        self._files = {stored: entry for stored, entry in self._files.items() if not _was_read(stored, place)}
+        for stored, path, _ in candidates if place.left_out else ():
+            if stored not in self._files and not _was_read(stored, place):
+                file = place_of(stored.path)
+                windows = [Window(left.lo, left.hi) for left in place.left_out if has_file(left.files, file)]
+                if windows:
+                    self._files[stored] = (path, windows[0])
+
+    def extend(self, candidates: Iterable[Candidate], firsts: Mapping[StoredFile, int], reached: Callable[[TableId], int]) -> None:
+        """Of a file whose first row (TSO, in ``firsts``) is still to come: a cut whose position was not written did without it too.
+
+        ``reached`` is up to where a table is applied (TSO).
+        """
+        for stored, _, version in candidates if self._files else ():
+            entry = self._files.get(stored)
+            done = reached(version.table_id)
+            if entry is not None and entry[1].hi < done < firsts[stored]:
+                self._files[stored] = (entry[0], Window(entry[1].lo, done))
+
+    def leave(
+        self, candidates: Iterable[Candidate], taken: Collection[StoredFile], hi: int, reached: Callable[[TableId], int]
+    ) -> None:
+        """A cut up to ``hi`` (TSO) does without those that are not taken."""
+        for stored, path, version in candidates:
+            if stored not in taken:
+                before = self._files.get(stored)
+                lo = reached(version.table_id) if before is None else before[1].lo
+                self._files[stored] = (path, Window(lo, hi))
+
+    def groups(self, place: StoragePosition) -> tuple[LeftOut, ...]:
+        """What the position has to hold of those that are not consumed."""
+        numbers: dict[tuple[int, int], dict[str, dict[str, list[int]]]] = {}
+        for stored, (path, window) in self._files.items():
+            if not place.is_consumed(path) and not _was_read(stored, place):
+                units = numbers.setdefault((window.lo, window.hi), {}).setdefault(path.directory, {})
+                units.setdefault(f"{path.stream}.{path.extension}", []).append(path.number)
+        return tuple(
+            LeftOut(lo, hi, {d: {unit: add_numbers((), found) for unit, found in units.items()} for d, units in files.items()})
+            for (lo, hi), files in sorted(numbers.items())
+        )
+
+
+def _was_read(stored: StoredFile, place: StoragePosition) -> bool:
+    """Whether a cut has read the file as it is, and found rows beyond its end."""
+    return stored.path in place.open and place.open[stored.path].is_of(stored.size, stored.modified)

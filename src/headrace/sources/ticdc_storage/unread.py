@@ -1,0 +1,271 @@
+"""Schema files that cannot be read, or are missing, as schema changes that tables wait for. Pure.
+
+What such a file does nobody knows, so it holds every table that it may concern, and no other:
+
+- a statement that can still be read names them; an empty one only gives its own table a shape;
+- the file of a database concerns the database and the tables in it;
+- a table that existed before can be altered, emptied or dropped. A statement that also touches another table (EXCHANGE PARTITION,
+  a chain of renames) leaves a file of the same version for that one;
+- a table that did not exist may be a renamed one or a copy: of any table that existed, so all wait;
+- with table ids as paths the other versions of the folder tell the table, or the position, which remembers what the newest
+  one said; where neither does, all wait.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from headrace.ddl.names import KnownNames
+from headrace.ddl.statement import StatementKind, read_statement
+from headrace.model.events import (
+    CreateTableEvent,
+    DropDatabaseEvent,
+    DropTableEvent,
+    RenameTableEvent,
+    SchemaChange,
+    unread_statement,
+)
+from headrace.model.outcome import Problem
+from headrace.model.table import TableId
+from headrace.sources.ticdc_storage.catalogue import Catalogue
+from headrace.sources.ticdc_storage.paths import DataPath, SchemaPath, parse_path
+
+_DATABASE_KINDS = frozenset({StatementKind.CREATE_DATABASE, StatementKind.DROP_DATABASE, StatementKind.ALTER_DATABASE})
+
+
+@dataclass(frozen=True)
+class UnreadFile:
+    """A version of which no schema file can be used.
+
+    ``parent`` is its folder: ``database/table``, a database, or a table id. ``table_id`` is the table where its path or what can be
+    read of it tells, ``TableId(database)`` for a database. ``statement`` is its text, ``None`` where that cannot be read.
+    ``has_rows``: data files of the version wait to be read.
+    """
+
+    parent: str
+    version: int
+    problem: Problem
+    table_id: TableId | None = None
+    statement: str | None = None
+    has_rows: bool = False
+
+
+def unread_files(
+    catalogue: Catalogue,
+    broken: Iterable[Problem],
+    missing: Iterable[tuple[DataPath, Problem]],
+    rows_at: Collection[tuple[str, int]],
+    uses_table_ids: bool | None,
+) -> list[UnreadFile]:
+    """The versions whose schema files are ``broken``, or ``missing`` beside data files.
+
+    ``rows_at`` are the folders and versions with data files that wait for a schema file; ``uses_table_ids`` is what options say.
+    """
+    found = []
+    for problem in broken:
+        path = parse_path(problem.file)
+        if isinstance(path, SchemaPath):
+            table_id, statement = _told(path, catalogue, uses_table_ids)
+            has_rows = (path.parent, path.version) in rows_at
+            found.append(UnreadFile(path.parent, path.version, problem, table_id, statement, has_rows))
+    for data, problem in missing:
+        database, _, table = data.parent.partition("/")
+        table_id = TableId(database, table) if table else None
+        found.append(UnreadFile(data.parent, data.version, problem, table_id, None, has_rows=True))
+    return found
+
+
+def _told(path: SchemaPath, catalogue: Catalogue, uses_table_ids: bool | None) -> tuple[TableId | None, str | None]:
+    """The table and the statement of a file that cannot be used, as far as its path and what is whole of it tell them."""
+    told = catalogue.told.get(path.key)
+    is_whole = told is not None and told.version == path.version
+    if path.table or not _is_table_id(path.database, catalogue, uses_table_ids):
+        named = TableId(path.database, path.table)
+        same = told is not None and (told.database, told.table) == (path.database, path.table)
+        return named, told.statement if told is not None and is_whole and same else None
+    if told is None or not is_whole or not told.database or not told.table:
+        return None, None
+    return TableId(told.database, told.table), told.statement
+
+
+def _is_table_id(folder: str, catalogue: Catalogue, uses_table_ids: bool | None) -> bool:
+    if uses_table_ids is not None:
+        return uses_table_ids
+    return folder in catalogue.table_ids or (folder.isdecimal() and folder not in catalogue.databases)
+
+
+def unread_changes(catalogue: Catalogue, files: Iterable[UnreadFile]) -> tuple[SchemaChange, ...]:
+    """What tables have to wait for, in order; ``changes`` are the tables that may be concerned. The rest of it is unknown."""
+    ordered = sorted(files, key=lambda file: (file.version, file.parent))
+    if not ordered:
+        return ()
+    history = _History(catalogue)
+    versions = sorted({file.version for file in ordered})
+    found = []
+    for version in versions:
+        together = [file for file in ordered if file.version == version]
+        history.go_to(version)
+        changes = [_change(catalogue, file, history.concerned(file, together)) for file in together]
+        history.may_exist |= {file.table_id for file in together if file.table_id is not None}
+        history.may_be_gone |= {t for change in changes for t in change.changes}
+        found += changes
+    return tuple(found)
+
+
+def owner_of(catalogue: Catalogue, file: UnreadFile) -> TableId | None:
+    """The table that a person is told of: the one the file names, else the one that its folder belonged to before, or after."""
+    if file.table_id is not None:
+        return file.table_id
+    owners = catalogue.owners(file.parent)
+    before = [number for number in owners if number <= file.version]
+    if not owners:
+        return None
+    return owners[max(before) if before else min(owners)]
+
+
+def _change(catalogue: Catalogue, file: UnreadFile, concerned: frozenset[TableId]) -> SchemaChange:
+    owner = owner_of(catalogue, file) or TableId(file.parent)
+    return SchemaChange(
+        commit_ts=file.version,
+        table_id=owner,
+        events=(),
+        statement=unread_statement(file.problem.file or file.parent),
+        database=owner.database,
+        changes=concerned,
+        origin=file.problem.file,
+        unread=replace(file.problem, table_id=owner),
+        has_rows=file.has_rows,
+    )
+
+
+class _History:
+    """Which tables exist, as far as can be known; goes through the schema changes once."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._changes: Sequence[SchemaChange] = catalogue.changes
+        self._next = 0
+        self._at: dict[int, list[SchemaChange]] = defaultdict(list)
+        for change in self._changes:
+            self._at[change.commit_ts].append(change)
+        self.existing: set[TableId] = set()
+        self.may_exist: set[TableId] = set()
+        self.may_be_gone: set[TableId] = set()
+        """Tables that a change which cannot be read may have dropped or renamed."""
+
+    def go_to(self, version: int) -> None:
+        """Takes all changes below the version."""
+        while self._next < len(self._changes) and self._changes[self._next].commit_ts < version:
+            change = self._changes[self._next]
+            _carry_out(change, self.existing)
+            self.may_be_gone -= {event.table_id for event in change.events if isinstance(event, CreateTableEvent)}
+            self._next += 1
+
+    def concerned(self, file: UnreadFile, together: Sequence[UnreadFile]) -> frozenset[TableId]:
+        """The tables that the file's change may concern; ``together`` are all files of its version that cannot be read."""
+        owner = owner_of(self._catalogue, file)
+        own = frozenset() if owner is None else frozenset({owner})
+        if file.statement is not None and (named := self._named(file, owner)) is not None:
+            return named | own
+        if owner is not None and owner.is_database:
+            return own | self._tables_of(owner.database)
+        names = self._names(file) | own
+        if not self._is_bounded(file, together):
+            return names | self.existing | self.may_exist | self._partners(file.version) | self._first_seen_after(file)
+        others = {o for f in together if (o := owner_of(self._catalogue, f)) is not None}
+        return names | others | self._partners(file.version) | self._first_seen_after(file)
+
+    def _named(self, file: UnreadFile, owner: TableId | None) -> frozenset[TableId] | None:
+        """The tables that the statement names, ``None`` when nobody understands it."""
+        assert file.statement is not None
+        statement = read_statement(file.statement, owner.database if owner else "")
+        if statement.kind is StatementKind.UNKNOWN or (statement.kind is not StatementKind.EMPTY and owner is None):
+            return None
+        known = KnownNames(frozenset() if owner is None else {owner}, self.existing, self.may_exist)
+        found = known.all_meant((*statement.tables, *statement.reads, *(name for pair in statement.renames for name in pair)))
+        if statement.kind in _DATABASE_KINDS:
+            return found.union(*(self._tables_of(database.database) for database in found))
+        return frozenset(t for t in found if t.table)
+
+    def _tables_of(self, database: str) -> frozenset[TableId]:
+        return frozenset(t for t in self.existing | self.may_exist if t.lies_in(database))
+
+    def _names(self, file: UnreadFile) -> frozenset[TableId]:
+        """With table ids as paths, all names that the folder's table ever had."""
+        if "/" in file.parent:
+            return frozenset()
+        names = set(self._catalogue.owners(file.parent).values())
+        for change in self._changes:
+            path = parse_path(change.origin) if change.origin else None
+            if isinstance(path, SchemaPath) and path.parent == file.parent:
+                names |= {t for t in change.changes if t.table}
+        return frozenset(names)
+
+    def _is_bounded(self, file: UnreadFile, together: Sequence[UnreadFile]) -> bool:
+        """Whether only tables that files of this version tell can be concerned."""
+        in_folders_of_tables = all("/" in f.parent for f in together)
+        if not in_folders_of_tables and len(together) > 1:
+            return False
+        if self._is_known_by_id(file):
+            return True
+        owners = {owner_of(self._catalogue, f) for f in together}
+        # A name that a rename of the same statement freed may be the new one of any table.
+        freed = {
+            event.table_id for change in self._at[file.version] for event in change.events if isinstance(event, RenameTableEvent)
+        }
+        return owners <= self.existing - self.may_be_gone and not owners & freed
+
+    def _is_known_by_id(self, file: UnreadFile) -> bool:
+        """A table that had this id before keeps to itself: what takes it, or what it becomes, has a file of its own."""
+        return "/" not in file.parent and any(number < file.version for number in self._catalogue.versions.get(file.parent, {}))
+
+    def _partners(self, version: int) -> frozenset[TableId]:
+        """Tables with a file of this version that may be another one's part: a shape, or a statement over several tables."""
+        found = {
+            known.table_id
+            for versions in self._catalogue.versions.values()
+            if (known := versions.get(version)) is not None and not known.statement
+        }
+        for change in self._at[version]:
+            tables = {table_id for table_id in change.changes if table_id.table}
+            if len(tables) > 1:
+                found |= tables
+        return frozenset(found)
+
+    def _first_seen_after(self, file: UnreadFile) -> frozenset[TableId]:
+        """Names that no CREATE TABLE explains: where the file's own is not told, it may have made one of them."""
+        if file.table_id is not None:
+            return frozenset()
+        existing, found = set(self.existing), set[TableId]()
+        for change in self._changes[self._next :]:
+            if change.commit_ts > file.version and not _creates(change):
+                found |= {t for t in change.changes if t.table and t not in existing and not _becomes(change, t)}
+            _carry_out(change, existing)
+        return frozenset(found)
+
+
+def _carry_out(change: SchemaChange, existing: set[TableId]) -> None:
+    """Lets tables come and go as the change does."""
+    for event in change.events:
+        match event:
+            case CreateTableEvent(table_id):
+                existing.add(table_id)
+            case DropTableEvent(table_id):
+                existing.discard(table_id)
+            case RenameTableEvent(old, new):
+                existing.discard(old)
+                existing.add(new)
+            case DropDatabaseEvent(database):
+                existing -= {t for t in existing if t.lies_in(database)}
+            case _:
+                pass
+
+
+def _becomes(change: SchemaChange, table_id: TableId) -> bool:
+    return any(isinstance(event, RenameTableEvent) and event.new_table_id == table_id for event in change.events)
+
+
+def _creates(change: SchemaChange) -> bool:
+    return read_statement(change.statement, change.database).kind is StatementKind.CREATE_TABLE

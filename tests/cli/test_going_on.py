@@ -1,0 +1,101 @@
+"""Every reason for which a table stops is told with a command that lets it go on."""
+
+from __future__ import annotations
+
+import ast
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import headrace
+from headrace.cli.going_on import ways_on
+from headrace.cli.main import app
+from headrace.cli.output import PlainOutput
+from headrace.cli.status import _print, status_fields
+from headrace.model.events import unread_statement
+from headrace.model.outcome import Problem, Remedy
+from headrace.model.progress import JournalEntry, JournalState, LedgerState, TableProgress, TableStatus
+from headrace.model.table import TableId
+
+SOURCES = Path(headrace.__file__).parent
+T = TableId("shop", "orders")
+COMMANDS: Any = typer.main.get_command(app)
+STOPPED = [status for status in TableStatus if status.is_stopped]
+
+
+def reasons() -> Iterator[tuple[str, Remedy | None]]:
+    """Each place in the code that makes a problem, with its remedy; none where it is that of another problem."""
+    for path in sorted(SOURCES.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Problem"):
+                continue
+            place = f"{path.relative_to(SOURCES)}:{node.lineno}"
+            given = {keyword.arg: keyword.value for keyword in node.keywords}
+            match given.get("remedy"):
+                case None:
+                    yield place, Problem(T, "").remedy
+                case ast.Attribute(value=ast.Name(id="Remedy"), attr=name):
+                    yield place, Remedy[name]
+                case _:
+                    yield place, None
+
+
+def state(status: TableStatus, *entries: JournalEntry) -> LedgerState:
+    own = TableProgress(T, 100, after=False, status=status, reason="it cannot go on.")
+    return LedgerState("p", checkpoint=200, tables={T: own}, journal={e.identity: e for e in entries})
+
+
+def waiting(statement: str = "DROP TABLE `orders`") -> JournalEntry:
+    return JournalEntry("100/shop.orders/0000abcd", 100, (T,), statement, JournalState.WAITING)
+
+
+def check_command(way: str) -> None:
+    """The command is there, and has the options."""
+    words = way.partition("headrace ")[2].replace(", or", "").split()
+    command: Any = COMMANDS.commands[words[0]]
+    for name in words[1].split("|"):
+        options = {option for parameter in command.commands[name].params for option in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= options, way
+
+
+def test_the_reasons_are_found() -> None:
+    found = dict(reasons())
+    assert len(found) > 40
+    assert set(Remedy) <= set(found.values()), "each remedy is somebody's"
+
+
+@pytest.mark.parametrize("place", dict(reasons()))
+def test_each_reason_is_told_with_a_command(place: str) -> None:
+    remedy = dict(reasons())[place]
+    for status in STOPPED if remedy is None else [Problem(T, "", remedy=remedy).status]:
+        ledger = state(status, waiting()) if status is TableStatus.WAITING else state(status)
+        ways = ways_on(ledger.tables[T], ledger)
+        assert ways
+        for way in ways:
+            check_command(way)
+
+
+@pytest.mark.parametrize("status", STOPPED)
+def test_status_shows_the_commands(status: TableStatus) -> None:
+    ledger = state(status, waiting())
+    out = io.StringIO()
+    _print(ledger, "target", PlainOutput(out, io.StringIO()))
+    ways = ways_on(ledger.tables[T], ledger)
+    assert any("headrace ddl approve|skip|edit '100/shop.orders/0000abcd'" in way for way in ways)
+    assert all(way in out.getvalue() for way in ways)
+    assert status_fields(ledger)["tables"][0]["goes_on"] == list(ways)  # type: ignore[index]
+
+
+def test_a_change_that_cannot_be_read_is_not_offered_for_approval() -> None:
+    ledger = state(TableStatus.STOPPED, waiting(unread_statement("shop/orders/meta/schema_100_0000000001.json")))
+    assert any("headrace ddl skip|edit" in way for way in ways_on(ledger.tables[T], ledger))
+
+
+@pytest.mark.parametrize("status", [status for status in TableStatus if not status.is_stopped])
+def test_a_table_that_goes_on_needs_no_command(status: TableStatus) -> None:
+    ledger = state(status, waiting())
+    assert ways_on(ledger.tables[T], ledger) == ()

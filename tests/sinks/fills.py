@@ -1,0 +1,46 @@
+"""What ADD COLUMN puts into rows that are there."""
+
+from __future__ import annotations
+
+from duckdb_target import column
+
+from headrace.model.types import TypeKind
+
+FILLS = [
+    ("BIT(8) DEFAULT b'10000001'", column("x", TypeKind.BIT, length=8, default="\ufffd"), "129"),
+    ("BIT(16) DEFAULT b'1100001110101001'", column("x", TypeKind.BIT, length=16, default="é"), "50089"),
+    ("BIT(8) DEFAULT 5", column("x", TypeKind.BIT, length=8, default="\x05"), "5"),
+    ("BIT(8) DEFAULT x'81'", column("x", TypeKind.BIT, length=8, default="\ufffd"), "129"),
+    ("BIT(8) NOT NULL", column("x", TypeKind.BIT, length=8, nullable=False), "0"),
+    ("BINARY(4) DEFAULT 'ab'", column("x", TypeKind.BINARY, length=4, default="ab\0\0"), "ab\\x00\\x00"),
+    ("BINARY(4) NOT NULL", column("x", TypeKind.BINARY, length=4, nullable=False), "\\x00\\x00\\x00\\x00"),
+    ("VARBINARY(4) NOT NULL", column("x", TypeKind.VARBINARY, length=4, nullable=False), ""),
+    ("CHAR(4) DEFAULT 'ab '", column("x", TypeKind.CHAR, length=4, default="ab "), "ab"),
+    ("VARCHAR(4) DEFAULT 'ab '", column("x", TypeKind.VARCHAR, length=4, default="ab "), "ab "),
+    ("YEAR DEFAULT '0'", column("x", TypeKind.YEAR, default="0"), "2000"),
+    ("YEAR DEFAULT 0", column("x", TypeKind.YEAR, default="0"), "2000"),
+    ("YEAR DEFAULT 24", column("x", TypeKind.YEAR, default="24"), "2024"),
+    ("YEAR NOT NULL", column("x", TypeKind.YEAR, nullable=False), "0"),
+    ("TIME DEFAULT '-00:00:01.6'", column("x", TypeKind.TIME, default="-00:00:02"), "-00:00:02"),
+    ("TIME(3) NOT NULL", column("x", TypeKind.TIME, scale=3, nullable=False), "00:00:00"),
+    ("DATE DEFAULT '2024-01-02'", column("x", TypeKind.DATE, default="2024-01-02"), "2024-01-02"),
+    (
+        "DATETIME DEFAULT '2024-01-02 10:00:01'",
+        column("x", TypeKind.DATETIME, default="2024-01-02 10:00:01"),
+        "2024-01-02 10:00:01",
+    ),
+    ("ENUM('a','b''c') DEFAULT 'b''c'", column("x", TypeKind.ENUM, elements=("a", "b'c"), default="b'c"), "b'c"),
+    ("ENUM('a','b') DEFAULT 2", column("x", TypeKind.ENUM, elements=("a", "b"), default="b"), "b"),
+    ("SET('a','b') DEFAULT 3", column("x", TypeKind.SET, elements=("a", "b"), default="a,b"), "a,b"),
+    ("SET('a','b') NOT NULL", column("x", TypeKind.SET, elements=("a", "b"), nullable=False), ""),
+    ("DECIMAL(10,2) DEFAULT 1.005", column("x", TypeKind.DECIMAL, length=10, scale=2, default="1.005"), "1.01"),
+    ("DOUBLE DEFAULT 1e20", column("x", TypeKind.DOUBLE, default="100000000000000000000"), "1e+20"),
+    ("INT DEFAULT -1", column("x", default="-1"), "-1"),
+    ("JSON NOT NULL", column("x", TypeKind.JSON, nullable=False), "null"),
+    (
+        "TIMESTAMP NULL DEFAULT '2024-01-01 08:00:00'",
+        column("x", TypeKind.TIMESTAMP, default="2024-01-01 00:00:00"),
+        "2024-01-01 00:00:00+00",
+    ),
+]
+"""What a TiDB put into rows that were there, for each definition and what its schema file says of it."""

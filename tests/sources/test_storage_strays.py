@@ -1,0 +1,165 @@
+"""Whatever lies in the folder beside the changefeed's files is told, and neither ends a run nor holds it up."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import NoWatermarkError, SourceUnreachableError
+from headrace.sources.ticdc_storage import local_folders
+from headrace.sources.ticdc_storage.inspection import FindingKind, inspect
+from storage_folder import StorageFolder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> StorageFolder:
+    made = StorageFolder(tmp_path / "feed")
+    made.checkpoint(200)
+    made.schema("t", 100, "CREATE TABLE `t` (`id` INT PRIMARY KEY,`v` VARCHAR(16))")
+    made.data("test/t/100", 1, "I 110 1 a")
+    return made
+
+
+def not_utf8(place: Path) -> None:
+    Path(os.fsdecode(os.fsencode(place) + b"/notes-\xff.txt")).write_text("x")
+
+
+def a_folder_not_utf8(place: Path) -> None:
+    Path(os.fsdecode(os.fsencode(place) + b"/\xe4\xf6")).mkdir()
+
+
+def a_pipe(place: Path) -> None:
+    os.mkfifo(place / "CDC000002.csv")
+
+
+def a_socket(place: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(place / "CDC000003.csv"))
+
+
+def a_dangling_link(place: Path) -> None:
+    (place / "CDC000004.csv").symlink_to("nowhere")
+
+
+def a_link_to_itself(place: Path) -> None:
+    (place / "CDC000005.csv").symlink_to("CDC000005.csv")
+
+
+def a_loop(place: Path) -> None:
+    (place / "loop").symlink_to(place.parent)
+
+
+def a_link_to_a_device(place: Path) -> None:
+    (place / "CDC000006.csv").symlink_to("/dev/zero")
+
+
+STRAYS: list[tuple[Callable[[Path], None], str]] = [
+    (not_utf8, "its name is not UTF-8"),
+    (a_folder_not_utf8, "its name is not UTF-8"),
+    (a_pipe, "it is a named pipe"),
+    (a_socket, "it is a socket"),
+    (a_dangling_link, "it is a link that leads nowhere"),
+    (a_link_to_itself, "it is a link that cannot be followed"),
+    (a_loop, "it is a link to a folder that it lies in"),
+    (a_link_to_a_device, "it is a device"),
+]
+
+
+@pytest.mark.parametrize(("make", "words"), STRAYS, ids=[make.__name__ for make, _ in STRAYS])
+@pytest.mark.parametrize("place", ["", "test", "test/t", "test/t/100", "test/t/meta"])
+def test_a_stray_entry_is_told_and_left_out(
+    folder: StorageFolder, make: Callable[[Path], None], words: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder.root / place)  # the path of a socket has to be short
+    make(Path())
+    consumer = folder.consumer()
+    offer = consumer.cut()
+    assert [words in notice.message for notice in offer.notices if "left out" in notice.message] == [True]
+    assert offer.problems == ()
+    assert consumer.changes == ["110 1 a"]
+    findings = inspect(folder.uri()).findings
+    assert [words in f.message for f in findings if f.kind is FindingKind.STRAYS] == [True]
+    assert all(finding.message.encode() for finding in findings)
+
+
+def test_two_links_that_lead_to_each_other_end(folder: StorageFolder) -> None:
+    for one, other in (("a", "b"), ("b", "a")):
+        (folder.root / "test" / one).mkdir()
+        (folder.root / "test" / one / "x").symlink_to(folder.root / "test" / other)
+        (folder.root / "test" / one / "y").symlink_to(folder.root / "test" / other)
+    consumer = folder.consumer()
+    assert consumer.cut().problems == ()
+    assert consumer.changes == ["110 1 a"]
+
+
+def test_links_to_files_and_folders_are_followed(folder: StorageFolder, tmp_path: Path) -> None:
+    (folder.root / "test/t/100").rename(tmp_path / "elsewhere")
+    (folder.root / "test/t/100").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere/CDC000001.csv").rename(tmp_path / "file")
+    (tmp_path / "elsewhere/CDC000001.csv").symlink_to(tmp_path / "file")
+    consumer = folder.consumer()
+    consumer.cut()
+    assert consumer.changes == ["110 1 a"]
+
+
+def test_a_pipe_in_the_place_of_the_checkpoint_holds_nobody_up(folder: StorageFolder) -> None:
+    (folder.root / "metadata").unlink()
+    os.mkfifo(folder.root / "metadata")
+    with pytest.raises(NoWatermarkError):
+        folder.consumer().poll()
+
+
+@pytest.fixture
+def closed(folder: StorageFolder, monkeypatch: pytest.MonkeyPatch) -> Iterator[set[Path]]:
+    """Folders that may not be listed; root may list every folder there is."""
+    found: set[Path] = set()
+    listing = os.scandir
+
+    def refusing(path: str) -> object:
+        if Path(path) in found:
+            raise PermissionError(13, "Permission denied", str(path))
+        return listing(path)
+
+    monkeypatch.setattr(local_folders.os, "scandir", refusing)
+    return found
+
+
+def test_a_folder_that_nobody_may_list_is_left_out(folder: StorageFolder, closed: set[Path]) -> None:
+    (folder.root / "lost+found").mkdir()
+    closed.add(folder.root / "lost+found")
+    consumer = folder.consumer()
+    offer = consumer.cut()
+    assert consumer.changes == ["110 1 a"]
+    assert any("cannot be listed: Permission denied" in notice.message for notice in offer.notices)
+    assert any(f.kind is FindingKind.STRAYS for f in inspect(folder.uri()).findings)
+
+
+@pytest.mark.parametrize("place", ["test/u", "test/u/100", "test/u/meta"])
+def test_a_folder_of_a_table_that_nobody_may_list_stops_the_table(folder: StorageFolder, closed: set[Path], place: str) -> None:
+    folder.schema("u", 100)
+    folder.data("test/u/100", 1, "I 120 1 a")
+    closed.add(folder.root / place)
+    consumer = folder.consumer()
+    offer = consumer.cut()
+    assert {str(problem.table_id) for problem in offer.problems} == {"test.u"}
+    assert {split.table_id.table for split in offer.splits} == {"t"}
+
+
+@pytest.mark.parametrize("place", ["test", "test/meta"])
+def test_a_folder_above_tables_that_can_be_listed_no_more_is_waited_for(
+    folder: StorageFolder, closed: set[Path], place: str
+) -> None:
+    folder.schema("", 90, "CREATE DATABASE `test`")
+    consumer = folder.consumer()
+    consumer.cut()
+    closed.add(folder.root / place)
+    folder.checkpoint(300)
+    for _ in range(2):
+        with pytest.raises(SourceUnreachableError, match="cannot be listed"):
+            consumer.poll()
+    closed.clear()
+    assert consumer.poll().problems == ()

@@ -1,0 +1,89 @@
+"""A table that lacks rows is loaded anew by a person, unless the source drops, empties or renames it: that runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from building import Bucket, ledger
+from test_ownership import only
+
+from headrace.engine import loop
+from headrace.model.progress import TableStatus
+from headrace.model.table import TableId
+
+pytestmark = pytest.mark.pipeline
+
+T, U = TableId("test", "t"), TableId("test", "u")
+
+
+@pytest.fixture(autouse=True)
+def _one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "_LOOKS", 0)
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> Bucket:
+    """``t`` was left out for a while, and a file of that time is gone: rows are missing from 120 on."""
+    bucket = Bucket(tmp_path)
+    bucket.create("t")
+    bucket.create("o")
+    bucket.rows("t/100/1", "I 110 1 a")
+    bucket.rows("o/100/1", "I 110 1 o")
+    assert bucket.at(120).code == 0
+    bucket.rows("t/100/2", "I 130 2 b")
+    gone = bucket.rows("t/100/3", "I 131 3 c")
+    bucket.rows("t/100/4", "I 132 4 d")
+    assert bucket.at(140, **only("*.*,!test.t")).code == 0
+    (bucket.root / gone).unlink()
+    assert bucket.at(150).code == 3
+    assert ledger(bucket).tables[T].status is TableStatus.INCOMPLETE
+    return bucket
+
+
+def test_a_drop_ends_it_and_the_next_table_of_the_name_is_whole(bucket: Bucket) -> None:
+    bucket.schema("t", 160, "id,v", "DROP TABLE `test`.`t`", 4)
+    assert bucket.at(170).code == 0
+    assert bucket.state("t") is None
+    bucket.create("t", 200)
+    bucket.rows("t/200/1", "I 210 9 new")
+    assert bucket.at(300).code == 0
+    assert bucket.state("t") == [(9, "new")]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_truncate_ends_it(bucket: Bucket, together: bool) -> None:
+    bucket.schema("t", 160, "id,v", "TRUNCATE TABLE `test`.`t`", 11)
+    if not together:
+        assert bucket.at(170).code == 0
+    bucket.rows("t/160/1", "I 175 9 new")
+    assert bucket.at(180).code == 0
+    assert bucket.state("t") == [(9, "new")]
+    assert ledger(bucket).tables[T].status is TableStatus.RUNNING
+
+
+def test_a_dropped_database_does_not_wait_for_it(bucket: Bucket) -> None:
+    bucket.schema("", 160, (), "DROP DATABASE `test`", 2)
+    assert bucket.at(170).code == 0
+    assert (bucket.state("t"), bucket.state("o")) == (None, None)
+
+
+def test_a_rename_takes_what_is_missing_along_and_frees_the_name(bucket: Bucket) -> None:
+    bucket.schema("u", 160, "id,v", "RENAME TABLE `test`.`t` TO `test`.`u`", 14)
+    bucket.rows("u/160/1", "I 165 5 e")
+    bucket.create("t", 170)
+    bucket.rows("t/170/1", "I 175 9 new")
+    assert bucket.at(200).code == 3
+    assert bucket.state("t") == [(9, "new")]
+    assert bucket.state("u") == [(1, "a")]
+    rows = ledger(bucket).tables
+    assert (rows[T].status, rows[U].status) == (TableStatus.RUNNING, TableStatus.INCOMPLETE)
+    assert "headrace table resync test.u --at TIME" in rows[U].reason
+
+
+def test_what_does_not_end_it_waits_until_it_is_loaded_anew(bucket: Bucket) -> None:
+    bucket.schema("t", 160, "id,v,c", "ALTER TABLE `test`.`t` ADD COLUMN `c` INT DEFAULT 7", 5)
+    bucket.rows("t/160/1", "I 165 5 e 8")
+    assert bucket.at(200).code == 3
+    assert bucket.state("t") == [(1, "a")]
+    assert ledger(bucket).tables[T].status is TableStatus.INCOMPLETE
