@@ -22,7 +22,7 @@ from differential import History, Step
 from differential_shapes import INT
 from harness import assert_state
 from headrace.errors import EXIT_INTERRUPTED, EXIT_UNREACHABLE, HeadraceError
-from headrace.model.progress import CutRecord, LedgerState
+from headrace.model.progress import CutRecord, LedgerState, TableProgress, TableStatus
 from headrace.model.table import Column, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 from headrace.pipeline.registry import open_sink
@@ -48,6 +48,7 @@ _BULK_ROWS, _BULK_BYTES = 300, 30_000
 _STEP_SECONDS = 0.1
 _PATIENCE = 400.0  # seconds; another JVM may take more than one minute on a machine that has other things to do
 _LOOK_SECONDS = 0.3
+_LINES_TOLD = 80
 # Small, since several things run on a test's machine; the second number is how often Spark tries a task.
 _SPARK = ("spark.master=local[2,4]", "spark.driver.memory=512m")
 
@@ -97,6 +98,11 @@ class LongHistory(History):
                 Update(table_id, (number,), {"body": body}) if known else Insert(table_id, {"id": number, "body": body})
             )
         self._remember(upstream.execute(*statements), f"large rows from {first} on in {table_id}", ddl=False)
+
+
+def _behind(state: LedgerState) -> list[TableProgress]:
+    """The tables that do not stand where the pipeline does."""
+    return [own for own in state.tables.values() if own.status.is_stopped or own.status is TableStatus.CATCHING_UP]
 
 
 def _takes_large_rows(schema: TableSchema) -> bool:
@@ -180,8 +186,13 @@ class Ordeal:
         if error is not None:
             told = self._folder / "history.txt"
             words = [f"{run.output}\n{run.errors}" for run in self._runs]
-            told.write_text("\n".join([str(self), *self.history.told, "The words of the runs:", *words]))
-            error.add_note(f"{self}; what happened is in {told}")
+            state = self.ledger()
+            rows = list(map(str, _behind(state))) if state is not None else []
+            lines = [*self.history.told, "The words of the runs:", *words, "Tables that are behind:", *rows]
+            told.write_text("\n".join([str(self), *lines]))
+            # The folder of a machine that is gone cannot be looked into.
+            end = "\n".join("\n".join(lines).splitlines()[-_LINES_TOLD:])
+            error.add_note(f"{self}; what happened is in {told}. Its end:\n{end}")
 
     def start_again(self) -> None:
         """What a supervisor does when the driver is gone."""
@@ -229,10 +240,11 @@ class Ordeal:
         self._publish()
 
         def applied() -> bool:
+            # A table that stopped while a file was being replaced is tried again, and what waits for it with it.
             state = self.ledger()
-            return state is not None and state.checkpoint >= self.history.promised
+            return state is not None and state.checkpoint >= self.history.promised and not _behind(state)
 
-        self.wait_until(applied, "the checkpoint")
+        self.wait_until(applied, "the checkpoint, with every table")
         assert_state(self.target, self.history.state())
 
     def take_over(self) -> None:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from crashing import Crashed, CrashPoints, install
@@ -19,7 +20,7 @@ from headrace.cli.output import make_output
 from headrace.engine.loop import RunOptions
 from headrace.model.letters import Letter
 from headrace.model.policy import OnError
-from headrace.model.progress import LedgerState, TableStatus
+from headrace.model.progress import LedgerState, RequestKind, TableRequest, TableStatus
 from headrace.model.table import Column, TableId
 from headrace.model.types import ColumnType, TypeKind
 from headrace.pipeline.definition import read_settings
@@ -32,7 +33,7 @@ from local_engine import LocalEngine
 from places import Place
 from quick import without_pauses
 from servers import S3Server
-from targets import Target
+from targets import DuckDbTarget, Target
 from upstreams import CUSTOMERS, INT, KEY, NAME, ORDERS, VISITS, Changefeed, visit
 
 pytestmark = pytest.mark.pipeline
@@ -106,6 +107,26 @@ class Scene:
     def replay(self, *words: str) -> int:
         """What a person asks for; the next run does it."""
         return main(["replay-dead-letters", *words, "--sink", self.uri])
+
+    def ask(self, *requests: TableRequest) -> None:
+        """As ``headrace table`` and ``headrace replay-dead-letters`` do."""
+        with open_sink(self.uri) as sink:
+            assert sink.ledger is not None
+            for request in requests:
+                sink.ledger.request("default", request)
+            sink.ledger.close()
+
+    def by_hand(self, *statements: str) -> None:
+        """What a person does in the target."""
+        if self.place.mariadb is not None:
+            with self.place.mariadb.connect(autocommit=True) as connection, connection.cursor() as cursor:
+                for statement in statements:
+                    cursor.execute(statement)
+            return
+        assert isinstance(self.target, DuckDbTarget)
+        with duckdb.connect(str(self.target.path)) as connection:
+            for statement in statements:
+                connection.execute(statement)
 
     def is_whole(self) -> None:
         assert_state(self.target, self.changefeed.state())
@@ -275,6 +296,88 @@ def test_a_crash_at_any_step_of_a_cut_with_letters_is_made_good(csv_scene: Scene
         if len(points.passed) < fatal:
             break
     assert steps >= 3
+
+
+def test_letters_before_a_schema_change_are_counted_wherever_the_cut_breaks_off(
+    csv_scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table moves past them with the journal, and a repeat of the cut does not read them again."""
+    steps, number = 1, 10
+    for fatal in range(1, 40):
+        file = csv_scene.orders(number, number + 1)
+        rewrite(file, edit_line(1, lambda line: line + b',"one more"'))  # its commit ts can still be read
+        csv_scene.upstream.truncate_table(ORDERS)
+        csv_scene.orders(number + 2)
+        points = CrashPoints(fatal)
+        with monkeypatch.context() as patch, suppress(Crashed):
+            install(points, patch)
+            csv_scene.run()
+        assert csv_scene.run() == 0
+        number += 3
+        assert csv_scene.ids() == [number - 1], points.passed
+        assert csv_scene.state().dead_letters == {ORDERS: fatal} == {ORDERS: len(csv_scene.letters())}, points.passed
+        steps = max(steps, len(points.passed))
+        if len(points.passed) < fatal:
+            break
+    assert steps >= 6
+
+
+@pytest.mark.parametrize("moment", Moment)
+def test_a_replay_waits_until_a_schema_change_that_was_begun_is_done(
+    moment: Moment, csv_scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The table is empty by then, or not; its checkpoint lies before."""
+    repair = csv_scene.breaks(csv_scene.orders(4, 5), 1)
+    assert csv_scene.run() == 0
+    csv_scene.upstream.truncate_table(ORDERS)
+    csv_scene.orders(6)
+    with armed(crash_at(moment, Step.SCHEMA_CHANGE)), suppress(Crashed):
+        csv_scene.run()
+    repair()
+    assert csv_scene.replay() == 0
+    capsys.readouterr()
+    assert csv_scene.run() == 0
+    told = capsys.readouterr().err
+    if csv_scene.place.mariadb is not None:  # a DuckDB file took all of it back
+        assert "the replay of its dead letters waits until its schema change at" in told
+        assert "came after its dead letters" in told
+    assert csv_scene.replay("--discard", "--yes") == 0
+    assert csv_scene.run() == 0
+    csv_scene.is_whole()
+
+
+def test_a_replay_waits_until_a_table_goes_on_from_where_it_was_loaded(csv_scene: Scene) -> None:
+    """What was loaded is ahead of the table's checkpoint, and of the pipeline's."""
+    repair = csv_scene.breaks(csv_scene.orders(4, 5), 1)
+    assert csv_scene.run() == 0
+    stops = csv_scene.write(Update(ORDERS, (5,), {"name": "older"}))
+    mend = rewrite(stops, lambda data: data + b'"I","orders","shop",')
+    assert csv_scene.run() == 3
+    repair()
+    csv_scene.write(Update(ORDERS, (4,), {"name": "loaded"}), Delete(ORDERS, (5,)))
+    loaded = csv_scene.changefeed.watermark
+    csv_scene.by_hand("DELETE FROM shop.orders WHERE id = 5", "INSERT INTO shop.orders VALUES (4, 'loaded')")
+    csv_scene.ask(TableRequest("1", ORDERS, RequestKind.RESYNC, to=loaded), TableRequest("2", ORDERS, RequestKind.REPLAY))
+    csv_scene.run()
+    csv_scene.orders(9)
+    csv_scene.run()
+    mend()
+    assert csv_scene.run() == 0
+    assert_state(csv_scene.target, csv_scene.changefeed.state())
+    assert csv_scene.replay() == 0
+    assert csv_scene.run() == 0
+    csv_scene.is_whole()
+
+
+def test_letters_of_a_table_that_is_gone_are_told(csv_scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    csv_scene.breaks(csv_scene.orders(4, 5), 1)
+    assert csv_scene.run() == 0
+    csv_scene.upstream.rename_table(ORDERS, TableId("shop", "sales"))
+    csv_scene.upstream.checkpoint()
+    assert csv_scene.run() == 0
+    capsys.readouterr()
+    assert main(["status", "--sink", csv_scene.uri]) == 0
+    assert "shop.orders: dead letters: 1, of a table that was dropped or renamed since" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("step", [Step.LETTERS_PUT, Step.LETTERS_REMOVED])

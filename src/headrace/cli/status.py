@@ -16,6 +16,7 @@ from headrace.sinks.file_ledger import open_file_ledger
 from headrace.sources.base import DataSource
 
 _CUTS_SHOWN = 5
+_LEFT_BEHIND = "mend the rows by hand if they go on under another name, and remove the letters (replay-dead-letters --discard)"
 _ROW_COLUMNS = ("rows", "netted", "written", "refused", "left", "passed")
 
 
@@ -87,6 +88,10 @@ def _print(state: LedgerState, target: str, output: Output) -> None:
     for table_id, own in sorted(state.tables.items()):
         for way in ways_on(own, state):
             output.line(f"{table_id}: {way}")
+    for table_id, count in sorted(state.dead_letters.items()):
+        own = state.tables.get(table_id)
+        if own is None or own.status.is_gone:
+            output.line(f"{table_id}: dead letters: {count}, of a table that was dropped or renamed since; {_LEFT_BEHIND}")
     output.table("last cuts", ("finished", "up to", "files", *_ROW_COLUMNS, "seconds"), [*map(_cut, state.cuts[-_CUTS_SHOWN:])])
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
@@ -273,7 +273,9 @@ class CutRun:
         if entries:
             tables = tuple(row for e in entries for row in rows(self.state, changes[e.identity]))
             used = tuple(e.identity for e in entries if e.state.is_settled and e.identity in self.state.decisions)
-            self._update(LedgerUpdate(journal=tuple(entries), tables=tables, used_decisions=used), step)
+            # They move past the rows that became letters, and no repeat of the cut reads those again.
+            letters = self._count_letters({row.table_id for row in tables})
+            self._update(LedgerUpdate(journal=tuple(entries), tables=tables, used_decisions=used, dead_letters=letters), step)
 
     # --- rows -----------------------------------------------------------------------------------------------------
 
@@ -416,17 +418,19 @@ class CutRun:
             return []
         return [replace(own, checkpoint=reached, after=False, status=TableStatus.EXCLUDED, reason="")]
 
-    def _count_letters(self) -> dict[TableId, int]:
-        """How many letters tables have after the cut. Tables that stopped get theirs when they are taken along."""
-        counts = {}
-        for table_id in sorted(self._new_letters.keys() - self.problems.keys()):
+    def _count_letters(self, moved: Collection[TableId]) -> dict[TableId, int]:
+        """How many letters lie there of those tables that move and got new ones. A repeat of the cut may find some of its own."""
+        if self._letters is None:
+            return {}
+        return {table_id: len(self._letters.names(table_id)) for table_id in sorted(self._new_letters.keys() & moved)}
+
+    def _tell_letters(self, counted: Iterable[TableId]) -> None:
+        for table_id in counted:
             assert self._letters is not None, "nothing else makes letters"
-            new = len(self._new_letters[table_id])
-            counts[table_id] = self.state.dead_letters.get(table_id, 0) + new
-            what = f"{new} of its changes up to {self.cut.hi} could not be applied and lie as dead letters in"
+            new, location = len(self._new_letters[table_id]), self._letters.location(table_id)
+            what = f"{new} of its changes up to {self.cut.hi} could not be applied and lie as dead letters in {location}."
             until = "Until they are replayed rows may be missing, out of date, or there though they were deleted."
-            self.notices.append(Notice(f"{what} {self._letters.location(table_id)}. {until}", table_id))
-        return counts
+            self.notices.append(Notice(f"{what} {until}", table_id))
 
     def _commit(self, started: float) -> CutRecord:
         record = CutRecord(
@@ -458,6 +462,9 @@ class CutRun:
         progress = Progress(self.cut.hi, frozenset(self.problems), behind, gone)
         checkpoints = {t: settled.table_checkpoint(t) for t in settled.tables}
         position = self._source.advance(self.state.position, tuple(self._reports.values()), progress, checkpoints)
+        # Tables with a problem stay where they are, and make the same letters again when they are taken along.
+        letters = self._count_letters(self._new_letters.keys() - self.problems.keys())
+        self._tell_letters(letters)
         served = served_requests(settled)
         for request in served:
             if request.kind is RequestKind.SKIP_ROWS:
@@ -473,7 +480,7 @@ class CutRun:
                 cut=record if self._reports or self._changes_done else None,
                 used_decisions=tuple(identity for identity in self.cut.outdated if identity in self.state.decisions),
                 used_requests=tuple(request.identity for request in served),
-                dead_letters=self._count_letters(),
+                dead_letters=letters,
             ),
             Step.CHECKPOINT,
         )

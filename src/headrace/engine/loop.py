@@ -18,7 +18,7 @@ from headrace.engine.filtering import back, followed, left_out, taken_back
 from headrace.engine.keys import DeclaredKeys, fingerprint_of, read_fingerprint, with_declared_keys
 from headrace.engine.observer import Observer
 from headrace.engine.plan import Cut, Hold, PlanRules, ending_incomplete, first_shared_change, may_be_pending, plan_cut
-from headrace.engine.replaying import Replayer
+from headrace.engine.replaying import Replayer, waits_for
 from headrace.engine.requests import Carried, carry_out, give_up_files
 from headrace.errors import (
     EXIT_OK,
@@ -153,6 +153,8 @@ class Loop:
         while not self._stopping.is_set():
             try:
                 finished = self._step()
+                if finished:
+                    self._replay()  # what had to wait for a cut of this run
                 self._tries = 0
             except _PASSING as error:
                 self._failed(error)
@@ -411,6 +413,9 @@ class Loop:
             if options.letters is None:
                 told = "its dead letters wait for a run with --dead-letters, which says where they lie."
                 self._tell((Notice(told, request.table_id),))
+                continue
+            if (waits := waits_for(self._state, request)) is not None:
+                self._tell((waits,))
                 continue
             if self.stopping:
                 return

@@ -22,7 +22,7 @@ from headrace.model.cut import Offer, Segment, Split, Window
 from headrace.model.events import SchemaChange
 from headrace.model.letters import Letter
 from headrace.model.outcome import Notice
-from headrace.model.progress import LedgerState, RequestKind, TableProgress, TableRequest
+from headrace.model.progress import JournalState, LedgerState, RequestKind, TableProgress, TableRequest
 from headrace.model.table import TableId
 from headrace.sinks.base import ChangeDemand, DataSink, Ledger, LedgerUpdate, RowsRefused, WriterContext
 from headrace.sinks.dead_letters import DeadLetters
@@ -33,6 +33,24 @@ _BY_HAND = "Mend its rows by hand, and remove the letters with headrace replay-d
 
 class _Refused(Exception):
     """Nothing is done; carries what people are told."""
+
+
+def waits_for(state: LedgerState, request: TableRequest) -> Notice | None:
+    """What a replay has to wait for; ``None``: nothing. Until then the target is not at the table's checkpoint.
+
+    A schema change that was begun may have run already, or run while the rows are written. What was loaded anew is ahead of
+    the checkpoint until the request about it is carried out, and a replay would undo it.
+    """
+    table_id = request.table_id
+    if request.kind is not RequestKind.REPLAY:
+        return None
+    begun = [e.commit_ts for e in state.journal.values() if e.state is JournalState.PENDING and table_id in e.tables]
+    if begun:
+        return Notice(f"the replay of its dead letters waits until its schema change at {min(begun)} is done.", table_id)
+    asked = (r for r in state.requests.values() if r.kind is RequestKind.RESYNC and r.table_id == table_id)
+    if any(state.table_checkpoint(table_id) < r.to for r in asked):
+        return Notice("the replay of its dead letters waits until the table goes on from where it was loaded anew.", table_id)
+    return None
 
 
 @dataclass(frozen=True)
