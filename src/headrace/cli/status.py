@@ -89,8 +89,7 @@ def _print(state: LedgerState, target: str, output: Output) -> None:
         for way in ways_on(own, state):
             output.line(f"{table_id}: {way}")
     for table_id, count in sorted(state.dead_letters.items()):
-        own = state.tables.get(table_id)
-        if own is None or own.status.is_gone:
+        if table_id not in state.tables or state.tables[table_id].status.is_gone:
             output.line(f"{table_id}: dead letters: {count}, of a table that was dropped or renamed since; {_LEFT_BEHIND}")
     output.table("last cuts", ("finished", "up to", "files", *_ROW_COLUMNS, "seconds"), [*map(_cut, state.cuts[-_CUTS_SHOWN:])])
 
