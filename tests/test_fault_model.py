@@ -57,7 +57,7 @@ ACTIONS = (
     *["rows"] * 6,
     *["alter"] * 3,
     *("swap_rows", "create", "drop", "truncate", "recreate", "rename", "swap", "rename_many"),
-    *("deliver", "restart", "time"),
+    *("recreate_database", "recreate_database", "deliver", "restart", "time", "half"),
 )
 KEPT = journal.JOURNAL_KEPT
 SEEDS = st.integers(0, 2**20)

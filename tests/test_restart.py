@@ -20,11 +20,23 @@ from headrace.sinks.base import WriterContext
 from headrace.sinks.duckdb.database import Database
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.fence import Fence
-from headrace.testing.upstream import Delete, Update
+from headrace.testing.upstream import Delete, Insert, Update
 from places import Place
 from servers import MariaDb
 from targets import DuckDbTarget, MariaDbTarget, Target, held_open
-from upstreams import ORDERS, Changefeed, shop, shop_ends, shop_goes_on, shop_reopens, small_shop, small_shop_goes_on
+from upstreams import (
+    CUSTOMERS,
+    KEY,
+    NAME,
+    ORDERS,
+    Changefeed,
+    shop,
+    shop_ends,
+    shop_goes_on,
+    shop_reopens,
+    small_shop,
+    small_shop_goes_on,
+)
 
 pytestmark = pytest.mark.pipeline
 
@@ -71,9 +83,16 @@ def test_a_crash_at_any_step_of_a_small_cut_without_schema_changes_is_made_good(
     """Where the data and its checkpoint are one transaction, the position and the rows of tables come after it."""
     changefeed = Changefeed(tmp_path)
     small_shop(changefeed, with_bag=place.takes_bags)
+    caught_up = applied_so_far(changefeed, place)
+    small_shop_goes_on(changefeed, with_bag=place.takes_bags)
+    steps = check_every_crash(changefeed, caught_up, monkeypatch)
+    assert len(steps) >= 4
+
+
+def applied_so_far(changefeed: Changefeed, place: Place) -> Callable[[], tuple[Target, str]]:
+    """What makes a target that holds what the upstream does now, also when that has gone on."""
     before = changefeed.writer.root.with_name("before")
     shutil.copytree(changefeed.writer.root, before)
-    small_shop_goes_on(changefeed, with_bag=place.takes_bags)
 
     def caught_up() -> tuple[Target, str]:
         target, uri = place.fresh()
@@ -84,8 +103,28 @@ def test_a_crash_at_any_step_of_a_small_cut_without_schema_changes_is_made_good(
         after.rename(changefeed.writer.root)
         return target, uri
 
+    return caught_up
+
+
+def test_a_crash_at_any_step_of_dropping_a_database_is_made_good(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of its tables is gone then, to which the repeated cut writes no rows, and whose names come back in it."""
+    changefeed = Changefeed(tmp_path)
+    upstream = changefeed.upstream
+    for part in range(2):
+        if part:
+            upstream.drop_database("shop")
+        upstream.create_database("shop")
+        for table_id in (CUSTOMERS, ORDERS):
+            upstream.create_table(table_id, [KEY, NAME] if part else [KEY])
+            upstream.execute(Insert(table_id, {"id": part}))
+        upstream.checkpoint()
+        if not part:
+            caught_up = applied_so_far(changefeed, place)
+            upstream.execute(Insert(CUSTOMERS, {"id": 2}), Insert(ORDERS, {"id": 2}))
     steps = check_every_crash(changefeed, caught_up, monkeypatch)
-    assert len(steps) >= 4
+    assert any("DROP DATABASE" in step for step in steps)
 
 
 @pytest.mark.parametrize("seed", range(4))

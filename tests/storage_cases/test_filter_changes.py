@@ -103,6 +103,21 @@ def test_the_drop_of_its_database_is_made_up_for(two: Bucket) -> None:
     assert two.state("k", "other") == [(2, "b")]
 
 
+def test_the_drop_of_its_database_ends_a_table_that_came_to_be_while_it_was_left_out(two: Bucket) -> None:
+    """``n`` was never followed; ``e`` was dropped while it was, and came to be once more."""
+    without = "*.*,!test.n,!test.e"
+    two.schema("e", 125, "id,v", "DROP TABLE `test`.`e`", 4)
+    assert run(two, 130).code == 0
+    two.create("n", 131)
+    two.create("e", 132)
+    for table, version in (("n", 131), ("e", 132)):
+        two.rows(f"{table}/{version}/1", "I 135 1 a")
+    two.schema("", 140, (), "DROP DATABASE `test`", 2)
+    two.schema("", 150, (), "CREATE DATABASE `test`", 1)
+    assert run(two, 160, without).code == 0
+    assert (run(two, 170).code, two.state("n"), two.state("e"), two.state("t")) == (0, None, None, None)
+
+
 def test_left_out_and_taken_back_again_and_again(two: Bucket) -> None:
     for n, tables in enumerate([WITHOUT_T, "", WITHOUT_T, WITHOUT_T, ""]):
         two.rows(f"t/100/{n + 2}", f"I {130 + 10 * n} {n + 2} x{n}")

@@ -186,3 +186,42 @@ def test_a_late_drop_of_a_database_waits_where_all_its_tables_are_newer(tmp_path
     ran = bucket.at(400)
     assert (ran.code, LATE in ran.stopped["other"]) == (3, True)
     assert bucket.state("t", "other") == [(1, "new")]
+
+
+def test_a_drop_database_that_waits_for_one_table_keeps_the_others_before_it(tmp_path: Path) -> None:
+    """Else they would have passed it when it can run, and it would count as one that was found late."""
+    bucket = Bucket(tmp_path)
+    for table in ("k", "l"):
+        bucket.create(table)
+        bucket.rows(f"{table}/100/1", "I 110 1 a")
+    assert bucket.at(120).code == 0
+    bucket.rows("l/100/2", "I 130 2 b")
+    bucket.write(bucket.rows("k/100/2", "I 130 2 b"), b'"U","k"\x00\xff\r\n')
+    bucket.schema("", 140, (), "DROP DATABASE `test`", 2)
+    bucket.schema("", 150, (), "CREATE DATABASE `test`", 1)
+    bucket.create("l", 155)
+    bucket.rows("l/155/1", "I 160 3 c")
+    ran = bucket.at(170)
+    assert (ran.code, set(ran.stopped), bucket.state("l")) == (3, {"test", "test.k", "test.l"}, [(1, "a"), (2, "b")])
+    bucket.at(180)
+    bucket.rows("k/100/2", "I 130 2 b")
+    assert bucket.at(190).code == 0
+    assert (bucket.state("k"), bucket.state("l")) == (None, [(3, "c")])
+
+
+def test_a_table_that_waits_between_two_renames_of_one_statement_keeps_its_rows(tmp_path: Path) -> None:
+    """``a`` is ``m`` by then, and becomes ``b`` when ``b`` can be read again. It does not count as one that nothing made."""
+    bucket = Bucket(tmp_path)
+    for table in ("a", "b"):
+        bucket.create(table)
+        bucket.rows(f"{table}/100/1", f"I 110 1 {table}")
+    assert bucket.at(120).code == 0
+    bucket.write(bucket.rows("b/100/2", "I 130 2 b"), b'"U","b"\x00\xff\r\n')
+    for old, new in (("a", "m"), ("b", "a"), ("m", "b")):
+        renamed(bucket, old, new)
+    bucket.schema("a", 210, "id,v", "DROP TABLE `test`.`a`", 4)
+    assert set(bucket.at(220).stopped) == {"test.a", "test.b", "test.m"}
+    bucket.rows("b/100/2", "I 130 2 b")
+    bucket.rows("b/200/1", "I 230 3 c")
+    assert bucket.at(240).code == 0
+    assert (bucket.state("a"), bucket.state("m"), bucket.state("b")) == (None, None, [(1, "a"), (3, "c")])

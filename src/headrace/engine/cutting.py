@@ -100,6 +100,7 @@ class CutRun:
             sink.capabilities, sink.metadata_applier, lambda t, ts: includes(t) or cut.outside.get(t, 0) >= ts
         )
         self._new_letters: dict[TableId, set[str]] = defaultdict(set)
+        self._reborn = dict(cut.reborn)
         self._changes_done = 0
         self._rows = RowFigures()
         self._round_is_over = False
@@ -144,7 +145,8 @@ class CutRun:
         skipped: set[str] = set()
         todo: dict[str, SchemaChange] = {}
         for change in (self._ownership.with_tables(change, self.state) for change in changes):
-            cause = next((t for t in sorted(change.touches) if self._stands_still(t, change.commit_ts)), None)
+            touched = sorted(change.touches | _dropped_with(change))
+            cause = next((t for t in touched if self._stands_still(t, change.commit_ts)), None)
             if cause is not None:
                 self._hold_rest(change, cause)
                 continue
@@ -228,7 +230,7 @@ class CutRun:
         """Its tables stop before it. A change that only a person can get past says how."""
         hint = decision_hint(change, (Verdict.SKIP, Verdict.EDIT))
         told = replace(problem, hint=f"{problem.hint} {hint}".lstrip())
-        held = {t: Hold(change, replace(told, table_id=t)) for t in change.changes}
+        held = {t: Hold(change, replace(told, table_id=t)) for t in change.changes | _dropped_with(change)}
         if self._sink.capabilities.atomic_cut:
             raise TablesExcluded({}, held)
         self.holds.update(held)
@@ -237,9 +239,11 @@ class CutRun:
         """A change that cannot run because one of its tables is stopped holds its other tables too."""
         message = f"its schema change at {change.commit_ts} also touches {cause}, which has stopped."
         problem = Problem(cause, message, file=change.origin, remedy=_remedy_behind(self.stopped[cause]))
-        for table_id in change.changes:
+        for table_id in change.changes | _dropped_with(change):
             if not self._stands_still(table_id, change.commit_ts):
                 self.holds[table_id] = Hold(change, replace(problem, table_id=table_id))
+            elif table_id in self.state.tables and self.state.tables[table_id].status.is_gone:
+                self._reborn.setdefault(table_id, change.commit_ts)
 
     def _settled_rows(self, state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
         """The tables after a change. A table whose CREATE was skipped and that nobody made is not followed, nor is a view that the
@@ -368,9 +372,9 @@ class CutRun:
             if table_id not in self.problems:
                 row = _held(row, self.holds[table_id].at, own)
             elif own is not None and own.status.is_gone:
-                if table_id not in self.cut.reborn:
+                if table_id not in self._reborn:
                     continue  # it came to its end in this cut, and stays gone
-                row = _held(row, self.cut.reborn[table_id], own)
+                row = _held(row, self._reborn[table_id], own)
             if own is not None and own.status is TableStatus.INCOMPLETE:
                 row = replace(row, status=own.status, reason=own.reason)
             rows.append(row)
@@ -518,12 +522,26 @@ def _remedy_behind(problem: Problem) -> Remedy:
 
 
 def _before(state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
-    """The change's tables at (V, before)."""
+    """The change's tables at (V, before), with those of a dropped database: some of them may be gone when the cut breaks off."""
     rows = []
-    for table_id in sorted(change.changes):
+    for table_id in sorted(change.changes | _dropped_with(change)):
         base = state.tables.get(table_id) or _newcomer(state, table_id, change)
-        rows.append(base if base.status.is_gone else replace(base, checkpoint=_reached(base, change), after=False))
+        after = _came_with(base, change.commit_ts)
+        rows.append(base if base.status.is_gone else replace(base, checkpoint=_reached(base, change), after=after))
     return tuple(rows)
+
+
+def _came_with(own: TableProgress, commit_ts: int) -> bool:
+    """Whether a table came to its name by another part of the statement at a commit ts (TSO), as in a RENAME of several tables.
+
+    It stays (V, after): before its own beginning nothing has made a table.
+    """
+    return own.after and own.checkpoint == own.incarnation == commit_ts
+
+
+def _dropped_with(change: SchemaChange) -> frozenset[TableId]:
+    """The tables and views that go with the databases which the change drops."""
+    return frozenset(t for event in change.events if isinstance(event, DropDatabaseEvent) for t in event.tables)
 
 
 def _unborn(table_id: TableId, start: int) -> TableProgress:
@@ -541,7 +559,7 @@ def _held(row: TableProgress, at: int, former: TableProgress | None) -> TablePro
         return replace(row, checkpoint=begins, after=False, incarnation=begins)
     if former.status.is_gone:
         return replace(row, status=TableStatus.GONE_WAITING)
-    after = former.after and row.checkpoint > at
+    after = former.after and (row.checkpoint > at or _came_with(former, at))
     return replace(row, checkpoint=max(row.checkpoint, at), after=after)
 
 

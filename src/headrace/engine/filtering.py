@@ -143,17 +143,24 @@ def _not_followed(change: SchemaChange, source: TableId) -> Problem:
 def drops_with_databases(state: LedgerState, changes: Sequence[SchemaChange], follows: Followed) -> list[SchemaChange]:
     """The part of a DROP DATABASE that a table missed while it was left out, as a DROP TABLE of its own.
 
-    The database's own change is done by then, and does not come back for a single table.
+    The database's own change is done by then, and does not come back for a single table. A table that came to be while it was
+    left out has no row, or that of another one which had its name before.
     """
     missed = []
     for change in changes:
         databases = [event.database for event in change.events if isinstance(event, DropDatabaseEvent)]
         if not databases or is_pending(state, change):
             continue
-        for table_id, own in sorted(state.tables.items()):
-            behind = own.status is not TableStatus.RUNNING and not own.status.is_gone and own.checkpoint <= change.commit_ts
+        behind = {
+            t
+            for t, own in state.tables.items()
+            if own.status is not TableStatus.RUNNING and not own.status.is_gone and own.checkpoint <= change.commit_ts
+        }
+        earlier = (c for c in changes if c.commit_ts < change.commit_ts and is_pending(state, c))
+        behind |= {t for c in earlier for t in c.changes if t not in state.tables or state.tables[t].status.is_gone}
+        for table_id in sorted(behind):
             dropped = table_id.table and any(map(table_id.lies_in, databases))
-            if behind and dropped and follows.end(table_id) >= change.commit_ts:
+            if dropped and follows.end(table_id) >= change.commit_ts:
                 missed.append(_drop(change, table_id))
     return missed
 

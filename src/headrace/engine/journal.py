@@ -61,7 +61,9 @@ def comes_late(state: LedgerState, change: SchemaChange) -> bool:
     if not newest or change.commit_ts <= newest[0]:
         return False
     # Of a database that was dropped and made again the tables tell, whether they are those of then or later ones.
-    beyond = (t for t in tables_of_dropped(change, state.tables) if state.table_checkpoint(t) > change.commit_ts)
+    # One that waits for its own CREATE, which may wait for the DROP, has passed nothing.
+    dropped = (t for t in tables_of_dropped(change, state.tables) if state.tables[t].is_made or state.tables[t].status.is_gone)
+    beyond = (t for t in dropped if state.table_checkpoint(t) > change.commit_ts)
     if not any(_has_passed(state, t, change.commit_ts) for t in change.changes) and next(beyond, None) is None:
         return False
     return not any(_covers(state, entry, change) for entry in state.settled.get((change.commit_ts, change.place), ()))

@@ -366,6 +366,7 @@ class _Barriers:
         self._state, self._rules, self._problems, self._follows = state, rules, problems, follows
         self._history = history
         self._floors = dict.fromkeys((*problems, *resting), 0)
+        self._changed: set[TableId] = set()
         self.holds: dict[TableId, Hold] = {}
         self.decisions: dict[str, Decision] = {}
         for table_id, hold in rules.held.items():
@@ -404,6 +405,7 @@ class _Barriers:
                 decision = Decision(change.identity, Verdict.SKIP)
         if decision is not None:
             self.decisions[change.identity] = decision
+        self._changed |= change.changes
         return True
 
     def _waits_for_a_person(self, change: SchemaChange, decision: Decision | None) -> Problem | None:
@@ -431,9 +433,19 @@ class _Barriers:
         return _came_late(change) if decision is None else None
 
     def _stop(self, change: SchemaChange, problem: Problem) -> None:
-        for table_id in change.changes:
+        for table_id in change.changes | self._dropped_with(change):
             if self._follows.end(table_id) >= change.commit_ts:
                 self._hold(table_id, Hold(change, replace(problem, table_id=table_id)))
+
+    def _dropped_with(self, change: SchemaChange) -> set[TableId]:
+        """The tables that go with a database. They wait for its DROP, which would come late for one that has passed it."""
+        dropped = {t for t in tables_of_dropped(change, {*self._state.tables, *self._changed}) if t.table}
+        return {t for t in dropped if t in self._changed or self._has_to_pass(t, change.commit_ts)}
+
+    def _has_to_pass(self, table_id: TableId, commit_ts: int) -> bool:
+        own = self._state.tables[table_id]
+        is_of_then = own.is_made and own.incarnation <= commit_ts
+        return is_of_then and self._state.table_checkpoint(table_id) <= commit_ts
 
     def _hold(self, table_id: TableId, hold: Hold) -> None:
         if not self._stands_still(table_id, hold.at):
