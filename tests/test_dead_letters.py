@@ -369,6 +369,33 @@ def test_a_replay_waits_until_a_table_goes_on_from_where_it_was_loaded(csv_scene
     csv_scene.is_whole()
 
 
+def test_letters_of_a_cut_that_was_not_taken_are_gone_after_the_repair(csv_scene: Scene) -> None:
+    """Else they would count as changes that the target lacks."""
+    good = csv_scene.orders(4, 5, 6)
+    repair = csv_scene.breaks(good, 2)
+    mend = rewrite(csv_scene.orders(7, 8), lambda data: data + b'"I","orders","shop",')
+    assert (csv_scene.run(), csv_scene.state().dead_letters, len(csv_scene.letters())) == (3, {}, 1)
+    repair()
+    mend()
+    assert csv_scene.run() == 0
+    csv_scene.is_whole()
+
+
+def test_a_replay_that_does_not_find_the_letters_is_refused(csv_scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another run of the same name and folder replayed them for its own target, or the folder is another one."""
+    repair = csv_scene.breaks(csv_scene.orders(4, 5), 1)
+    assert csv_scene.run() == 0
+    repair()
+    assert csv_scene.replay() == 0
+    capsys.readouterr()
+    assert csv_scene.run(letters=open_dead_letters(f"{csv_scene.folder}-another", "default")) == 0
+    assert "the ledger counts 1, and" in capsys.readouterr().err
+    assert csv_scene.state().dead_letters == {ORDERS: 1}
+    assert csv_scene.replay() == 0
+    assert csv_scene.run() == 0
+    csv_scene.is_whole()
+
+
 def test_letters_of_a_table_that_is_gone_are_told(csv_scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     csv_scene.breaks(csv_scene.orders(4, 5), 1)
     assert csv_scene.run() == 0

@@ -92,3 +92,16 @@ def test_somebodys_table_is_not_taken_over_by_a_shape_from_before_the_start(tmp_
     bucket.schema("t", 750, "id,v", "DROP TABLE `t`", 4)
     bucket.at(800, start=500)
     assert bucket.state("t") == [(7, "mine")]
+
+
+def test_a_schema_change_at_the_start_is_in_the_snapshot(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path)
+    bucket.create("t")
+    bucket.rows("t/100/1", "I 110 1 a")
+    bucket.schema("t", 200, "id,v", "TRUNCATE TABLE `test`.`t`", 11)
+    bucket.rows("t/200/1", "I 210 3 c")
+    with duckdb.connect(str(bucket.database)) as connection:
+        connection.execute("CREATE SCHEMA test; CREATE TABLE test.t (id INTEGER, v VARCHAR)")
+        connection.execute("INSERT INTO test.t VALUES (9, 'snapshot')")
+    assert bucket.at(300, start=200, adopt=True).code == 0
+    assert bucket.state("t") == [(3, "c"), (9, "snapshot")]

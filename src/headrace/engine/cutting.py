@@ -100,6 +100,9 @@ class CutRun:
             sink.capabilities, sink.metadata_applier, lambda t, ts: includes(t) or cut.outside.get(t, 0) >= ts
         )
         self._new_letters: dict[TableId, set[str]] = defaultdict(set)
+        self._counted: dict[TableId, set[str]] = defaultdict(set)
+        self._is_repeated = state.attempted > state.checkpoint
+        self._was_behind = {t for t, own in state.tables.items() if own.status.is_stopped or own.status is TableStatus.CATCHING_UP}
         self._reborn = dict(cut.reborn)
         self._changes_done = 0
         self._rows = RowFigures()
@@ -423,10 +426,25 @@ class CutRun:
         return [replace(own, checkpoint=reached, after=False, status=TableStatus.EXCLUDED, reason="")]
 
     def _count_letters(self, moved: Collection[TableId]) -> dict[TableId, int]:
-        """How many letters lie there of those tables that move and got new ones. A repeat of the cut may find some of its own."""
-        if self._letters is None:
-            return {}
-        return {table_id: len(self._letters.names(table_id)) for table_id in sorted(self._new_letters.keys() & moved)}
+        """How many letters there are of those tables that move and got new ones."""
+        counts = {}
+        for table_id in sorted(moved):
+            self._remove_stale_letters(table_id)
+            new = self._new_letters.get(table_id, set()) - self._counted[table_id]
+            if new:
+                self._counted[table_id] |= new
+                counts[table_id] = self.state.dead_letters.get(table_id, 0) + len(new)
+        return counts
+
+    def _remove_stale_letters(self, table_id: TableId) -> None:
+        """What an earlier try of the same cut left out, and this one did not, was repaired and is applied."""
+        if self._letters is None or not self.cut.is_exact or not (self._is_repeated or table_id in self._was_behind):
+            return
+        begins = tuple(f"{r.segments[table_id].lo}-" for r in self.cut.rounds if table_id in r.segments)
+        there = self._letters.names(table_id) if begins else []
+        stale = [n for n in there if n.startswith(begins) and n not in self._new_letters.get(table_id, set())]
+        if stale:
+            self._letters.remove(table_id, stale)
 
     def _tell_letters(self, counted: Iterable[TableId]) -> None:
         for table_id in counted:
@@ -447,7 +465,7 @@ class CutRun:
             deletes=sum(o.deletes for o in self._outcomes),
             read_bytes=sum(r.size for r in self._reports.values()),
             schema_changes=self._changes_done,
-            exact=int(self.cut.has_commit_ts and self.cut.deletes_first),
+            exact=int(self.cut.is_exact),
             netted=self._rows.netted,
             refused=self._rows.refused,
             left=self._rows.left,
@@ -467,8 +485,8 @@ class CutRun:
         checkpoints = {t: settled.table_checkpoint(t) for t in settled.tables}
         position = self._source.advance(self.state.position, tuple(self._reports.values()), progress, checkpoints)
         # Tables with a problem stay where they are, and make the same letters again when they are taken along.
-        letters = self._count_letters(self._new_letters.keys() - self.problems.keys())
-        self._tell_letters(letters)
+        letters = self._count_letters(self.cut.tables - self.problems.keys())
+        self._tell_letters(sorted(self._new_letters.keys() - self.problems.keys()))
         served = served_requests(settled)
         for request in served:
             if request.kind is RequestKind.SKIP_ROWS:

@@ -38,12 +38,12 @@ def is_pending(state: LedgerState, change: SchemaChange) -> bool:
         return False
     if change.unread is not None:
         return _may_be_pending_unread(state, change)
-    # A run that begins at `start` takes later changes only: what lies before is in the target already.
+    # A run that begins at `start` takes later changes only: a snapshot as of then has those up to it, and that one.
     if comes_late(state, change):
         return True
     if not any(t in state.tables for t in change.changes):
         former = any(_has_namesake_since(state, t, change.commit_ts) for t in change.changes)
-        return change.commit_ts >= state.start and not former
+        return change.commit_ts > state.start and not former
     if entry is None and is_over(state, change.commit_ts, change.changes):
         return False
     waiting = any(_waits_before(state, t, change.commit_ts) for t in change.changes)
@@ -55,7 +55,7 @@ def comes_late(state: LedgerState, change: SchemaChange) -> bool:
 
     The journal tells, for as far back as it is whole: what the tables of a cut have passed is in it.
     """
-    if not change.statement or change.unread is not None or change.commit_ts < state.start:
+    if not change.statement or change.unread is not None or change.commit_ts <= state.start:
         return False
     newest = state.settled_at[-JOURNAL_KEPT:] if JOURNAL_KEPT else ()
     if not newest or change.commit_ts <= newest[0]:
@@ -147,14 +147,14 @@ def _may_be_pending_unread(state: LedgerState, change: SchemaChange) -> bool:
     if (change.commit_ts, change.place) in state.settled:
         return False
     if not change.changes:
-        return change.commit_ts >= max(state.start, state.checkpoint)
+        return change.commit_ts > state.start and change.commit_ts >= state.checkpoint
     return any(is_before(state, t, change.commit_ts) for t in change.changes)
 
 
 def is_before(state: LedgerState, table_id: TableId, commit_ts: int) -> bool:
     """Whether a table has not passed a commit ts (TSO)."""
     if table_id not in state.tables:
-        return commit_ts >= state.start
+        return commit_ts > state.start
     return state.table_checkpoint(table_id) <= commit_ts
 
 

@@ -100,6 +100,11 @@ class Cut:
     def tables(self) -> frozenset[TableId]:
         return frozenset(self.checkpoints)
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether rows carry their exact commit ts."""
+        return self.has_commit_ts and self.deletes_first
+
 
 @dataclass(frozen=True)
 class PlanRules:
@@ -317,7 +322,7 @@ def first_shared_change(state: LedgerState, offer: Offer, tables: Collection[Tab
 
 def may_be_pending(state: LedgerState, change: SchemaChange) -> bool:
     """Whether a cut may still have to apply the change. Before a late start everything may: it gives tables their first shape."""
-    return change.commit_ts < state.start or is_pending(state, change)
+    return change.commit_ts <= state.start or is_pending(state, change)
 
 
 def _may_read(state: LedgerState, split: Split, changes: list[SchemaChange]) -> bool:

@@ -104,6 +104,13 @@ class Replayer:
             found = self.letters.of(table_id)
         except DefinitionError as error:
             raise _Refused(f"its dead letters are not replayed: {error}") from None
+        known = state.dead_letters.get(table_id, 0)
+        if len(found) < known:
+            place = self.letters.location(table_id)
+            raise _Refused(
+                f"its dead letters are not replayed: the ledger counts {known}, and {place} has {len(found)}. "
+                f"Start with the --dead-letters of the run that wrote them, or bring them back. Otherwise: {_BY_HAND}"
+            )
         hi = state.table_checkpoint(table_id)
         offer = self._offer(hi)
         version = _newest_version(offer, state, own, hi)

@@ -24,7 +24,7 @@ def shapes_before(state: LedgerState, offer: Offer, includes: Callable[[TableId]
         return []
     newest: dict[TableId, SchemaChange] = {}
     for change in offer.schema_changes:
-        if change.commit_ts < state.start:
+        if change.commit_ts <= state.start:
             for table_id in change.changes | tables_of_dropped(change, newest):
                 newest.pop(table_id, None)
             if change.schema is not None:

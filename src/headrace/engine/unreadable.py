@@ -40,7 +40,7 @@ def lacks_shape(state: LedgerState, change: SchemaChange) -> bool:
     """Whether rows wait for a shape that cannot be read, though nobody waits for the change itself any more."""
     if is_pending(state, change) and not is_given_up(state, change):
         return False
-    is_first = change.commit_ts < state.start and change.table_id not in state.tables
+    is_first = change.commit_ts <= state.start and change.table_id not in state.tables
     return change.has_rows or is_first
 
 
