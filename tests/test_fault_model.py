@@ -11,7 +11,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -44,7 +43,7 @@ from headrace.testing.faults import POINTS, Crashed, Moment, Passage, Step, cras
 from headrace.testing.upstream import Delete, Insert, Update
 from quick import without_pauses
 from simulated_sink import CAPABILITIES, Call, Failing, Failure
-from time_limit import Clock, TimeIsOverError
+from time_limit import Clock, until_time_is_over
 from upstreams import KEY, NAME
 
 pytestmark = pytest.mark.pipeline
@@ -196,7 +195,7 @@ class FaultModel(RuleBasedStateMachine):
 @pytest.mark.parametrize("kind", [*CAPABILITIES, "duckdb", pytest.param("mariadb", marks=pytest.mark.server)])
 def test_after_every_history_of_faults_the_target_is_the_upstream(kind: str, empty: Callable[[str, Path], Downstream]) -> None:
     clock = Clock(SECONDS)
-    with suppress(TimeIsOverError):
+    with until_time_is_over():
         run_state_machine_as_test(
             lambda: FaultModel(lambda folder: empty(kind, folder), clock),
             settings=settings(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from hypothesis.errors import HypothesisException
+from hypothesis.errors import FlakyStrategyDefinition, HypothesisException
 
 
 class TimeIsOverError(BaseException):
@@ -29,3 +31,15 @@ class Clock:
         """To be called in the ``finally`` of an example. What Hypothesis raises to give an example up is no failure."""
         error = sys.exc_info()[1]
         self._failed = self._failed or (isinstance(error, Exception) and not isinstance(error, HypothesisException))
+
+
+@contextmanager
+def until_time_is_over() -> Iterator[None]:
+    """Around a random test. An example that ends before it draws looks to Hypothesis like one that cannot be repeated."""
+    try:
+        yield
+    except TimeIsOverError:
+        pass
+    except FlakyStrategyDefinition as flaky:
+        if not isinstance(flaky.__context__, TimeIsOverError):
+            raise
