@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from headrace.engine.journal import is_pending
+from headrace.engine.journal import is_pending, tables_of_dropped
 from headrace.model.cut import Offer
 from headrace.model.events import (
     DropDatabaseEvent,
@@ -146,23 +146,22 @@ def drops_with_databases(state: LedgerState, changes: Sequence[SchemaChange], fo
     The database's own change is done by then, and does not come back for a single table. A table that came to be while it was
     left out has no row, or that of another one which had its name before.
     """
-    missed = []
-    for change in changes:
-        databases = [event.database for event in change.events if isinstance(event, DropDatabaseEvent)]
-        if not databases or is_pending(state, change):
-            continue
-        behind = {
-            t
-            for t, own in state.tables.items()
-            if own.status is not TableStatus.RUNNING and not own.status.is_gone and own.checkpoint <= change.commit_ts
-        }
-        earlier = (c for c in changes if c.commit_ts < change.commit_ts and is_pending(state, c))
-        behind |= {t for c in earlier for t in c.changes if t not in state.tables or state.tables[t].status.is_gone}
-        for table_id in sorted(behind):
-            dropped = table_id.table and any(map(table_id.lies_in, databases))
-            if dropped and follows.end(table_id) >= change.commit_ts:
-                missed.append(_drop(change, table_id))
-    return missed
+    drops = [c for c in changes if any(isinstance(e, DropDatabaseEvent) for e in c.events) and not is_pending(state, c)]
+    if not drops:
+        return []
+    stands = {
+        t: own.checkpoint for t, own in state.tables.items() if own.status is not TableStatus.RUNNING and not own.status.is_gone
+    }
+    for change in (c for c in changes if c.commit_ts < drops[-1].commit_ts and is_pending(state, c)):
+        for table_id in change.changes:
+            if table_id not in state.tables or state.tables[table_id].status.is_gone:
+                stands.setdefault(table_id, change.commit_ts)
+    return [
+        _drop(change, table_id)
+        for change in drops
+        for table_id in sorted(tables_of_dropped(change, stands))
+        if table_id.table and stands[table_id] <= change.commit_ts and follows.end(table_id) >= change.commit_ts
+    ]
 
 
 def _drop(change: SchemaChange, table_id: TableId) -> SchemaChange:
