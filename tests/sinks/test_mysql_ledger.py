@@ -9,6 +9,7 @@ from headrace.model.progress import CutRecord, JournalEntry, JournalState, Table
 from headrace.model.table import TableId
 from headrace.sinks.base import CheckState, LedgerUpdate
 from headrace.sinks.mysql import open_sink
+from headrace.sinks.sql_ledger import PART_LENGTH
 
 pytestmark = pytest.mark.server
 
@@ -135,3 +136,13 @@ def test_a_position_that_is_larger_than_a_packet_is_written_in_parts(mariadb, le
     for text in (position, position + " ", "small"):
         ledger.update(LedgerUpdate(9, position=text))
         assert ledger.peek("p").position == text
+
+
+def test_a_new_pipeline_begins_with_nothing_of_a_former_one_of_its_name(mariadb, ledger):
+    ledger.acquire("p", "src", "f", 5)
+    ledger.update(LedgerUpdate(9, position="x" * (PART_LENGTH + 1), tables=(TableProgress(ORDERS, 8),)))
+    with mariadb.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("DELETE FROM headrace.pipelines")
+    state = ledger.acquire("p", "src", "f", 5)
+    assert (state.epoch, state.checkpoint, state.position, state.tables) == (1, 5, "", {})
+    assert ledger.peek("p") == state

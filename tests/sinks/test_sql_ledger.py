@@ -14,6 +14,7 @@ from headrace.model.progress import (
     Decision,
     JournalEntry,
     JournalState,
+    LedgerState,
     RequestKind,
     TableProgress,
     TableRequest,
@@ -229,3 +230,26 @@ def test_a_ledger_without_room_for_long_positions_gets_it(session):
     LEDGER.create_tables(session)
     LEDGER.write_update(session, "p", 1, LedgerUpdate(position="y" * (PART_LENGTH + 1)))
     assert LEDGER.load(session, "p").position == "y" * (PART_LENGTH + 1)
+
+
+def test_a_new_pipeline_begins_with_nothing_of_a_former_one_of_its_name(session):
+    tables = session.execute("SELECT table_name FROM information_schema.columns WHERE column_name = 'pipeline'")
+    for pipeline in ("p", "q"):
+        LEDGER.acquire(session, pipeline, "src", "f", 5)
+        entry = JournalEntry("8/t", 8, (ORDERS,), "DROP TABLE orders", JournalState.DONE)
+        cut = CutRecord(9, "now", 0.1, 0, 0, 0, 0)
+        rows = (TableProgress(ORDERS, 8),)
+        position = "x" * (PART_LENGTH + 1)
+        update = LedgerUpdate(9, position=position, tables=rows, journal=(entry,), cut=cut, dead_letters={ORDERS: 1})
+        LEDGER.write_update(session, pipeline, 1, update)
+        LEDGER.decide(session, pipeline, Decision("7/t/a", Verdict.SKIP))
+        LEDGER.request(session, pipeline, TableRequest("1/a", ORDERS, RequestKind.RESUME))
+    other = LEDGER.load(session, "q")
+    for (table,) in tables:
+        assert session.execute(f"SELECT DISTINCT pipeline FROM {LEDGER.table(table)} ORDER BY pipeline") == [("p",), ("q",)], table
+    session.execute(f"DELETE FROM {LEDGER.table('pipelines')} WHERE pipeline = 'p'")
+    assert LEDGER.acquire(session, "p", "src", "g", 6) == LedgerState("p", "src", "g", 1, 0, 6, 6, 6, "")
+    for (table,) in tables:
+        left = session.execute(f"SELECT DISTINCT pipeline FROM {LEDGER.table(table)} ORDER BY pipeline")
+        assert left == ([("p",), ("q",)] if table == "pipelines" else [("q",)]), table
+    assert LEDGER.load(session, "q") == other

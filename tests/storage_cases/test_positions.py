@@ -11,7 +11,10 @@ import pytest
 from building import Bucket
 
 from headrace.pipeline.registry import open_sink
+from headrace.sinks import sql_ledger
 from headrace.sinks.base import LedgerUpdate
+from person import Person
+from places import Place
 from storage_folder import OPTIONS
 
 DAYS = "protocol=csv&terminator=%0A&date-separator=day"
@@ -329,3 +332,19 @@ def test_the_ledger_of_an_older_headrace_is_taken_over(bucket: Bucket) -> None:
 def sink_source(bucket: Bucket) -> str:
     with duckdb.connect(str(bucket.database), read_only=True) as connection:
         return str(connection.execute("SELECT source_identity FROM headrace.pipelines").fetchall()[0][0])
+
+
+@pytest.mark.pipeline
+def test_a_pipeline_that_is_begun_anew_reads_every_file(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever deletes its record alone leaves its position behind, when that was long."""
+    monkeypatch.setattr(sql_ledger, "PART_LENGTH", 10)
+    (target, uri), bucket = place.fresh(), Bucket(tmp_path)
+    person = Person.at(place, target)
+    bucket.create("t")
+    bucket.rows("t/100/1", "I 110 1 a", "I 111 2 b")
+    bucket.checkpoint(150)
+    assert bucket.run(uri).code == 0
+    assert len(person.run("SELECT part FROM headrace.position_parts")) > 1
+    person.run("DELETE FROM headrace.pipelines WHERE pipeline = 'default'", "DROP TABLE test.t")
+    assert bucket.run(uri).code == 0
+    assert sorted(person.run("SELECT * FROM test.t")) == [(1, "a"), (2, "b")]

@@ -244,6 +244,8 @@ class SqlLedger:
     def acquire(self, session: SqlSession, pipeline: str, source_identity: str, fingerprint: str, start: int) -> LedgerState:
         """Takes the next epoch, with attempt 0, and creates the record at first (``fingerprint`` and ``start`` count only then).
 
+        A new record begins with nothing: what a former pipeline of this name left in the other tables is deleted.
+
         Raises DefinitionError when the record belongs to another source.
         """
         epoch = self.verify_source(session, pipeline, source_identity, lock=True)
@@ -254,6 +256,7 @@ class SqlLedger:
                 " checkpoint_ts, attempted_ts, source_position) VALUES (?, ?, ?, 1, 0, ?, ?, ?, '')",
                 (pipeline, source_identity, fingerprint, start, start, start),
             )
+            self._clear(session, pipeline)
         else:
             session.execute(
                 f"UPDATE {pipelines} SET epoch = ?, attempt = 0 WHERE pipeline = ?",
@@ -263,6 +266,15 @@ class SqlLedger:
         if state is None:
             raise FencedError(f"The ledger's record of pipeline {pipeline!r} vanished while it was taken.")
         return state
+
+    def _clear(self, session: SqlSession, pipeline: str) -> None:
+        """Deletes what the tables hold of a pipeline, but for its new record.
+
+        A person who forgets one may leave out a table. A position that stays would let the next pipeline of that name read none
+        of the files that the former one read.
+        """
+        for name in sorted(self._layout().keys() - {"pipelines"}):
+            session.execute(f"DELETE FROM {self.table(name)} WHERE pipeline = ?", (pipeline,))
 
     def verify_source(self, session: SqlSession, pipeline: str, source_identity: str, *, lock: bool = False) -> int | None:
         """The record's epoch, ``None`` if there is no record. Raises DefinitionError when it belongs to another source."""
