@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.ddl.indexes import new_indexes, with_index_names
+from headrace.ddl.indexes import dropped_names, new_indexes, with_index_names
 from headrace.ddl.statement import read_statement
 
 
@@ -65,3 +65,21 @@ def test_alter_table_takes_no_name_that_the_table_had_before() -> None:
 )
 def test_names_that_another_server_would_not_find_by_itself_are_written_into_the_text(text: str, expected: str) -> None:
     assert with_index_names(text, read_statement(text, "test"), ["a"]) == (expected or text)
+
+
+@pytest.mark.parametrize(
+    ("text", "indexes", "columns"),
+    [
+        ("ALTER TABLE t DROP INDEX `Ue`, DROP KEY IF EXISTS k", {"ue", "k"}, set()),
+        ("DROP INDEX IF EXISTS ue ON t", {"ue"}, set()),
+        ("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (a)", {"primary"}, set()),
+        ("ALTER TABLE t DROP CONSTRAINT `c`", {"c"}, set()),
+        ("ALTER TABLE t RENAME INDEX a TO b, RENAME KEY c TO d, RENAME COLUMN e TO f", {"a", "c"}, set()),
+        ("ALTER TABLE t DROP a, DROP COLUMN IF EXISTS B, DROP `index`, DROP COLUMN `key`", set(), {"a", "b", "index", "key"}),
+        ("ALTER TABLE t ADD UNIQUE ue (a), MODIFY a INT, ALTER b DROP DEFAULT", set(), set()),
+        ("DROP TABLE t", set(), set()),
+    ],
+)
+def test_names_that_a_statement_drops(text: str, indexes: set[str], columns: set[str]) -> None:
+    dropped = dropped_names(read_statement(text, "test"))
+    assert (dropped.indexes, dropped.columns) == (indexes, columns)

@@ -20,6 +20,7 @@ from headrace.errors import SinkUnreachableError
 from headrace.model.block import BORN, SIGHT
 from headrace.model.events import SchemaChange
 from headrace.sinks.base import SpellingWatch, UniqueTexts
+from headrace.sinks.mysql import catalogue
 from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify
 from headrace.sinks.mysql.refusal import Refused
 from headrace.sinks.mysql.settings import read_settings
@@ -54,6 +55,10 @@ def finds_spellings(session: MySqlSession) -> bool:
     return False
 
 
+def finds_unique_keys(session: MySqlSession) -> bool:
+    return catalogue.unique_keys(session, THINGS.table_id) == {"PRIMARY": {"id"}, "k": {"k"}}
+
+
 def rolled_back(session: MySqlSession) -> bool:
     try:
         session.rollback()
@@ -82,7 +87,7 @@ def stormy(server: MariaDb, session: MySqlSession) -> Iterator[None]:
         killing.join(60)
 
 
-@pytest.mark.parametrize("asks", [deletes, finds_values, finds_spellings])
+@pytest.mark.parametrize("asks", [deletes, finds_values, finds_spellings, finds_unique_keys])
 def test_no_row_is_no_answer_of_a_question_that_was_killed(asks: Callable[[MySqlSession], bool], mariadb: MariaDb) -> None:
     """Without that, some of the answers of each storm say that there is nothing."""
     with mariadb.connect() as own, own.cursor() as cursor:

@@ -238,7 +238,12 @@ def _quoted(name: str) -> str:
 
 def ledger(bucket: Bucket) -> LedgerState:
     """The pipeline's record in the DuckDB file."""
-    with open_sink(bucket.sink) as sink:
+    return ledger_at(bucket.sink)
+
+
+def ledger_at(uri: str) -> LedgerState:
+    """The pipeline's record in the target of this URI."""
+    with open_sink(uri) as sink:
         assert sink.ledger is not None
         state = sink.ledger.peek("default")
         sink.ledger.close()

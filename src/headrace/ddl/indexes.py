@@ -40,6 +40,40 @@ class NewIndex:
     plain: bool = True
 
 
+@dataclass(frozen=True)
+class DroppedNames:
+    """Folded names of indexes and columns that a table has before a statement and not after it."""
+
+    indexes: frozenset[str]
+    columns: frozenset[str]
+
+
+def dropped_names(read: Statement) -> DroppedNames:
+    """What ALTER TABLE or DROP INDEX drops. An index that gets another name counts too: a later DROP INDEX tells the new one.
+
+    The primary key is the index ``primary``. A constraint that is dropped may be an index.
+    """
+    indexes: set[str] = set()
+    columns: set[str] = set()
+    for action in read.actions:
+        cursor = Cursor(action)
+        if cursor.accept("RENAME"):
+            if cursor.accept("INDEX") or cursor.accept("KEY"):
+                indexes.add(folded_name(cursor.next().text))
+        elif cursor.accept("DROP"):
+            found = columns if _drops_column(cursor) else indexes
+            cursor.accept("IF", "EXISTS")
+            found.add(folded_name(cursor.next().text))
+    return DroppedNames(frozenset(indexes), frozenset(columns))
+
+
+def _drops_column(cursor: Cursor) -> bool:
+    """Whether a name behind DROP is a column's; steps to the name, which for the primary key is PRIMARY itself."""
+    if cursor.accept("COLUMN"):
+        return True
+    return not (cursor.peek().says("PRIMARY") or any(cursor.accept(keyword) for keyword in (*_INDEXES, "CONSTRAINT")))
+
+
 def new_indexes(read: Statement, taken: Collection[str]) -> list[NewIndex]:
     """The indexes that a statement makes, all with the names that TiDB gives them; ``taken`` are those of the table before."""
     if read.kind is StatementKind.CREATE_TABLE:

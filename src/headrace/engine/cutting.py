@@ -18,6 +18,7 @@ from headrace import faults
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.engine.conservation import row_figures
 from headrace.engine.journal import forgettable
+from headrace.engine.kept_keys import kept_unique_key
 from headrace.engine.leftovers import leftovers
 from headrace.engine.owning import Ownership, dropped_by
 from headrace.engine.plan import Cut, CutRound, Hold, decision_hint
@@ -160,6 +161,9 @@ class CutRun:
                 self._refused(change, foreign)
                 continue
             if self._verdict(change) is Verdict.SKIP:
+                if (kept := kept_unique_key(change, self.state, self._sink.metadata_applier)) is not None:
+                    self._stop_before(change, kept)
+                    continue
                 skipped.add(change.identity)
                 told = " ".join(change.statement.split()) or "a change of shape"
                 self.notices.append(Notice(f"the schema change at {change.commit_ts} was skipped: {told}.", change.table_id))
@@ -232,8 +236,11 @@ class CutRun:
     def _refused(self, change: SchemaChange, problem: Problem) -> None:
         """Its tables stop before it. A change that only a person can get past says how."""
         hint = decision_hint(change, (Verdict.SKIP, Verdict.EDIT))
-        told = replace(problem, hint=f"{problem.hint} {hint}".lstrip())
-        held = {t: Hold(change, replace(told, table_id=t)) for t in change.changes | _dropped_with(change)}
+        self._stop_before(change, replace(problem, hint=f"{problem.hint} {hint}".lstrip()))
+
+    def _stop_before(self, change: SchemaChange, problem: Problem) -> None:
+        """The change's tables stop before it. Raises TablesExcluded where the cut is to be planned again for that."""
+        held = {t: Hold(change, replace(problem, table_id=t)) for t in change.changes | _dropped_with(change)}
         if self._sink.capabilities.atomic_cut:
             raise TablesExcluded({}, held)
         self.holds.update(held)

@@ -375,6 +375,14 @@ class MetadataApplier(Protocol):
         """What differs before and after the change has run: of the definitions of what it changes, else of their rows."""
         ...
 
+    def keeps_unique(self, change: SchemaChange) -> str:
+        """The name of a unique key that the change drops and the target has; empty when there is none.
+
+        If the change is skipped, the target keeps the key. Rows that the source then holds side by side must not replace each
+        other because of it. A target whose keys refuse such rows, so that their table stops, may answer with nothing.
+        """
+        ...
+
 
 def definitions_fingerprint(applier: MetadataApplier, change: SchemaChange) -> str:
     """``MetadataApplier.fingerprint`` from the definitions alone."""

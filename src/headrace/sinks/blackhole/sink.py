@@ -75,6 +75,10 @@ class BlackholeMetadataApplier:
         """The definitions tell."""
         return definitions_fingerprint(self, change)
 
+    def keeps_unique(self, change: SchemaChange) -> str:
+        """There are no tables."""
+        return ""
+
 
 class CountingWriter:
     """A :class:`headrace.sinks.base.UnitWriter` that only counts."""

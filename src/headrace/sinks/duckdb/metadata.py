@@ -100,6 +100,10 @@ class DuckDbMetadataApplier:
         """The definitions tell."""
         return definitions_fingerprint(self, change)
 
+    def keeps_unique(self, change: SchemaChange) -> str:
+        """Nothing: tables are made without unique keys, and one that a person made refuses rows instead of replacing others."""
+        return ""
+
 
 class _Change:
     """One schema change at work."""

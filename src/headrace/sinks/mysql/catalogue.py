@@ -71,6 +71,24 @@ def has_index(session: MySqlSession, table_id: TableId, index: str) -> bool:
     return any(folded_name(str(row[2])) == folded_name(index) for row in found)
 
 
+def unique_keys(session: MySqlSession, table_id: TableId) -> dict[str, frozenset[str]]:
+    """The table's unique keys, its primary key among them, each with the folded names of its columns; empty if there is no table.
+
+    An expression in a key has no name.
+    """
+    found: dict[str, set[str]] = defaultdict(set)
+    for index, column in session.find(
+        [
+            "SELECT index_name, COALESCE(column_name, '') FROM information_schema.statistics"
+            " WHERE table_schema = ? AND table_name = ? AND non_unique = 0"
+        ],
+        (table_id.database, table_id.table),
+        columns=2,
+    ):
+        found[str(index)].add(folded_name(str(column)))
+    return {index: frozenset(columns) for index, columns in found.items()}
+
+
 def row_checksum(session: MySqlSession, table_id: TableId) -> str:
     """A checksum over the table's rows, which are all read; empty when there is no table of that name, or a view.
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 import pymysql
 
 from headrace import faults
+from headrace.ddl.indexes import dropped_names
 from headrace.ddl.lexer import Word
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.errors import TerminalError, TransientError
@@ -135,6 +136,14 @@ class MySqlMetadataApplier:
         except pymysql.err.MySQLError as error:
             raise TerminalError(f"The rows of {change.table_id} cannot be read: {error_text(error)}.") from None
         return definitions + rows
+
+    def keeps_unique(self, change: SchemaChange) -> str:
+        """See ``MetadataApplier.keeps_unique``. Rows replace those that a unique key holds for equal."""
+        what = f"Reading the unique keys of {change.table_id}"
+        try:
+            return self._repeated(lambda: _kept_key(self._connected(), change), what)
+        except pymysql.err.MySQLError as error:
+            raise TerminalError(f"The unique keys of {change.table_id} cannot be read: {error_text(error)}.") from None
 
     def close(self) -> None:
         if self._session is not None:
@@ -260,6 +269,18 @@ class MySqlMetadataApplier:
             return _refused(change, message)
         message = f"the statement brings rows back that are in no file, and the target cannot run it: {_shown(change)}."
         return SchemaChangeRefused(Problem(change.table_id, message, file=change.origin, hint=_LOAD_ANEW, remedy=Remedy.RESYNC))
+
+
+def _kept_key(session: MySqlSession, change: SchemaChange) -> str:
+    """See ``MetadataApplier.keeps_unique``."""
+    read = read_statement(change.statement, change.database)
+    dropped = dropped_names(read)
+    columns = dropped.columns | {folded_name(e.column_name) for e in change.events if isinstance(e, DropColumnEvent)}
+    if not dropped.indexes and not columns:
+        return ""
+    # The statement may give the table another name, which its events tell; the target has the former one.
+    keys = catalogue.unique_keys(session, read.tables[0] if read.tables else change.table_id)
+    return next((key for key, of_key in keys.items() if folded_name(key) in dropped.indexes or of_key & columns), "")
 
 
 def _fingerprints(session: MySqlSession, change: SchemaChange) -> dict[TableId, str]:

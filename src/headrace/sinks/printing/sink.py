@@ -93,6 +93,10 @@ class PrintMetadataApplier:
         """The definitions tell."""
         return definitions_fingerprint(self, change)
 
+    def keeps_unique(self, change: SchemaChange) -> str:
+        """There are no tables in an output."""
+        return ""
+
 
 class SpoolingWriter:
     """A :class:`headrace.sinks.base.UnitWriter` that writes one sorted file of lines each time."""

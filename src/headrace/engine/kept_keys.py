@@ -1,0 +1,35 @@
+"""Unique keys that the target would keep when a schema change is skipped, though the source drops them.
+
+The source then has rows side by side that the target holds for one: each would push out the one before it, without a word. So
+neither a policy nor a person skips such a change while the key is there.
+"""
+
+from __future__ import annotations
+
+from headrace.engine.journal import of_former_lives
+from headrace.model.events import SchemaChange
+from headrace.model.outcome import Problem, Remedy
+from headrace.model.progress import LedgerState
+from headrace.sinks.base import MetadataApplier
+
+
+def kept_unique_key(change: SchemaChange, state: LedgerState, applier: MetadataApplier) -> Problem | None:
+    """Why a change cannot be skipped yet; ``None`` if it can. Raises TransientError.
+
+    A change that was found late may be one of a table that is gone since. What has its name now may well have the key.
+    """
+    key = "" if of_former_lives(state, change) else applier.keeps_unique(change)
+    if not key:
+        return None
+    statement = " ".join(change.statement.split()) or "a change of shape"
+    message = (
+        f"its schema change cannot be skipped: {statement}. The target would keep the unique key {key}, which the source no longer "
+        "has, and rows that follow could push each other out."
+    )
+    # What a person said of the change counts before the policy.
+    policy = "" if change.identity in state.decisions else ", or take its kind out of --schema-changes"
+    hint = (
+        f"Let it run (headrace ddl approve '{change.identity}'{policy}), or drop the key in the target by hand and then run "
+        f"headrace ddl skip '{change.identity}'."
+    )
+    return Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.DECISION)
