@@ -31,10 +31,10 @@ def filled(target: Target, create: str, rows: str = VALUES) -> None:
     target.execute(f"INSERT INTO shop.t VALUES {rows}")
 
 
-def alter(target: Target, create: str, statement: str) -> tuple[Notice, ...]:
+def alter(target: Target, create: str, statement: str, *, by_bytes: bool = False) -> tuple[Notice, ...]:
     known = partitioning_after(None, create, "shop")
     found = classify(statement, database="shop", table_id=T, before=SHAPE, after=SHAPE, partitioning=known)
-    change = SchemaChange(5, T, found.events, statement, "shop", found.changes, found.reads, SHAPE, "f.json")
+    change = SchemaChange(5, T, found.events, statement, "shop", found.changes, found.reads, SHAPE, "f.json", by_bytes=by_bytes)
     return target.sink.metadata_applier.apply_schema_change(change)
 
 
@@ -82,3 +82,61 @@ def test_a_hash_partition_is_exchanged_where_both_agree(target):
     alter(target, HASH, "ALTER TABLE `t` EXCHANGE PARTITION `p0` WITH TABLE `u`")
     assert left(target) == ["new p0", "p1", "p1", "p1", "p2"]
     assert target.execute("SELECT v FROM shop.u") == [("p0",)]
+
+
+def by_text(method: str, collation: str) -> str:
+    partitions = {
+        "RANGE": "PARTITION `p0` VALUES LESS THAN ('m'), PARTITION `p1` VALUES LESS THAN (MAXVALUE)",
+        "LIST": "PARTITION `p0` VALUES IN ('anna'), PARTITION `p1` VALUES IN ('Zed', 'zoe')",
+    }
+    return f"CREATE TABLE t (a INT, v VARCHAR(20) COLLATE {collation}) PARTITION BY {method} COLUMNS (`V`) ({partitions[method]})"
+
+
+TEXTS = "(1, 'anna'), (2, 'Zed'), (3, 'zoe')"
+TRUNCATE = "ALTER TABLE `t` TRUNCATE PARTITION `p0`"
+DROP = "ALTER TABLE `t` DROP PARTITION `p0`"
+EXCHANGE = "ALTER TABLE `t` EXCHANGE PARTITION `p0` WITH TABLE `u`"
+
+
+@pytest.mark.parametrize("statement", [TRUNCATE, DROP, EXCHANGE])
+@pytest.mark.parametrize("method", ["RANGE", "LIST"])
+@pytest.mark.parametrize(
+    ("collation", "by_bytes"),
+    [("utf8mb4_general_ci", False), ("utf8mb4_nopad_bin", False), ("utf8mb4_bin", True), ("utf8mb4_general_ci", True)],
+)
+def test_partitions_of_texts_that_the_source_may_compare_otherwise_need_a_resync(target, method, collation, by_bytes, statement):
+    """``utf8mb4_nopad_bin`` may stand in for a collation of the source that has no equal here."""
+    create = by_text(method, collation)
+    filled(target, create, TEXTS)
+    target.execute(f"CREATE TABLE shop.u (a INT, v VARCHAR(20) COLLATE {collation})")
+    before = left(target)
+    with pytest.raises(SchemaChangeRefused) as caught:
+        alter(target, create, statement, by_bytes=by_bytes)
+    problem = caught.value.problem
+    assert (problem.table_id, problem.column, problem.remedy) == (T, "v", Remedy.RESYNC)
+    assert collation in problem.message
+    assert left(target) == before
+
+
+@pytest.mark.parametrize("statement", [TRUNCATE, DROP, EXCHANGE])
+@pytest.mark.parametrize(("collation", "by_bytes"), [("utf8mb4_bin", False), ("latin1_bin", False), ("utf8mb4_nopad_bin", True)])
+def test_partitions_of_texts_that_both_compare_alike_are_the_sources(target, collation, by_bytes, statement):
+    create = by_text("RANGE", collation)
+    filled(target, create, TEXTS)
+    target.execute(f"CREATE TABLE shop.u (a INT, v VARCHAR(20) COLLATE {collation})")
+    alter(target, create, statement, by_bytes=by_bytes)
+    assert left(target) == ["zoe"]
+
+
+def test_partitions_of_bytes_are_the_sources(target):
+    create = "CREATE TABLE t (a INT, v VARBINARY(20)) PARTITION BY RANGE COLUMNS (a, v) (PARTITION `p0` VALUES LESS THAN (5, 'm'))"
+    filled(target, create, TEXTS)
+    alter(target, create, TRUNCATE)
+    assert left(target) == []
+
+
+@pytest.mark.parametrize("create", [KEY, by_text("RANGE", "utf8mb4_general_ci")])
+def test_all_partitions_are_emptied_whatever_rows_they_have(target, create):
+    filled(target, create, TEXTS)
+    alter(target, create, "ALTER TABLE `t` TRUNCATE PARTITION ALL")
+    assert left(target) == []

@@ -125,11 +125,11 @@ def created_by(session: MySqlSession, table_id: TableId) -> str:
 
 def partitioning(session: MySqlSession, table_id: TableId) -> tuple[str, str]:
     """How the table is partitioned, in upper case (``LINEAR HASH``), and by which expression; two empty texts if it is not."""
-    rows = session.execute(
+    select = (
         "SELECT partition_method, partition_expression FROM information_schema.partitions"
-        " WHERE table_schema = ? AND table_name = ? AND partition_name IS NOT NULL LIMIT 1",
-        (table_id.database, table_id.table),
+        " WHERE table_schema = ? AND table_name = ? AND partition_name IS NOT NULL LIMIT 1"
     )
+    rows = session.find([select], (table_id.database, table_id.table), columns=2)
     return (str(rows[0][0]).upper(), str(rows[0][1])) if rows else ("", "")
 
 
@@ -149,6 +149,18 @@ def collations(session: MySqlSession, table_id: TableId, columns: Collection[str
     return sorted({str(row[2]) for row in shown if folded_name(str(row[0])) in columns})
 
 
+def text_columns(session: MySqlSession, table_id: TableId) -> dict[str, str]:
+    """The collations of the table's text columns, by the names of these."""
+    select = "SELECT column_name, collation_name FROM information_schema.columns WHERE table_schema = ? AND table_name = ?"
+    found = session.find([f"{select} AND collation_name IS NOT NULL"], (table_id.database, table_id.table), columns=2)
+    return {str(name): str(collation) for name, collation in found}
+
+
+def compares_bytes(collation: str) -> bool:
+    """Whether texts that differ in a byte are never equal, spaces at their end included."""
+    return _BY_BYTES.search(collation) is not None
+
+
 def text_comparisons(session: MySqlSession, tables: Collection[TableId]) -> dict[TableId, TextComparison]:
     """See ``headrace.sinks.base.TextComparisons``. Names of collations tell how they compare."""
     databases = sorted({table_id.database for table_id in tables})
@@ -165,7 +177,7 @@ def text_comparisons(session: MySqlSession, tables: Collection[TableId]) -> dict
             continue
         if _WEIGHS_SUPPLEMENTARY.search(str(collation)):
             weighed[table_id].add(folded_name(str(column)))
-        if not _BY_BYTES.search(str(collation)):
+        if not compares_bytes(str(collation)):
             compared[table_id].add(folded_name(str(column)))
     return {
         table_id: TextComparison(frozenset(weighed[table_id]), _unique_texts(session, table_id, compared[table_id]))

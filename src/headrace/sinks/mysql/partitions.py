@@ -1,32 +1,35 @@
-"""Statements that empty or exchange a partition, on servers that put other rows into a partition than TiDB does.
+"""Statements that empty, drop or exchange a partition, on servers that put other rows into a partition than TiDB does.
 
 TiDB has its own hash for KEY and takes LINEAR HASH for plain HASH; rows whose HASH expression is NULL are in its first
-partition (MariaDB 10.11, tried: in another one, depending on the type). RANGE, LIST and HASH of other values agree.
+partition (MariaDB 10.11, tried: in another one, depending on the type). HASH of other values agrees, and so do RANGE and LIST where
+texts compare as in the source.
 """
 
 from __future__ import annotations
 
+from headrace.ddl.lexer import words
 from headrace.ddl.statement import read_statement
 from headrace.model.events import DeletePartitionRowsEvent, ExchangePartitionEvent, SchemaChange
 from headrace.model.outcome import Problem, Remedy
-from headrace.model.table import TableId
+from headrace.model.table import TableId, folded_name
 from headrace.sinks.base import SchemaChangeRefused
 from headrace.sinks.mysql import catalogue
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.types import qualified
 
-_BY_CONTENT = frozenset({"TRUNCATE", "EXCHANGE"})
+_BY_CONTENT = frozenset({"TRUNCATE", "DROP", "EXCHANGE"})
 
 
 def same_rows(session: MySqlSession, change: SchemaChange, statement: str) -> str:
     """The statement, or another one that has the source's effect on rows. Raises SchemaChangeRefused where there is none."""
     read = read_statement(change.statement, change.database)
-    named = [action for action in read.actions if len(action) > 1 and action[1].says("PARTITION")]
+    named = [action for action in read.actions if len(action) > 2 and action[1].says("PARTITION") and not action[2].says("ALL")]
     if session.is_tidb or not any(action[0].text.upper() in _BY_CONTENT for action in named):
         return statement
     table_id = read.tables[0]
     method, expression = catalogue.partitioning(session, table_id)
     if method.startswith(("RANGE", "LIST")) or not method:
+        _refuse_texts(session, change, table_id, method, expression)
         return statement
     if method == "HASH":
         tables = {table_id} | {event.other for event in change.events if isinstance(event, ExchangePartitionEvent)}
@@ -39,6 +42,33 @@ def same_rows(session: MySqlSession, change: SchemaChange, statement: str) -> st
     message = f"the target puts other rows than TiDB into a partition by {method}, so the statement would hit the wrong ones."
     hint = "Load the table anew and skip the statement, or partition the table in the target by RANGE or LIST."
     raise SchemaChangeRefused(Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.RESYNC))
+
+
+def _refuse_texts(session: MySqlSession, change: SchemaChange, table_id: TableId, method: str, expression: str) -> None:
+    """Raises SchemaChangeRefused where a text decides about the partition that the source may compare otherwise."""
+    named = {folded_name(word.text) for word in words(expression) or () if not word.is_literal}
+    for column, collation in catalogue.text_columns(session, table_id).items():
+        if folded_name(column) in named and not _compares_as_source(collation, by_bytes=change.by_bytes):
+            message = (
+                f"which rows are in a partition by {method} depends on how texts compare. The target compares these by {collation},"
+                " the source perhaps otherwise, so the statement could hit the wrong rows."
+            )
+            hint = "Load the table anew and skip the statement, or edit it to a DELETE of the rows that the source removed."
+            raise SchemaChangeRefused(
+                Problem(change.table_id, message, file=change.origin, column=column, hint=hint, remedy=Remedy.RESYNC)
+            )
+
+
+def _compares_as_source(collation: str, *, by_bytes: bool) -> bool:
+    """Whether the source certainly compares so, too.
+
+    A source without new collations compares bytes under any name, and nothing else tells that it has them but ``_bin``, which means
+    the same in both. A collation without padding says nothing by itself: a person may have put it in the place of another one,
+    that this server compares otherwise than TiDB (see ``handle.refuse_coarse_keys``).
+    """
+    if collation == "binary" or by_bytes:
+        return catalogue.compares_bytes(collation)
+    return collation.endswith("_bin") and not catalogue.compares_bytes(collation)
 
 
 def _has_null(session: MySqlSession, table_id: TableId, expression: str) -> bool:
