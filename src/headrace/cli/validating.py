@@ -11,12 +11,11 @@ from headrace.engine.keys import with_declared_keys
 from headrace.engine.plan import databases_of
 from headrace.errors import EXIT_OK, EXIT_USAGE, HeadraceError
 from headrace.model.cut import Offer
-from headrace.model.table import Column, SourceTable, TableId, TableSchema
+from headrace.model.table import SourceTable, TableId, TableSchema
 from headrace.model.tso import format_tso
 from headrace.pipeline.registry import open_sink, open_source
 from headrace.pipeline.runner import Definition
 from headrace.sinks.base import ChangeDemand, Check, CheckState, Reserved, SinkCapabilities
-from headrace.sources.base import DataSource
 
 _CheckTables = Callable[[str, Sequence[SourceTable]], list[Check]]
 
@@ -84,11 +83,7 @@ def _source_checks(pipeline: Definition, capabilities: SinkCapabilities, check_t
         yield from _converge_checks(offer, includes, bags=capabilities.bags)
     if check_tables is not None:
         tables = [table for table_id, table in source_tables(offer.schema_changes).items() if includes(table_id)]
-        yield from check_tables(pipeline.name, [replace(table, carried=_written(source, table)) for table in tables])
-
-
-def _written(source: DataSource, table: SourceTable) -> tuple[Column, ...]:
-    return tuple(column for column in source.carried(table.schema) if column.generated is None)
+        yield from check_tables(pipeline.name, [replace(table, carried=source.carried(table.schema)) for table in tables])
 
 
 def _reserved_databases(offer: Offer, includes: Callable[[TableId], bool], reserved: Reserved) -> Iterator[Check]:

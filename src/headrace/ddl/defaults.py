@@ -24,6 +24,22 @@ def added_column(read: Statement, column: str) -> tuple[Word, ...]:
     return next((words for words in _added(read) if words and folded_name(words[0].text) == folded_name(column)), ())
 
 
+def defined_columns(read: Statement) -> Iterator[tuple[Word, ...]]:
+    """All definitions of columns: those of CREATE TABLE, and those that ADD, MODIFY and CHANGE give."""
+    if read.kind is StatementKind.CREATE_TABLE:
+        yield from read.definitions
+    yield from _added(read)
+    for action in read.actions:
+        cursor = Cursor(action)
+        changed = cursor.accept("CHANGE")
+        if changed or cursor.accept("MODIFY"):
+            cursor.accept("COLUMN")
+            cursor.accept("IF", "EXISTS")
+            if changed:
+                cursor.next()
+            yield cursor.rest()
+
+
 def computed_default(read: Statement, column: str) -> str:
     """The function that begins the default with which the statement adds this column; empty for a value, and for the time.
 
@@ -82,7 +98,7 @@ def zone_mismatch(statement: str, schema: TableSchema | None, time_zone: str) ->
     if schema is None:
         return None
     read = read_statement(statement, schema.table_id.database)
-    for definition in (*_defined(read), *_set(read)):
+    for definition in (*defined_columns(read), *_set(read)):
         name = definition[0].text if definition else ""
         if not name or not schema.has_column(name):
             continue
@@ -129,22 +145,6 @@ def _added(read: Statement) -> Iterator[tuple[Word, ...]]:
         cursor.accept("COLUMN")
         cursor.accept("IF", "NOT", "EXISTS")
         yield from split_at_commas(cursor.group()) if cursor.peek().says("(") else [cursor.rest()]
-
-
-def _defined(read: Statement) -> Iterator[tuple[Word, ...]]:
-    """All definitions of columns: those of CREATE TABLE, and those that ADD, MODIFY and CHANGE give."""
-    if read.kind is StatementKind.CREATE_TABLE:
-        yield from read.definitions
-    yield from _added(read)
-    for action in read.actions:
-        cursor = Cursor(action)
-        changed = cursor.accept("CHANGE")
-        if changed or cursor.accept("MODIFY"):
-            cursor.accept("COLUMN")
-            cursor.accept("IF", "EXISTS")
-            if changed:
-                cursor.next()
-            yield cursor.rest()
 
 
 def _set(read: Statement) -> Iterator[tuple[Word, ...]]:

@@ -32,7 +32,7 @@ def source_tables(changes: Iterable[SchemaChange]) -> dict[TableId, SourceTable]
             change.schema,
             keys_told=_creates(statement) or (before is not None and before.keys_told),
             collations=_of_bytes(change.schema) if change.by_bytes else _collations(statement, before, change.database_collation),
-            carried=change.schema.written_columns,
+            carried=change.schema.row_columns,
         )
     return tables
 

@@ -156,6 +156,14 @@ def text_columns(session: MySqlSession, table_id: TableId) -> dict[str, str]:
     return {str(name): str(collation) for name, collation in found}
 
 
+def computed_columns(session: MySqlSession, table_id: TableId) -> dict[str, bool]:
+    """Whether the table's columns are generated ones, by their folded names."""
+    select = "SELECT column_name, extra FROM information_schema.columns WHERE table_schema = ? AND table_name = ?"
+    found = session.find([select], (table_id.database, table_id.table), columns=2)
+    # MySQL calls a default that is an expression DEFAULT_GENERATED.
+    return {folded_name(str(name)): "GENERATED" in str(extra).upper().split() for name, extra in found}
+
+
 def compares_bytes(collation: str) -> bool:
     """Whether texts that differ in a byte are never equal, spaces at their end included."""
     return _BY_BYTES.search(collation) is not None

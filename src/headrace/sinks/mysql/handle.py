@@ -1,18 +1,20 @@
-"""Whether the target keeps rows as they are written: apart by their handle key, and unchanged by triggers."""
+"""Whether the target keeps rows as they are written: apart by their handle key, unchanged by triggers, and all of their columns."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 
 import pymysql
 
+from headrace.ddl.zones import zoned_columns
 from headrace.model.outcome import Problem
-from headrace.model.table import TableId, TableSchema, folded_name
+from headrace.model.table import Generated, TableId, TableSchema, folded_name
 from headrace.sinks.mysql import catalogue, collation, refusal
 from headrace.sinks.mysql.adaptation.collations import COARSER, EQUAL
 from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify
 from headrace.sinks.mysql.text import quote_name
-from headrace.sinks.mysql.types import qualified
+from headrace.sinks.mysql.types import qualified, type_text
 
 
 def require_index(session: MySqlSession, schema: TableSchema) -> None:
@@ -87,6 +89,56 @@ def refuse_changing_triggers(session: MySqlSession, table_id: TableId) -> None:
             hint=f"Run DROP TRIGGER {qualified(trigger)} in the target.",
         )
     )
+
+
+def refuse_zoned_columns(session: MySqlSession, schema: TableSchema) -> None:
+    """Raises refusal.Refused when the target computes and keeps a generated column that depends on the writer's time zone.
+
+    Statements that define one are refused (see ``zones``), but a table may be there from before. One that is computed when it is
+    read is kept only in an index, which matters where that is a unique one.
+    """
+    zoned = zoned_columns(schema)
+    if not zoned:
+        return
+    computed = catalogue.computed_columns(session, schema.table_id)
+    unique = set().union(*_unique_indexes(session, schema.table_id))
+    for column in (found.column for found in zoned):
+        name = folded_name(column.name)
+        if not computed.get(name) or (column.generated is Generated.VIRTUAL and name not in unique):
+            continue
+        plain = f"MODIFY {quote_name(column.name)} {type_text(column.type)} NULL"
+        action = plain if column.generated is Generated.STORED else f"DROP COLUMN {quote_name(column.name)}"
+        alter = f"ALTER TABLE {qualified(schema.table_id)} {action}"
+        raise refusal.Refused(
+            Problem(
+                schema.table_id,
+                "the target computes this generated column in UTC, the source in the time zone of each session that writes.",
+                column=column.name,
+                hint=f"Run {alter}; in the target, and load the table anew if it has rows.",
+            )
+        )
+
+
+def with_plain_columns(session: MySqlSession, schema: TableSchema) -> TableSchema:
+    """The schema, in which stored generated columns are plain ones where the target has them so: rows bring their values.
+
+    A person may have left out an expression that the target would compute otherwise. Raises refusal.Refused.
+    """
+    if all(column.generated is not Generated.STORED for column in schema.columns):
+        return schema
+    try:
+        is_computed = catalogue.computed_columns(session, schema.table_id)
+    except pymysql.err.MySQLError as error:
+        if classify(error) is ErrorClass.REFUSED:
+            raise refusal.from_error(error, schema.table_id) from None
+        raise
+    columns = (
+        replace(column, generated=None)
+        if column.generated is Generated.STORED and is_computed.get(folded_name(column.name)) is False
+        else column
+        for column in schema.columns
+    )
+    return replace(schema, columns=tuple(columns))
 
 
 def _unique_indexes(session: MySqlSession, table_id: TableId) -> list[set[str]]:

@@ -47,6 +47,7 @@ from headrace.sinks.mysql.partitions import same_rows
 from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.types import alter_table, create_table, qualified
 from headrace.sinks.mysql.unseen_values import refuse_unseen_values
+from headrace.sinks.mysql.zones import refuse_other_zone
 
 _LOCK_TRIES = 15
 _LOCK_SECONDS = 2
@@ -170,6 +171,7 @@ class MySqlMetadataApplier:
             for renamed in (event for event in change.events if isinstance(event, RenameTableEvent)):
                 # Not every layout tells of databases, so a rename may be the first that is heard of one.
                 notices.extend(_ensure_database(session, change, renamed.new_table_id.database))
+        refuse_other_zone(change, self._settings.time_zone)
         notices.extend(refuse_unseen_values(session, change, self._settings.time_zone))
         notices.extend(_differing_default(session, change))
         for source_statement in self._statements(session, change):

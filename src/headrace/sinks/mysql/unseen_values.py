@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from zoneinfo import ZoneInfoNotFoundError
-
-from headrace.ddl.defaults import ZoneMismatch, computed_default, is_mangled, is_time_of_statement, zone_mismatch
+from headrace.ddl.defaults import computed_default, is_mangled, is_time_of_statement
 from headrace.ddl.statement import read_statement
 from headrace.model.events import AddColumnEvent, AlterColumnTypeEvent, SchemaChange
 from headrace.model.outcome import Notice, Problem, Remedy
@@ -16,9 +14,9 @@ from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.converting import converted_otherwise
 from headrace.sinks.mysql.text import quote_name
 from headrace.sinks.mysql.types import qualified
+from headrace.sinks.mysql.zones import NAME_THE_ZONE
 
 _LOAD_ANEW = "Load the table anew with that column and skip the statement, or leave the table out by a filter."
-_NAME_THE_ZONE = "Set time-zone in the sink's URI to the time zone of the session that ran the statement, also when that is UTC."
 
 
 def refuse_unseen_values(session: MySqlSession, change: SchemaChange, time_zone: str) -> list[Notice]:
@@ -26,7 +24,6 @@ def refuse_unseen_values(session: MySqlSession, change: SchemaChange, time_zone:
 
     ``time_zone`` is the one that the sink's URI names, empty for none: then statements run in UTC.
     """
-    _refuse_other_zone(change, time_zone)
     events = [event for event in change.events if isinstance(event, (AddColumnEvent, AlterColumnTypeEvent))]
     present = catalogue.describe(session, change.table_id) if events else None
     if present is None or not present.has_rows:
@@ -38,16 +35,6 @@ def refuse_unseen_values(session: MySqlSession, change: SchemaChange, time_zone:
         else:
             _of_altered(session, change, event, time_zone)
     return notices
-
-
-def _refuse_other_zone(change: SchemaChange, time_zone: str) -> None:
-    zone = time_zone or "+00:00"
-    try:
-        mismatch = zone_mismatch(change.statement, change.schema, zone)
-    except ZoneInfoNotFoundError:
-        return  # the server knows it, under a name of its own
-    if mismatch is not None:
-        raise _refused(change, mismatch.sentence(time_zone or "UTC"), ZoneMismatch.HINT, mismatch.column)
 
 
 def _of_added(session: MySqlSession, change: SchemaChange, column: Column, time_zone: str) -> list[Notice]:
@@ -76,7 +63,7 @@ def _of_altered(session: MySqlSession, change: SchemaChange, event: AlterColumnT
     kinds = {old.type.kind, new.type.kind}
     if TypeKind.TIMESTAMP in kinds and len(kinds) > 1 and not time_zone:
         message = f"TiDB converts {old.type} to {new.type} in the time zone of the session, which no file tells."
-        raise _refused(change, message, _NAME_THE_ZONE, new.name)
+        raise _refused(change, message, NAME_THE_ZONE, new.name)
     becomes_now = new.type.kind is TypeKind.TIMESTAMP and old.type.kind is not TypeKind.TIMESTAMP and not new.nullable
     if becomes_now and old.nullable and _has_nulls(session, change, old):
         message = "TiDB put the time into the rows that had NULL, and no event tells which."

@@ -249,11 +249,12 @@ class MySqlWriter:
         """Writes a table's pieces; rows that were refused for a value go to ``refused``. Returns why nothing of it was written."""
         session.run("SAVEPOINT headrace_table")
         try:
-            for piece in pieces:
+            for piece in (replace(piece, schema=handle.with_plain_columns(session, piece.schema)) for piece in pieces):
                 if piece.table_id not in self._verified:
                     handle.require_index(session, piece.schema)
                     handle.refuse_coarse_keys(session, piece.table_id)
                     handle.refuse_changing_triggers(session, piece.table_id)
+                    handle.refuse_zoned_columns(session, piece.schema)
                     self._verified.add(piece.table_id)
                 if self._own_context().letters is None or not piece.schema.handle_key:
                     self._apply(session, piece)
