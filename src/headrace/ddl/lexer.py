@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from sqlglot.dialects.mysql import MySQL
@@ -55,6 +56,7 @@ def open_feature_comments(statement: str) -> str:
     return _FEATURE_COMMENT.sub(lambda found: found["kept"] or f"{' ' * len(found['open'])}{found['body']}  ", statement)
 
 
+@lru_cache(maxsize=1024)  # several parts of the engine and the sinks ask about one statement
 def words(statement: str) -> tuple[Word, ...] | None:
     """The words of a statement, without comments and the final semicolon; ``None`` for text that is no SQL at all."""
     try:
