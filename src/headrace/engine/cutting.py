@@ -8,8 +8,7 @@ position and what became of each table are one ledger update. A sink with ``atom
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
@@ -17,6 +16,7 @@ from itertools import groupby
 from headrace import faults
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.engine.conservation import row_figures
+from headrace.engine.cut_letters import CutLetters
 from headrace.engine.journal import forgettable
 from headrace.engine.kept_keys import kept_unique_key
 from headrace.engine.leftovers import leftovers
@@ -96,14 +96,10 @@ class CutRun:
         self._reports: dict[str, SplitReport] = {}
         self._read: dict[TableId, dict[str, Split]] = {}
         self._outcomes: list[WriteOutcome] = []
-        self._letters = letters
+        self._letters = CutLetters(cut, state, letters)
         self._ownership = Ownership(
             sink.capabilities, sink.metadata_applier, lambda t, ts: includes(t) or cut.outside.get(t, 0) >= ts
         )
-        self._new_letters: dict[TableId, set[str]] = defaultdict(set)
-        self._counted: dict[TableId, set[str]] = defaultdict(set)
-        self._is_repeated = state.attempted > state.checkpoint
-        self._was_behind = {t for t, own in state.tables.items() if own.status.is_stopped or own.status is TableStatus.CATCHING_UP}
         self._reborn = dict(cut.reborn)
         self._changes_done = 0
         self._rows = RowFigures()
@@ -287,8 +283,7 @@ class CutRun:
         if entries:
             tables = tuple(row for e in entries for row in rows(self.state, changes[e.identity]))
             used = tuple(e.identity for e in entries if e.state.is_settled and e.identity in self.state.decisions)
-            # They move past the rows that became letters, and no repeat of the cut reads those again.
-            letters = self._count_letters({row.table_id for row in tables})
+            letters = self._letters.count(self.state.dead_letters, {row.table_id for row in tables})
             self._update(LedgerUpdate(journal=tuple(entries), tables=tables, used_decisions=used, dead_letters=letters), step)
 
     # --- rows -----------------------------------------------------------------------------------------------------
@@ -300,7 +295,7 @@ class CutRun:
         splits = tuple(s for s in (*cut_round.splits, *self._go_on(cut_round)) if s.table_id in there)
         if not splits:
             return
-        context = WriterContext(self.state.pipeline, self.state.epoch, self.state.attempt, 0, self._letters)
+        context = WriterContext(self.state.pipeline, self.state.epoch, self.state.attempt, 0, self._letters.folder)
         alone = len(self.cut.rounds) == 1 and not cut_round.changes
         rows = {t: self.state.tables[t] for t in self.cut.checkpoints if t in self.state.tables}
         before = CutCommit(self._reached, self.cut.checkpoints, self._stopped_rows(), rows, self.state.dead_letters)
@@ -343,7 +338,7 @@ class CutRun:
         return TableProgress(table_id, self.state.table_checkpoint(table_id), status=status)
 
     def _take(self, report: WriteReport) -> None:
-        self._reports |= {r.split_key: _both(self._reports.get(r.split_key), r) for r in report.splits}
+        self._reports |= {r.split_key: r.after(self._reports.get(r.split_key)) for r in report.splits}
         self._outcomes.extend(report.outcomes)
         for problem in (*read_problems(report.splits).values(), *report.problems().values()):
             self.problems.setdefault(problem.table_id, problem)
@@ -354,14 +349,8 @@ class CutRun:
         self.notices.extend(dict.fromkeys(n for notices in told for n in notices if n not in self.notices))
 
     def _take_letters(self, report: WriteReport) -> None:
-        """Counts the dead letters by table. Raises TablesExcluded where one has too many and its rows can be taken back."""
-        if self._letters is None:
-            return
-        for table_id, names in report.letters().items():
-            self._new_letters[table_id] |= names
-        counts = {t: len(names) for t, names in self._new_letters.items() if t not in self.problems}
-        found = {t: self._letters.too_many(t, count) for t, count in counts.items()}
-        too_many = {t: problem for t, problem in found.items() if problem is not None}
+        """Takes up the dead letters. Raises TablesExcluded where a table has too many and its rows can be taken back."""
+        too_many = self._letters.take(report, self.problems.keys())
         if too_many and self._sink.capabilities.atomic_cut:
             raise TablesExcluded(too_many, {})
         self.problems.update(too_many)
@@ -432,35 +421,6 @@ class CutRun:
             return []
         return [replace(own, checkpoint=reached, after=False, status=TableStatus.EXCLUDED, reason="")]
 
-    def _count_letters(self, moved: Collection[TableId]) -> dict[TableId, int]:
-        """How many letters there are of those tables that move and got new ones."""
-        counts = {}
-        for table_id in sorted(moved):
-            self._remove_stale_letters(table_id)
-            new = self._new_letters.get(table_id, set()) - self._counted[table_id]
-            if new:
-                self._counted[table_id] |= new
-                counts[table_id] = self.state.dead_letters.get(table_id, 0) + len(new)
-        return counts
-
-    def _remove_stale_letters(self, table_id: TableId) -> None:
-        """What an earlier try of the same cut left out, and this one did not, was repaired and is applied."""
-        if self._letters is None or not self.cut.is_exact or not (self._is_repeated or table_id in self._was_behind):
-            return
-        begins = tuple(f"{r.segments[table_id].lo}-" for r in self.cut.rounds if table_id in r.segments)
-        there = self._letters.names(table_id) if begins else []
-        stale = [n for n in there if n.startswith(begins) and n not in self._new_letters.get(table_id, set())]
-        if stale:
-            self._letters.remove(table_id, stale)
-
-    def _tell_letters(self, counted: Iterable[TableId]) -> None:
-        for table_id in counted:
-            assert self._letters is not None, "nothing else makes letters"
-            new, location = len(self._new_letters[table_id]), self._letters.location(table_id)
-            what = f"{new} of its changes up to {self.cut.hi} could not be applied and lie as dead letters in {location}."
-            until = "Until they are replayed rows may be missing, out of date, or there though they were deleted."
-            self.notices.append(Notice(f"{what} {until}", table_id))
-
     def _commit(self, started: float) -> CutRecord:
         record = CutRecord(
             hi=self.cut.hi,
@@ -492,8 +452,8 @@ class CutRun:
         checkpoints = {t: settled.table_checkpoint(t) for t in settled.tables}
         position = self._source.advance(self.state.position, tuple(self._reports.values()), progress, checkpoints)
         # Tables with a problem stay where they are, and make the same letters again when they are taken along.
-        letters = self._count_letters(self.cut.tables - self.problems.keys())
-        self._tell_letters(sorted(self._new_letters.keys() - self.problems.keys()))
+        letters = self._letters.count(self.state.dead_letters, self.cut.tables - self.problems.keys())
+        self.notices.extend(self._letters.told(self.problems.keys()))
         served = served_requests(settled)
         for request in served:
             if request.kind is RequestKind.SKIP_ROWS:
@@ -514,14 +474,6 @@ class CutRun:
             Step.CHECKPOINT,
         )
         return record
-
-
-def _both(earlier: SplitReport | None, report: SplitReport) -> SplitReport:
-    """What is known of a split that was read for two rounds: the later reading knows what is left of it."""
-    if earlier is None:
-        return report
-    letters = (*earlier.letters, *(name for name in report.letters if name not in earlier.letters))
-    return replace(report, kept=earlier.kept + report.kept, letters=letters, notices=(*earlier.notices, *report.notices))
 
 
 def _journalled_together(changes: Sequence[SchemaChange]) -> Iterator[Sequence[SchemaChange]]:

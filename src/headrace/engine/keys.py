@@ -26,6 +26,7 @@ from headrace.model.events import (
     SchemaChangeEvent,
 )
 from headrace.model.outcome import Notice, Problem
+from headrace.model.progress import LedgerState
 from headrace.model.table import Generated, TableId, TableSchema, folded_name
 from headrace.model.uri import near_match
 
@@ -103,6 +104,34 @@ def read_fingerprint(text: str) -> tuple[str, DeclaredKeys]:
     filter_text, _, named = text.partition("\n")
     keys = json.loads(named) if named else {}
     return filter_text, DeclaredKeys({TableId(*json.loads(name)): tuple(columns) for name, columns in keys.items()})
+
+
+def changed_definition(known: LedgerState, filter_text: str, keys: DeclaredKeys) -> tuple[Notice, ...]:
+    """What is to be said of a definition unlike the last run's. Raises DefinitionError for one that cannot follow that one."""
+    former_filter, former_keys = read_fingerprint(known.fingerprint)
+    notices = []
+    if former_filter != filter_text:
+        text = (
+            f"--tables was {former_filter or 'not set'} before. A table that was never included is filled from the files that are "
+            "still there, as far back as they go; one that was left out goes on from where it stood; what is excluded now stays in "
+            "the target as it is."
+        )
+        notices.append(Notice(text))
+    if former_keys != keys:
+        lost = former_keys.without(keys)
+        if lost and known.attempted > known.checkpoint:
+            raise DefinitionError(
+                f"The key of {lost[0]} was taken out of the definition while a cut is unfinished: without it, rows that were "
+                "written already would be counted again.",
+                "Run once with the key, until everything is applied, and take it out then.",
+            )
+        notices.append(Notice(f"The declared keys were {former_keys} before and are {keys} now; they count from here on."))
+        notices.extend(
+            Notice("it stopped while its key was declared; without a key, rows of it that were written then may be there twice.", t)
+            for t in lost
+            if t in known.tables and known.tables[t].status.is_stopped
+        )
+    return tuple(notices)
 
 
 def with_declared_keys(offer: Offer, keys: DeclaredKeys) -> Offer:

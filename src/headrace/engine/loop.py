@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from headrace import faults
 from headrace.engine.cutting import CutRun, RoundFactory, TablesExcluded
 from headrace.engine.filtering import back, followed, left_out, taken_back
-from headrace.engine.keys import DeclaredKeys, fingerprint_of, read_fingerprint, with_declared_keys
+from headrace.engine.keys import DeclaredKeys, changed_definition, fingerprint_of, read_fingerprint, with_declared_keys
 from headrace.engine.observer import Observer
 from headrace.engine.plan import Cut, Hold, PlanRules, ending_incomplete, first_shared_change, may_be_pending, plan_cut
 from headrace.engine.replaying import Replayer, waits_for
@@ -189,7 +189,7 @@ class Loop:
                 "Choose a later time.",
             )
         if known is not None:
-            self._tell(_changes_of(known, options))
+            self._tell(changed_definition(known, options.filter_text, options.keys))
             self._plans_anew = known.fingerprint != options.fingerprint
         faults.before(Step.ACQUIRE)
         self._state = self._ledger.acquire(self._name, self._source_identity, options.fingerprint, options.start or 0)
@@ -576,31 +576,3 @@ def _has_moved(before: TableProgress, after: TableProgress | None) -> bool:
     if after is None or after.status.is_gone != before.status.is_gone:
         return True
     return (after.checkpoint, after.after) > (before.checkpoint, before.after)
-
-
-def _changes_of(known: LedgerState, options: RunOptions) -> tuple[Notice, ...]:
-    """What is to be said of a definition unlike the last run's. Raises DefinitionError for one that cannot follow that one."""
-    filter_text, keys = read_fingerprint(known.fingerprint)
-    notices = []
-    if filter_text != options.filter_text:
-        text = (
-            f"--tables was {filter_text or 'not set'} before. A table that was never included is filled from the files that are "
-            "still there, as far back as they go; one that was left out goes on from where it stood; what is excluded now stays in "
-            "the target as it is."
-        )
-        notices.append(Notice(text))
-    if keys != options.keys:
-        lost = keys.without(options.keys)
-        if lost and known.attempted > known.checkpoint:
-            raise DefinitionError(
-                f"The key of {lost[0]} was taken out of the definition while a cut is unfinished: without it, rows that were "
-                "written already would be counted again.",
-                "Run once with the key, until everything is applied, and take it out then.",
-            )
-        notices.append(Notice(f"The declared keys were {keys} before and are {options.keys} now; they count from here on."))
-        notices.extend(
-            Notice("it stopped while its key was declared; without a key, rows of it that were written then may be there twice.", t)
-            for t in lost
-            if t in known.tables and known.tables[t].status.is_stopped
-        )
-    return tuple(notices)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from headrace.model.letters import RejectedRecord
@@ -127,6 +127,13 @@ class SplitReport:
     ended: bool = False
     content: int | None = None
     """The CRC-32 of what was read, where only that tells whether the split is another one later: rows have no commit ts."""
+
+    def after(self, earlier: SplitReport | None) -> SplitReport:
+        """What is known of a split that was read for two rounds: the later reading knows what is left of it."""
+        if earlier is None:
+            return self
+        letters = tuple(dict.fromkeys((*earlier.letters, *self.letters)))
+        return replace(self, kept=earlier.kept + self.kept, letters=letters, notices=(*earlier.notices, *self.notices))
 
 
 def is_repeated(report: SplitReport, reports: Iterable[SplitReport]) -> bool:
