@@ -236,6 +236,23 @@ def test_a_rename_out_of_the_filter_keeps_its_place_under_the_new_name(two: Buck
     assert two.state("u") == [(1, "a"), (2, "b"), (3, "c")]
 
 
+def test_a_rename_out_of_the_filter_goes_into_the_database_that_is_there_by_then(two: Bucket) -> None:
+    """The one of that name was dropped before; its table that was left out goes when it is taken back, and nothing else does."""
+    two.schema("", 125, (), "CREATE DATABASE `other`", 1, database="other")
+    two.create("k", 126, database="other")
+    two.rows("k/126/1", "I 127 1 a", database="other")
+    assert run(two, 130).code == 0
+    two.schema("", 140, (), "DROP DATABASE `other`", 2, database="other")
+    two.schema("", 150, (), "CREATE DATABASE `other`", 1, database="other")
+    two.create("k", 155, database="other")
+    two.schema("u", 160, "id,v", "RENAME TABLE `test`.`t` TO `other`.`u`", 14, database="other")
+    two.rows("u/160/1", "I 170 2 b", database="other")
+    assert run(two, 180, "test.*").code == 0
+    assert (two.state("k", "other"), two.state("t"), two.state("u", "other")) == ([(1, "a")], None, [(1, "a")])
+    ran = run(two, 190)
+    assert (ran.code, two.state("k", "other"), two.state("u", "other")) == (0, [], [(1, "a"), (2, "b")]), ran.told
+
+
 @pytest.mark.parametrize("tables", ["test.a", "test.b"])
 def test_a_swap_across_the_border(bucket: Bucket, tables: str) -> None:
     for table, row in (("a", "I 110 1 of_a"), ("b", "I 110 1 of_b")):

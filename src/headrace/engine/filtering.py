@@ -109,9 +109,12 @@ def _concerned(state: LedgerState, event: object, includes: Includes, live: set[
                 live.add(old)
             if not includes(old) and (into or new in taken):
                 return [old]
-            own = state.tables.get(new)
-            if old in taken and not includes(new) and own is not None and not own.status.is_gone:
-                return [new]  # what has the new name in the target has to make room as it did in the source
+            if old in taken and not includes(new):
+                # What has the new name in the target has to make room as it did in the source, and the database that the table
+                # goes into has to be the one of then: one of its name may have been dropped before.
+                own = state.tables.get(new)
+                makes_room = [new] if own is not None and not own.status.is_gone else []
+                return [*makes_room, *(d for d in [TableId(new.database)] if not includes(d))]
         case ExchangePartitionEvent(table_id, other):
             both = [table_id, other]
             outside = [t for t in both if not includes(t)]

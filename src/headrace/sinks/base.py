@@ -206,7 +206,7 @@ class CutCommit:
         stopped = (*self.stopped, *map(self.stopped_row, problems))
         lifted = {t for t, row in self.rows.items() if row.status is TableStatus.RUNNING} - {row.table_id for row in stopped}
         new = {t: self.new_letters.get(t, 0) + refused.get(t, 0) for t in {*self.new_letters, *refused} & lifted}
-        counts = {t: self.dead_letters.get(t, 0) + count for t, count in new.items()}
+        counts = {t: self.dead_letters.get(t, 0) + count for t, count in new.items() if count}
         return LedgerUpdate(checkpoint=self.hi, tables=stopped, dead_letters=counts)
 
 

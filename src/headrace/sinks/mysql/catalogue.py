@@ -34,8 +34,14 @@ def describe(session: MySqlSession, table_id: TableId) -> TableDescription | Non
 
 
 def exists(session: MySqlSession, table_id: TableId) -> bool:
-    """Whether there is a table, view or database of that name."""
-    return describe(session, table_id) is not None
+    """Whether there is a table, view or database of that name, without a look at its columns, rows or tables."""
+    try:
+        created_by(session, table_id)
+    except pymysql.err.MySQLError as error:
+        if error_code(error) in _MISSING:
+            return False
+        raise
+    return True
 
 
 def objects(session: MySqlSession, database: str) -> dict[str, str]:
@@ -119,8 +125,9 @@ def _checksum_by_query(session: MySqlSession, table_id: TableId) -> str:
 
 
 def created_by(session: MySqlSession, table_id: TableId) -> str:
-    """The statement that would create the table as it is."""
-    return str(session.execute(f"SHOW CREATE TABLE {qualified(table_id)}")[0][1])
+    """The statement that would create the table, view or database as it is."""
+    kind = "DATABASE" if table_id.is_database else "TABLE"
+    return str(session.execute(f"SHOW CREATE {kind} {qualified(table_id)}")[0][1])
 
 
 def partitioning(session: MySqlSession, table_id: TableId) -> tuple[str, str]:
@@ -207,9 +214,9 @@ def _unique_texts(session: MySqlSession, table_id: TableId, compared: Collection
 
 
 def _database(session: MySqlSession, table_id: TableId) -> TableDescription:
-    definition = session.execute(f"SHOW CREATE DATABASE {qualified(table_id)}")[0][1]
+    definition = created_by(session, table_id)
     tables = session.execute(f"SHOW TABLES FROM {qualified(table_id)}")
-    return TableDescription(table_id, (), _fingerprint(str(definition)), bool(tables))
+    return TableDescription(table_id, (), _fingerprint(definition), bool(tables))
 
 
 def _table(session: MySqlSession, table_id: TableId) -> TableDescription:
