@@ -71,7 +71,11 @@ class SmallHistory(History):
     def _free_name(self) -> TableId:
         if len(self.upstream.tables) >= _MOST_TABLES:
             raise ValueError("these are enough")
-        return self._chance.choice([name for name in NAMES if name not in self.upstream.tables])
+        return self._chance.choice(self._free_names())
+
+    def _free_names(self) -> list[TableId]:
+        taken = {name.folded for name in self.upstream.tables}
+        return [name for name in NAMES if name.folded not in taken]
 
     def _create(self) -> None:
         table_id, has_key = self._free_name(), self._chance.random() < 0.8
@@ -87,7 +91,7 @@ class SmallHistory(History):
     def _swap(self) -> None:
         """Two tables change names; the chain through a third name is TiCDC's business."""
         first, second = self._chance.sample(self.upstream.tables, 2)
-        free = next(name for name in NAMES if name not in self.upstream.tables)
+        free = self._free_names()[0]
         steps = [(first, free), (second, first), (free, second)]
         self._ddl(f"rename {steps}", lambda: self.upstream.rename_tables(*steps))
 

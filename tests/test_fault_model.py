@@ -55,7 +55,7 @@ EXAMPLES |= dict.fromkeys(CAPABILITIES, 12)
 ACTIONS = (
     *["rows"] * 6,
     *["alter"] * 3,
-    *("swap_rows", "create", "drop", "truncate", "recreate", "rename", "swap", "rename_many"),
+    *("swap_rows", "create", "drop", "truncate", "recreate", "rename", "swap", "rename_many", "like"),
     *("recreate_database", "recreate_database", "deliver", "restart", "time", "half"),
 )
 KEPT = journal.JOURNAL_KEPT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.ddl.indexes import dropped_names, new_indexes, with_index_names
+from headrace.ddl.indexes import changed_names, new_indexes, with_index_names
 from headrace.ddl.statement import read_statement
 
 
@@ -68,18 +68,21 @@ def test_names_that_another_server_would_not_find_by_itself_are_written_into_the
 
 
 @pytest.mark.parametrize(
-    ("text", "indexes", "columns"),
+    ("text", "indexes", "columns", "texts"),
     [
-        ("ALTER TABLE t DROP INDEX `Ue`, DROP KEY IF EXISTS k", {"ue", "k"}, set()),
-        ("DROP INDEX IF EXISTS ue ON t", {"ue"}, set()),
-        ("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (a)", {"primary"}, set()),
-        ("ALTER TABLE t DROP CONSTRAINT `c`", {"c"}, set()),
-        ("ALTER TABLE t RENAME INDEX a TO b, RENAME KEY c TO d, RENAME COLUMN e TO f", {"a", "c"}, set()),
-        ("ALTER TABLE t DROP a, DROP COLUMN IF EXISTS B, DROP `index`, DROP COLUMN `key`", set(), {"a", "b", "index", "key"}),
-        ("ALTER TABLE t ADD UNIQUE ue (a), MODIFY a INT, ALTER b DROP DEFAULT", set(), set()),
-        ("DROP TABLE t", set(), set()),
+        ("ALTER TABLE t DROP INDEX `Ue`, DROP KEY IF EXISTS k", {"ue", "k"}, set(), False),
+        ("DROP INDEX IF EXISTS ue ON t", {"ue"}, set(), False),
+        ("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (a)", {"primary"}, set(), False),
+        ("ALTER TABLE t DROP CONSTRAINT `c`", {"c"}, set(), False),
+        ("ALTER TABLE t RENAME INDEX a TO b, RENAME KEY c TO d, RENAME COLUMN e TO f, RENAME TO g", {"a", "c"}, {"e"}, False),
+        ("ALTER TABLE t DROP a, DROP COLUMN IF EXISTS B, DROP `index`, DROP COLUMN `key`", set(), {"a", "b", "index", "key"}, False),
+        ("ALTER TABLE t ADD UNIQUE ue (a), ALTER b DROP DEFAULT, ALTER COLUMN c SET DEFAULT 1", set(), set(), False),
+        ("ALTER TABLE t MODIFY `A` INT, MODIFY COLUMN IF EXISTS b INT, CHANGE c d INT, CHANGE COLUMN e e INT", set(), set("abce"), False),
+        ("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", set(), set(), True),
+        ("ALTER TABLE t DEFAULT CHARACTER SET utf8mb4", set(), set(), False),
+        ("DROP TABLE t", set(), set(), False),
     ],
 )
-def test_names_that_a_statement_drops(text: str, indexes: set[str], columns: set[str]) -> None:
-    dropped = dropped_names(read_statement(text, "test"))
-    assert (dropped.indexes, dropped.columns) == (indexes, columns)
+def test_names_that_a_statement_drops_or_changes(text: str, indexes: set[str], columns: set[str], texts: bool) -> None:
+    changed = changed_names(read_statement(text, "test"))
+    assert (changed.indexes, changed.columns, changed.texts) == (indexes, columns, texts)

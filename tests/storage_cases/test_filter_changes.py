@@ -253,6 +253,46 @@ def test_a_rename_out_of_the_filter_goes_into_the_database_that_is_there_by_then
     assert (ran.code, two.state("k", "other"), two.state("u", "other")) == (0, [], [(1, "a"), (2, "b")]), ran.told
 
 
+def test_what_was_renamed_out_of_the_filter_makes_room_for_the_next_one(two: Bucket) -> None:
+    """``u`` was dropped meanwhile, by a change that concerns the filter only because of the table that comes after it."""
+    two.schema("u", 140, "id,v", "RENAME TABLE `test`.`t` TO `test`.`u`", 14)
+    two.schema("u", 150, "id,v", "DROP TABLE `test`.`u`", 4)
+    two.schema("u", 160, "id,v", "RENAME TABLE `test`.`e` TO `test`.`u`", 14)
+    ran = run(two, 170, "*.*,!test.u")
+    assert (ran.code, two.state("t"), two.state("e"), two.state("u")) == (0, None, None, [(1, "a")]), ran.told
+    two.rows("u/160/1", "I 180 2 b")
+    assert (run(two, 190).code, two.state("u")) == (0, [(1, "a"), (2, "b")])
+
+
+def renamed_out(bucket: Bucket, at: int) -> None:
+    """``other.c`` becomes ``other.a`` at 120, and ``test.b`` gets its name, at once or later."""
+    bucket.schema("", 101, (), "CREATE DATABASE `other`", 1, database="other")
+    bucket.create("c", 102, database="other")
+    bucket.rows("c/102/1", "I 111 1 c", database="other")
+    bucket.create("b", 106)
+    bucket.rows("b/106/1", "I 111 1 b")
+    bucket.schema("a", 120, "id,v", "RENAME TABLE `other`.`c` TO `other`.`a`", 14, database="other")
+    bucket.schema("c", at, "id,v", "RENAME TABLE `test`.`b` TO `other`.`c`", 14, database="other")
+
+
+@pytest.mark.parametrize("at", [120, 125])
+def test_who_had_the_name_before_a_rename_out_of_the_filter_keeps_its_rows(bucket: Bucket, at: int) -> None:
+    renamed_out(bucket, at)
+    assert run(bucket, 130, "test.*").code == 0
+    bucket.rows("a/120/1", "I 140 2 d", database="other")
+    assert (run(bucket, 150).code, bucket.state("c", "other")) == (0, [(1, "b")])
+    assert bucket.state("a", "other") == [(1, "c"), (2, "d")]
+
+
+@pytest.mark.parametrize("at", [120, 125])
+def test_who_had_it_before_the_start_stops_the_rename_with_the_way_out(bucket: Bucket, at: int) -> None:
+    renamed_out(bucket, at)
+    ran = run(bucket, 130, "test.*", start=105)
+    assert (ran.code, bucket.state("b"), bucket.state("c", "other")) == (3, [(1, "b")], None)
+    assert "Let --tables include other.c." in ran.problems[0].hint
+    assert (run(bucket, 150).code, bucket.state("c", "other"), bucket.state("a", "other")) == (0, [(1, "b")], [(1, "c")])
+
+
 @pytest.mark.parametrize("tables", ["test.a", "test.b"])
 def test_a_swap_across_the_border(bucket: Bucket, tables: str) -> None:
     for table, row in (("a", "I 110 1 of_a"), ("b", "I 110 1 of_b")):

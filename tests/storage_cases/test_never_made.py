@@ -105,3 +105,52 @@ def test_a_schema_change_at_the_start_is_in_the_snapshot(tmp_path: Path) -> None
         connection.execute("INSERT INTO test.t VALUES (9, 'snapshot')")
     assert bucket.at(300, start=200, adopt=True).code == 0
     assert bucket.state("t") == [(3, "c"), (9, "snapshot")]
+
+
+PARTITIONED = (
+    "CREATE TABLE `p` (`id` INT PRIMARY KEY,`v` VARCHAR(16)) PARTITION BY RANGE (`id`) "
+    "(PARTITION p0 VALUES LESS THAN (5),PARTITION p1 VALUES LESS THAN (1000))"
+)
+LATER = [
+    ("TRUNCATE TABLE `t`", 11, "id,v", [(3, "c")]),
+    ("ALTER TABLE `t` ADD COLUMN `c` INT DEFAULT 7", 5, "id,v,c", [(2, "b", 7), (3, "c", 4)]),
+]
+
+
+@pytest.mark.parametrize(("statement", "type", "shape", "rows"), LATER)
+def test_an_exchange_before_the_start_leaves_its_tables_their_shapes(
+    tmp_path: Path, statement: str, type: int, shape: str, rows: list[object]
+) -> None:
+    """TiCDC writes the statement for the one table, and the shape alone for the other."""
+    bucket = Bucket(tmp_path)
+    bucket.schema("p", 100, "id,v", PARTITIONED, 3)
+    bucket.create("t", 101)
+    bucket.schema("p", 200, "id,v", "ALTER TABLE `p` EXCHANGE PARTITION `p0` WITH TABLE `t`", 42)
+    bucket.schema("t", 200, "id,v", "", 0)
+    bucket.rows("t/200/1", "I 300 2 b", "D 301 1 a")
+    bucket.schema("t", 350, shape, statement, type)
+    bucket.rows("t/350/1", "I 400 3 c" + (" 4" if shape.endswith("c") else ""))
+    with duckdb.connect(str(bucket.database)) as connection:
+        connection.execute("CREATE SCHEMA test; CREATE TABLE test.t (id INTEGER, v VARCHAR); CREATE TABLE test.p (id INTEGER, v VARCHAR)")
+        connection.execute("INSERT INTO test.t VALUES (1, 'a')")
+    ran = bucket.at(500, start=250, adopt=True)
+    assert (ran.code, bucket.state("t")) == (0, rows), ran.told
+
+
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+def test_a_swap_before_the_start_leaves_its_tables_their_shapes(tmp_path: Path, order: tuple[str, str]) -> None:
+    """Each file of the swap tells the last step of its own table; folders may be read in any order."""
+    bucket = Bucket(tmp_path)
+    first, second = order
+    bucket.create(first, 100)
+    bucket.create(second, 101)
+    bucket.schema(second, 200, "id,v", f"RENAME TABLE `test`.`{first}` TO `test`.`{second}`;", 14)
+    bucket.schema(first, 200, "id,v", f"RENAME TABLE `test`.`x` TO `test`.`{first}`;", 14)
+    for table in order:
+        bucket.schema(table, 350, "id,v", f"TRUNCATE TABLE `{table}`", 11)
+        bucket.rows(f"{table}/350/1", "I 400 3 c")
+    with duckdb.connect(str(bucket.database)) as connection:
+        connection.execute("CREATE SCHEMA test; CREATE TABLE test.a (id INTEGER, v VARCHAR); CREATE TABLE test.b (id INTEGER, v VARCHAR)")
+        connection.execute("INSERT INTO test.a VALUES (1, 'a'); INSERT INTO test.b VALUES (2, 'b')")
+    assert bucket.at(500, start=250, adopt=True).code == 0
+    assert (bucket.state("a"), bucket.state("b")) == ([(3, "c")], [(3, "c")])

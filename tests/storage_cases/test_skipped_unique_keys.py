@@ -1,4 +1,4 @@
-"""A schema change that drops a unique key is not skipped while the target has the key: rows would push each other out there."""
+"""A schema change that drops or changes a unique key is not skipped while the target has it: rows would push each other out there."""
 
 from __future__ import annotations
 
@@ -198,3 +198,58 @@ def test_a_policy_does_not_skip_the_drop_of_a_column_in_a_unique_key(mariadb: Ma
     person.run("ALTER TABLE test.t DROP INDEX n")
     assert bucket.run(mariadb.uri(), **skips).code == EXIT_OK
     assert person.run("SELECT id, n FROM test.t ORDER BY id") == [(1, 7), (2, 8), (3, 0), (4, 0), (5, 0)]
+
+
+CHANGED = [
+    ("ALTER TABLE `t` MODIFY `email` VARCHAR(20) COLLATE utf8mb4_bin", 12),
+    ("ALTER TABLE `t` MODIFY COLUMN `EMAIL` VARBINARY(20)", 12),
+    ("ALTER TABLE `t` CHANGE `email` `email` DATETIME(6)", 12),
+    ("ALTER TABLE `t` CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", 29),
+]
+
+
+@pytest.mark.parametrize(("statement", "type"), CHANGED)
+def test_a_change_of_a_column_in_a_unique_key_is_skipped_by_nobody(feed: Feed, statement: str, type: int) -> None:
+    feed.change(statement, type)
+    assert feed.run("alter-column=skip,other=skip").code == EXIT_TABLE_STOPPED
+    feed.decide("skip")
+    ran = feed.run("")
+    assert (ran.code, feed.ids()) == (EXIT_TABLE_STOPPED, [1])
+    assert "would keep the unique key ue as it is" in ran.stopped["test.t"]
+    drop_by_hand(feed)
+    assert (feed.run("").code, feed.ids()) == (EXIT_OK, [1, 200])
+
+
+def test_a_change_of_another_column_is_skipped(feed: Feed) -> None:
+    feed.bucket.schema("t", 200, (ID, EMAIL, V), "ALTER TABLE `t` MODIFY `v` VARCHAR(16) COLLATE utf8mb4_bin", 12)
+    feed.bucket.rows("t/200/1", "I 210 200 b y")
+    feed.bucket.checkpoint(250)
+    assert (feed.run("alter-column=skip").code, feed.ids()) == (EXIT_OK, [1, 200])
+
+
+@pytest.mark.parametrize("statement", ["ALTER TABLE `t` RENAME COLUMN `email` TO `mail`", "ALTER TABLE `t` CHANGE `email` `mail` VARCHAR(20)"])
+def test_a_rename_of_a_column_in_a_unique_key_is_skipped_once_it_is_done_by_hand(feed: Feed, statement: str) -> None:
+    feed.bucket.schema("t", 200, (ID, EMAIL | {"ColumnName": "mail"}, V), statement, 12)
+    feed.bucket.rows("t/200/1", "I 210 200 b y")
+    feed.bucket.checkpoint(250)
+    assert feed.run("rename-column=approve").code == EXIT_TABLE_STOPPED
+    feed.decide("skip")
+    assert "would keep the unique key ue as it is" in feed.run("").stopped["test.t"]
+    feed.person.run("ALTER TABLE test.t CHANGE email mail VARCHAR(20)")
+    assert (feed.run("").code, feed.person.run("SELECT id, mail FROM test.t ORDER BY id")) == (EXIT_OK, [(1, "a"), (200, "b")])
+
+
+def test_duckdb_skips_no_other_type_of_a_key(tmp_path: Path) -> None:
+    """As numbers the keys would be one."""
+    bucket = Bucket(tmp_path)
+    bucket.create("t")
+    bucket.rows("t/100/1", "I 110 1 a")
+    text_id = {"ColumnName": "id", "ColumnType": "VARCHAR", "ColumnPrecision": "20", "ColumnNullable": "false", "ColumnIsPk": "true"}
+    bucket.schema("t", 200, (text_id, V), "ALTER TABLE `t` MODIFY `id` VARCHAR(20) NOT NULL", 12)
+    bucket.rows("t/200/1", "I 210 01 b", "I 211 1.0 c")
+    policies = SchemaChangePolicies.parse_text("alter-column=skip")
+    ran = bucket.at(250, policies=policies)
+    assert (ran.code, bucket.state("t")) == (EXIT_TABLE_STOPPED, [(1, "a")])
+    assert "would keep the unique key (id) as it is" in ran.told + str(ran.problems)
+    assert bucket.at(260).code == EXIT_OK
+    assert bucket.state("t") == [("01", "b"), ("1", "a"), ("1.0", "c")]

@@ -41,30 +41,46 @@ class NewIndex:
 
 
 @dataclass(frozen=True)
-class DroppedNames:
-    """Folded names of indexes and columns that a table has before a statement and not after it."""
+class ChangedNames:
+    """Folded names of indexes that a statement drops or renames, and of columns that it drops, renames or defines anew.
+
+    ``texts``: it defines all text columns anew, by another character set.
+    """
 
     indexes: frozenset[str]
     columns: frozenset[str]
+    texts: bool
 
 
-def dropped_names(read: Statement) -> DroppedNames:
-    """What ALTER TABLE or DROP INDEX drops. An index that gets another name counts too: a later DROP INDEX tells the new one.
+def changed_names(read: Statement) -> ChangedNames:
+    """What ALTER TABLE or DROP INDEX takes away or changes. An index that gets another name counts too: a later DROP INDEX tells
+    the new one.
 
     The primary key is the index ``primary``. A constraint that is dropped may be an index.
     """
     indexes: set[str] = set()
     columns: set[str] = set()
+    texts = False
     for action in read.actions:
         cursor = Cursor(action)
+        if cursor.accept("CONVERT", "TO"):
+            texts = True
+            continue
         if cursor.accept("RENAME"):
-            if cursor.accept("INDEX") or cursor.accept("KEY"):
-                indexes.add(folded_name(cursor.next().text))
+            is_index = cursor.accept("INDEX") or cursor.accept("KEY")
+            if not is_index and not cursor.accept("COLUMN"):
+                continue
+            found = indexes if is_index else columns
         elif cursor.accept("DROP"):
             found = columns if _drops_column(cursor) else indexes
-            cursor.accept("IF", "EXISTS")
-            found.add(folded_name(cursor.next().text))
-    return DroppedNames(frozenset(indexes), frozenset(columns))
+        elif cursor.accept("MODIFY") or cursor.accept("CHANGE"):
+            cursor.accept("COLUMN")
+            found = columns
+        else:
+            continue
+        cursor.accept("IF", "EXISTS")
+        found.add(folded_name(cursor.next().text))
+    return ChangedNames(frozenset(indexes), frozenset(columns), texts)
 
 
 def _drops_column(cursor: Cursor) -> bool:

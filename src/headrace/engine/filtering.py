@@ -7,7 +7,8 @@ rows come from it into a table that is included (RENAME, EXCHANGE PARTITION) it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from headrace.engine.journal import is_pending, tables_of_dropped
@@ -55,74 +56,91 @@ class Followed:
 
 def followed(state: LedgerState, offer: Offer, includes: Includes) -> Followed:
     """What follows from the offer's schema changes for tables that the filter leaves out."""
-    until: dict[TableId, int] = {}
-    sources: dict[str, set[TableId]] = {}
     crossing = [c for c in offer.schema_changes if is_pending(state, c) and not all(includes(t) for t in c.changes)]
+    begins = _beginnings(offer.schema_changes) if state.start else {}
+    lost = {t for t, first in begins.items() if first < state.start and t not in state.tables and not includes(t)}
+    history = _History(includes, lost, _by_folded_name([*state.tables, *(t for c in crossing for t in c.changes)]))
     size = -1
-    while size < (size := sum(until.values())):
+    while size < (size := sum(history.until.values())):
         # What is followed up to a later change takes part in the changes before it, and so do the tables that these concern.
-        _go_back(state, crossing, includes, until, sources)
+        history.go_back(crossing)
+    until = {t: ts for t, ts in history.until.items() if t not in lost}
     for table_id, ts in list(until.items()):
         database = TableId(table_id.database)
-        if not includes(database):
+        if not includes(database) and database not in lost:
             until[database] = max(until.get(database, 0), ts)
-    begins = _beginnings(offer.schema_changes) if state.start else {}
-    lost = {t for t in until if t not in state.tables and begins.get(t, MAX_TSO) < state.start}
-    by_identity = {change.identity: change for change in offer.schema_changes}
-    refused = {
-        identity: _not_followed(by_identity[identity], source)
-        for identity, tables in sources.items()
-        for source in sorted(tables & lost)
-    }
-    return Followed(includes, {t: ts for t, ts in until.items() if t not in lost}, refused)
+    return Followed(includes, until, history.refused)
 
 
-def _go_back(
-    state: LedgerState,
-    changes: Sequence[SchemaChange],
-    includes: Includes,
-    until: dict[TableId, int],
-    sources: dict[str, set[TableId]],
-) -> None:
-    """Once through the history, backwards: adds to ``until``, and to ``sources`` the tables whose rows go into an included one."""
-    live: set[TableId] = set()
-    for change in reversed(changes):
-        taken = {t for t in change.changes if includes(t) or until.get(t, 0) >= change.commit_ts}
-        for event in reversed(change.events):
-            for table_id in _concerned(state, event, includes, live, taken):
-                until[table_id] = max(until.get(table_id, 0), change.commit_ts)
-                if table_id in live:
-                    sources.setdefault(change.identity, set()).add(table_id)
+@dataclass
+class _History:
+    """What is found out about left-out tables while the schema changes are gone through backwards, again and again.
 
-
-def _concerned(state: LedgerState, event: object, includes: Includes, live: set[TableId], taken: set[TableId]) -> list[TableId]:
-    """The left-out tables that an event makes needed before it.
-
-    ``live`` are those whose rows go into an included table later on; it is brought to before the event. ``taken`` are the tables
-    that are followed up to the change.
+    ``lost`` are the left-out tables with rows from before ``--start``, which nobody loaded; ``names`` are all names that are known,
+    by their folded ones. ``until`` and ``refused`` are as in :class:`Followed`.
     """
-    match event:
-        case RenameTableEvent(old, new):
-            into = includes(new) or new in live
-            live.discard(new)
-            if into and not includes(old):
-                live.add(old)
-            if not includes(old) and (into or new in taken):
-                return [old]
-            if old in taken and not includes(new):
-                # What has the new name in the target has to make room as it did in the source, and the database that the table
-                # goes into has to be the one of then: one of its name may have been dropped before.
-                own = state.tables.get(new)
-                makes_room = [new] if own is not None and not own.status.is_gone else []
-                return [*makes_room, *(d for d in [TableId(new.database)] if not includes(d))]
-        case ExchangePartitionEvent(table_id, other):
-            both = [table_id, other]
-            outside = [t for t in both if not includes(t)]
-            if any(includes(t) or t in live for t in both):
-                live.update(outside)
-            if any(t in live or t in taken for t in both):
-                return outside
-    return []
+
+    includes: Includes
+    lost: Collection[TableId]
+    names: Mapping[TableId, Collection[TableId]]
+    until: dict[TableId, int] = field(default_factory=dict)
+    refused: dict[str, Problem] = field(default_factory=dict)
+
+    def go_back(self, changes: Sequence[SchemaChange]) -> None:
+        """Once through the history, backwards."""
+        live: set[TableId] = set()
+        makes_room: dict[TableId, SchemaChange] = {}
+        for change in reversed(changes):
+            for event in reversed(change.events):
+                for table_id in self._concerned(change, event, live, makes_room):
+                    self.until[table_id] = max(self.until.get(table_id, 0), change.commit_ts)
+                    if table_id in live and table_id in self.lost:
+                        self.refused[change.identity] = _not_followed(change, table_id)
+
+    def _takes(self, table_id: TableId, change: SchemaChange) -> bool:
+        """Whether the table is followed up to the change."""
+        return self.includes(table_id) or (table_id not in self.lost and self.until.get(table_id, 0) >= change.commit_ts)
+
+    def _concerned(
+        self, change: SchemaChange, event: object, live: set[TableId], makes_room: dict[TableId, SchemaChange]
+    ) -> list[TableId]:
+        """The left-out tables and databases that an event makes needed before it.
+
+        ``live`` are those whose rows go into an included table later on, and ``makes_room`` those whose names followed tables take
+        later on, with the change; both are brought to before the event.
+        """
+        match event:
+            case RenameTableEvent(old, new):
+                into = self.includes(new) or new in live
+                live.discard(new)
+                if into and not self.includes(old):
+                    live.add(old)
+                if old in self.lost and old in makes_room and not into:
+                    self.refused[makes_room[old].identity] = _not_told_apart(makes_room[old], old, new)
+                if not self.includes(old) and (into or self._takes(new, change)):
+                    return [old]
+                if self._takes(old, change) and not self.includes(new):
+                    # What has the new name has to make room as it did in the source: there is one row of a name, and what had it
+                    # before could not be told from what comes. And the database has to be the one of then.
+                    outside = [t for t in {new, *self.names.get(new.folded, ())} if not self.includes(t)]
+                    makes_room.update(dict.fromkeys(outside, change))
+                    database = TableId(new.database)
+                    return outside if self.includes(database) else [*outside, database]
+            case ExchangePartitionEvent(table_id, other):
+                both = [table_id, other]
+                outside = [t for t in both if not self.includes(t)]
+                if any(self.includes(t) or t in live for t in both):
+                    live.update(outside)
+                if any(t in live or self._takes(t, change) for t in both):
+                    return outside
+        return []
+
+
+def _by_folded_name(tables: Iterable[TableId]) -> Mapping[TableId, Collection[TableId]]:
+    names: dict[TableId, set[TableId]] = defaultdict(set)
+    for table_id in tables:
+        names[table_id.folded].add(table_id)
+    return names
 
 
 def _beginnings(changes: Iterable[SchemaChange]) -> dict[TableId, int]:
@@ -141,6 +159,15 @@ def _not_followed(change: SchemaChange, source: TableId) -> Problem:
     )
     hint = f"Load it anew as of {change.commit_ts} or later, and run headrace ddl skip '{change.identity}'."
     return Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.RESYNC)
+
+
+def _not_told_apart(change: SchemaChange, former: TableId, left: TableId) -> Problem:
+    message = (
+        f"by the schema change at {change.commit_ts} it gets the name {former}. Another table had that name before and became {left}: "
+        f"--tables leaves it out, and its rows from before --start are not in the target. Taken in later, it could not be followed."
+    )
+    hint = f"Let --tables include {former}. To have its rows from before --start, load it as of that time first."
+    return Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.REPAIR)
 
 
 def drops_with_databases(state: LedgerState, changes: Sequence[SchemaChange], follows: Followed) -> list[SchemaChange]:

@@ -1,7 +1,8 @@
-"""Unique keys that the target would keep when a schema change is skipped, though the source drops them.
+"""Unique keys that the target would keep as they are when a schema change is skipped, though the source drops or changes them.
 
 The source then has rows side by side that the target holds for one: each would push out the one before it, without a word. So
-neither a policy nor a person skips such a change while the key is there.
+neither a policy nor a person skips such a change while the key is there. Another type or collation of a column of the key does
+the same: ``1`` and ``01`` are two texts, and one number.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ def kept_unique_key(change: SchemaChange, state: LedgerState, applier: MetadataA
         return None
     statement = " ".join(change.statement.split()) or "a change of shape"
     message = (
-        f"its schema change cannot be skipped: {statement}. The target would keep the unique key {key}, which the source no longer "
-        "has, and rows that follow could push each other out."
+        f"its schema change cannot be skipped: {statement}. The target would keep the unique key {key} as it is, which the source "
+        "drops or changes, and rows that follow could push each other out."
     )
     # What a person said of the change counts before the policy.
     policy = "" if change.identity in state.decisions else ", or take its kind out of --schema-changes"

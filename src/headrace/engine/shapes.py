@@ -7,13 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import groupby
 
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.engine.filtering import Followed
 from headrace.engine.journal import comes_late, tables_of_dropped
 from headrace.engine.unreadable import is_unborn
 from headrace.model.cut import Offer
-from headrace.model.events import CreateDatabaseEvent, CreateTableEvent, DropDatabaseEvent, OtherEvent, SchemaChange
+from headrace.model.events import (
+    CreateDatabaseEvent,
+    CreateTableEvent,
+    DropDatabaseEvent,
+    DropTableEvent,
+    OtherEvent,
+    RenameTableEvent,
+    SchemaChange,
+)
 from headrace.model.progress import LedgerState, TableProgress
 from headrace.model.table import TableId
 
@@ -23,17 +32,26 @@ def shapes_before(state: LedgerState, offer: Offer, includes: Callable[[TableId]
     if not state.start:
         return []
     newest: dict[TableId, SchemaChange] = {}
-    for change in offer.schema_changes:
-        if change.commit_ts <= state.start:
-            for table_id in change.changes | tables_of_dropped(change, newest):
+    before = (change for change in offer.schema_changes if change.commit_ts <= state.start)
+    for _, of_one_ts in groupby(before, key=lambda change: change.commit_ts):
+        together = list(of_one_ts)  # a statement has a file for each of its tables, in any order
+        for change in together:
+            for table_id in _without_shape(change) | tables_of_dropped(change, newest):
                 newest.pop(table_id, None)
-            if change.schema is not None:
-                newest[change.table_id] = change
+        newest |= {change.table_id: change for change in together if change.schema is not None}
 
     def is_unknown(own: TableProgress | None) -> bool:
         return own is None or is_unborn(own) or (own.status.is_gone and own.checkpoint < state.start)
 
     return [_as_shape(change) for t, change in newest.items() if is_unknown(state.tables.get(t)) and includes(t)]
+
+
+def _without_shape(change: SchemaChange) -> frozenset[TableId]:
+    """The tables whose former shapes tell nothing after a change: they are gone, or nothing tells what they became."""
+    if change.schema is None:
+        return change.changes
+    renamed = {event.table_id for event in change.events if isinstance(event, RenameTableEvent)}
+    return frozenset(renamed | {event.table_id for event in change.events if isinstance(event, DropTableEvent)})
 
 
 def _as_shape(change: SchemaChange) -> SchemaChange:

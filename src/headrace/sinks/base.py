@@ -376,10 +376,11 @@ class MetadataApplier(Protocol):
         ...
 
     def keeps_unique(self, change: SchemaChange) -> str:
-        """The name of a unique key that the change drops and the target has; empty when there is none.
+        """The name of a unique key of the target that the change drops, renames or lets tell apart other values; empty: none.
 
-        If the change is skipped, the target keeps the key. Rows that the source then holds side by side must not replace each
-        other because of it. A target whose keys refuse such rows, so that their table stops, may answer with nothing.
+        A change of a column's type or collation may do the latter. If such a change is skipped, the target keeps its key. Rows that
+        the source then holds side by side must not replace each other because of it. A target whose keys refuse such rows, so that
+        their table stops, may answer with nothing.
         """
         ...
 

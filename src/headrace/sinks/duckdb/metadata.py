@@ -101,8 +101,20 @@ class DuckDbMetadataApplier:
         return definitions_fingerprint(self, change)
 
     def keeps_unique(self, change: SchemaChange) -> str:
-        """Nothing: tables are made without unique keys, and one that a person made refuses rows instead of replacing others."""
+        """The table's own key, where another type lets it tell apart other values: rows are found by it.
+
+        Tables are made without unique keys, and one that a person made refuses rows instead of replacing others.
+        """
+        if change.schema is None:
+            return ""
+        key = {folded_name(name) for name in change.schema.handle_key}
+        altered = (e for e in change.events if isinstance(e, AlterColumnTypeEvent) and folded_name(e.column.name) in key)
+        if any(self._type(event.column) != self._type(event.old_column) for event in altered):
+            return f"({', '.join(change.schema.handle_key)})"
         return ""
+
+    def _type(self, column: Column) -> str:
+        return duckdb_type(column.type, self.policies.unsupported)
 
 
 class _Change:

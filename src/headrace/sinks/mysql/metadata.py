@@ -14,7 +14,7 @@ from typing import TypeVar
 import pymysql
 
 from headrace import faults
-from headrace.ddl.indexes import dropped_names
+from headrace.ddl.indexes import changed_names
 from headrace.ddl.lexer import Word
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.errors import TerminalError, TransientError
@@ -276,13 +276,30 @@ class MySqlMetadataApplier:
 def _kept_key(session: MySqlSession, change: SchemaChange) -> str:
     """See ``MetadataApplier.keeps_unique``."""
     read = read_statement(change.statement, change.database)
-    dropped = dropped_names(read)
-    columns = dropped.columns | {folded_name(e.column_name) for e in change.events if isinstance(e, DropColumnEvent)}
-    if not dropped.indexes and not columns:
+    names = changed_names(read)
+    columns = names.columns | _changed_columns(change)
+    if not (names.indexes or columns or names.texts):
         return ""
     # The statement may give the table another name, which its events tell; the target has the former one.
-    keys = catalogue.unique_keys(session, read.tables[0] if read.tables else change.table_id)
-    return next((key for key, of_key in keys.items() if folded_name(key) in dropped.indexes or of_key & columns), "")
+    table_id = read.tables[0] if read.tables else change.table_id
+    keys = catalogue.unique_keys(session, table_id)
+    if names.texts:
+        columns |= {folded_name(name) for name in catalogue.text_columns(session, table_id)}
+    return next((key for key, of_key in keys.items() if folded_name(key) in names.indexes or of_key & columns), "")
+
+
+def _changed_columns(change: SchemaChange) -> frozenset[str]:
+    """The columns (folded names) that the change drops, renames or gives another type, as its events tell."""
+    found = set()
+    for event in change.events:
+        match event:
+            case DropColumnEvent():
+                found.add(folded_name(event.column_name))
+            case RenameColumnEvent():
+                found.add(folded_name(event.old_name))
+            case AlterColumnTypeEvent() if event.column.type != event.old_column.type:
+                found.add(folded_name(event.column.name))
+    return frozenset(found)
 
 
 def _fingerprints(session: MySqlSession, change: SchemaChange) -> dict[TableId, str]:
