@@ -14,13 +14,13 @@ from headrace.sinks.mysql import catalogue, collation, refusal
 from headrace.sinks.mysql.adaptation.collations import COARSER, EQUAL
 from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify
 from headrace.sinks.mysql.text import quote_name
-from headrace.sinks.mysql.types import qualified, type_text
+from headrace.sinks.mysql.types import DECLARED_KEY, qualified, type_text
 
 
 def require_index(session: MySqlSession, schema: TableSchema) -> None:
     """Raises refusal.Refused unless a unique index of the target covers nothing but columns of the handle key.
 
-    A table without key passes.
+    The index that the table got for a former declared key is refused too. A table without key passes.
     """
     if not schema.handle_key:
         return
@@ -31,9 +31,21 @@ def require_index(session: MySqlSession, schema: TableSchema) -> None:
         if classify(error) is ErrorClass.REFUSED:
             raise refusal.from_error(error, schema.table_id) from None
         raise
-    if any(columns <= key for columns in indexes):
+    former = indexes.get(DECLARED_KEY, key)
+    if any(columns <= key for columns in indexes.values()) and former == key:
         return
     names = ", ".join(quote_name(name) for name in schema.handle_key)
+    if former != key:
+        has_key = any(columns <= key for name, columns in indexes.items() if name != DECLARED_KEY)
+        adds = "" if has_key else f"ADD UNIQUE KEY ({names}), "
+        raise refusal.Refused(
+            Problem(
+                schema.table_id,
+                f"the target still has the unique index {DECLARED_KEY} of the key that was declared for it before "
+                f"({', '.join(sorted(former))}). Its key is now ({', '.join(schema.handle_key)}), and rows could push each other out.",
+                hint=f"Run ALTER TABLE {qualified(schema.table_id)} {adds}DROP INDEX {DECLARED_KEY} in the target.",
+            )
+        )
     raise refusal.Refused(
         Problem(
             schema.table_id,
@@ -52,7 +64,7 @@ def refuse_coarse_keys(session: MySqlSession, table_id: TableId) -> None:
         f" WHERE table_schema = ? AND table_name = ? AND collation_name IN ({', '.join('?' * len(COARSER))})",
         (table_id.database, table_id.table, *sorted(COARSER)),
     )
-    unique = set().union(*_unique_indexes(session, table_id)) if columns else set()
+    unique = set().union(*_unique_indexes(session, table_id).values()) if columns else set()
     for name, coarse in columns:
         if folded_name(str(name)) in unique:
             change = collation.to_modify(catalogue.created_by(session, table_id), table_id, str(name), by_bytes(session))
@@ -101,7 +113,7 @@ def refuse_zoned_columns(session: MySqlSession, schema: TableSchema) -> None:
     if not zoned:
         return
     computed = catalogue.computed_columns(session, schema.table_id)
-    unique = set().union(*_unique_indexes(session, schema.table_id))
+    unique = set().union(*_unique_indexes(session, schema.table_id).values())
     for column in (found.column for found in zoned):
         name = folded_name(column.name)
         if not computed.get(name) or (column.generated is Generated.VIRTUAL and name not in unique):
@@ -141,11 +153,11 @@ def with_plain_columns(session: MySqlSession, schema: TableSchema) -> TableSchem
     return replace(schema, columns=tuple(columns))
 
 
-def _unique_indexes(session: MySqlSession, table_id: TableId) -> list[set[str]]:
-    """The columns of each unique index, their names folded. An index over an expression has a part without name."""
+def _unique_indexes(session: MySqlSession, table_id: TableId) -> dict[str, set[str]]:
+    """The columns of each unique index by its name, their names folded. An index over an expression has a part without name."""
     indexes: dict[str, set[str]] = defaultdict(set)
     for row in session.execute(f"SHOW INDEX FROM {qualified(table_id)}"):
         _, non_unique, name, _, column = row[:5]
         if int(str(non_unique)) == 0:
             indexes[str(name)].add("" if column is None else folded_name(str(column)))
-    return list(indexes.values())
+    return indexes

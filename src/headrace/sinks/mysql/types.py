@@ -72,13 +72,17 @@ def column_definition(column: Column) -> str:
     return " ".join(parts)
 
 
+DECLARED_KEY = "headrace_key"
+"""The name of the unique index that a table gets for a key that no statement tells, but a person (``--key``)."""
+
+
 def create_table(table_id: TableId, schema: TableSchema, defaults: str = TIDB_DEFAULTS) -> str:
     """CREATE TABLE of a shape; the table gets TiDB's default charset and collation, or other ``defaults``."""
     parts = [column_definition(column) for column in schema.row_columns]
     if schema.handle_key:
         names = ", ".join(quote_name(name) for name in schema.handle_key)
         primary = all(schema.column(name).primary_key for name in schema.handle_key)
-        parts.append(f"PRIMARY KEY ({names})" if primary else f"UNIQUE KEY ({names})")
+        parts.append(f"PRIMARY KEY ({names})" if primary else f"UNIQUE KEY {quote_name(DECLARED_KEY)} ({names})")
     return f"CREATE TABLE {qualified(table_id)} ({', '.join(parts)}) {defaults}"
 
 
