@@ -131,7 +131,7 @@ def test_an_exchange_before_the_start_leaves_its_tables_their_shapes(
     bucket.schema("t", 350, shape, statement, type)
     bucket.rows("t/350/1", "I 400 3 c" + (" 4" if shape.endswith("c") else ""))
     with duckdb.connect(str(bucket.database)) as connection:
-        connection.execute("CREATE SCHEMA test; CREATE TABLE test.t (id INTEGER, v VARCHAR); CREATE TABLE test.p (id INTEGER, v VARCHAR)")
+        connection.execute("CREATE SCHEMA test; CREATE TABLE test.t (id INT, v TEXT); CREATE TABLE test.p (id INT, v TEXT)")
         connection.execute("INSERT INTO test.t VALUES (1, 'a')")
     ran = bucket.at(500, start=250, adopt=True)
     assert (ran.code, bucket.state("t")) == (0, rows), ran.told
@@ -150,7 +150,7 @@ def test_a_swap_before_the_start_leaves_its_tables_their_shapes(tmp_path: Path, 
         bucket.schema(table, 350, "id,v", f"TRUNCATE TABLE `{table}`", 11)
         bucket.rows(f"{table}/350/1", "I 400 3 c")
     with duckdb.connect(str(bucket.database)) as connection:
-        connection.execute("CREATE SCHEMA test; CREATE TABLE test.a (id INTEGER, v VARCHAR); CREATE TABLE test.b (id INTEGER, v VARCHAR)")
+        connection.execute("CREATE SCHEMA test; CREATE TABLE test.a (id INT, v TEXT); CREATE TABLE test.b (id INT, v TEXT)")
         connection.execute("INSERT INTO test.a VALUES (1, 'a'); INSERT INTO test.b VALUES (2, 'b')")
     assert bucket.at(500, start=250, adopt=True).code == 0
     assert (bucket.state("a"), bucket.state("b")) == ([(3, "c")], [(3, "c")])

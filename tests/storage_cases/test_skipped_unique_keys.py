@@ -1,4 +1,4 @@
-"""A schema change that drops or changes a unique key is not skipped while the target has it: rows would push each other out there."""
+"""A schema change that drops or changes a unique key is not skipped while the target has it: rows would push each other out."""
 
 from __future__ import annotations
 
@@ -227,9 +227,9 @@ def test_a_change_of_another_column_is_skipped(feed: Feed) -> None:
     assert (feed.run("alter-column=skip").code, feed.ids()) == (EXIT_OK, [1, 200])
 
 
-@pytest.mark.parametrize("statement", ["ALTER TABLE `t` RENAME COLUMN `email` TO `mail`", "ALTER TABLE `t` CHANGE `email` `mail` VARCHAR(20)"])
-def test_a_rename_of_a_column_in_a_unique_key_is_skipped_once_it_is_done_by_hand(feed: Feed, statement: str) -> None:
-    feed.bucket.schema("t", 200, (ID, EMAIL | {"ColumnName": "mail"}, V), statement, 12)
+@pytest.mark.parametrize("action", ["RENAME COLUMN `email` TO `mail`", "CHANGE `email` `mail` VARCHAR(20)"])
+def test_a_rename_of_a_column_in_a_unique_key_is_skipped_once_it_is_done_by_hand(feed: Feed, action: str) -> None:
+    feed.bucket.schema("t", 200, (ID, EMAIL | {"ColumnName": "mail"}, V), f"ALTER TABLE `t` {action}", 12)
     feed.bucket.rows("t/200/1", "I 210 200 b y")
     feed.bucket.checkpoint(250)
     assert feed.run("rename-column=approve").code == EXIT_TABLE_STOPPED
@@ -244,7 +244,7 @@ def test_duckdb_skips_no_other_type_of_a_key(tmp_path: Path) -> None:
     bucket = Bucket(tmp_path)
     bucket.create("t")
     bucket.rows("t/100/1", "I 110 1 a")
-    text_id = {"ColumnName": "id", "ColumnType": "VARCHAR", "ColumnPrecision": "20", "ColumnNullable": "false", "ColumnIsPk": "true"}
+    text_id = ID | {"ColumnType": "VARCHAR", "ColumnPrecision": "20"}
     bucket.schema("t", 200, (text_id, V), "ALTER TABLE `t` MODIFY `id` VARCHAR(20) NOT NULL", 12)
     bucket.rows("t/200/1", "I 210 01 b", "I 211 1.0 c")
     policies = SchemaChangePolicies.parse_text("alter-column=skip")

@@ -102,6 +102,7 @@ class CutRun:
         )
         self._reborn = dict(cut.reborn)
         self._changes_done = 0
+        self._not_run: set[str] = set()
         self._rows = RowFigures()
         self._round_is_over = False
 
@@ -172,6 +173,7 @@ class CutRun:
             entries.append(self._entry(change, fingerprint))
         self._journal([e for e in entries if todo[e.identity] in running], self._begun_rows, todo, Step.JOURNAL_PENDING)
         refused = {change.identity for change in running if not self._run_change(change)}
+        self._not_run |= refused
         settled = [
             replace(e, state=JournalState.SKIPPED if e.identity in skipped else JournalState.DONE)
             for e in entries
@@ -219,7 +221,7 @@ class CutRun:
         return True
 
     def _has_run(self, entry: JournalEntry, change: SchemaChange, fingerprint: str) -> bool:
-        """Whether a pending change ran before a crash, or by hand: the catalogue differs, and shows what it creates and drops.
+        """Whether a pending change ran before a crash: the catalogue differs, and shows what it creates and drops.
 
         A table that stood in the way of a CREATE and was dropped since is a difference too. A DROP DATABASE that broke off runs
         again: it drops what of its tables is still there, and does no harm where none is.
@@ -380,13 +382,16 @@ class CutRun:
         return tuple(rows)
 
     def _waiting_entries(self) -> tuple[JournalEntry, ...]:
-        """The schema changes that tables stopped before, for people to see and to decide about."""
+        """The schema changes that tables stopped before, for people to see and to decide about.
+
+        What the target refused is begun no longer: whatever becomes of its tables, it has not run.
+        """
         held = {hold.change.identity: hold.change for hold in self.holds.values()}
         held |= {change.identity: change for change in self.cut.waiting}
         return tuple(
             replace(self._entry(change, ""), statement=change.statement, state=JournalState.WAITING)
             for identity, change in held.items()
-            if identity not in self.state.journal
+            if identity not in self.state.journal or identity in self._not_run
         )
 
     def _running_rows(self) -> tuple[TableProgress, ...]:

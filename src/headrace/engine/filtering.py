@@ -163,8 +163,8 @@ def _not_followed(change: SchemaChange, source: TableId) -> Problem:
 
 def _not_told_apart(change: SchemaChange, former: TableId, left: TableId) -> Problem:
     message = (
-        f"by the schema change at {change.commit_ts} it gets the name {former}. Another table had that name before and became {left}: "
-        f"--tables leaves it out, and its rows from before --start are not in the target. Taken in later, it could not be followed."
+        f"by the schema change at {change.commit_ts} it gets the name {former}. Another table had it before and became {left}; "
+        "--tables leaves it out, and its rows from before --start are not in the target. Taken in later, it could not be followed."
     )
     hint = f"Let --tables include {former}. To have its rows from before --start, load it as of that time first."
     return Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.REPAIR)

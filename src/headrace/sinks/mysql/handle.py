@@ -42,7 +42,7 @@ def require_index(session: MySqlSession, schema: TableSchema) -> None:
             Problem(
                 schema.table_id,
                 f"the target still has the unique index {DECLARED_KEY} of the key that was declared for it before "
-                f"({', '.join(sorted(former))}). Its key is now ({', '.join(schema.handle_key)}), and rows could push each other out.",
+                f"({', '.join(sorted(former))}). Its key is now ({', '.join(schema.handle_key)}): rows could push each other out.",
                 hint=f"Run ALTER TABLE {qualified(schema.table_id)} {adds}DROP INDEX {DECLARED_KEY} in the target.",
             )
         )

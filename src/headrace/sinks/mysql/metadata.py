@@ -60,7 +60,7 @@ _NOT_COLUMNS = frozenset(
 )
 _HINTS = frozenset({"ALGORITHM", "LOCK"})
 _EXCHANGE = re.compile(r"\bEXCHANGE\s+PARTITION\b", re.IGNORECASE)
-_BY_HAND = "Bring the target to the same state by hand; at the next start the change then counts as done."
+_BY_HAND = "Take away what is in its way, and it is tried again; or bring the target to the same state by hand, and skip it."
 _LOAD_ANEW = "Load the table anew and skip the statement, or leave it out by a filter."
 
 

@@ -1,0 +1,120 @@
+"""A schema change that the target refused has not run, whatever becomes of its tables then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from building import Bucket, ledger_at
+
+from headrace.cli.main import main
+from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
+from headrace.model.progress import JournalState
+from person import Person
+from servers import MariaDb
+from storage_folder import ID, V
+from targets import MariaDbTarget
+
+pytestmark = [pytest.mark.pipeline, pytest.mark.server]
+
+N = {"ColumnName": "n", "ColumnType": "INT"}
+A_PARTITION = (
+    "CREATE TABLE `p` (`id` INT PRIMARY KEY,`v` VARCHAR(16)) PARTITION BY RANGE (`id`) "
+    "(PARTITION p0 VALUES LESS THAN (5),PARTITION p1 VALUES LESS THAN (1000))"
+)
+
+
+class World:
+    def __init__(self, folder: Path, server: MariaDb) -> None:
+        server.fresh()
+        self.uri, self.person, self.bucket = server.uri(), Person(MariaDbTarget(server), server), Bucket(folder)
+
+    def run(self, checkpoint: int) -> int:
+        self.bucket.checkpoint(checkpoint)
+        return self.bucket.run(self.uri).code  # type: ignore[return-value]
+
+    def rows(self, table: str) -> list[tuple[object, ...]]:
+        return sorted(self.person.run(f"SELECT * FROM test.{table}"))
+
+    def decide(self, verdict: str, *statement: str) -> None:
+        (entry,) = [e for e in ledger_at(self.uri).journal.values() if not e.state.is_settled]
+        assert entry.state is JournalState.WAITING
+        assert main(["ddl", verdict, entry.identity, *statement, "--sink", self.uri]) == 0
+
+
+@pytest.fixture
+def world(mariadb: MariaDb, tmp_path: Path) -> World:
+    return World(tmp_path, mariadb)
+
+
+def test_somebodys_table_that_is_altered_stays_his(world: World) -> None:
+    world.person.run(
+        "CREATE DATABASE test",
+        "CREATE TABLE test.t (id INT PRIMARY KEY, v VARCHAR(16))",
+        "INSERT INTO test.t VALUES (50, 'his')",
+    )
+    world.bucket.create("t")
+    world.bucket.rows("t/100/1", "I 110 1 a")
+    assert world.run(150) == EXIT_TABLE_STOPPED
+    world.person.run("ALTER TABLE test.t ADD INDEX iv (v)")
+    world.bucket.schema("t", 200, "id,v", "DROP TABLE `t`", 4)
+    assert world.run(250) == EXIT_TABLE_STOPPED
+    assert world.rows("t") == [(50, "his")]
+
+
+@pytest.mark.parametrize("decided", [False, True], ids=["tried again", "approved"])
+def test_an_exchange_runs_when_its_obstacle_is_gone(world: World, decided: bool) -> None:
+    world.bucket.schema("p", 100, "id,v", A_PARTITION, 3)
+    world.bucket.create("t", 101)
+    world.bucket.rows("p/100/1", "I 110 1 of_p")
+    world.bucket.rows("t/101/1", "I 111 2 of_t")
+    assert world.run(150) == EXIT_OK
+    world.person.run("ALTER TABLE test.p ADD INDEX iv (v)")
+    world.bucket.schema("p", 200, "id,v", "ALTER TABLE `p` EXCHANGE PARTITION `p0` WITH TABLE `t`", 42)
+    world.bucket.schema("t", 200, "id,v", "", 0)
+    assert world.run(250) == EXIT_TABLE_STOPPED
+    world.person.run("ALTER TABLE test.p DROP INDEX iv")
+    if decided:
+        world.decide("approve")
+    assert world.run(260) == EXIT_OK
+    assert (world.rows("p"), world.rows("t")) == ([(2, "of_t")], [(1, "of_p")])
+
+
+def rename_his(world: World) -> None:
+    world.person.run("RENAME TABLE test.b TO test.b_old")
+
+
+def alter_his(world: World) -> None:
+    world.person.run("ALTER TABLE test.b ADD INDEX iv (v)")
+
+
+@pytest.mark.parametrize(
+    ("act", "code", "rows"), [(rename_his, EXIT_OK, [(1, "new"), (2, "b")]), (alter_his, EXIT_TABLE_STOPPED, [(1, "his")])]
+)
+def test_a_rename_waits_until_somebodys_table_makes_room(
+    world: World, act: Callable[[World], None], code: int, rows: list[object]
+) -> None:
+    world.bucket.create("a")
+    world.bucket.rows("a/100/1", "I 110 1 a", "I 111 2 b")
+    assert world.run(150) == EXIT_OK
+    world.person.run("CREATE TABLE test.b (id INT PRIMARY KEY, v VARCHAR(16))", "INSERT INTO test.b VALUES (1, 'his')")
+    world.bucket.schema("b", 200, "id,v", "RENAME TABLE `test`.`a` TO `test`.`b`", 14)
+    world.bucket.rows("b/200/1", "U 210 1 new")
+    assert world.run(250) == EXIT_TABLE_STOPPED
+    act(world)
+    assert (world.run(260), world.rows("b")) == (code, rows)
+
+
+def test_an_edit_of_a_refused_change_runs(world: World) -> None:
+    text = "CREATE TABLE `t` (`id` INT PRIMARY KEY,`n` INT NOT NULL DEFAULT 0,`v` VARCHAR(16),UNIQUE KEY `un` (`n`))"
+    world.bucket.schema("t", 100, (ID, N, V), text, 3)
+    world.bucket.rows("t/100/1", "I 110 1 7 a")
+    assert world.run(150) == EXIT_OK
+    world.person.run("ALTER TABLE test.t ADD COLUMN g INT GENERATED ALWAYS AS (n + 1) VIRTUAL")
+    world.bucket.schema("t", 200, "id,v", "ALTER TABLE `t` DROP COLUMN `n`", 6)
+    world.bucket.rows("t/200/1", "I 210 2 b", "I 211 3 c")
+    assert world.run(250) == EXIT_TABLE_STOPPED
+    world.person.run("ALTER TABLE test.t DROP COLUMN g")
+    world.decide("edit", "ALTER TABLE test.t DROP INDEX un, DROP COLUMN n")
+    assert (world.run(260), world.rows("t")) == (EXIT_OK, [(1, "a"), (2, "b"), (3, "c")])
