@@ -287,9 +287,9 @@ def test_only_tables_that_are_read_count(folder: StorageFolder) -> None:
     fill(folder, BACKLOG, 200)
     folder.schema("u", 100, "CREATE TABLE `test`.`u` (`id` INT PRIMARY KEY, `v` VARCHAR(16))")
     folder.data("test/u/100", 1, "I 190 1 a")
-    offer = folder.consumer().source.poll("", 0, bound=Bound(1, 1, counts=lambda table_id: table_id == T))
+    offer = folder.consumer().source.poll("", 0, bound=Bound(1, 1, counts=lambda table_id, _: table_id == T))
     assert [split.key for split in offer.splits] == ["test/t/100/CDC000001.csv", "test/u/100/CDC000001.csv"]
-    nothing = folder.consumer().source.poll("", 0, bound=Bound(1, 1, counts=lambda _: False))
+    nothing = folder.consumer().source.poll("", 0, bound=Bound(1, 1, counts=lambda *_: False))
     assert (nothing.promised, len(nothing.splits)) == (None, 5)
 
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import random
+from itertools import count
+from pathlib import Path
 
 import pytest
 import test_repeats
 import test_semantics
+from building import Bucket
 from histories import History, Stage, checkpoint, created, data, history
+
+from headrace.engine.loop import Loop
+from headrace.model.tso import tso_from_ms
 
 pytestmark = pytest.mark.pipeline
 
@@ -34,3 +40,31 @@ def test_a_file_out_of_order_stops_its_table_instead_of_losing_rows(stage: Stage
         checkpoint(200, {"u": ["1 a", "2 b"], "t": []}, {"t": "not in the order of their commit ts"}),
     )
     stage.life(unordered).in_one_go()
+
+
+@pytest.mark.parametrize("end", ["DROP TABLE `t`", "RENAME TABLE `t` TO `x`"])
+def test_files_of_a_table_that_is_gone_hold_up_no_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    """TiCDC repeats them after a restart, and nobody reads them: each cut would end at its first row's ts, for ever."""
+    bucket = Bucket(tmp_path)
+    bucket.create("t", tso(100))
+    bucket.create("u", tso(101))
+    rows = [f"I {tso(110)} 1 a", f"I {tso(111)} 2 b"]
+    bucket.rows(f"t/{tso(100)}/1", *rows)
+    bucket.schema("x" if "RENAME" in end else "t", tso(120), "id,v", end, 14 if "RENAME" in end else 4)
+    assert bucket.at(tso(200), max_cut=60).code == 0
+    for number in (2, 3):
+        bucket.rows(f"t/{tso(100)}/{number}", *rows)
+    bucket.rows(f"u/{tso(101)}/1", f"I {tso(210)} 1 c")
+    steps = count()
+
+    def counted(loop: Loop) -> bool:
+        assert next(steps) < 50, "the run goes on for ever"
+        return step(loop)
+
+    step = Loop._step
+    monkeypatch.setattr(Loop, "_step", counted)
+    assert (bucket.at(tso(300), max_cut=60).code, bucket.state("u")) == (0, [(1, "c")])
+
+
+def tso(milliseconds: int) -> int:
+    return 463267587686662144 + tso_from_ms(milliseconds)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from building import Bucket, Ran, ledger
+from building import Bucket, Ran, decide, ledger
 
-from headrace.model.progress import RequestKind, TableRequest, TableStatus
+from headrace.model.policy import SchemaChangePolicies
+from headrace.model.progress import RequestKind, TableRequest, TableStatus, Verdict
 from headrace.model.table import TableId
 from headrace.pipeline.registry import open_sink
 from headrace.transform.filters import TableFilter
@@ -118,6 +119,17 @@ def test_the_drop_of_its_database_ends_a_table_that_came_to_be_while_it_was_left
     assert (run(two, 170).code, two.state("n"), two.state("e"), two.state("t")) == (0, None, None, None)
 
 
+@pytest.mark.parametrize("statement", ["", "SELECT 1"], ids=["skipped", "edited"])
+def test_the_drop_of_its_database_that_did_not_run_takes_no_table(two: Bucket, statement: str) -> None:
+    two.schema("", 140, (), "DROP DATABASE `test`", 2)
+    policies = SchemaChangePolicies.parse_text("drop-database=approve")
+    assert run(two, 160, WITHOUT_T, policies=policies).code == 3
+    decide(two, Verdict.EDIT if statement else Verdict.SKIP, statement)
+    assert run(two, 170, WITHOUT_T, policies=policies).code == 0
+    assert run(two, 180).code == 0
+    assert (two.state("e"), two.state("t")) == ([(1, "a")], [(1, "a")])
+
+
 def test_left_out_and_taken_back_again_and_again(two: Bucket) -> None:
     for n, tables in enumerate([WITHOUT_T, "", WITHOUT_T, WITHOUT_T, ""]):
         two.rows(f"t/100/{n + 2}", f"I {130 + 10 * n} {n + 2} x{n}")
@@ -149,6 +161,21 @@ def test_holes_in_what_it_missed_stop_it_with_the_way_out(two: Bucket) -> None:
         assert (ran.code, two.state("t"), status(two)) == (3, [(1, "a")], TableStatus.INCOMPLETE)
     assert "file numbers 3 in test/t/100 are missing" in ledger(two).tables[T].reason
     assert "headrace table resync test.t" in ledger(two).tables[T].reason
+
+
+def test_a_skipped_truncate_does_not_make_up_for_what_is_missing(two: Bucket) -> None:
+    """The rows that it leaves are wanted, so they have to be loaded."""
+    two.rows("t/100/2", "I 130 2 b")
+    lost = two.rows("t/100/3", "U 131 1 new")
+    two.rows("t/100/4", "I 132 4 d")
+    assert run(two, 140, WITHOUT_T).code == 0
+    (two.root / lost).unlink()
+    assert run(two, 150).code == 3
+    two.schema("t", 160, "id,v", "TRUNCATE TABLE `test`.`t`", 11)
+    two.rows("t/160/1", "I 175 9 e")
+    assert run(two, 180, policies=SchemaChangePolicies.parse_text("truncate-table=skip")).code == 3
+    assert (status(two), two.state("t")) == (TableStatus.INCOMPLETE, [(1, "a")])
+    assert (run(two, 190).code, two.state("t")) == (0, [(9, "e")])
 
 
 def test_whole_days_that_are_gone_when_it_is_taken_back_stop_it_with_the_way_out(tmp_path: Path) -> None:

@@ -110,11 +110,14 @@ def test_a_person_may_say_that_the_rows_stay(world: World) -> None:
     assert world.rows() == OLD + NEW
 
 
-def test_a_table_that_was_emptied_is_created_again(world: World) -> None:
+def test_a_table_that_was_emptied_does_not_keep_its_keys_and_types(world: World) -> None:
     world.person.run("DELETE FROM test.t")
     dropped_and_created(world, "that is filtered out")
-    assert world.at(200).code == EXIT_OK
-    assert world.rows() == NEW
+    ran = world.at(200)
+    assert ran.code == EXIT_TABLE_STOPPED
+    assert "has it from before, with the columns and keys of then: its DROP never ran here" in ran.stopped["test.t"]
+    world.person.run("DROP TABLE test.t")
+    assert (world.at(300).code, world.rows()) == (EXIT_OK, NEW)
 
 
 def added_again(world: World) -> None:

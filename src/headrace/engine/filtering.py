@@ -21,7 +21,7 @@ from headrace.model.events import (
     SchemaChange,
 )
 from headrace.model.outcome import Notice, Problem, Remedy
-from headrace.model.progress import LedgerState, TableProgress, TableStatus
+from headrace.model.progress import JournalState, LedgerState, TableProgress, TableStatus
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO, format_tso
 from headrace.sinks.base import LedgerUpdate
@@ -173,10 +173,11 @@ def _not_told_apart(change: SchemaChange, former: TableId, left: TableId) -> Pro
 def drops_with_databases(state: LedgerState, changes: Sequence[SchemaChange], follows: Followed) -> list[SchemaChange]:
     """The part of a DROP DATABASE that a table missed while it was left out, as a DROP TABLE of its own.
 
-    The database's own change is done by then, and does not come back for a single table. A table that came to be while it was
-    left out has no row, or that of another one which had its name before.
+    The database's own change is done by then, and does not come back for a single table. One that was skipped, or in whose place a
+    person had another statement run, dropped none. A table that came to be while it was left out has no row, or that of another
+    one which had its name before.
     """
-    drops = [c for c in changes if any(isinstance(e, DropDatabaseEvent) for e in c.events) and not is_pending(state, c)]
+    drops = [c for c in changes if any(isinstance(e, DropDatabaseEvent) for e in c.events) and _has_dropped(state, c)]
     if not drops:
         return []
     stands = {
@@ -192,6 +193,13 @@ def drops_with_databases(state: LedgerState, changes: Sequence[SchemaChange], fo
         for table_id in sorted(tables_of_dropped(change, stands))
         if table_id.table and stands[table_id] <= change.commit_ts and follows.end(table_id) >= change.commit_ts
     ]
+
+
+def _has_dropped(state: LedgerState, change: SchemaChange) -> bool:
+    """Whether the change is over, and ran as the source has it. What the journal has forgotten counts as run."""
+    entry = state.journal.get(change.identity)
+    as_it_is = entry is None or (entry.state is not JournalState.SKIPPED and entry.statement == change.statement)
+    return as_it_is and not is_pending(state, change)
 
 
 def _drop(change: SchemaChange, table_id: TableId) -> SchemaChange:

@@ -36,16 +36,11 @@ def _rows_of_before(change: SchemaChange, state: LedgerState, describe: Describe
         return None
     for table_id in (event.table_id for event in change.events if isinstance(event, CreateTableEvent)):
         present = describe(table_id) if _had(state, table_id, change.commit_ts) else None
-        if present is not None and present.has_rows:
-            message = (
-                f"the source creates it at {change.commit_ts}, and the target has it with rows of before: its DROP never ran here."
-            )
-            return Problem(
-                table_id,
-                message,
-                file=change.origin,
-                hint="If its rows are those of before, drop it in the target; Headrace then creates it.",
-            )
+        if present is not None:
+            rows = "with rows of before" if present.has_rows else "from before, with the columns and keys of then"
+            message = f"the source creates it at {change.commit_ts}, and the target has it {rows}: its DROP never ran here."
+            hint = "If it is the one of before, drop it in the target; Headrace then creates it."
+            return Problem(table_id, message, file=change.origin, hint=hint)
     return None
 
 
@@ -66,7 +61,7 @@ def _values_of_before(change: SchemaChange, describe: Describe) -> Problem | Non
     freed |= {folded_name(e.old_name) for e in change.events if isinstance(e, RenameColumnEvent)}
     for table_id in dict.fromkeys(event.table_id for event in added):
         present = describe(former.get(table_id, table_id))
-        if present is None or not present.has_rows:
+        if present is None:
             continue
         there = {folded_name(name) for name in present.columns} - freed
         for event in added:

@@ -261,13 +261,15 @@ class Loop:
         state = self._state
         resting = apart | {t for t, own in state.tables.items() if own.status.is_stopped and t not in retried}
 
-        gone = {t for t, own in state.tables.items() if own.status.is_gone}
+        # What comes late of a table that is gone is not read: a cut would wait for it for ever.
+        gone = {t: own.checkpoint for t, own in state.tables.items() if own.status.is_gone}
 
-        def counts(table_id: TableId) -> bool:
-            return table_id not in resting and (self._options.includes(table_id) or table_id in self._followed)
+        def counts(table_id: TableId, version: int) -> bool:
+            if table_id in resting or gone.get(table_id, -1) >= version:
+                return False
+            return self._options.includes(table_id) or table_id in self._followed
 
         def reached(table_id: TableId) -> int:
-            # What comes late of a table that is gone is not read, so there is nothing to catch up with.
             return state.checkpoint if table_id in gone else state.table_checkpoint(table_id)
 
         return Bound(
@@ -276,7 +278,7 @@ class Loop:
             checkpoint=state.checkpoint,
             reached=reached,
             counts=counts,
-            pending=lambda change: any(map(counts, change.changes)) and may_be_pending(state, change),
+            pending=lambda change: any(counts(t, change.commit_ts) for t in change.changes) and may_be_pending(state, change),
             looked=self._looked,
         )
 

@@ -152,7 +152,7 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
         resting = rules.apart | (_resting(state, rules, follows, hi) - ends.keys())
         barriers = _Barriers(state, rules, problems, resting, follows, History(state, offer.schema_changes))
         passing = [change for change in changes if barriers.lets_pass(change)]
-        run = {change.identity for change in passing}
+        run = {change.identity for change in passing if not _leaves_rows(change, barriers.decisions.get(change.identity))}
         if all(end.identity in run for end in ends.values()):
             break
         ends = {t: end for t, end in ends.items() if end.identity in run}
@@ -205,6 +205,12 @@ def _ends_of_incomplete(state: LedgerState, changes: Iterable[SchemaChange], fol
         for table_id in lacking & (ended | tables_of_dropped(change, lacking)):
             ends.setdefault(table_id, change)
     return ends
+
+
+def _leaves_rows(change: SchemaChange, decision: Decision | None) -> bool:
+    """Whether a TRUNCATE does not run, or something else in its place: the rows of before stay, and are wanted still."""
+    empties = any(isinstance(event, TruncateTableEvent) for event in change.events)
+    return empties and decision is not None and decision.verdict is not Verdict.APPROVE
 
 
 def ending_incomplete(state: LedgerState, offer: Offer, includes: Callable[[TableId], bool]) -> frozenset[TableId]:

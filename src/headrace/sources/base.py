@@ -22,17 +22,17 @@ class Bound:
     """How much an offer may hold, so that a backlog is caught up with in parts.
 
     ``limit`` is in bytes as they are stored; ``at_least`` is the ts (TSO) that the offer's watermark must reach when the source
-    has come so far. ``counts`` says which tables' splits will be read, ``pending`` which schema changes may still have to be
-    applied. Splits of other tables are offered as ever. ``reached`` is each table's own checkpoint (TSO) and ``checkpoint`` the
-    pipeline's: tables that lie behind it by more than ``limit`` get offers of their own (``Offer.catches_up``). ``looked`` is
-    called while files have to be looked into for that, with how many of how many are done.
+    has come so far. ``counts`` says whether splits of a table's version (TSO) will be read, ``pending`` which schema changes may
+    still have to be applied. Other splits are offered as ever. ``reached`` is each table's own checkpoint (TSO) and
+    ``checkpoint`` the pipeline's: tables that lie behind it by more than ``limit`` get offers of their own
+    (``Offer.catches_up``). ``looked`` is called while files have to be looked into for that, with how many of how many are done.
     """
 
     limit: int
     at_least: int = 0
     checkpoint: int = 0
     reached: Callable[[TableId], int] = lambda _: 0
-    counts: Callable[[TableId], bool] = lambda _: True
+    counts: Callable[[TableId, int], bool] = lambda table_id, version: True
     pending: Callable[[SchemaChange], bool] = lambda _: True
     looked: Callable[[int, int], None] = lambda done, total: None
 

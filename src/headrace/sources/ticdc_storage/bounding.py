@@ -291,10 +291,10 @@ def _with_sequences_of_bags(candidates: Iterable[Candidate], taken: Sequence[Can
 
 
 def split_by_table(
-    candidates: Iterable[Candidate], counts: Callable[[TableId], bool]
+    candidates: Iterable[Candidate], counts: Callable[[TableId, int], bool]
 ) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...]]:
-    """The candidates of tables that count for a bound, and the others."""
+    """The candidates of tables and versions that count for a bound, and the others."""
     parts: Mapping[bool, list[Candidate]] = defaultdict(list)
     for candidate in candidates:
-        parts[counts(candidate[2].table_id)].append(candidate)
+        parts[counts(candidate[2].table_id, candidate[1].version)].append(candidate)
     return tuple(parts[True]), tuple(parts[False])
