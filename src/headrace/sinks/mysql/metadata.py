@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import pymysql
 
@@ -71,7 +71,7 @@ class MySqlMetadataApplier:
     """``MetadataApplier`` for MySQL, MariaDB and TiDB. ``verified`` loses each table that a schema change touches."""
 
     def __init__(self, settings: MySqlSettings, ledger: MySqlLedger, *, adopt: bool, verified: set[TableId] | None = None) -> None:
-        self._verified = set() if verified is None else verified
+        self._verified: Final[set[TableId]] = set() if verified is None else verified
         self._settings = settings
         self._ledger = ledger
         self._adopt = adopt
@@ -80,7 +80,7 @@ class MySqlMetadataApplier:
 
     def apply_schema_change(self, change: SchemaChange) -> tuple[Notice, ...]:
         """See ``MetadataApplier.apply_schema_change``."""
-        self._verified -= change.changes
+        self._verified.difference_update(change.changes)
         before: dict[TableId, str] = {}
         asked: set[MySqlSession] = set()
 
@@ -101,7 +101,7 @@ class MySqlMetadataApplier:
 
     def run_instead(self, change: SchemaChange, statement: str) -> tuple[Notice, ...]:
         """See ``MetadataApplier.run_instead``. A lost connection is not repeated: nothing tells what the statement did."""
-        self._verified -= change.changes
+        self._verified.difference_update(change.changes)
         try:
             _execute(self._connected(), change, statement)
         except pymysql.err.MySQLError as error:
@@ -140,6 +140,7 @@ class MySqlMetadataApplier:
 
     def keeps_unique(self, change: SchemaChange) -> str:
         """See ``MetadataApplier.keeps_unique``. Rows replace those that a unique key holds for equal."""
+        self._verified.difference_update(change.changes)  # skipped, it leaves the target's table in another shape
         what = f"Reading the unique keys of {change.table_id}"
         try:
             return self._repeated(lambda: _kept_key(self._connected(), change), what)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from headrace.model.table import SourceTable, TableId
 from headrace.sinks.base import ChangeDemand, Check, EventSink, Reserved, Round, SinkCapabilities, TextComparison, WriteReport
@@ -29,15 +29,15 @@ class MySqlEventSink:
 
     def __init__(self, settings: MySqlSettings, verified: set[TableId], metadata_applier: MySqlMetadataApplier) -> None:
         self._settings = settings
-        self._verified = verified
+        self._verified: Final = verified  # the applier holds the same set, and takes tables out of it
         self._metadata_applier = metadata_applier
         self._texts: dict[TableId, TextComparison] = {}
 
     def write(self, round: Round) -> WriteReport:
         """See ``EventSink.write``."""
         report = round.write_in_tasks(MySqlWriter(self._settings, self._verified), self._text_comparisons)
-        self._verified |= {outcome.table_id for outcome in report.outcomes}
-        self._verified -= report.problems().keys()  # a person may alter the table
+        self._verified.update(outcome.table_id for outcome in report.outcomes)
+        self._verified.difference_update(report.problems())  # a person may alter the table
         return report
 
     def _text_comparisons(self, tables: Collection[TableId]) -> Mapping[TableId, TextComparison]:
