@@ -111,6 +111,11 @@ class History:
         found = [s for ts, ddl, s in self._states if ts < checkpoint or (ts == checkpoint and not ddl)]
         return replace(found[-1], checkpoint_ts=checkpoint) if found else State(checkpoint, frozenset(self.databases), ())
 
+    @property
+    def rests(self) -> bool:
+        """Whether the checkpoint has reached everything that happened."""
+        return not self._states or self._states[-1][0] <= self.promised
+
     def schema_changes_below(self, checkpoint: int) -> set[int]:
         """The commit ts of the schema changes that a target at this checkpoint has."""
         return {ts for ts, ddl, _ in self._states if ddl and ts < checkpoint}

@@ -21,8 +21,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 import differential
 from faulty_runs import (
     NAMES,
+    OPTIONS,
     PIPELINE,
     TEXT,
+    WITHOUT_COMMIT_TS,
     Downstream,
     World,
     after_a_lost_answer,
@@ -40,6 +42,7 @@ from headrace.model.progress import RequestKind, TableRequest
 from headrace.model.table import Column
 from headrace.sinks.file_ledger import open_file_ledger
 from headrace.testing.faults import POINTS, Crashed, Moment, Passage, Step, crash_at, fail_at
+from headrace.testing.ticdc_options import ChangefeedOptions
 from headrace.testing.upstream import Delete, Insert, Update
 from quick import without_pauses
 from simulated_sink import CAPABILITIES, Call, Failing, Failure
@@ -51,6 +54,13 @@ pytestmark = pytest.mark.pipeline
 SECONDS = float(os.environ.get("HEADRACE_FAULTS_SECONDS", "0"))
 EXAMPLES = {"mariadb": 4, "duckdb": 3}  # without a number of seconds: always the same ones
 EXAMPLES |= dict.fromkeys(CAPABILITIES, 12)
+DRAWN = [
+    *(pytest.param(kind, OPTIONS, id=kind) for kind in (*CAPABILITIES, "duckdb")),
+    *(pytest.param(kind, WITHOUT_COMMIT_TS, id=f"{kind}, no commit ts") for kind in ("nothing atomic", "duckdb")),
+    pytest.param("mariadb", OPTIONS, marks=pytest.mark.server, id="mariadb"),
+    pytest.param("mariadb", WITHOUT_COMMIT_TS, marks=pytest.mark.server, id="mariadb, no commit ts"),
+]
+"""What histories of faults are drawn for."""
 
 ACTIONS = (
     *["rows"] * 6,
@@ -94,11 +104,11 @@ def empty(request: pytest.FixtureRequest) -> Callable[[str, Path], Downstream]:
 class FaultModel(RuleBasedStateMachine):
     """An upstream, its changefeed, a target, and runs to the watermark that meet one fault each."""
 
-    def __init__(self, empty: Callable[[Path], Downstream], clock: Clock) -> None:
+    def __init__(self, empty: Callable[[Path], Downstream], clock: Clock, options: ChangefeedOptions) -> None:
         super().__init__()
         self.clock = clock
         self.folder = Path(tempfile.mkdtemp(prefix="headrace-faults-"))
-        self.world = World(self.folder, empty(self.folder))
+        self.world = World(self.folder, empty(self.folder), options=options)
         self._heard = 0
 
     @initialize(steps=STEPS, few=st.booleans(), filters=st.lists(st.sampled_from(FILTERS), max_size=8))
@@ -192,12 +202,14 @@ class FaultModel(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
 
-@pytest.mark.parametrize("kind", [*CAPABILITIES, "duckdb", pytest.param("mariadb", marks=pytest.mark.server)])
-def test_after_every_history_of_faults_the_target_is_the_upstream(kind: str, empty: Callable[[str, Path], Downstream]) -> None:
+@pytest.mark.parametrize(("kind", "options"), DRAWN)
+def test_after_every_history_of_faults_the_target_is_the_upstream(
+    kind: str, options: ChangefeedOptions, empty: Callable[[str, Path], Downstream]
+) -> None:
     clock = Clock(SECONDS)
     with until_time_is_over():
         run_state_machine_as_test(
-            lambda: FaultModel(lambda folder: empty(kind, folder), clock),
+            lambda: FaultModel(lambda folder: empty(kind, folder), clock, options),
             settings=settings(
                 max_examples=1_000_000 if SECONDS else EXAMPLES[kind],
                 stateful_step_count=14,

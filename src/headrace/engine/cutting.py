@@ -1,14 +1,15 @@
 """Applying one cut: intent, rounds of schema changes and rows, commit. One object a cut; see ``loop`` for what is around it.
 
 The order of durable steps (rules 11 and 14): the intent raises ``attempted``; each schema change is journalled before and
-after it runs, its tables standing at (V, before) and then at (V, after); rows are written; at last the checkpoint, the
-position and what became of each table are one ledger update. A sink with ``atomic_cut`` holds all of that in one transaction.
+after it runs, its tables standing at (V, before) and then at (V, after), and what they read until then counts as read where
+rows do not tell when they were committed; rows are written; at last the checkpoint, the position and what became of each table
+are one ledger update. A sink with ``atomic_cut`` holds all of that in one transaction.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
@@ -95,6 +96,7 @@ class CutRun:
         self._source, self._sink, self._ledger, self._make_round = source, sink, ledger, make_round
         self._reports: dict[str, SplitReport] = {}
         self._read: dict[TableId, dict[str, Split]] = {}
+        self._consumed: set[str] = set()
         self._outcomes: list[WriteOutcome] = []
         self._letters = CutLetters(cut, state, letters)
         self._ownership = Ownership(
@@ -285,8 +287,21 @@ class CutRun:
         if entries:
             tables = tuple(row for e in entries for row in rows(self.state, changes[e.identity]))
             used = tuple(e.identity for e in entries if e.state.is_settled and e.identity in self.state.decisions)
-            letters = self._letters.count(self.state.dead_letters, {row.table_id for row in tables})
-            self._update(LedgerUpdate(journal=tuple(entries), tables=tables, used_decisions=used, dead_letters=letters), step)
+            moved = {row.table_id for row in tables}
+            letters, place = self._letters.count(self.state.dead_letters, moved), self._position_at(moved)
+            update = LedgerUpdate(position=place, journal=tuple(entries), tables=tables, used_decisions=used, dead_letters=letters)
+            self._update(update, step)
+
+    def _position_at(self, tables: Collection[TableId]) -> str | None:
+        """The source's position with what these tables have read before a schema change; ``None`` when it is the one of before.
+
+        Rows without an exact commit ts would count behind the change if they were read again: after the cut broke off, or because
+        the table stops behind the change.
+        """
+        read = {} if self.cut.is_exact else {key: r for key, r in self._reports.items() if r.table_id in tables}
+        read = {key: r for key, r in read.items() if r.pending_ts is None and key not in self._consumed}
+        self._consumed |= read.keys()
+        return self._source.consumed(self.state.position, tuple(read.values())) if read else None
 
     # --- rows -----------------------------------------------------------------------------------------------------
 
@@ -455,7 +470,8 @@ class CutRun:
         gone = frozenset(t for t, own in settled.tables.items() if own.status.is_gone)
         progress = Progress(self.cut.hi, frozenset(self.problems), behind, gone)
         checkpoints = {t: settled.table_checkpoint(t) for t in settled.tables}
-        position = self._source.advance(self.state.position, tuple(self._reports.values()), progress, checkpoints)
+        reports = tuple(r for key, r in self._reports.items() if key not in self._consumed)
+        position = self._source.advance(self.state.position, reports, progress, checkpoints)
         # Tables with a problem stay where they are, and make the same letters again when they are taken along.
         letters = self._letters.count(self.state.dead_letters, self.cut.tables - self.problems.keys())
         self.notices.extend(self._letters.told(self.problems.keys()))

@@ -83,6 +83,13 @@ class EventSource(Protocol):
         """
         ...
 
+    def consumed(self, position: str, reports: Sequence[SplitReport]) -> str:
+        """The position in the middle of a cut, in which splits that were read to their end are not offered again.
+
+        For tables at a schema change whose rows do not tell on which side of it they belong.
+        """
+        ...
+
     def vanished(self, position: str, table_id: TableId, since: int) -> tuple[str, ...]:
         """Files of the table that count as read and are not there any more, though they may hold rows above ``since`` (TSO).
 

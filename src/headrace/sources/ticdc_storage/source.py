@@ -296,9 +296,8 @@ class StorageEventSource:
         """
         place = adopted(_position(position), self._unknown_times, self._forgotten)
         self._unknown_times, self._forgotten = {}, ()
-        modified = {path: stored.modified for path, (_, stored) in self._announced.items()}
         self._ranges.learn((self._announced[r.split_key][1], r) for r in reports if r.split_key in self._announced)
-        states = file_states(reports, progress, modified)
+        states = file_states(reports, progress, self._modified(reports))
         read = {report.split_key for report in reports}
         for table_id, stored in self._announced.values():
             if table_id in progress.behind and stored.path not in read and not place.is_open(stored.path):
@@ -316,6 +315,18 @@ class StorageEventSource:
             unread = unread_changes(catalogue, damaged)
             place = sealed(place, self._announced, catalogue, self._directories, progress, checkpoints, unread)
         return place.to_text()
+
+    def consumed(self, position: str, reports: Sequence[SplitReport]) -> str:
+        """See ``EventSource.consumed``."""
+        place = _position(position)
+        place = advanced(place, place.watermark, file_states(reports, Progress(place.watermark), self._modified(reports)))
+        for path in [r.split_key for r in reports if _is_done(r.split_key, place)]:
+            self._announced.pop(path, None)
+        return place.to_text()
+
+    def _modified(self, reports: Iterable[SplitReport]) -> dict[str, int]:
+        """When each of the files was written (ns)."""
+        return {key: self._announced[key][1].modified for key in (r.split_key for r in reports) if key in self._announced}
 
     def _bounded(
         self,

@@ -1,0 +1,119 @@
+"""Files without commit ts: what tables have read before a schema change is not applied again behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from building import Bucket
+
+from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED, TransientError
+from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at, fail_at
+from places import Place
+from quick import without_pauses
+from storage_folder import OPTIONS
+from targets import Target
+
+SWAP = "RENAME TABLE `test`.`t` TO `test`.`z`, `test`.`o` TO `test`.`t`, `test`.`z` TO `test`.`o`"
+SHAPE = "ALTER TABLE `t` DROP COLUMN `v`, ADD COLUMN `c` INT DEFAULT 7"
+Rows = dict[str, list[tuple[str | None, ...]]]
+Happens = Callable[[Bucket], Rows]
+
+
+def truncates(bucket: Bucket) -> Rows:
+    bucket.schema("t", 200, "id,v", "TRUNCATE TABLE `t`", 11)
+    write(bucket, "t/200/1", '"I","{t}","test",3,"c"')
+    return {"t": [("3", "c")], "o": [("1", "o")]}
+
+
+def creates_anew(bucket: Bucket) -> Rows:
+    bucket.schema("t", 200, "id,v", "DROP TABLE `t`", 4)
+    bucket.create("t", 201)
+    write(bucket, "t/201/1", '"I","{t}","test",3,"c"')
+    return {"t": [("3", "c")], "o": [("1", "o")]}
+
+
+def swaps(bucket: Bucket) -> Rows:
+    for table in ("z", "t", "o"):
+        bucket.schema(table, 200, "id,v", SWAP, 14)
+    write(bucket, "t/200/1", '"I","{t}","test",9,"t"')
+    return {"t": [("1", "o"), ("9", "t")], "o": [("1", "a"), ("2", "b")]}
+
+
+def changes_its_columns(bucket: Bucket) -> Rows:
+    bucket.schema("t", 200, "id,c", SHAPE, 5)
+    write(bucket, "t/200/1", '"I","{t}","test",3,5')
+    return {"t": [("1", "7"), ("2", "7"), ("3", "5")], "o": [("1", "o")]}
+
+
+CHANGES = [truncates, creates_anew, swaps, changes_its_columns]
+POINTS = [
+    (Moment.AFTER, Step.JOURNAL_PENDING),
+    (Moment.AFTER, Step.SCHEMA_CHANGE),
+    (Moment.AFTER, Step.JOURNAL_SETTLED),
+    (Moment.BEFORE, Step.CHECKPOINT),
+]
+
+
+def write(bucket: Bucket, place: str, *records: str) -> Path:
+    path = bucket.root / "test" / f"{place.rpartition('/')[0]}/CDC{int(place.rpartition('/')[2]):06d}.csv"
+    bucket.write(str(path.relative_to(bucket.root)), "".join(f"{r.format(t=place.split('/', maxsplit=1)[0])}\n" for r in records))
+    return path
+
+
+@pytest.fixture
+def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    without_pauses(monkeypatch)
+    made = Bucket(tmp_path, OPTIONS + "&include-commit-ts=false")
+    made.create("t", 100)
+    made.create("o", 101)
+    write(made, "t/100/1", '"I","{t}","test",1,"a"', '"I","{t}","test",2,"b"')
+    write(made, "o/101/1", '"I","{t}","test",1,"o"')
+    return made
+
+
+def held(target: Target, tables: Rows) -> Rows:
+    found = {table: sorted(target.columns("test", table), key=["id", "v", "c"].index) for table in tables}
+    return {t: sorted(target.rows("test", t, dict.fromkeys(names, "varchar"))) for t, names in found.items()}
+
+
+@pytest.mark.parametrize("happens", CHANGES)
+@pytest.mark.parametrize(("moment", "step"), POINTS)
+def test_a_cut_that_breaks_off_at_a_schema_change_is_right_when_it_is_taken_again(
+    bucket: Bucket, place: Place, happens: Happens, moment: Moment, step: Step
+) -> None:
+    target, uri = place.fresh()
+    assert bucket.at(105, sink=uri).code == EXIT_OK
+    expected = happens(bucket)
+    bucket.checkpoint(250)
+    with armed(crash_at(moment, step)), pytest.raises(Crashed):
+        bucket.run(uri)
+    assert bucket.run(uri).code == EXIT_OK
+    assert held(target, expected) == expected
+
+
+@pytest.mark.parametrize("happens", CHANGES)
+def test_a_passing_failure_behind_a_schema_change_repeats_nothing(bucket: Bucket, place: Place, happens: Happens) -> None:
+    target, uri = place.fresh()
+    expected = happens(bucket)
+    bucket.checkpoint(250)
+    with armed(fail_at(Moment.BEFORE, Step.CHECKPOINT, lambda: TransientError("for once"))):
+        assert bucket.run(uri).code == EXIT_OK
+    assert held(target, expected) == expected
+
+
+@pytest.mark.parametrize("happens", CHANGES)
+def test_a_table_that_stops_behind_a_schema_change_goes_on_from_there(bucket: Bucket, place: Place, happens: Happens) -> None:
+    target, uri = place.fresh()
+    expected = happens(bucket)
+    (behind,) = bucket.root.glob("test/t/20?/CDC*.csv")
+    whole = behind.read_text()
+    behind.write_text(whole.rpartition(",")[0] + "\n")
+    bucket.checkpoint(250)
+    ran = bucket.run(uri)
+    assert (ran.code, list(ran.stopped)) == (EXIT_TABLE_STOPPED, ["test.t"])
+    behind.write_text(whole)
+    bucket.checkpoint(260)
+    assert bucket.run(uri).code == EXIT_OK
+    assert held(target, expected) == expected
