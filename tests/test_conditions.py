@@ -104,7 +104,7 @@ def scene(tmp_path: Path, mariadb: MariaDb, capsys: pytest.CaptureFixture[str]) 
     return Scene(tmp_path, mariadb, capsys)
 
 
-NAMES = ("unique keys", "collations", "precision", "whole rows", "triggers", "foreign keys", "other writers")
+NAMES = ("unique keys", "collations", "types", "whole rows", "triggers", "foreign keys", "other writers")
 
 
 @pytest.mark.server

@@ -10,7 +10,8 @@ from building import Bucket, ledger_at
 
 from headrace.cli.main import main
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
-from headrace.model.progress import JournalState
+from headrace.model.policy import SchemaChangePolicies
+from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at
 from person import Person
 from servers import MariaDb
 from storage_folder import ID, V
@@ -23,6 +24,11 @@ A_PARTITION = (
     "CREATE TABLE `p` (`id` INT PRIMARY KEY,`v` VARCHAR(16)) PARTITION BY RANGE (`id`) "
     "(PARTITION p0 VALUES LESS THAN (5),PARTITION p1 VALUES LESS THAN (1000))"
 )
+HIS = (
+    "CREATE DATABASE test",
+    "CREATE TABLE test.t (id INT PRIMARY KEY, v VARCHAR(16))",
+    "INSERT INTO test.t VALUES (50, 'his')",
+)
 
 
 class World:
@@ -32,14 +38,17 @@ class World:
 
     def run(self, checkpoint: int) -> int:
         self.bucket.checkpoint(checkpoint)
-        return self.bucket.run(self.uri).code  # type: ignore[return-value]
+        return self.bucket.run(self.uri).code
+
+    def dies(self, checkpoint: int, moment: Moment, step: Step) -> None:
+        with armed(crash_at(moment, step)), pytest.raises(Crashed):
+            self.run(checkpoint)
 
     def rows(self, table: str) -> list[tuple[object, ...]]:
         return sorted(self.person.run(f"SELECT * FROM test.{table}"))
 
     def decide(self, verdict: str, *statement: str) -> None:
         (entry,) = [e for e in ledger_at(self.uri).journal.values() if not e.state.is_settled]
-        assert entry.state is JournalState.WAITING
         assert main(["ddl", verdict, entry.identity, *statement, "--sink", self.uri]) == 0
 
 
@@ -49,11 +58,7 @@ def world(mariadb: MariaDb, tmp_path: Path) -> World:
 
 
 def test_somebodys_table_that_is_altered_stays_his(world: World) -> None:
-    world.person.run(
-        "CREATE DATABASE test",
-        "CREATE TABLE test.t (id INT PRIMARY KEY, v VARCHAR(16))",
-        "INSERT INTO test.t VALUES (50, 'his')",
-    )
+    world.person.run(*HIS)
     world.bucket.create("t")
     world.bucket.rows("t/100/1", "I 110 1 a")
     assert world.run(150) == EXIT_TABLE_STOPPED
@@ -63,8 +68,8 @@ def test_somebodys_table_that_is_altered_stays_his(world: World) -> None:
     assert world.rows("t") == [(50, "his")]
 
 
-@pytest.mark.parametrize("decided", [False, True], ids=["tried again", "approved"])
-def test_an_exchange_runs_when_its_obstacle_is_gone(world: World, decided: bool) -> None:
+def exchange(world: World) -> None:
+    """An EXCHANGE PARTITION that a person's index stands in the way of."""
     world.bucket.schema("p", 100, "id,v", A_PARTITION, 3)
     world.bucket.create("t", 101)
     world.bucket.rows("p/100/1", "I 110 1 of_p")
@@ -73,12 +78,64 @@ def test_an_exchange_runs_when_its_obstacle_is_gone(world: World, decided: bool)
     world.person.run("ALTER TABLE test.p ADD INDEX iv (v)")
     world.bucket.schema("p", 200, "id,v", "ALTER TABLE `p` EXCHANGE PARTITION `p0` WITH TABLE `t`", 42)
     world.bucket.schema("t", 200, "id,v", "", 0)
+
+
+@pytest.mark.parametrize("decided", [False, True], ids=["tried again", "approved"])
+def test_an_exchange_runs_when_its_obstacle_is_gone(world: World, decided: bool) -> None:
+    exchange(world)
     assert world.run(250) == EXIT_TABLE_STOPPED
     world.person.run("ALTER TABLE test.p DROP INDEX iv")
     if decided:
         world.decide("approve")
     assert world.run(260) == EXIT_OK
     assert (world.rows("p"), world.rows("t")) == ([(2, "of_t")], [(1, "of_p")])
+
+
+def test_a_change_that_was_refused_before_the_run_died_has_not_run(world: World) -> None:
+    exchange(world)
+    world.dies(250, Moment.BEFORE, Step.CHECKPOINT)
+    world.person.run("ALTER TABLE test.p DROP INDEX iv")
+    assert world.run(260) == EXIT_OK
+    assert (world.rows("p"), world.rows("t")) == ([(2, "of_t")], [(1, "of_p")])
+
+
+@pytest.mark.parametrize("step", [Step.CHECKPOINT, Step.JOURNAL_SETTLED])
+def test_somebodys_table_stays_his_when_the_run_dies(world: World, step: Step) -> None:
+    world.bucket.create("t")
+    world.bucket.rows("t/100/1", "I 110 1 a")
+    world.dies(150, Moment.BEFORE, Step.SCHEMA_CHANGE)
+    world.person.run(*HIS)
+    world.dies(160, Moment.BEFORE, step)
+    world.person.run("ALTER TABLE test.t ADD INDEX iv (v)")
+    world.bucket.schema("t", 200, "id,v", "DROP TABLE `t`", 4)
+    assert world.run(250) == EXIT_TABLE_STOPPED
+    assert world.rows("t") == [(50, "his")]
+
+
+def test_a_truncate_that_had_not_begun_runs_though_the_table_was_altered(world: World) -> None:
+    world.bucket.create("t")
+    world.bucket.rows("t/100/1", "I 110 1 a")
+    assert world.run(150) == EXIT_OK
+    world.bucket.schema("t", 200, "id,v", "TRUNCATE TABLE `t`", 11)
+    world.bucket.rows("t/200/1", "I 210 3 c")
+    world.dies(250, Moment.BEFORE, Step.SCHEMA_CHANGE)
+    world.person.run("ALTER TABLE test.t ADD INDEX iv (v)")
+    assert (world.run(260), world.rows("t")) == (EXIT_OK, [(3, "c")])
+
+
+@pytest.mark.parametrize("verdict", ["skip", "edit"])
+def test_a_change_that_had_run_before_it_was_decided_is_told(world: World, verdict: str) -> None:
+    bucket, asks = world.bucket, SchemaChangePolicies.parse_text("add-column=approve")
+    bucket.create("t")
+    bucket.rows("t/100/1", "I 110 1 a")
+    assert world.run(150) == EXIT_OK
+    bucket.schema("t", 200, "id,v,c", "ALTER TABLE `t` ADD COLUMN `c` INT DEFAULT 7", 5)
+    world.dies(250, Moment.AFTER, Step.SCHEMA_CHANGE)
+    assert bucket.run(world.uri, policies=asks).code == EXIT_TABLE_STOPPED
+    world.decide(verdict, *(["ALTER TABLE test.t ADD COLUMN c INT DEFAULT 8"] if verdict == "edit" else []))
+    ran = bucket.run(world.uri, policies=asks)
+    assert (ran.code, world.rows("t")) == (EXIT_OK, [(1, "a", 7)])
+    assert f"the schema change at 200 had run before it was decided to {verdict} it" in ran.told
 
 
 def rename_his(world: World) -> None:

@@ -136,6 +136,26 @@ def test_a_persons_skip_waits_until_the_key_is_gone(feed: Feed) -> None:
     assert (feed.run("").code, feed.ids()) == (EXIT_OK, [1, 200])
 
 
+def test_who_runs_something_else_is_told_of_the_key(feed: Feed) -> None:
+    feed.change("ALTER TABLE `t` DROP INDEX `ue`", 8)
+    assert feed.run("index=approve").code == EXIT_TABLE_STOPPED
+    assert main(["ddl", "edit", feed.waiting(), "SELECT 1", "--sink", feed.uri]) == 0
+    assert "the target has the unique key ue, which the source drops or changes" in feed.run("").told
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["rows", "rows and shape"])
+def test_who_loads_the_table_anew_is_told_of_the_key(feed: Feed, whole: bool) -> None:
+    feed.change("ALTER TABLE `t` DROP INDEX `ue`", 8)
+    assert feed.run("index=approve").code == EXIT_TABLE_STOPPED
+    if whole:
+        drop_by_hand(feed)
+    feed.person.run("REPLACE INTO test.t VALUES (200, 'b', 'y')")
+    assert main(["table", "resync", "test.t", "--at", "250", "--sink", feed.uri]) == 0
+    ran = feed.run("index=approve")
+    assert (ran.code, feed.ids()) == (EXIT_OK, [1, 200])
+    assert ("the target has the unique key ue, which the source drops or changes" in ran.told) is not whole
+
+
 def test_a_persons_skip_can_be_taken_back(feed: Feed) -> None:
     feed.change("ALTER TABLE `t` DROP INDEX `ue`", 8)
     assert feed.run("index=skip").code == EXIT_TABLE_STOPPED
@@ -220,11 +240,21 @@ def test_a_change_of_a_column_in_a_unique_key_is_skipped_by_nobody(feed: Feed, s
     assert (feed.run("").code, feed.ids()) == (EXIT_OK, [1, 200])
 
 
+def test_a_change_of_a_column_that_a_unique_key_is_computed_from_is_skipped_by_nobody(feed: Feed) -> None:
+    feed.person.run("ALTER TABLE test.t ADD COLUMN g VARCHAR(20) AS (concat(v, '')) VIRTUAL, ADD UNIQUE KEY ug (g)")
+    feed.change("ALTER TABLE `t` MODIFY `v` VARCHAR(16) COLLATE utf8mb4_bin", 12)
+    ran = feed.run("alter-column=skip,other=skip")
+    assert (ran.code, feed.ids()) == (EXIT_TABLE_STOPPED, [1])
+    assert "would keep the unique key ug as it is" in ran.stopped["test.t"]
+
+
 def test_a_change_of_another_column_is_skipped(feed: Feed) -> None:
     feed.bucket.schema("t", 200, (ID, EMAIL, V), "ALTER TABLE `t` MODIFY `v` VARCHAR(16) COLLATE utf8mb4_bin", 12)
     feed.bucket.rows("t/200/1", "I 210 200 b y")
     feed.bucket.checkpoint(250)
-    assert (feed.run("alter-column=skip").code, feed.ids()) == (EXIT_OK, [1, 200])
+    ran = feed.run("alter-column=skip,other=skip")
+    assert (ran.code, feed.ids()) == (EXIT_OK, [1, 200])
+    assert "was skipped" in ran.told
 
 
 @pytest.mark.parametrize("action", ["RENAME COLUMN `email` TO `mail`", "CHANGE `email` `mail` VARCHAR(20)"])

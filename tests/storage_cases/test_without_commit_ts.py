@@ -12,7 +12,7 @@ from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED, TransientError
 from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at, fail_at
 from places import Place
 from quick import without_pauses
-from storage_folder import OPTIONS
+from storage_folder import ID, OPTIONS, V
 from targets import Target
 
 SWAP = "RENAME TABLE `test`.`t` TO `test`.`z`, `test`.`o` TO `test`.`t`, `test`.`z` TO `test`.`o`"
@@ -117,3 +117,19 @@ def test_a_table_that_stops_behind_a_schema_change_goes_on_from_there(bucket: Bu
     bucket.checkpoint(260)
     assert bucket.run(uri).code == EXIT_OK
     assert held(target, expected) == expected
+
+
+def test_a_table_that_comes_back_without_a_key_stops(bucket: Bucket, place: Place) -> None:
+    """It was gone: nothing of it would be missed."""
+    target, uri = place.fresh()
+    assert bucket.at(150, sink=uri).code == EXIT_OK
+    bucket.schema("t", 200, "id,v", "DROP TABLE `t`", 4)
+    assert bucket.at(250, sink=uri).code == EXIT_OK
+    keyless = ID | {"ColumnNullable": "true", "ColumnIsPk": "false"}
+    bucket.schema("t", 300, (keyless, V), "CREATE TABLE `t` (`id` INT,`v` VARCHAR(16))", 3)
+    write(bucket, "t/300/1", '"I","{t}","test",3,"c"')
+    for checkpoint in (350, 360):
+        ran = bucket.at(checkpoint, sink=uri)
+        assert (ran.code, list(ran.stopped)) == (EXIT_TABLE_STOPPED, ["test.t"])
+        assert "--key 'test.t=COLUMN,…'" in ran.stopped["test.t"]
+    assert held(target, {"o": []}) == {"o": [("1", "o")]}

@@ -19,7 +19,7 @@ from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.engine.conservation import row_figures
 from headrace.engine.cut_letters import CutLetters
 from headrace.engine.journal import forgettable
-from headrace.engine.kept_keys import kept_unique_key
+from headrace.engine.kept_keys import kept_unique_key, left_unique_key
 from headrace.engine.leftovers import leftovers
 from headrace.engine.owning import Ownership, dropped_by
 from headrace.engine.plan import Cut, CutRound, Hold, decision_hint
@@ -104,7 +104,6 @@ class CutRun:
         )
         self._reborn = dict(cut.reborn)
         self._changes_done = 0
-        self._not_run: set[str] = set()
         self._rows = RowFigures()
         self._round_is_over = False
 
@@ -142,7 +141,10 @@ class CutRun:
     # --- schema changes -------------------------------------------------------------------------------------------
 
     def _apply_changes(self, changes: Sequence[SchemaChange]) -> None:
-        """Journals the changes as pending, runs them, and journals those that were not refused as settled."""
+        """Journals the changes as pending, runs them, and journals those that were not refused as settled.
+
+        Those that were refused wait from that moment on: whatever becomes of their tables, they have not run.
+        """
         entries: list[JournalEntry] = []
         running: list[SchemaChange] = []
         skipped: set[str] = set()
@@ -154,12 +156,15 @@ class CutRun:
                 self._hold_rest(change, cause)
                 continue
             entry, fingerprint = self._journalled(change), self._sink.metadata_applier.fingerprint(change)
-            decided = self._verdict(change) in (Verdict.SKIP, Verdict.EDIT)
+            verdict, has_run = self._verdict(change), entry is not None and self._has_run(entry, change, fingerprint)
+            decided = verdict in (Verdict.SKIP, Verdict.EDIT)
             foreign = None if decided or entry is not None else self._in_its_way(change)
             if isinstance(foreign, Problem):
                 self._refused(change, foreign)
                 continue
-            if self._verdict(change) is Verdict.SKIP:
+            if has_run and decided:
+                self.notices.extend(self._decided_too_late(change, entry))
+            elif verdict is Verdict.SKIP:
                 if (kept := kept_unique_key(change, self.state, self._sink.metadata_applier)) is not None:
                     self._stop_before(change, kept)
                     continue
@@ -169,19 +174,19 @@ class CutRun:
             elif foreign is not None:
                 skipped.add(change.identity)
                 self.notices.append(foreign)
-            elif entry is None or not self._has_run(entry, change, fingerprint):
+            elif not has_run:
                 running.append(change)
             todo[change.identity] = change
             entries.append(self._entry(change, fingerprint))
         self._journal([e for e in entries if todo[e.identity] in running], self._begun_rows, todo, Step.JOURNAL_PENDING)
         refused = {change.identity for change in running if not self._run_change(change)}
-        self._not_run |= refused
+        waiting = [_waiting(e, todo[e.identity]) for e in entries if e.identity in refused]
         settled = [
             replace(e, state=JournalState.SKIPPED if e.identity in skipped else JournalState.DONE)
             for e in entries
             if e.identity not in refused
         ]
-        self._journal(settled, self._settled_rows, todo, Step.JOURNAL_SETTLED)
+        self._journal([*waiting, *settled], self._settled_rows, todo, Step.JOURNAL_SETTLED)
         self._changes_done += len(settled)
 
     def _in_its_way(self, change: SchemaChange) -> Notice | Problem | None:
@@ -214,6 +219,7 @@ class CutRun:
         try:
             if self._verdict(change) is Verdict.EDIT:
                 self.notices.extend(applier.run_instead(change, self.cut.decisions[change.identity].statement))
+                self.notices.extend(filter(None, [left_unique_key(change, self.state, applier)]))
             else:
                 self.notices.extend(applier.apply_schema_change(change))
         except SchemaChangeRefused as refused:
@@ -225,13 +231,26 @@ class CutRun:
     def _has_run(self, entry: JournalEntry, change: SchemaChange, fingerprint: str) -> bool:
         """Whether a pending change ran before a crash: the catalogue differs, and shows what it creates and drops.
 
-        A table that stood in the way of a CREATE and was dropped since is a difference too. A DROP DATABASE that broke off runs
-        again: it drops what of its tables is still there, and does no harm where none is.
+        A table that stood in the way of a CREATE and was dropped since is a difference too, and one with rows is somebody's. A
+        TRUNCATE runs again, as nothing came after it, and so does a DROP DATABASE that broke off: it drops what is still there.
         """
+        if any(isinstance(event, TruncateTableEvent) for event in change.events):
+            return False
         describe = self._sink.metadata_applier.describe
-        created = [event.table_id for event in change.events if isinstance(event, CreateTableEvent)]
+        created = [describe(event.table_id) for event in change.events if isinstance(event, CreateTableEvent)]
         dropped = [TableId(event.database) for event in change.events if isinstance(event, DropDatabaseEvent)]
-        return entry.fingerprint != fingerprint and all(map(describe, created)) and not any(map(describe, dropped))
+        are_ours = all(found is not None and not found.has_rows for found in created)
+        return entry.fingerprint != fingerprint and are_ours and not any(map(describe, dropped))
+
+    def _decided_too_late(self, change: SchemaChange, entry: JournalEntry | None) -> Iterator[Notice]:
+        """What to say of a change that had run when a person, or a policy, decided that it is not to run, or not as it is."""
+        decision = self.cut.decisions[change.identity]
+        is_edited = decision.verdict is Verdict.EDIT
+        if entry is None or (is_edited and entry.statement == decision.statement):
+            return
+        verb, left = ("edit", f" This was not run: {decision.statement}") if is_edited else ("skip", "")
+        message = f"the schema change at {change.commit_ts} had run before it was decided to {verb} it: {entry.statement}.{left}"
+        yield Notice(message, change.table_id)
 
     def _refused(self, change: SchemaChange, problem: Problem) -> None:
         """Its tables stop before it. A change that only a person can get past says how."""
@@ -284,8 +303,10 @@ class CutRun:
         return tuple(kept)
 
     def _journal(self, entries: Sequence[JournalEntry], rows: _Rows, changes: Mapping[str, SchemaChange], step: Step) -> None:
+        """Writes the entries down, with where the tables stand of those that do not wait."""
         if entries:
-            tables = tuple(row for e in entries for row in rows(self.state, changes[e.identity]))
+            begun = [e for e in entries if e.state is not JournalState.WAITING]
+            tables = tuple(row for e in begun for row in rows(self.state, changes[e.identity]))
             used = tuple(e.identity for e in entries if e.state.is_settled and e.identity in self.state.decisions)
             moved = {row.table_id for row in tables}
             letters, place = self._letters.count(self.state.dead_letters, moved), self._position_at(moved)
@@ -397,16 +418,11 @@ class CutRun:
         return tuple(rows)
 
     def _waiting_entries(self) -> tuple[JournalEntry, ...]:
-        """The schema changes that tables stopped before, for people to see and to decide about.
-
-        What the target refused is begun no longer: whatever becomes of its tables, it has not run.
-        """
+        """The schema changes that tables stopped before, for people to see and to decide about."""
         held = {hold.change.identity: hold.change for hold in self.holds.values()}
         held |= {change.identity: change for change in self.cut.waiting}
         return tuple(
-            replace(self._entry(change, ""), statement=change.statement, state=JournalState.WAITING)
-            for identity, change in held.items()
-            if identity not in self.state.journal or identity in self._not_run
+            _waiting(self._entry(change, ""), change) for identity, change in held.items() if identity not in self.state.journal
         )
 
     def _running_rows(self) -> tuple[TableProgress, ...]:
@@ -512,6 +528,11 @@ def _journalled_together(changes: Sequence[SchemaChange]) -> Iterator[Sequence[S
 
 def _only_creates(change: SchemaChange) -> bool:
     return bool(change.events) and all(isinstance(event, CreateTableEvent) for event in change.events)
+
+
+def _waiting(entry: JournalEntry, change: SchemaChange) -> JournalEntry:
+    """The entry of a change that has not run, and waits: for a person, or until what is in its way is gone."""
+    return replace(entry, statement=change.statement, state=JournalState.WAITING, fingerprint="")
 
 
 def _remedy_behind(problem: Problem) -> Remedy:

@@ -2,14 +2,14 @@
 
 The source then has rows side by side that the target holds for one: each would push out the one before it, without a word. So
 neither a policy nor a person skips such a change while the key is there. Another type or collation of a column of the key does
-the same: ``1`` and ``01`` are two texts, and one number.
+the same: ``1`` and ``01`` are two texts, and one number. Who runs something else in its place, or loads the table anew, is told.
 """
 
 from __future__ import annotations
 
 from headrace.engine.journal import of_former_lives
 from headrace.model.events import SchemaChange
-from headrace.model.outcome import Problem, Remedy
+from headrace.model.outcome import Notice, Problem, Remedy
 from headrace.model.progress import LedgerState
 from headrace.sinks.base import MetadataApplier
 
@@ -19,10 +19,10 @@ def kept_unique_key(change: SchemaChange, state: LedgerState, applier: MetadataA
 
     A change that was found late may be one of a table that is gone since. What has its name now may well have the key.
     """
-    key = "" if of_former_lives(state, change) else applier.keeps_unique(change)
+    key = _kept(change, state, applier)
     if not key:
         return None
-    statement = " ".join(change.statement.split()) or "a change of shape"
+    statement = _shown(change)
     message = (
         f"its schema change cannot be skipped: {statement}. The target would keep the unique key {key} as it is, which the source "
         "drops or changes, and rows that follow could push each other out."
@@ -34,3 +34,23 @@ def kept_unique_key(change: SchemaChange, state: LedgerState, applier: MetadataA
         f"headrace ddl skip '{change.identity}'."
     )
     return Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.DECISION)
+
+
+def left_unique_key(change: SchemaChange, state: LedgerState, applier: MetadataApplier) -> Notice | None:
+    """What to say when a change did not run as it is, by a person's word, and the key is there. Raises TransientError."""
+    key = _kept(change, state, applier)
+    if not key:
+        return None
+    message = (
+        f"the target has the unique key {key}, which the source drops or changes: {_shown(change)}. Unless it is as in the source "
+        "by now, drop it in the target: rows that follow could push each other out."
+    )
+    return Notice(message, change.table_id)
+
+
+def _kept(change: SchemaChange, state: LedgerState, applier: MetadataApplier) -> str:
+    return "" if of_former_lives(state, change) else applier.keeps_unique(change)
+
+
+def _shown(change: SchemaChange) -> str:
+    return " ".join(change.statement.split()) or "a change of shape"

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from headrace import faults
 from headrace.engine.cutting import CutRun, RoundFactory, TablesExcluded
 from headrace.engine.filtering import back, followed, left_out, taken_back
+from headrace.engine.kept_keys import left_unique_key
 from headrace.engine.keys import DeclaredKeys, changed_definition, fingerprint_of, read_fingerprint, with_declared_keys
 from headrace.engine.observer import Observer
 from headrace.engine.plan import Cut, Hold, PlanRules, ending_incomplete, first_shared_change, may_be_pending, plan_cut
@@ -436,7 +437,10 @@ class Loop:
     def _apply(self, offer: Offer, retried: frozenset[TableId], apart: frozenset[TableId] = frozenset()) -> Iterable[Problem]:
         """Plans and applies one cut; returns why tables stopped in it."""
         self._take_back()
-        carried = carry_out(self._state, offer, self._source.forget_vanished)
+        applier = self._sink.metadata_applier
+        carried = carry_out(
+            self._state, offer, self._source.forget_vanished, lambda change: left_unique_key(change, self._state, applier)
+        )
         self._serve(carried)
         if carried is None or not carried.forgotten:
             carried = self._end_incomplete(offer)

@@ -86,7 +86,7 @@ class Cut:
     deletes_first: bool = True
     outside: Mapping[TableId, int] = field(default_factory=dict)
     reborn: Mapping[TableId, int] = field(default_factory=dict)
-    """Of the tables with a problem those that were gone, and begin anew with a change at this commit ts (TSO)."""
+    """The tables that were gone, and begin anew with a change at this commit ts (TSO)."""
     waiting: tuple[SchemaChange, ...] = ()
     outdated: tuple[str, ...] = ()
     new_collations: bool | None = True
@@ -136,7 +136,7 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     problems = _known_problems(state, offer, rules, follows)
     bound = min(offer.schema_bound, hi + 1)
     changes = _pending_changes(state, offer, follows, bound)
-    reborn = _reborn(state, changes, problems)
+    reborn = _reborn(state, changes)
     # What cannot be read of a table that is gone is needed by nobody, unless a change of this cut brings the table back.
     problems = {t: p for t, p in problems.items() if t in reborn or t not in state.tables or not state.tables[t].status.is_gone}
     # What lies in a version whose schema change is not complete yet waits for it.
@@ -221,9 +221,9 @@ def ending_incomplete(state: LedgerState, offer: Offer, includes: Callable[[Tabl
     return frozenset(_ends_of_incomplete(state, pending, followed(state, offer, includes)))
 
 
-def _reborn(state: LedgerState, changes: Iterable[SchemaChange], problems: Collection[TableId]) -> dict[TableId, int]:
+def _reborn(state: LedgerState, changes: Iterable[SchemaChange]) -> dict[TableId, int]:
     """See ``Cut.reborn``."""
-    gone = {t: own.checkpoint for t in problems if (own := state.tables.get(t)) is not None and own.status.is_gone}
+    gone = {t: own.checkpoint for t, own in state.tables.items() if own.status.is_gone}
     reborn: dict[TableId, int] = {}
     for change in changes:
         for table_id in change.changes & gone.keys():
@@ -352,7 +352,10 @@ def _reject_keyless(splits: Iterable[Split], problems: dict[TableId, Problem], r
     for split in splits:
         if not split.schema.handle_key:
             message = f"it has no primary key and no unique key that is known, {why}."
-            hint = f"Give the table a primary key upstream, or leave it out with --tables '*.*,!{split.table_id}'."
+            hint = (
+                f"Name the columns that identify its rows with --key '{split.table_id}=COLUMN,…', or leave it out with "
+                f"--tables '*.*,!{split.table_id}'."
+            )
             if not exact:
                 hint += " With include-commit-ts=true (CSV) or enable-tidb-extension=true (canal-JSON) it can be applied."
             problems.setdefault(split.table_id, Problem(split.table_id, message, file=split.key, hint=hint))

@@ -76,11 +76,14 @@ def give_up_files(state: LedgerState, give_up: Callable[[str, TableId, str], str
 
 
 def carry_out(
-    state: LedgerState, offer: Offer, forget: Callable[[str, Collection[TableId]], tuple[str, frozenset[str]]]
+    state: LedgerState,
+    offer: Offer,
+    forget: Callable[[str, Collection[TableId]], tuple[str, frozenset[str]]],
+    left: Callable[[SchemaChange], Notice | None] = lambda _: None,
 ) -> Carried | None:
     """What the other requests ask for before the offer is planned; ``None`` when there is nothing to write.
 
-    ``forget`` is the source's ``forget_vanished``.
+    ``forget`` is the source's ``forget_vanished``. ``left`` tells what is wrong in the target when a schema change is passed over.
     """
     used: list[str] = []
     rows: list[TableProgress] = []
@@ -95,8 +98,10 @@ def carry_out(
             own = state.tables[request.table_id]
             told = f"loaded anew as of {request.to}"
             rows.append(replace(own, checkpoint=request.to, after=True, status=TableStatus.CATCHING_UP, reason=told))
-            entries += [_skipped(change) for change in _overtaken(state, offer, request)]
+            overtaken = _overtaken(state, offer, request)
+            entries += [_skipped(change) for change in overtaken]
             notices.append(Notice(f"the table was {told}, and goes on from there.", request.table_id))
+            notices += [notice for change in overtaken if (notice := left(change)) is not None]
     if not used and not rows:
         return None
     position, forgotten = forget(state.position, {row.table_id for row in rows}) if rows else (state.position, frozenset())

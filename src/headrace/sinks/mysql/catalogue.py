@@ -21,6 +21,7 @@ _WITHOUT_ROWS = _MISSING | {1347, _INVALID_VIEW}  # the former: it is no table b
 _WEIGHS_SUPPLEMENTARY = re.compile(r"_(?:520|0900|uca\d+)_")
 _BY_BYTES = re.compile(r"^binary$|_nopad_bin$|_0900_bin$")
 _AUTO_INCREMENT = re.compile(r" AUTO_INCREMENT=\d+")
+_QUOTED = re.compile(r"`((?:[^`]|``)+)`")
 
 
 def describe(session: MySqlSession, table_id: TableId) -> TableDescription | None:
@@ -93,6 +94,14 @@ def unique_keys(session: MySqlSession, table_id: TableId) -> dict[str, frozenset
     ):
         found[str(index)].add(folded_name(str(column)))
     return {index: frozenset(columns) for index, columns in found.items()}
+
+
+def computed_from(session: MySqlSession, table_id: TableId) -> dict[str, frozenset[str]]:
+    """The columns that the expressions of the table's generated columns name, by the names of these; all folded."""
+    select = "SELECT column_name, generation_expression FROM information_schema.columns WHERE table_schema = ? AND table_name = ?"
+    found = session.find([f"{select} AND generation_expression <> ''"], (table_id.database, table_id.table), columns=2)
+    named = {str(name): _QUOTED.findall(str(expression)) for name, expression in found}
+    return {folded_name(name): frozenset(folded_name(n.replace("``", "`")) for n in names) for name, names in named.items()}
 
 
 def row_checksum(session: MySqlSession, table_id: TableId) -> str:

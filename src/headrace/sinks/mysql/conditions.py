@@ -19,8 +19,8 @@ from headrace.sinks.mysql import catalogue
 from headrace.sinks.mysql.adaptation.collations import COARSER, EQUAL
 from headrace.sinks.mysql.collation import to_modify
 from headrace.sinks.mysql.connection import MySqlSession, error_text
+from headrace.sinks.mysql.fitting import COLUMN_SIZE, changes, misfit
 from headrace.sinks.mysql.handle import by_bytes
-from headrace.sinks.mysql.rounding import rounding_problem, rounds
 from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.text import quote_name
 from headrace.sinks.mysql.types import qualified
@@ -39,7 +39,7 @@ class _TargetColumn:
     has_default: bool
     generated: bool
     data_type: str
-    fraction_digits: int
+    size: int
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def check_tables(settings: MySqlSettings, pipeline: str, tables: Sequence[Source
             return [
                 *_or_ok("unique keys", _unique_keys(found), "the target has none that the source lacks"),
                 *_or_ok("collations", _collations(session, found), "unique keys compare as in the source, as far as it tells"),
-                *_or_ok("precision", _rounding(found), "columns hold the source's values exactly"),
+                *_or_ok("types", _misfits(found), "columns hold the source's values as they are"),
                 *_or_ok("whole rows", _partial_rows(found), "rows bring every column of the target"),
                 *_triggers(session, found),
                 *_or_ok("foreign keys", _foreign_keys(session, found), "none changes rows by itself"),
@@ -84,11 +84,11 @@ def _folded(table_id: TableId) -> tuple[str, str]:
 def _targets(session: MySqlSession, tables: dict[tuple[str, str], SourceTable]) -> dict[tuple[str, str], _Target]:
     """Those of the tables that the target has, by their folded names."""
     found: dict[tuple[str, str], _Target] = {}
-    for database, table, name, nullable, collation, default, extra, data_type, digits in _of_databases(
+    for database, table, name, nullable, collation, default, extra, data_type, size in _of_databases(
         session,
         tables,
         "SELECT table_schema, table_name, column_name, is_nullable, collation_name, column_default, extra, data_type,"
-        " COALESCE(datetime_precision, 0) FROM information_schema.columns WHERE table_schema",
+        f" {COLUMN_SIZE} FROM information_schema.columns WHERE table_schema",
     ):
         table_id = TableId(str(database), str(table))
         source = tables.get(_folded(table_id))
@@ -102,7 +102,7 @@ def _targets(session: MySqlSession, tables: dict[tuple[str, str], SourceTable]) 
             free or default is not None or "auto_increment" in str(extra).lower(),
             "GENERATED" in str(extra).upper() and "DEFAULT_GENERATED" not in str(extra).upper(),
             str(data_type).upper(),
-            int(str(digits)),
+            int(str(size)),
         )
     for database, table, index, column, prefix in _of_databases(
         session,
@@ -165,14 +165,14 @@ def _family(collation: str) -> str:
     return EQUAL.get(collation, collation).partition("_")[2] or collation
 
 
-def _rounding(found: dict[tuple[str, str], _Target]) -> Iterator[Check]:
+def _misfits(found: dict[tuple[str, str], _Target]) -> Iterator[Check]:
     for target in found.values():
         for column in target.source.carried:
             held = target.columns.get(folded_name(column.name))
-            if held is not None and rounds(column.type, held.data_type, held.fraction_digits):
-                problem = rounding_problem(target.table_id, column, held.data_type, held.fraction_digits)
+            if held is not None and changes(column.type, held.data_type, held.size):
+                problem = misfit(target.table_id, column, held.data_type, held.size)
                 detail = f"{target.table_id}, column {column.name}: {problem.message}"
-                yield Check("precision", CheckState.FAILED, detail, problem.hint)
+                yield Check("types", CheckState.FAILED, detail, problem.hint)
 
 
 def _partial_rows(found: dict[tuple[str, str], _Target]) -> Iterator[Check]:

@@ -286,7 +286,13 @@ def _kept_key(session: MySqlSession, change: SchemaChange) -> str:
     keys = catalogue.unique_keys(session, table_id)
     if names.texts:
         columns |= {folded_name(name) for name in catalogue.text_columns(session, table_id)}
-    return next((key for key, of_key in keys.items() if folded_name(key) in names.indexes or of_key & columns), "")
+    computed = catalogue.computed_from(session, table_id) if columns else {}
+    for key, of_key in keys.items():
+        needed = of_key.union(*(computed.get(name, ()) for name in of_key))
+        # An expression in a key, which has no name, may be one over any of them.
+        if folded_name(key) in names.indexes or needed & columns or (columns and "" in of_key):
+            return key
+    return ""
 
 
 def _changed_columns(change: SchemaChange) -> frozenset[str]:

@@ -1,0 +1,107 @@
+"""A column of the target that does not hold the source's values as they are stops its table, where the server would not warn."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+from building import Bucket
+
+from headrace.ddl.told import source_tables
+from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
+from headrace.model.policy import SchemaChangePolicies
+from headrace.pipeline.registry import open_sink, open_source
+from headrace.sinks.base import Check, CheckState
+from person import Person
+from servers import MariaDb
+from storage_folder import ID
+from targets import MariaDbTarget
+
+pytestmark = [pytest.mark.pipeline, pytest.mark.server]
+
+TIME = "2024-01-01 01:00:00.100000"
+TEXT = {"ColumnType": "VARCHAR", "ColumnPrecision": "32"}
+OTHER = [
+    ("DATETIME", {"ColumnType": "DATETIME", "ColumnScale": "6"}, "datetime", TIME),
+    ("TIMESTAMP", {"ColumnType": "TIMESTAMP", "ColumnScale": "6"}, "timestamp(3)", TIME),
+    ("TIME", {"ColumnType": "TIME", "ColumnScale": "6"}, "time", "01:00:00.700000"),
+    ("DOUBLE", {"ColumnType": "DOUBLE"}, "float", "1.123456789012"),
+    ("FLOAT", {"ColumnType": "FLOAT"}, "int", "1.6"),
+    ("DECIMAL", {"ColumnType": "DECIMAL", "ColumnPrecision": "20", "ColumnScale": "3"}, "bigint", "1.600"),
+    ("DECIMAL", {"ColumnType": "DECIMAL", "ColumnPrecision": "20", "ColumnScale": "0"}, "double", "12345678901234567890"),
+    ("BIGINT", {"ColumnType": "BIGINT", "ColumnPrecision": "20"}, "double", "9007199254740993"),
+    ("INT", {"ColumnType": "INT", "ColumnPrecision": "11"}, "float", "16777217"),
+    ("INT", {"ColumnType": "INT", "ColumnPrecision": "11"}, "year", "24"),
+    ("INT", {"ColumnType": "INT", "ColumnPrecision": "11"}, "bit(8)", "5"),
+    ("TIME", {"ColumnType": "TIME"}, "datetime", "01:00:00"),
+    *(("VARCHAR", TEXT, held, "01") for held in ("int", "decimal(9,1)", "date", "year", "enum('01','1')", "binary(4)", "inet6")),
+    ("VARCHAR", TEXT, "char(9)", "a "),
+    ("BINARY", {"ColumnType": "BINARY", "ColumnPrecision": "2"}, "binary(4)", "YWI="),
+]
+
+
+def types(bucket: Bucket, mariadb: MariaDb) -> Check:
+    source = open_source(bucket.folder.uri(bucket.options)).event_source
+    tables = list(source_tables(source.poll("", 0).schema_changes).values())
+    with open_sink(mariadb.uri()) as sink:
+        (found,) = (check for check in sink.check_tables("default", tables) if check.name == "types")
+    return found
+
+
+@pytest.mark.parametrize(("kind", "column", "held", "value"), OTHER)
+def test_a_table_that_was_there_before_stops(
+    mariadb: MariaDb, tmp_path: Path, kind: str, column: dict[str, str], held: str, value: str
+) -> None:
+    bucket, person = Bucket(tmp_path), Person(MariaDbTarget(mariadb), mariadb)
+    person.run("CREATE DATABASE test", f"CREATE TABLE test.t (id INT PRIMARY KEY, c {held} NULL)")
+    bucket.schema("t", 100, (ID, {"ColumnName": "c", **column}), "", 0)
+    bucket.rows("t/100/1", ("I", 110, 1, value))
+    bucket.checkpoint(150)
+    ran = bucket.run(mariadb.uri(), adopt=True)
+    assert (ran.code, person.run("SELECT id FROM test.t")) == (EXIT_TABLE_STOPPED, [])
+    assert f"which does not hold each value of the source's {kind}" in ran.stopped["test.t"]
+    assert f"which does not hold each value of the source's {kind}" in types(bucket, mariadb).detail
+    size = [column.get("ColumnPrecision"), column.get("ColumnScale")] if kind not in ("BIGINT", "INT") else []
+    sizes = ", ".join(filter(None, size))
+    person.run(f"ALTER TABLE test.t MODIFY c {kind}{f'({sizes})' if sizes else ''} NULL")
+    assert types(bucket, mariadb).state is CheckState.OK
+    assert bucket.run(mariadb.uri(), adopt=True).code == EXIT_OK
+    text = base64.b64decode(value).decode() if kind == "BINARY" else value
+    assert [str(held) for (held,) in person.run("SELECT CAST(c AS CHAR) FROM test.t")] == [text]
+
+
+def skips(bucket: Bucket, mariadb: MariaDb) -> str:
+    """Lets a change of a column's type be skipped, then rows come; returns why the table stopped."""
+    policies = SchemaChangePolicies.parse_text("alter-column=skip")
+    for _ in range(2):
+        ran = bucket.run(mariadb.uri(), policies=policies)
+        assert ran.code == EXIT_TABLE_STOPPED
+    return ran.stopped["test.t"]
+
+
+def test_a_skipped_change_of_a_type_rounds_nothing(mariadb: MariaDb, tmp_path: Path) -> None:
+    bucket, person = Bucket(tmp_path), Person(MariaDbTarget(mariadb), mariadb)
+    whole, fine = ({"ColumnName": "c", "ColumnType": "DATETIME", "ColumnScale": digits} for digits in ("0", "6"))
+    bucket.schema("t", 100, (ID, whole), "CREATE TABLE `t` (`id` INT PRIMARY KEY,`c` DATETIME)", 3)
+    bucket.rows("t/100/1", ("I", 110, 1, "2024-01-01 01:00:00"))
+    bucket.schema("t", 200, (ID, fine), "ALTER TABLE `t` MODIFY `c` DATETIME(6)", 12)
+    bucket.rows("t/200/1", ("I", 210, 2, TIME))
+    bucket.checkpoint(250)
+    assert "column c: the target's column is DATETIME, which does not hold" in skips(bucket, mariadb)
+    assert person.run("SELECT id FROM test.t") == [(1,)]
+
+
+@pytest.mark.parametrize("later", ["a key", "a computed key"])
+def test_a_key_over_a_column_whose_change_was_skipped_makes_no_row_of_two(mariadb: MariaDb, tmp_path: Path, later: str) -> None:
+    bucket, person = Bucket(tmp_path), Person(MariaDbTarget(mariadb), mariadb)
+    number, text = ({"ColumnName": "c", "ColumnType": kind, "ColumnPrecision": "16"} for kind in ("INT", "VARCHAR"))
+    bucket.schema("t", 100, (ID, number), "CREATE TABLE `t` (`id` INT PRIMARY KEY,`c` INT)", 3)
+    bucket.rows("t/100/1", ("I", 110, 5, 5))
+    bucket.schema("t", 200, (ID, text), "ALTER TABLE `t` MODIFY `c` VARCHAR(16)", 12)
+    computed = "ALTER TABLE `t` ADD COLUMN `g` VARCHAR(16) AS (concat(`c`,'')) VIRTUAL, ADD UNIQUE KEY `u` (`g`)"
+    bucket.schema("t", 210, (ID, text), "ALTER TABLE `t` ADD UNIQUE KEY `u` (`c`)" if later == "a key" else computed, 7)
+    bucket.rows("t/210/1", ("I", 220, 1, "1"), ("I", 221, 2, "01"))
+    bucket.checkpoint(250)
+    assert "column c: the target's column is INT, which does not hold" in skips(bucket, mariadb)
+    assert person.run("SELECT id, c FROM test.t") == [(5, 5)]
