@@ -15,7 +15,7 @@ from headrace.pipeline.registry import open_sink, open_source
 from headrace.sinks.base import Check, CheckState
 from person import Person
 from servers import MariaDb
-from storage_folder import ID
+from storage_folder import ID, V
 from targets import MariaDbTarget
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.server]
@@ -105,3 +105,39 @@ def test_a_key_over_a_column_whose_change_was_skipped_makes_no_row_of_two(mariad
     bucket.checkpoint(250)
     assert "column c: the target's column is INT, which does not hold" in skips(bucket, mariadb)
     assert person.run("SELECT id, c FROM test.t") == [(5, 5)]
+
+
+@pytest.mark.parametrize("clause", ["ADD COLUMN `b` INT", "MODIFY `c` VARBINARY(4) DEFAULT x'ff01'", "RENAME COLUMN `c` TO `d`"])
+def test_a_default_with_bytes_that_are_no_text_ends_no_run(mariadb: MariaDb, tmp_path: Path, clause: str) -> None:
+    """The server shows it as it is, in a statement that is text otherwise."""
+    bucket, person = Bucket(tmp_path), Person(MariaDbTarget(mariadb), mariadb)
+    binary = {"ColumnName": "c", "ColumnType": "VARBINARY", "ColumnPrecision": "4", "ColumnDefault": "\x00\ufffd"}
+    created = "CREATE TABLE `t` (`id` INT PRIMARY KEY,`c` VARBINARY(4) NOT NULL DEFAULT x'00ff')"
+    bucket.schema("t", 100, (ID, binary), created, 3)
+    bucket.rows("t/100/1", ("I", 110, 1, "YWI="))
+    shape = (ID, binary, {"ColumnName": "b", "ColumnType": "INT"}) if "ADD" in clause else (ID, binary)
+    shape = (ID, binary | {"ColumnName": "d"}) if "RENAME" in clause else shape
+    bucket.schema("t", 200, shape, f"ALTER TABLE `t` {clause}", 5)
+    bucket.rows("t/200/1", ("I", 210, 2, "YWI=", *([3] if "ADD" in clause else [])))
+    bucket.checkpoint(250)
+    assert bucket.run(mariadb.uri()).code == EXIT_OK
+    assert person.run("SELECT id FROM test.t ORDER BY id") == [(1,), (2,)]
+
+
+@pytest.mark.parametrize(
+    ("definition", "size", "filled"),
+    [
+        ("DECIMAL(65,30) NOT NULL DEFAULT 1.5", ("65", "30"), "1.5" + "0" * 29),
+        ("DECIMAL(40,0) DEFAULT 12345678901234567890123456789", ("40", "0"), "12345678901234567890123456789"),
+    ],
+)
+def test_a_long_decimal_fills_rows_with_all_its_digits(tmp_path: Path, definition: str, size: tuple[str, str], filled: str) -> None:
+    bucket = Bucket(tmp_path)
+    bucket.create("t")
+    bucket.rows("t/100/1", "I 110 1 a")
+    default = definition.rpartition(" ")[2]
+    y = {"ColumnName": "y", "ColumnType": "DECIMAL", "ColumnPrecision": size[0], "ColumnScale": size[1], "ColumnDefault": default}
+    bucket.schema("t", 200, (ID, V, y), f"ALTER TABLE `t` ADD COLUMN `y` {definition}", 5)
+    bucket.checkpoint(250)
+    assert bucket.run(f"{bucket.sink}?unsupported=text").code == EXIT_OK
+    assert bucket.state() == [(1, "a", filled)]

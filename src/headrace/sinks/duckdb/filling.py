@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 
 from headrace.ddl.defaults import bit_default, is_mangled, is_time_of_statement, zone_of
 from headrace.model.events import SchemaChange
@@ -16,6 +16,8 @@ from headrace.sinks.duckdb.spool import ValuePolicies
 from headrace.sinks.duckdb.types import duckdb_type, from_canonical, literal
 
 _NUMBER_KINDS = INTEGER_KINDS | {TypeKind.YEAR, TypeKind.FLOAT, TypeKind.DOUBLE, TypeKind.DECIMAL}
+_DIGITS = Context(prec=65)
+"""MySQL's most digits of a DECIMAL."""
 _AS_THEY_ARE = frozenset({TypeKind.TIMESTAMP, TypeKind.JSON, TypeKind.VECTOR, TypeKind.ENUM, TypeKind.SET})
 _ZEROS = {
     TypeKind.DATE: "0000-00-00",
@@ -105,7 +107,7 @@ def _time_of_statement(column: Column, change: SchemaChange, policies: ValuePoli
 
 def _long_decimal(text: str, column_type: ColumnType) -> str:
     """A DECIMAL that is held as text, with all digits of its scale."""
-    rounded = Decimal(text).quantize(Decimal(1).scaleb(-(column_type.scale or 0)), ROUND_HALF_UP)
+    rounded = Decimal(text).quantize(Decimal(1).scaleb(-(column_type.scale or 0)), ROUND_HALF_UP, _DIGITS)
     return literal(f"{rounded:f}")
 
 

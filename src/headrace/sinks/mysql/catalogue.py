@@ -242,4 +242,4 @@ def _table(session: MySqlSession, table_id: TableId) -> TableDescription:
 
 
 def _fingerprint(definition: str) -> str:
-    return hashlib.sha256(definition.encode()).hexdigest()
+    return hashlib.sha256(definition.encode(errors="surrogateescape")).hexdigest()

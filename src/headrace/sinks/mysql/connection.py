@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,6 +41,7 @@ _WITNESS = "FROM information_schema.character_sets LIMIT 1"
 _DELETE = b"DELETE "
 _LIMITED = re.compile(rb" LIMIT \d+$")
 
+_ANY_BYTES = "headrace_any_bytes"
 _T = TypeVar("_T")
 
 
@@ -221,7 +223,7 @@ class MySqlSession:
         A DELETE that is killed while it is planned deletes nothing, and MariaDB (10.11) answers that all went well. So one that
         found no row is believed only when a SELECT finds none either, which has to show that it was not killed; see :meth:`find`.
         """
-        text = statement.encode() if isinstance(statement, str) else statement
+        text = statement.encode(errors="surrogateescape") if isinstance(statement, str) else statement
         affected = int(cursor.execute(statement))
         if affected or self.is_tidb or not text.startswith(_DELETE):
             return affected
@@ -273,6 +275,17 @@ class MySqlSession:
         self.close()
 
 
+def _codec(name: str) -> codecs.CodecInfo | None:
+    """UTF-8 for :data:`_ANY_BYTES`, in which bytes that are none become lone surrogates, and are themselves again when sent."""
+    utf8 = codecs.lookup("utf-8")
+    if name != _ANY_BYTES:
+        return None
+    return codecs.CodecInfo(utf8.encode, lambda data, _="": utf8.decode(data, "surrogateescape"), name=_ANY_BYTES)
+
+
+codecs.register(_codec)
+
+
 def _connect(settings: MySqlSettings, *, autocommit: bool) -> LoadingConnection:
     options: dict[str, Any] = {
         "host": settings.host,
@@ -287,9 +300,12 @@ def _connect(settings: MySqlSettings, *, autocommit: bool) -> LoadingConnection:
     if settings.ssl_ca:
         options["ssl"] = tls.context(settings)
     try:
-        return LoadingConnection(offer_local=settings.local_infile, **options)
+        connection = LoadingConnection(offer_local=settings.local_infile, **options)
     except (pymysql.err.MySQLError, OSError, RuntimeError) as error:
         raise _unreachable(settings, error) from None
+    # A definition may hold bytes that are no UTF-8: the default of a BINARY column.
+    connection.encoding = _ANY_BYTES
+    return connection
 
 
 def _unreachable(settings: MySqlSettings, error: Exception) -> SinkUnreachableError:

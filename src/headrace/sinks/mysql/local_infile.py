@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     class _BaseConnection:
         host: str
         port: int
+        encoding: str
 
         def __init__(self, **options: Any) -> None: ...
         def _create_ssl_ctx(self, parameters: dict[str, Any]) -> Any: ...
