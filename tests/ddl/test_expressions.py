@@ -16,6 +16,7 @@ DOUBLE = ColumnType(TypeKind.DOUBLE)
 JSON = ColumnType(TypeKind.JSON)
 DATE = ColumnType(TypeKind.DATE)
 
+NESTED = r'{"x:\"": 1, "y": [1, {"z,": "a,b:\\"}], "": {}}'
 # Name: its type, and a value of it in DuckDB.
 COLUMNS = {
     "tiny": (ColumnType(TypeKind.TINYINT), "100::TINYINT"),
@@ -23,12 +24,15 @@ COLUMNS = {
     "b": (INT, "2::INTEGER"),
     "zero": (INT, "0::INTEGER"),
     "big": (ColumnType(TypeKind.BIGINT, unsigned=True), "18446744073709551615::UBIGINT"),
+    "long": (ColumnType(TypeKind.BIGINT), "450253245302439941::BIGINT"),
+    "y": (ColumnType(TypeKind.YEAR), "0::SMALLINT"),
     "nothing": (TEXT, "NULL::VARCHAR"),
     "t": (TEXT, "' Zoë '"),
     "d": (PRICE, "12.50::DECIMAL(10,2)"),
     "f": (ColumnType(TypeKind.FLOAT), "0.1::FLOAT"),
-    "j": (JSON, """'{"k": "one", "n": 5, "null": null, "a b": [10, 20]}'::JSON"""),
+    "j": (JSON, f"""'{{"k": "one", "n": 5, "null": null, "a b": [10, 20], "o": {NESTED}}}'::JSON"""),
     "at": (ColumnType(TypeKind.DATETIME), "'2024-06-05 23:59:58'::TIMESTAMP"),
+    "at6": (ColumnType(TypeKind.DATETIME, scale=6), "'2024-06-05 23:59:58.600000'::TIMESTAMP"),
     "ts": (ColumnType(TypeKind.TIMESTAMP), "'2024-06-05 23:59:58+00'::TIMESTAMPTZ"),
     "e": (ColumnType(TypeKind.ENUM, elements=("red", "green")), "'red'"),
     "bin": (ColumnType(TypeKind.BLOB), "'x'::BLOB"),
@@ -56,16 +60,23 @@ def evaluated(expression: str, target: ColumnType) -> str | None:
         ("`a` % `b`", INT, "-1"),
         ("MOD(`a`, `zero`)", INT, None),
         ("`a` DIV `zero`", INT, None),
-        ("`b` / 3", PRICE, "0.666666667"),
+        ("`b` / 3", PRICE, "0.666666666"),
+        ("`a` / 3", PRICE, "-2.333333333"),
+        ("`long` / 1000", PRICE, "450253245302439.941000000"),
+        ("-(`long`) / -1", INT, "450253245302439941.000000000"),
         ("`a` / `zero`", PRICE, None),
         ("`f` / `zero`", DOUBLE, None),
         ("FLOOR(`d`)", INT, "12"),
+        ("FLOOR(`long`)", INT, "450253245302439941"),
+        ("CEIL(`long` + 1)", INT, "450253245302439942"),
         ("ABS(`tiny` + `a`)", INT, "93"),
         ("CONCAT(`e`, _UTF8MB4'!', `a`, `d`)", TEXT, "red!-712.50"),
         ("CONCAT(`e`, `nothing`)", TEXT, None),
         ("CONCAT_WS(_UTF8MB4'-', `nothing`, `e`, `b`)", TEXT, "red-2"),
         ("CONCAT(_UTF8MB4'it''s \\\\', _UTF8MB4'\"')", TEXT, "it's \\\""),
         ("UPPER(TRIM(`t`))", TEXT, "ZOË"),
+        ("UPPER(CONCAT(`t`, 'straße ẞ'))", TEXT, " ZOË STRAßE ẞ"),
+        ("CONCAT(`t`, '  ')", ColumnType(TypeKind.CHAR, length=9), " Zoë"),
         ("LENGTH(`t`)", INT, "6"),
         ("CHAR_LENGTH(`t`)", INT, "5"),
         ("SUBSTRING(`t`, 2, 2)", TEXT, "Zo"),
@@ -74,6 +85,9 @@ def evaluated(expression: str, target: ColumnType) -> str | None:
         ("JSON_UNQUOTE(JSON_EXTRACT(`j`, _UTF8MB4'$.k'))", TEXT, "one"),
         ("`j`->>'$.n'", TEXT, "5"),
         ("`j`->>'$.null'", TEXT, "null"),
+        ("`j`->>'$.o'", TEXT, NESTED),
+        ("`at`", ColumnType(TypeKind.DATETIME), "2024-06-05 23:59:58"),
+        ("`at6`", ColumnType(TypeKind.DATETIME, scale=6), "2024-06-05 23:59:58.6"),
         ("`j`->>'$.absent'", TEXT, None),
         ("CAST(JSON_EXTRACT(`j`, '$.n') AS UNSIGNED) + 1", INT, "6"),
         ("IF(`a` < 0 AND NOT `b` IS NULL, `b`, `d`)", PRICE, "2.00"),
@@ -97,6 +111,17 @@ def test_values_are_those_of_tidb(expression: str, target: ColumnType, expected:
     [
         ("`a` / `b` * 100", PRICE),  # TiDB keeps more digits on the way than a double can tell
         ("`b` / 3", ColumnType(TypeKind.DECIMAL, length=20, scale=9)),
+        ("`d` / 3", PRICE),  # DuckDB divides decimals as doubles
+        ("`big` / 3", PRICE),
+        ("`b` * `b` / 3", PRICE),
+        ("`f` * 1.5", ColumnType(TypeKind.DOUBLE, length=10, scale=2)),  # the source rounds
+        ("`f`", ColumnType(TypeKind.FLOAT, length=10, scale=2)),
+        ("`at6`", ColumnType(TypeKind.DATETIME)),
+        ("`at6`", ColumnType(TypeKind.DATETIME, scale=3)),
+        ("`at6`", DATE),
+        ("`a`", ColumnType(TypeKind.YEAR)),  # 24 is 2024
+        ("CONCAT('x', `y`)", TEXT),  # the year 0 is 0000
+        ("CAST(`y` AS CHAR)", TEXT),
         ("`t` + 1", INT),
         ("`t` = _UTF8MB4'zoe'", INT),  # true or not by the collation
         ("`e` LIKE _UTF8MB4'r%'", INT),

@@ -58,7 +58,7 @@ _APPROXIMATE_KINDS = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
 _TARGETS = {
     _Family.NULL: frozenset(TypeKind),
     _Family.BOOLEAN: INTEGER_KINDS,
-    _Family.INTEGER: INTEGER_KINDS | _APPROXIMATE_KINDS | CHARACTER_KINDS | {TypeKind.DECIMAL, TypeKind.YEAR},
+    _Family.INTEGER: INTEGER_KINDS | _APPROXIMATE_KINDS | CHARACTER_KINDS | {TypeKind.DECIMAL},
     _Family.DECIMAL: INTEGER_KINDS | _APPROXIMATE_KINDS | CHARACTER_KINDS | {TypeKind.DECIMAL},
     _Family.QUOTIENT: INTEGER_KINDS | {TypeKind.DECIMAL},
     _Family.DOUBLE: _APPROXIMATE_KINDS,
@@ -74,8 +74,11 @@ _PARTS = (exp.Year, exp.Quarter, exp.Month, exp.Day, exp.Hour, exp.Minute, exp.S
 _WRITTEN_MOMENT = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d{1,6})?)?")
 _DAY_0001_01_01 = 366  # as TO_DAYS counts
 _SECONDS_OF_DAY = 86400
-_QUOTIENT = f"DECIMAL(28, {_DIGITS_OF_QUOTIENT})"
 _MAX_QUOTIENT_SCALE = 6
+_MOST_DIGITS = 18  # of an integer that can be divided exactly
+_NO_CHARACTER = "\ufdd0"  # that no text has: Unicode keeps it free for uses within programs
+# In the text of a JSON value what comes before a comma or a colon that is outside of its texts, and that sign.
+_JSON_SIGNS = r'((?:"(?:[^"\\]|\\.)*"|[^",:])*)([,:])'
 
 
 @dataclass(frozen=True)
@@ -94,12 +97,29 @@ def to_duckdb(expression: str, target: ColumnType, schema: TableSchema) -> str:
     value = _Translation(schema).value(_read(expression))
     while isinstance(value.node, exp.Paren):
         value = _Value(value.node.this, value.family)
-    if target.kind not in _TARGETS[value.family]:
+    if target.kind not in _TARGETS[value.family] or _rounds(value, target, schema):
         raise UntranslatableError
-    if value.family is _Family.QUOTIENT and target.kind is TypeKind.DECIMAL and (target.scale or 0) > _MAX_QUOTIENT_SCALE:
-        raise UntranslatableError
-    sql: str = value.node.sql(dialect="duckdb")
+    node = value.node
+    if target.kind is TypeKind.CHAR and value.family is _Family.TEXT:  # which is read without the blanks at its end
+        node = exp.Anonymous(this="rtrim", expressions=[node, exp.Literal.string(" ")])
+    sql: str = node.sql(dialect="duckdb")
     return sql
+
+
+def _rounds(value: _Value, target: ColumnType, schema: TableSchema) -> bool:
+    """Whether the source rounds values when they go into the column, in a way that DuckDB does not."""
+    scale = target.scale or 0
+    if target.kind in _APPROXIMATE_KINDS:
+        return target.scale is not None  # DOUBLE(10,2)
+    if value.family is _Family.QUOTIENT:
+        return target.kind is TypeKind.DECIMAL and scale > _MAX_QUOTIENT_SCALE
+    if value.family is _Family.DATETIME:
+        kept = scale if target.kind is TypeKind.DATETIME else 0
+        columns = [schema.column(c.name).type for c in value.node.find_all(exp.Column) if schema.has_column(c.name)]
+        fractions = [c.scale or 0 for c in columns if c.kind in (TypeKind.DATETIME, TypeKind.TIMESTAMP)]
+        fractions += [len(text.this.partition(".")[2]) for text in value.node.find_all(exp.Literal) if text.is_string]
+        return max(fractions, default=0) > kept
+    return False
 
 
 @dataclass(frozen=True)
@@ -184,7 +204,7 @@ class _Translation:
             exp.Concat: self._concatenation,
             exp.ConcatWs: self._joined,
             exp.Lower: self._of_text,
-            exp.Upper: self._of_text,
+            exp.Upper: self._upper,
             exp.MD5: self._of_text,
             exp.Length: self._length,
             exp.Trim: self._trim,
@@ -260,14 +280,30 @@ class _Translation:
         return _Value(exp.Neg(this=_wide(inner)), inner.family)
 
     def _quotient(self, node: Any) -> _Value:
-        """DuckDB divides as DOUBLE; the decimal digits that TiDB keeps are made of that, so only at the very end."""
+        """Of integers TiDB keeps nine digits after the point, and cuts off the rest."""
         left, right = self._of(node.this, _NUMBERS), self._of(node.expression, _NUMBERS)
-        divided = exp.Div(
-            this=_cast(left.node, "DOUBLE"), expression=_not_zero(_cast(right.node, "DOUBLE")), typed=True, safe=False
-        )
         if _Family.DOUBLE in (left.family, right.family):
+            divisor = _not_zero(_cast(right.node, "DOUBLE"))
+            divided = exp.Div(this=_cast(left.node, "DOUBLE"), expression=divisor, typed=True, safe=False)
             return _Value(exp.Paren(this=divided), _Family.DOUBLE)
-        return _Value(_cast(divided, _QUOTIENT), _Family.QUOTIENT)
+        if not all(self._is_divisible(side) for side in (node.this, node.expression)):
+            raise UntranslatableError
+        digits = exp.Mul(this=_wide(left), expression=exp.Literal.number(10**_DIGITS_OF_QUOTIENT))
+        whole = exp.IntDiv(this=exp.Paren(this=digits), expression=_not_zero(_wide(right)))
+        unit = _cast(exp.Literal.number(f"0.{1:0{_DIGITS_OF_QUOTIENT}d}"), f"DECIMAL(10, {_DIGITS_OF_QUOTIENT})")
+        return _Value(exp.Paren(this=exp.Mul(this=_cast(whole, "DECIMAL(28, 0)"), expression=unit)), _Family.QUOTIENT)
+
+    def _is_divisible(self, node: Any) -> bool:
+        """Whether it is an integer small enough for the digits of a quotient: a column, or a number."""
+        node = node.unnest()
+        if isinstance(node, exp.Neg):
+            return self._is_divisible(node.this)
+        if isinstance(node, exp.Literal):
+            return not node.is_string and node.this.isdigit() and len(node.this) <= _MOST_DIGITS
+        if not isinstance(node, exp.Column) or not self._schema.has_column(node.name):
+            return False
+        column_type = self._schema.column(node.name).type
+        return column_type.kind in INTEGER_KINDS and not (column_type.kind is TypeKind.BIGINT and column_type.unsigned)
 
     def _whole_quotient(self, node: Any) -> _Value:
         """DIV and %: both cut towards zero, and so does DuckDB."""
@@ -278,6 +314,8 @@ class _Translation:
         if node.args.get("decimals") is not None or node.args.get("to") is not None:
             raise UntranslatableError
         inner = self._of(node.this, _EXACT)
+        if inner.family is _Family.INTEGER and not isinstance(node, exp.Abs):
+            return inner  # which DuckDB would make a DOUBLE
         return _Value(type(node)(this=_wide(inner)), inner.family)
 
     # --- conditions -----------------------------------------------------------------------------------------------
@@ -360,7 +398,7 @@ class _Translation:
         if to.this is exp.DataType.Type.DATE:
             return self._date(node)
         if to.this in (exp.DataType.Type.CHAR, exp.DataType.Type.CHARACTER_SET) and not to.expressions:
-            return _Value(_cast(self._of(node.this, _SPELLED_ALIKE).node, "TEXT"), _Family.TEXT)
+            return _Value(self._spelled(node.this), _Family.TEXT)
         raise UntranslatableError
 
     # --- texts ----------------------------------------------------------------------------------------------------
@@ -368,20 +406,33 @@ class _Translation:
     def _text(self, node: Any) -> Any:
         return self._of(node, frozenset({_Family.TEXT})).node
 
+    def _spelled(self, node: Any) -> Any:
+        """The text of a value that both write alike. Of a YEAR the year 0 is 0000."""
+        value = self._of(node, _SPELLED_ALIKE)
+        kinds = {self._schema.column(c.name).type.kind for c in node.find_all(exp.Column) if self._schema.has_column(c.name)}
+        if TypeKind.YEAR in kinds:
+            raise UntranslatableError
+        return _cast(value.node, "TEXT")
+
     def _concatenation(self, node: Any) -> _Value:
         """DuckDB's concat() passes over NULL; its ``||`` gives NULL, as CONCAT in MySQL."""
-        parts = [_cast(self._of(part, _SPELLED_ALIKE).node, "TEXT") for part in node.expressions]
+        parts = [self._spelled(part) for part in node.expressions]
         joined = parts[0]
         for part in parts[1:]:
             joined = exp.DPipe(this=joined, expression=part, safe=False)
         return _Value(exp.Paren(this=joined) if len(parts) > 1 else joined, _Family.TEXT)
 
     def _joined(self, node: Any) -> _Value:
-        parts = [_cast(self._of(part, _SPELLED_ALIKE).node, "TEXT") for part in node.expressions]
+        parts = [self._spelled(part) for part in node.expressions]
         return _Value(exp.Anonymous(this="concat_ws", expressions=parts), _Family.TEXT)
 
     def _of_text(self, node: Any) -> _Value:
         return _Value(type(node)(this=self._text(node.this)), _Family.TEXT)
+
+    def _upper(self, node: Any) -> _Value:
+        """TiDB leaves a sharp s as it is: the one character of which DuckDB makes another one."""
+        hidden = _replaced(self._text(node.this), "ß", _NO_CHARACTER)
+        return _Value(_replaced(exp.Upper(this=hidden), _NO_CHARACTER, "ß"), _Family.TEXT)
 
     def _length(self, node: Any) -> _Value:
         """LENGTH counts bytes, CHAR_LENGTH characters."""
@@ -413,12 +464,18 @@ class _Translation:
         return _Value(exp.Anonymous(this="json_extract", expressions=parts), _Family.JSON)
 
     def _unquoted(self, document: _Value) -> _Value:
-        """The text of a JSON value. That of JSON's null is ``null`` in TiDB and NULL in DuckDB."""
+        """The text of a JSON value. That of JSON's null is ``null`` in TiDB and NULL in DuckDB.
+
+        In that of an object or an array TiDB puts a blank behind each comma and colon.
+        """
         node = document.node
         kind = exp.Anonymous(this="json_type", expressions=[node])
         text = exp.Anonymous(this="json_extract_string", expressions=[node, exp.Literal.string("$")])
         null = exp.If(this=exp.EQ(this=kind, expression=exp.Literal.string("NULL")), true=exp.Literal.string("null"))
-        return _Value(exp.Case(ifs=[null], default=text), _Family.TEXT)
+        arguments = map(exp.Literal.string, (_JSON_SIGNS, "\\1\\2 ", "g"))
+        spaced = exp.Anonymous(this="regexp_replace", expressions=[_cast(node, "TEXT"), *arguments])
+        nested = exp.In(this=kind, expressions=[exp.Literal.string(name) for name in ("OBJECT", "ARRAY")])
+        return _Value(exp.Case(ifs=[null, exp.If(this=nested, true=spaced)], default=text), _Family.TEXT)
 
     def _anonymous(self, node: Any) -> _Value:
         """The functions that sqlglot does not know."""
@@ -545,6 +602,10 @@ def _family_of(column_type: ColumnType) -> _Family:
 
 def _is_text(node: Any) -> bool:
     return isinstance(node, exp.Literal) and bool(node.is_string)
+
+
+def _replaced(node: Any, old: str, new: str) -> Any:
+    return exp.Anonymous(this="replace", expressions=[node, exp.Literal.string(old), exp.Literal.string(new)])
 
 
 def _undressed(node: Any) -> Any:
