@@ -141,3 +141,30 @@ def test_a_long_decimal_fills_rows_with_all_its_digits(tmp_path: Path, definitio
     bucket.checkpoint(250)
     assert bucket.run(f"{bucket.sink}?unsupported=text").code == EXIT_OK
     assert bucket.state() == [(1, "a", filled)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fitting", "lossy"),
+    [
+        (("INT", "11", ""), ("VARCHAR", "16", ""), "1", "01"),
+        (("DECIMAL", "10", "2"), ("DECIMAL", "12", "4"), "1.2500", "1.2345"),
+        (("FLOAT", "", ""), ("DOUBLE", "", ""), "1.5", "1.1"),
+        (("DATE", "", ""), ("DATETIME", "", ""), "2024-01-01 00:00:00", "2024-01-01 01:00:00"),
+        (("DATETIME", "", ""), ("VARCHAR", "32", ""), "2024-01-01 00:00:00", "2024-1-1"),
+    ],
+)
+def test_duckdb_refuses_what_a_column_of_another_type_would_change(
+    tmp_path: Path, before: tuple[str, str, str], after: tuple[str, str, str], fitting: str, lossy: str
+) -> None:
+    bucket, policies = Bucket(tmp_path), SchemaChangePolicies.parse_text("alter-column=skip")
+    names = ("ColumnType", "ColumnPrecision", "ColumnScale")
+    old, new = ({"ColumnName": "c", **{n: v for n, v in zip(names, kind, strict=True) if v}} for kind in (before, after))
+    bucket.schema("t", 100, (ID, old), "CREATE TABLE `t` (`id` INT PRIMARY KEY,`c` INT)", 3)
+    bucket.schema("t", 200, (ID, new), "ALTER TABLE `t` MODIFY `c` INT", 12)
+    bucket.rows("t/200/1", ("I", 210, 1, fitting))
+    assert bucket.at(250, policies=policies).code == EXIT_OK
+    bucket.rows("t/200/2", ("I", 260, 2, fitting), ("I", 261, 3, lossy))
+    ran = bucket.at(300, policies=policies)
+    assert (ran.code, [row[0] for row in bucket.state() or []]) == (EXIT_TABLE_STOPPED, [1])
+    assert "does not hold this value" in ran.stopped["test.t"]
+    assert 'Give the column that type: ALTER TABLE test.t ALTER "c" TYPE' in ran.stopped["test.t"]

@@ -113,7 +113,7 @@ def _read(files: list[SpooledFile]) -> pa.Table | None:
 
 
 def _mismatch(session: Session, target: TargetTable, rows: pa.Table) -> Problem | None:
-    """Why these rows cannot go into the table: a column is missing, or a value does not fit a type that was changed by hand."""
+    """Why these rows cannot go into the table: a column is missing, or one of another type would not hold a value as it is."""
     with session.arrow(_SPOOLED, rows):
         described = session.execute(f"DESCRIBE SELECT * FROM {quoted(_SPOOLED)}")
         for name, given in ((str(row[0]), str(row[1])) for row in described):
@@ -125,12 +125,12 @@ def _mismatch(session: Session, target: TargetTable, rows: pa.Table) -> Problem 
                 continue
             column = quoted(name)
             unfit = session.execute(
-                f"SELECT {column}::VARCHAR FROM {quoted(_SPOOLED)} WHERE {column} IS NOT NULL"
-                f" AND TRY_CAST({column} AS {wanted}) IS NULL LIMIT 1"
+                f"SELECT {column}::VARCHAR FROM {quoted(_SPOOLED)}"
+                f" WHERE TRY_CAST(TRY_CAST({column} AS {wanted}) AS {given}) IS DISTINCT FROM {column} LIMIT 1"
             )
             if unfit:
-                message = f"the column in the DuckDB file is {wanted}, which cannot hold this value of type {given}."
-                hint = f"Give the column its type back: ALTER TABLE {target.table_id} ALTER {column} TYPE {given};"
+                message = f"the column in the DuckDB file is {wanted}, which does not hold this value of type {given} as it is."
+                hint = f"Give the column that type: ALTER TABLE {target.table_id} ALTER {column} TYPE {given};"
                 return Problem(target.table_id, message, column=name, value=str(unfit[0][0]), hint=hint)
     return None
 
