@@ -175,3 +175,18 @@ def test_an_edit_of_a_refused_change_runs(world: World) -> None:
     world.person.run("ALTER TABLE test.t DROP COLUMN g")
     world.decide("edit", "ALTER TABLE test.t DROP INDEX un, DROP COLUMN n")
     assert (world.run(260), world.rows("t")) == (EXIT_OK, [(1, "a"), (2, "b"), (3, "c")])
+
+
+@pytest.mark.parametrize("name", ["😀", "#mysql50#a", "a "])
+def test_a_name_that_the_server_cannot_hold_stops_its_table_alone(world: World, name: str) -> None:
+    world.bucket.create("o")
+    world.bucket.create(name, 101)
+    world.bucket.rows("o/100/1", "I 110 1 a")
+    world.bucket.rows(f"{name}/101/1", ("I", 111, 1, "a"))
+    assert (world.run(150), world.rows("o")) == (EXIT_TABLE_STOPPED, [(1, "a")])
+    world.decide("skip")
+    world.bucket.schema(name, 200, "id,v", f"ALTER TABLE `{name}` DROP INDEX `x`", 8)
+    world.bucket.rows("o/100/2", "I 210 2 b")
+    world.bucket.checkpoint(250)
+    ran = world.bucket.run(world.uri, policies=SchemaChangePolicies.parse_text("index=skip"))
+    assert (ran.code, world.rows("o")) == (EXIT_OK, [(1, "a"), (2, "b")])

@@ -15,7 +15,8 @@ from headrace.sinks.mysql.connection import INTERRUPTED, MySqlSession, error_cod
 from headrace.sinks.mysql.text import quote_name
 from headrace.sinks.mysql.types import qualified
 
-_MISSING = frozenset({1049, 1146})
+# No such database, no such table; or a name that the server can give to neither: 64 bytes, blanks at its end, 😀 on MariaDB.
+_MISSING = frozenset({1049, 1146, 1102, 1103, 1300})
 _INVALID_VIEW = 1356
 _WITHOUT_ROWS = _MISSING | {1347, _INVALID_VIEW}  # the former: it is no table but a view
 _WEIGHS_SUPPLEMENTARY = re.compile(r"_(?:520|0900|uca\d+)_")

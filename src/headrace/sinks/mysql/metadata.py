@@ -283,7 +283,7 @@ def _kept_key(session: MySqlSession, change: SchemaChange) -> str:
         return ""
     # The statement may give the table another name, which its events tell; the target has the former one.
     table_id = read.tables[0] if read.tables else change.table_id
-    keys = catalogue.unique_keys(session, table_id)
+    keys = catalogue.unique_keys(session, table_id) if catalogue.exists(session, table_id) else {}
     if names.texts:
         columns |= {folded_name(name) for name in catalogue.text_columns(session, table_id)}
     computed = catalogue.computed_from(session, table_id) if columns else {}
