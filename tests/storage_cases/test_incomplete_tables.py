@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from building import Bucket, ledger
+from building import Bucket, decide, ledger
 from test_ownership import only
 
 from headrace.engine import loop
-from headrace.model.progress import TableStatus
+from headrace.model.policy import SchemaChangePolicies
+from headrace.model.progress import TableStatus, Verdict
 from headrace.model.table import TableId
 
 pytestmark = pytest.mark.pipeline
@@ -60,6 +61,20 @@ def test_a_truncate_ends_it(bucket: Bucket, together: bool) -> None:
     assert bucket.at(180).code == 0
     assert bucket.state("t") == [(9, "new")]
     assert ledger(bucket).tables[T].status is TableStatus.RUNNING
+
+
+@pytest.mark.parametrize(("verdict", "status"), [(Verdict.APPROVE, TableStatus.RUNNING), (Verdict.SKIP, TableStatus.INCOMPLETE)])
+def test_a_truncate_that_waits_for_approval_can_be_decided(bucket: Bucket, verdict: Verdict, status: TableStatus) -> None:
+    asks = {"policies": SchemaChangePolicies.parse_text("truncate-table=approve")}
+    bucket.schema("t", 160, "id,v", "TRUNCATE TABLE `test`.`t`", 11)
+    bucket.rows("t/160/1", "I 175 9 new")
+    for checkpoint in (180, 190):
+        assert bucket.at(checkpoint, **asks).code == 3
+        assert bucket.state("t") == [(1, "a")]
+    decide(bucket, verdict)
+    assert bucket.at(200, **asks).code == (0 if verdict is Verdict.APPROVE else 3)
+    assert ledger(bucket).tables[T].status is status
+    assert bucket.state("t") == ([(9, "new")] if verdict is Verdict.APPROVE else [(1, "a")])
 
 
 def test_a_dropped_database_does_not_wait_for_it(bucket: Bucket) -> None:

@@ -71,7 +71,8 @@ class Cut:
     tables that cannot take part, with the reason; their splits and changes are left out. ``holds`` are the tables that take part
     up to a schema change. ``decisions`` are what a person or a policy says of the cut's changes, by their identity. ``outside``
     are tables that the filter leaves out and that changes of the cut touch, or that it follows: up to where (TSO). ``waiting``
-    are changes that cannot be read now, whether they hold a table or not; ``outdated`` are identities of such ones in the journal
+    are changes that cannot be read now, whether they hold a table or not, and those that would end that a table lacks rows, if
+    they were let pass; ``outdated`` are identities of such ones in the journal
     that can be read by now, or are gone.
     """
 
@@ -148,6 +149,7 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
         if why := refused.get(split.table_id.database, ""):
             problems[split.table_id] = _of_reserved(split.table_id, split.table_id.database, why, rules, file=split.key)
     ends = _ends_of_incomplete(state, changes, follows)
+    asked: dict[str, SchemaChange] = {}
     while True:
         resting = rules.apart | (_resting(state, rules, follows, hi) - ends.keys())
         barriers = _Barriers(state, rules, problems, resting, follows, History(state, offer.schema_changes))
@@ -155,6 +157,7 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
         run = {change.identity for change in passing if not _leaves_rows(change, barriers.decisions.get(change.identity))}
         if all(end.identity in run for end in ends.values()):
             break
+        asked |= {end.identity: end for end in ends.values() if end.identity not in run | barriers.decisions.keys()}
         ends = {t: end for t, end in ends.items() if end.identity in run}
     splits = [s for s in splits if s.begins < barriers.floor(s.table_id)]
     floors = _floors(state, ends)
@@ -167,6 +170,7 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     tables |= {t for t, end in outside.items() if t in state.tables and end > state.table_checkpoint(t)} - set(problems) - resting
     checkpoints = {t: state.table_checkpoint(t) for t in tables | set(problems) | set(barriers.holds)}
     windows = {t: _window(checkpoints[t], min(hi, barriers.floor(t)), offer, floors.get(t, 0), ended.get(t, 0)) for t in tables}
+    unreadable = (change for change in changes if change.unread is not None and change.identity not in barriers.decisions)
     plans = _table_plans(state, offer, splits, windows, {t: min(bound, barriers.floor(t)) for t in tables})
     return Cut(
         hi=hi,
@@ -180,7 +184,7 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
         outside=outside,
         has_commit_ts=offer.has_commit_ts,
         deletes_first=offer.deletes_first,
-        waiting=tuple(change for change in changes if change.unread is not None and change.identity not in barriers.decisions),
+        waiting=(*unreadable, *asked.values()),
         outdated=outdated(state, offer, changes),
         new_collations=offer.new_collations,
         updates_alone=offer.updates_alone,
