@@ -25,6 +25,7 @@ COLUMNS = {
     "zero": (INT, "0::INTEGER"),
     "big": (ColumnType(TypeKind.BIGINT, unsigned=True), "18446744073709551615::UBIGINT"),
     "long": (ColumnType(TypeKind.BIGINT), "450253245302439941::BIGINT"),
+    "wide": (ColumnType(TypeKind.DECIMAL, length=65, scale=30), "'9'"),
     "y": (ColumnType(TypeKind.YEAR), "0::SMALLINT"),
     "nothing": (TEXT, "NULL::VARCHAR"),
     "t": (TEXT, "' Zoë '"),
@@ -113,6 +114,8 @@ def test_values_are_those_of_tidb(expression: str, target: ColumnType, expected:
         ("`b` / 3", ColumnType(TypeKind.DECIMAL, length=20, scale=9)),
         ("`d` / 3", PRICE),  # DuckDB divides decimals as doubles
         ("`big` / 3", PRICE),
+        ("IF(`wide` > 10, 1, 0)", INT),  # may be held as text
+        ("`a`", ColumnType(TypeKind.DECIMAL, length=65, scale=2)),
         ("`b` * `b` / 3", PRICE),
         ("`f` * 1.5", ColumnType(TypeKind.DOUBLE, length=10, scale=2)),  # the source rounds
         ("`f`", ColumnType(TypeKind.FLOAT, length=10, scale=2)),

@@ -25,8 +25,8 @@ ROWS = "INSERT INTO test.t VALUES (-1, 'a'), (9, 'b'), (10, 'c'), (19, 'd'), (20
 class Partitioned:
     """A target and the partitions of its table ``t``, as the source's catalogue follows them."""
 
-    def __init__(self, path: Path, create: str = RANGES, schema: TableSchema = SHAPE) -> None:
-        self.target = Target(path / "test.duckdb")
+    def __init__(self, path: Path, create: str = RANGES, schema: TableSchema = SHAPE, **options: object) -> None:
+        self.target = Target(path / "test.duckdb", **options)
         self.schema = schema
         self.target.run(create, schema)
         self.known = partitioning_after(None, create, "test")
@@ -192,3 +192,19 @@ def test_old_rows_are_dropped_by_their_time(
     made.target.sql("INSERT INTO test.t VALUES " + ", ".join(f"({number}, {value})" for number, value in enumerate(values)))
     made.alter("ALTER TABLE t DROP PARTITION p0")
     assert len(made.ids()) == left
+
+
+@pytest.mark.parametrize("statement", ["ALTER TABLE t TRUNCATE PARTITION p0", "ALTER TABLE t EXCHANGE PARTITION p0 WITH TABLE u"])
+def test_a_null_that_may_stand_for_a_date_is_in_no_partition_for_certain(tmp_path: Path, statement: str) -> None:
+    """2024-05-00 is held as NULL, which would be in the first partition."""
+    create = """CREATE TABLE t (id INT PRIMARY KEY, d DATE) PARTITION BY RANGE COLUMNS (d)
+        (PARTITION p0 VALUES LESS THAN ('2024-01-01'), PARTITION pm VALUES LESS THAN (MAXVALUE))"""
+    dated = shape(column("d", TypeKind.DATE), table_id=T)
+    partitioned = Partitioned(tmp_path, create, dated, zero_dates="null")
+    partitioned.target.run("CREATE TABLE u (id INT PRIMARY KEY, d DATE)", shape(column("d", TypeKind.DATE), table_id=U), U)
+    partitioned.target.sql("INSERT INTO test.t VALUES (1, '2023-01-01'), (2, '2024-05-05')")
+    partitioned.alter(statement)
+    assert partitioned.ids() == [2]
+    partitioned.target.sql("INSERT INTO test.t VALUES (3, NULL)")
+    assert "is NULL here in rows that may have a value upstream" in partitioned.refused(statement)
+    assert partitioned.ids() == [2, 3]

@@ -190,3 +190,20 @@ def test_a_name_that_the_server_cannot_hold_stops_its_table_alone(world: World, 
     world.bucket.checkpoint(250)
     ran = world.bucket.run(world.uri, policies=SchemaChangePolicies.parse_text("index=skip"))
     assert (ran.code, world.rows("o")) == (EXIT_OK, [(1, "a"), (2, "b")])
+
+
+@pytest.mark.parametrize("action", ["DROP", "MODIFY", "RENAME", "ADD COLUMN"])
+def test_a_statement_that_is_cut_off_stops_its_table_alone(world: World, action: str) -> None:
+    world.bucket.create("t")
+    world.bucket.create("o", 101)
+    world.bucket.schema("t", 200, "id,v", f"ALTER TABLE `t` {action}", 5)
+    world.bucket.rows("t/200/1", "I 210 1 a")
+    world.bucket.rows("o/101/1", "I 210 1 a")
+    assert (world.run(250), world.rows("t"), world.rows("o")) == (EXIT_TABLE_STOPPED, [], [(1, "a")])
+
+
+def test_an_addition_without_a_column_ends_no_run(world: World) -> None:
+    world.bucket.create("t")
+    world.bucket.schema("t", 200, "id,v", "ALTER TABLE `t` ADD", 5)
+    world.bucket.rows("t/200/1", "I 210 1 a")
+    assert (world.run(250), world.rows("t")) == (EXIT_OK, [(1, "a")])

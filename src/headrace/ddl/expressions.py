@@ -75,6 +75,7 @@ _WRITTEN_MOMENT = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d{1,6})?)?")
 _DAY_0001_01_01 = 366  # as TO_DAYS counts
 _SECONDS_OF_DAY = 86400
 _MAX_QUOTIENT_SCALE = 6
+_MOST_DECIMAL_DIGITS = 38
 _MOST_DIGITS = 18  # of an integer that can be divided exactly
 _NO_CHARACTER = "\ufdd0"  # that no text has: Unicode keeps it free for uses within programs
 # In the text of a JSON value what comes before a comma or a colon that is outside of its texts, and that sign.
@@ -97,13 +98,18 @@ def to_duckdb(expression: str, target: ColumnType, schema: TableSchema) -> str:
     value = _Translation(schema).value(_read(expression))
     while isinstance(value.node, exp.Paren):
         value = _Value(value.node.this, value.family)
-    if target.kind not in _TARGETS[value.family] or _rounds(value, target, schema):
+    if target.kind not in _TARGETS[value.family] or _is_long(target) or _rounds(value, target, schema):
         raise UntranslatableError
     node = value.node
     if target.kind is TypeKind.CHAR and value.family is _Family.TEXT:  # which is read without the blanks at its end
         node = exp.Anonymous(this="rtrim", expressions=[node, exp.Literal.string(" ")])
     sql: str = node.sql(dialect="duckdb")
     return sql
+
+
+def _is_long(column_type: ColumnType) -> bool:
+    """Whether it is a DECIMAL that DuckDB holds as text, if at all."""
+    return column_type.kind is TypeKind.DECIMAL and (column_type.length or 0) > _MOST_DECIMAL_DIGITS
 
 
 def _rounds(value: _Value, target: ColumnType, schema: TableSchema) -> bool:
@@ -583,6 +589,8 @@ class _Translation:
 def _family_of(column_type: ColumnType) -> _Family:
     """Of a column's values; TIMESTAMP is missing, since its text depends on the reader's time zone."""
     kind = column_type.kind
+    if _is_long(column_type):
+        raise UntranslatableError
     if kind in INTEGER_KINDS or kind is TypeKind.YEAR:
         return _Family.INTEGER
     if kind in _TEXT_KINDS:

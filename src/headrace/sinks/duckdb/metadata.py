@@ -240,10 +240,10 @@ class _Change:
         build_again(self._session, there, new, [])
 
     def _delete_partition_rows(self, event: DeletePartitionRowsEvent) -> None:
-        delete_rows(self._session, self._change, event)
+        delete_rows(self._session, self._change, event, self._policies)
 
     def _exchange_partition(self, event: ExchangePartitionEvent) -> None:
-        exchange_rows(self._session, self._change, event)
+        exchange_rows(self._session, self._change, event, self._policies)
 
     def _other(self, event: OtherEvent) -> None:
         if changes_rows_unseen(self._change.statement, self._change.database):

@@ -14,7 +14,8 @@ from headrace.model.table import TableId, TableSchema, folded_name
 from headrace.sinks.base import SchemaChangeRefused
 from headrace.sinks.duckdb.catalog import TargetTable, find_table, place
 from headrace.sinks.duckdb.database import Session
-from headrace.sinks.duckdb.types import quoted
+from headrace.sinks.duckdb.spool import ValuePolicies
+from headrace.sinks.duckdb.types import DATE_KINDS, quoted
 
 _MOVED = quoted("headrace$moved")
 
@@ -25,20 +26,20 @@ def rows_unseen(change: SchemaChange, table_id: TableId, message: str) -> Schema
     return SchemaChangeRefused(Problem(table_id, message, file=change.origin, hint=hint, remedy=Remedy.RESYNC))
 
 
-def delete_rows(session: Session, change: SchemaChange, event: DeletePartitionRowsEvent) -> None:
+def delete_rows(session: Session, change: SchemaChange, event: DeletePartitionRowsEvent, policies: ValuePolicies) -> None:
     """Deletes the rows of the partitions. Raises SchemaChangeRefused."""
     target = _target(session, change, event.table_id)
-    condition = _condition(session, change, target, event.condition)
+    condition = _condition(session, change, target, event.condition, policies)
     session.execute(f"DELETE FROM {place(event.table_id)} WHERE {condition.sql}")
 
 
-def exchange_rows(session: Session, change: SchemaChange, event: ExchangePartitionEvent) -> None:
+def exchange_rows(session: Session, change: SchemaChange, event: ExchangePartitionEvent, policies: ValuePolicies) -> None:
     """Lets the rows of the partition and those of the other table change places. Raises SchemaChangeRefused."""
     target, other = _target(session, change, event.table_id), _target(session, change, event.other)
     if _shape(target) != _shape(other):
         message = f"its columns in the DuckDB file are not those of {event.other}, with which a partition was exchanged."
         raise rows_unseen(change, event.table_id, message)
-    condition = _condition(session, change, target, event.condition)
+    condition = _condition(session, change, target, event.condition, policies)
     here, there = place(event.table_id), place(event.other)
     if session.execute(f"SELECT 1 FROM {there} WHERE ({condition.sql}) IS NOT TRUE LIMIT 1"):
         message = f"rows of {event.other} do not belong in partition {event.partition}, so nothing tells any more what it holds."
@@ -64,7 +65,7 @@ def _shape(target: TargetTable) -> dict[str, str]:
     return {folded_name(name): type_name for name, type_name in target.columns.items() if name not in target.generated}
 
 
-def _condition(session: Session, change: SchemaChange, target: TargetTable, text: str) -> Condition:
+def _condition(session: Session, change: SchemaChange, target: TargetTable, text: str, policies: ValuePolicies) -> Condition:
     """The condition in DuckDB's SQL, once all that it depends on was found to be in the table."""
     table_id, schema = target.table_id, change.schema
     if schema is None:
@@ -75,7 +76,7 @@ def _condition(session: Session, change: SchemaChange, target: TargetTable, text
         message = f"DuckDB cannot tell which rows were in the partition; the condition for them is {text}."
         raise rows_unseen(change, table_id, message) from None
     for name in sorted(condition.columns):
-        _check_column(session, change, target, schema, name)
+        _check_column(session, change, target, schema, name, policies)
     for name, texts in sorted(condition.texts.items()):
         _check_texts(session, change, target, name, texts)
     return condition
@@ -91,12 +92,18 @@ def _check_texts(session: Session, change: SchemaChange, target: TargetTable, na
             raise rows_unseen(change, target.table_id, message)
 
 
-def _check_column(session: Session, change: SchemaChange, target: TargetTable, schema: TableSchema, name: str) -> None:
+def _check_column(
+    session: Session, change: SchemaChange, target: TargetTable, schema: TableSchema, name: str, policies: ValuePolicies
+) -> None:
     """NULL in a column that has none at the source stands for a value that did not come, or for a date that DuckDB has not."""
     if target.find(name) is None:
         message = f"column {name}, which decides about the partition of a row, is not in the DuckDB file."
         raise rows_unseen(change, target.table_id, message)
-    table = place(target.table_id)
-    if not schema.column(name).nullable and session.execute(f"SELECT 1 FROM {table} WHERE {quoted(name)} IS NULL LIMIT 1"):
-        message = f"column {name}, which decides about the partition of a row, is NULL here in rows that have a value upstream."
+    column, table = schema.column(name), place(target.table_id)
+    stands_for_dates = policies.zero_dates_null and column.type.kind in DATE_KINDS
+    if column.nullable and not stands_for_dates:
+        return
+    if session.execute(f"SELECT 1 FROM {table} WHERE {quoted(name)} IS NULL LIMIT 1"):
+        have = "may have" if column.nullable else "have"
+        message = f"column {name}, which decides about the partition of a row, is NULL here in rows that {have} a value upstream."
         raise rows_unseen(change, target.table_id, message)

@@ -52,7 +52,7 @@ def changes(column_type: ColumnType, held: str, size: int) -> bool:
     kind = column_type.kind
     if held == kind:
         is_shorter = kind in _FRACTIONS and size < (column_type.scale or 0)
-        return is_shorter or (kind is TypeKind.BINARY and size > (column_type.length or 1))
+        return is_shorter or (kind is TypeKind.BINARY and size > (column_type.length or size))
     if kind in _FRACTIONS and held in _FRACTIONS and size < (column_type.scale or 0):
         return True
     if kind is TypeKind.DECIMAL and column_type.scale and held in INTEGER_KINDS:

@@ -372,8 +372,8 @@ def _is_told_by_names(statement: Statement) -> bool:
 
 def _moves_columns(action: tuple[Word, ...]) -> bool:
     """Whether a clause of ALTER TABLE adds, drops or renames a column, so that the columns' names tell whether it ran."""
-    first, second = (word.text.upper() for word in (*action, Word(""), Word(""))[:2])
-    return first in _COLUMN_ACTIONS and (action[1].is_name or second not in _NOT_COLUMNS)
+    first, second = (*action, Word(""), Word(""))[:2]
+    return first.text.upper() in _COLUMN_ACTIONS and (second.is_name or second.text.upper() not in _NOT_COLUMNS)
 
 
 def _ensure_database(session: MySqlSession, change: SchemaChange, database: str) -> list[Notice]:
