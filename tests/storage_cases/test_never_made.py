@@ -154,3 +154,37 @@ def test_a_swap_before_the_start_leaves_its_tables_their_shapes(tmp_path: Path, 
         connection.execute("INSERT INTO test.a VALUES (1, 'a'); INSERT INTO test.b VALUES (2, 'b')")
     assert bucket.at(500, start=250, adopt=True).code == 0
     assert (bucket.state("a"), bucket.state("b")) == ([(3, "c")], [(3, "c")])
+
+
+@pytest.mark.parametrize(
+    "change", ["ALTER TABLE `t` ADD COLUMN `c` INT DEFAULT 7", "TRUNCATE TABLE `t`", "RENAME TABLE `t` TO `u`"]
+)
+@pytest.mark.parametrize("most", [0, 30])
+def test_a_table_whose_create_was_skipped_does_not_come_back_with_a_later_change(tmp_path: Path, change: str, most: int) -> None:
+    bucket = Bucket(tmp_path)
+    tables(bucket, "o")
+    assert bucket.at(150).code == 0
+    bucket.create("t", 200)
+    bucket.rows("t/200/1", "I 210 1 a")
+    asks = SchemaChangePolicies({ChangeKind.CREATE_TABLE: Policy.APPROVE})
+    assert bucket.at(250, policies=asks).code == 3
+    decide(bucket, Verdict.SKIP)
+    assert bucket.at(260, policies=asks).code == 0
+    name, shape, values = "t", "id,v", ""
+    if "ADD" in change:
+        shape, values = "id,v,c", " 1"
+    elif "RENAME" in change:
+        name = "u"
+    bucket.schema(name, 300, shape, change)
+    for number in range(1, 4):
+        bucket.rows(f"{name}/300/{number}", f"I 31{number} {number} b{values}")
+    bucket.rows("o/100/9", "I 340 9 o")
+    for checkpoint in (350, 360):
+        assert bucket.at(checkpoint, max_cut=most).code == 0
+    assert (bucket.state("t"), bucket.state("u")) == (None, None)
+    assert ledger(bucket).tables[TableId("test", name)].status is TableStatus.NOT_FOLLOWED
+    bucket.schema(name, 400, shape, f"DROP TABLE `{name}`", 4)
+    bucket.create(name, 410)
+    bucket.rows(f"{name}/410/1", "I 420 5 e")
+    assert bucket.at(450, max_cut=most).code == 0
+    assert bucket.state(name) == [(5, "e")]

@@ -207,3 +207,43 @@ def test_an_addition_without_a_column_ends_no_run(world: World) -> None:
     world.bucket.schema("t", 200, "id,v", "ALTER TABLE `t` ADD", 5)
     world.bucket.rows("t/200/1", "I 210 1 a")
     assert (world.run(250), world.rows("t")) == (EXIT_OK, [(1, "a")])
+
+
+def test_a_statement_that_may_have_run_in_place_of_a_change_is_not_run_again(world: World) -> None:
+    """An UPDATE shows in no definition."""
+    bucket, asks = world.bucket, {"policies": SchemaChangePolicies.parse_text("truncate-table=approve")}
+    bucket.create("t", shape="id,c")
+    bucket.rows("t/100/1", ("I", 110, 1, 5))
+    assert world.run(150) == EXIT_OK
+    bucket.schema("t", 200, "id,c", "TRUNCATE TABLE `t`", 11)
+    bucket.rows("t/200/1", ("I", 210, 9, 9))
+    bucket.checkpoint(250)
+    assert bucket.run(world.uri, **asks).code == EXIT_TABLE_STOPPED
+    world.decide("edit", "UPDATE test.t SET c = c + 1")
+    with armed(crash_at(Moment.AFTER, Step.SCHEMA_CHANGE)), pytest.raises(Crashed):
+        bucket.run(world.uri, **asks)
+    for _ in range(2):
+        ran = bucket.run(world.uri, **asks)
+        assert (ran.code, world.rows("t")) == (EXIT_TABLE_STOPPED, [(1, 6)])
+    world.decide("skip")
+    assert (bucket.run(world.uri, **asks).code, world.rows("t")) == (EXIT_OK, [(1, 6), (9, 9)])
+
+
+@pytest.mark.parametrize(
+    ("step", "skip"), [(Step.JOURNAL_SETTLED, 0), (Step.JOURNAL_PENDING, 1), (Step.SCHEMA_CHANGE, 1), (Step.JOURNAL_SETTLED, 1)]
+)
+def test_a_run_that_dies_behind_an_approved_drop_brings_the_next_table_of_the_name(world: World, step: Step, skip: int) -> None:
+    """The watermark does not move any more, and nothing is stopped any more."""
+    bucket, asks = world.bucket, {"policies": SchemaChangePolicies.parse_text("drop-table=approve")}
+    bucket.create("t")
+    bucket.rows("t/100/1", "I 110 1 a")
+    assert world.run(150) == EXIT_OK
+    bucket.schema("t", 200, "id,v", "DROP TABLE `t`", 4)
+    bucket.create("t", 210)
+    bucket.rows("t/210/1", "I 220 2 b")
+    bucket.checkpoint(250)
+    assert bucket.run(world.uri, **asks).code == EXIT_TABLE_STOPPED
+    world.decide("approve")
+    with armed(crash_at(Moment.AFTER, step, skip=skip)), pytest.raises(Crashed):
+        bucket.run(world.uri, **asks)
+    assert (bucket.run(world.uri, **asks).code, world.rows("t")) == (EXIT_OK, [(2, "b")])

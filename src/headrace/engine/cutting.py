@@ -18,7 +18,7 @@ from headrace import faults
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.engine.conservation import row_figures
 from headrace.engine.cut_letters import CutLetters
-from headrace.engine.journal import forgettable
+from headrace.engine.journal import forgettable, is_of_unfollowed
 from headrace.engine.kept_keys import kept_unique_key, left_unique_key
 from headrace.engine.leftovers import leftovers
 from headrace.engine.owning import Ownership, dropped_by
@@ -162,6 +162,8 @@ class CutRun:
             if isinstance(foreign, Problem):
                 self._refused(change, foreign)
                 continue
+            if entry is not None and not has_run and verdict is Verdict.EDIT and self._may_have_run(entry, change):
+                continue
             if has_run and decided:
                 self.notices.extend(self._decided_too_late(change, entry))
             elif verdict is Verdict.SKIP:
@@ -242,6 +244,20 @@ class CutRun:
         are_ours = all(found is not None and not found.has_rows for found in created)
         return entry.fingerprint != fingerprint and are_ours and not any(map(describe, dropped))
 
+    def _may_have_run(self, entry: JournalEntry, change: SchemaChange) -> bool:
+        """Whether a run ended while a person's statement ran in place of the change, and no definition tells how far it came.
+
+        The change waits again then, without the decision.
+        """
+        statement = self.cut.decisions[change.identity].statement
+        if entry.statement != statement:
+            return False
+        self._update(LedgerUpdate(journal=(_waiting(entry, change),), used_decisions=(change.identity,)), Step.JOURNAL_SETTLED)
+        message = f"a run ended while this ran in place of its schema change, and nothing tells whether it did: {statement}."
+        hint = f"If it did: headrace ddl skip '{change.identity}'. Else decide anew."
+        self._refused(change, Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.DECISION))
+        return True
+
     def _decided_too_late(self, change: SchemaChange, entry: JournalEntry | None) -> Iterator[Notice]:
         """What to say of a change that had run when a person, or a policy, decided that it is not to run, or not as it is."""
         decision = self.cut.decisions[change.identity]
@@ -275,16 +291,18 @@ class CutRun:
                 self._reborn.setdefault(table_id, change.commit_ts)
 
     def _settled_rows(self, state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
-        """The tables after a change. A table whose CREATE was skipped and that nobody made is not followed, nor is a view that the
-        sink does not make."""
+        """The tables after a change. A table whose CREATE was skipped and that nobody made is not followed, whatever becomes of it
+        then; a view that the sink does not make is gone."""
         rows = self._inside(state, _after(state, change), change)
-        absent: set[TableId] = set()
-        if self._verdict(change) is Verdict.SKIP:
-            created = {event.table_id for event in change.events if isinstance(event, CreateTableEvent)}
-            absent = {t for t in created if self._sink.metadata_applier.describe(t) is None}
         if not self._sink.capabilities.views and _statement(change).kind is StatementKind.CREATE_VIEW:
-            absent.add(change.table_id)
-        return tuple(replace(row, status=TableStatus.GONE) if row.table_id in absent else row for row in rows)
+            return tuple(replace(row, status=TableStatus.GONE) if row.table_id == change.table_id else row for row in rows)
+        if self._verdict(change) is not Verdict.SKIP:
+            return rows
+        created = {event.table_id for event in change.events if isinstance(event, CreateTableEvent)}
+        unmade = created | (change.changes if is_of_unfollowed(state, change) else frozenset())
+        absent = {row.table_id for row in rows if row.table_id in unmade and not row.status.is_gone}
+        absent = {t for t in absent if self._sink.metadata_applier.describe(t) is None}
+        return tuple(replace(row, status=TableStatus.NOT_FOLLOWED) if row.table_id in absent else row for row in rows)
 
     def _begun_rows(self, state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
         return self._inside(state, _before(state, change), change)
@@ -438,7 +456,8 @@ class CutRun:
             elif own.status is TableStatus.INCOMPLETE:
                 continue  # no schema change has ended that
             elif own.status.is_gone:
-                rows.append(replace(own, status=TableStatus.GONE, reason=""))
+                is_followed = own.status is not TableStatus.NOT_FOLLOWED
+                rows.append(replace(own, status=TableStatus.GONE if is_followed else own.status, reason=""))
             elif is_unborn(own):
                 # Nothing made it, and nothing is left that would. What may come yet begins where it stood.
                 rows.append(replace(own, checkpoint=max(0, own.checkpoint - 1), status=TableStatus.GONE, reason=""))

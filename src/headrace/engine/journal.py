@@ -11,8 +11,11 @@ from heapq import nsmallest
 
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.model.events import (
+    CreateDatabaseEvent,
+    CreateTableEvent,
     DeletePartitionRowsEvent,
     DropDatabaseEvent,
+    DropTableEvent,
     ExchangePartitionEvent,
     RenameTableEvent,
     SchemaChange,
@@ -169,6 +172,20 @@ def is_over(state: LedgerState, commit_ts: int, tables: Collection[TableId]) -> 
     reached = _reached(state, tables)
     gone = all(t in state.tables and state.tables[t].status.is_gone for t in tables)
     return reached > commit_ts or (gone and reached == commit_ts)
+
+
+def is_of_unfollowed(state: LedgerState, change: SchemaChange) -> bool:
+    """Whether all that the change alters or renames are tables whose CREATE was skipped, and that nobody made."""
+    renamed: set[TableId] = set()
+    for event in change.events:
+        if isinstance(event, CreateDatabaseEvent | DropDatabaseEvent | CreateTableEvent | DropTableEvent):
+            return False
+        own = state.tables.get(event.table_id)
+        if event.table_id not in renamed and (own is None or own.status is not TableStatus.NOT_FOLLOWED):
+            return False
+        if isinstance(event, RenameTableEvent):
+            renamed.add(event.new_table_id)
+    return bool(change.events)
 
 
 def forgettable(state: LedgerState) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from headrace import faults
 from headrace.engine.cutting import CutRun, RoundFactory, TablesExcluded
 from headrace.engine.filtering import back, followed, left_out, taken_back
+from headrace.engine.journal import is_pending
 from headrace.engine.kept_keys import left_unique_key
 from headrace.engine.keys import DeclaredKeys, changed_definition, fingerprint_of, read_fingerprint, with_declared_keys
 from headrace.engine.observer import Observer
@@ -133,10 +134,12 @@ class Loop:
         self._looks: Counter[TableId] = Counter()
         # Whether a table moved that was stopped or caught up: others may have waited for it, and are tried once more.
         self._moved = False
-        # Tables that the filter leaves out, and that schema changes bring into it.
-        self._followed: frozenset[TableId] = frozenset()
+        # Tables that the filter leaves out, and that schema changes bring into it; not known before the first offer.
+        self._followed: frozenset[TableId] | None = None
         # Whether a schema change that cannot be read waits for itself alone: nothing tells of which table it is.
         self._waits = False
+        # Whether nothing was looked at yet: a former run may have left a cut unfinished.
+        self._is_first = True
         # Whether the definition changed: what it takes in now is looked for, also when the watermark does not move.
         self._plans_anew = False
 
@@ -211,7 +214,8 @@ class Loop:
         retried = self._tables_to_retry() - apart
         self._serve(give_up_files(self._state, self._source.give_up))
         self._replay()
-        seen = -1 if retried or self._plans_anew or (self._apart and not apart) else self._state.checkpoint
+        looks, self._is_first = self._is_first and any(own.status.is_gone for own in self._state.tables.values()), False
+        seen = -1 if retried or self._plans_anew or looks or (self._apart and not apart) else self._state.checkpoint
         try:
             offer = self._poll(seen, bound=self._bound(retried, apart))
         except NoWatermarkError:
@@ -227,7 +231,7 @@ class Loop:
         hi = min(offer.watermark, self._until(offer, apart))
         if hi < self._state.attempted and not offer.catches_up:
             self._wait_for_watermark(offer)
-        elif hi > self._state.checkpoint or retried or self._plans_anew or offer.catches_up:
+        elif hi > self._state.checkpoint or retried or self._plans_anew or offer.catches_up or (looks and self._broke_off(offer)):
             self._plans_anew = False
             problems = self._apply(offer, retried, apart)
             if self._plans_anew or self._worth_another_look(problems) or not self._is_done(offer):
@@ -235,6 +239,16 @@ class Loop:
         if self._apart or self._moved:
             return False
         return self._is_done(offer) or self._pause(offer)
+
+    def _broke_off(self, offer: Offer) -> bool:
+        """Whether a cut that ended at the checkpoint broke off before a schema change of a table that is gone: its next CREATE.
+
+        Such a table was stopped before the cut, and is not any more: nothing else would lead to another cut before the watermark
+        moves.
+        """
+        gone = {t for t, own in self._state.tables.items() if own.status.is_gone}
+        of_gone = (c for c in offer.schema_changes if c.commit_ts <= self._state.checkpoint and c.changes & gone)
+        return any(is_pending(self._state, change) for change in of_gone)
 
     def _until(self, offer: Offer, apart: frozenset[TableId]) -> int:
         """Where the next cut ends at the latest: while tables catch up, before a schema change that waits for them."""
@@ -261,6 +275,7 @@ class Loop:
             return None
         state = self._state
         resting = apart | {t for t, own in state.tables.items() if own.status.is_stopped and t not in retried}
+        resting |= {t for t, own in state.tables.items() if own.status is TableStatus.NOT_FOLLOWED}
 
         # What comes late of a table that is gone is not read: a cut would wait for it for ever.
         gone = {t: own.checkpoint for t, own in state.tables.items() if own.status.is_gone}
@@ -268,16 +283,13 @@ class Loop:
         def counts(table_id: TableId, version: int) -> bool:
             if table_id in resting or gone.get(table_id, -1) >= version:
                 return False
-            return self._options.includes(table_id) or table_id in self._followed
-
-        def reached(table_id: TableId) -> int:
-            return state.checkpoint if table_id in gone else state.table_checkpoint(table_id)
+            return self._options.includes(table_id) or self._followed is None or table_id in self._followed
 
         return Bound(
             limit=self._options.max_cut,
             at_least=max(state.attempted, state.checkpoint + 1),
             checkpoint=state.checkpoint,
-            reached=reached,
+            reached=lambda table_id: gone.get(table_id, state.table_checkpoint(table_id)),
             counts=counts,
             pending=lambda change: any(counts(t, change.commit_ts) for t in change.changes) and may_be_pending(state, change),
             looked=self._looked,

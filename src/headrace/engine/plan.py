@@ -16,7 +16,7 @@ from headrace.ddl.kinds import kinds_of
 from headrace.ddl.statement import read_statement
 from headrace.engine.filtering import Followed, drops_with_databases, followed
 from headrace.engine.history import History
-from headrace.engine.journal import comes_late, is_pending, of_former_lives, tables_of_dropped
+from headrace.engine.journal import comes_late, is_of_unfollowed, is_pending, of_former_lives, tables_of_dropped
 from headrace.engine.namesakes import Namesakes
 from headrace.engine.requests import given_up_to, loading
 from headrace.engine.segments import TablePlan, changes_of, is_found_later
@@ -414,6 +414,8 @@ class _Barriers:
         if problem is not None:
             self._stop(change, problem)
             return False
+        if decision is None and is_of_unfollowed(self._state, change):
+            decision = Decision(change.identity, Verdict.SKIP)
         if decision is None:
             policy = self._rules.policies.of(kinds_of(change))
             if policy is Policy.APPROVE:
@@ -472,7 +474,8 @@ class _Barriers:
 
     def _depends_on(self, change: SchemaChange, cause: TableId) -> Problem:
         problem = self.holds[cause].problem if cause in self.holds else self._problems.get(cause)
-        status = problem.status if problem else self._state.tables[cause].status
+        own = self._state.tables.get(cause)  # one that catches up may not have a row yet
+        status = problem.status if problem else own.status if own else TableStatus.CATCHING_UP
         remedy = Remedy.REPAIR if status is TableStatus.STOPPED else Remedy.DECISION
         message = f"its schema change at {change.commit_ts} also touches {cause}, which has stopped."
         return Problem(change.table_id, message, file=change.origin, hint=f"It goes on when {cause} does.", remedy=remedy)

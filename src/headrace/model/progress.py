@@ -29,14 +29,22 @@ class TableStatus(StrEnum):
 
     GONE_WAITING = "gone, waiting for a decision"
     """A tombstone too: a schema change from before its end was found only after it."""
+    NOT_FOLLOWED = "not followed"
+    """A tombstone too: its CREATE was skipped, and nobody made it. What the source does with it then is skipped."""
 
     @property
     def is_stopped(self) -> bool:
-        return self not in (TableStatus.RUNNING, TableStatus.CATCHING_UP, TableStatus.EXCLUDED, TableStatus.GONE)
+        return self in (
+            TableStatus.STOPPED,
+            TableStatus.WAITING,
+            TableStatus.NEEDS_RESYNC,
+            TableStatus.INCOMPLETE,
+            TableStatus.GONE_WAITING,
+        )
 
     @property
     def is_gone(self) -> bool:
-        return self in (TableStatus.GONE, TableStatus.GONE_WAITING)
+        return self in (TableStatus.GONE, TableStatus.GONE_WAITING, TableStatus.NOT_FOLLOWED)
 
 
 @dataclass(frozen=True)

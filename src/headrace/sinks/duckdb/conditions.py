@@ -89,8 +89,8 @@ def _other_writers(session: Session, ledger: SqlLedger, pipeline: str, tables: _
     writers: dict[str, list[str]] = {}
     for other, schema, name in session.execute(
         f"SELECT pipeline, database_name, table_name FROM {ledger.table('tables')} JOIN {pipelines} USING (pipeline)"
-        " WHERE pipeline <> ? AND status NOT IN (?, ?)",
-        (pipeline, str(TableStatus.GONE), str(TableStatus.EXCLUDED)),
+        " WHERE pipeline <> ? AND status NOT IN (?, ?, ?)",
+        (pipeline, str(TableStatus.GONE), str(TableStatus.EXCLUDED), str(TableStatus.NOT_FOLLOWED)),
     ):
         if (folded_name(str(schema)), folded_name(str(name))) in tables:
             writers.setdefault(str(other), []).append(f"{schema}.{name}")

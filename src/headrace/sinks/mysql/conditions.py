@@ -245,8 +245,8 @@ def _other_writers(
         pipelines = ledger.table("pipelines")
         for other, database, table in session.execute(
             f"SELECT pipeline, database_name, table_name FROM {ledger.table('tables')} JOIN {pipelines} USING (pipeline)"
-            " WHERE pipeline <> ? AND status NOT IN (?, ?)",
-            (pipeline, str(TableStatus.GONE), str(TableStatus.EXCLUDED)),
+            " WHERE pipeline <> ? AND status NOT IN (?, ?, ?)",
+            (pipeline, str(TableStatus.GONE), str(TableStatus.EXCLUDED), str(TableStatus.NOT_FOLLOWED)),
         ):
             if _folded(TableId(str(database), str(table))) in found:
                 writers[str(other)].append(TableId(str(database), str(table)))

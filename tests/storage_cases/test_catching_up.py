@@ -1,0 +1,124 @@
+"""Tables that catch up in cuts of their own, because more of them is behind than a cut takes: nothing of other tables is passed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from building import Bucket, Ran
+from test_ownership import only
+
+from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
+from places import Place
+from targets import Target
+
+Rows = list[tuple[str | None, ...]]
+CUTS = [0, 30, 100]
+BAD = '"I","{t}","test",160,"xx","b"\n'
+
+
+class Backlog:
+    """A changefeed and a target; each run takes about ``most`` bytes a cut."""
+
+    def __init__(self, folder: Path, place: Place, most: int) -> None:
+        self.bucket, self.most = Bucket(folder), most
+        self.target: Target
+        self.target, self.uri = place.fresh()
+
+    def at(self, checkpoint: int, patterns: str = "", **options: Any) -> Ran:
+        self.bucket.checkpoint(checkpoint)
+        more = only(patterns) if patterns else {}
+        return self.bucket.run(self.uri, max_cut=self.most, **more, **options)
+
+    def damaged(self, place: str) -> Path:
+        """A file with a record that cannot be read, and its row 2 once it is repaired."""
+        path = self.bucket.root / self.bucket.rows(place, "I 160 2 b")
+        path.write_text(BAD.format(t=place.split("/", maxsplit=1)[0]))
+        return path
+
+    def repair(self, *paths: Path) -> None:
+        for path in paths:
+            path.write_text(path.read_text().replace('"xx"', "2"))
+
+    def keys(self, table: str) -> list[str | None]:
+        return sorted((row[0] for row in self.target.rows("test", table, {"id": "int"})), key=lambda key: int(str(key)))
+
+
+@pytest.mark.parametrize("most", CUTS)
+@pytest.mark.parametrize("renamed", [False, True])
+def test_a_table_that_ends_in_one_part_and_begins_anew_in_a_later_one_has_its_rows(
+    tmp_path: Path, place: Place, most: int, renamed: bool
+) -> None:
+    backlog = Backlog(tmp_path, place, most)
+    bucket = backlog.bucket
+    for number, table in enumerate("otx"):
+        bucket.create(table, 99 + number)
+        bucket.rows(f"{table}/{99 + number}/1", f"I 110 1 {table}")
+    assert backlog.at(150).code == EXIT_OK
+    late = [backlog.damaged("t/100/2")]
+    if renamed:
+        bucket.schema("b", 210, "id,v", "RENAME TABLE `test`.`t` TO `test`.`b`", 14)
+        grows = "b/210"
+    else:
+        late.append(backlog.damaged("x/101/2"))
+        bucket.schema("t", 210, "id,v", "DROP TABLE `test`.`t`", 4)
+        grows = "x/101"
+    for number in range(8):
+        bucket.rows(f"{grows}/{number + 3}", f"I {214 + number * 8} {3 + number} c")
+    bucket.create("t", 230)
+    bucket.rows("t/230/1", "I 235 10 x")
+    bucket.rows("t/230/2", "I 240 11 y")
+    assert backlog.at(300).code == EXIT_TABLE_STOPPED
+    backlog.repair(*late)
+    for checkpoint in (310, 320, 330):
+        assert backlog.at(checkpoint).code == EXIT_OK
+    assert backlog.keys("t") == ["10", "11"]
+    numbers = [str(number) for number in range(1, 11)]
+    assert backlog.keys("b" if renamed else "x") == numbers
+
+
+@pytest.mark.parametrize("most", [0, 40])
+def test_a_table_that_is_followed_out_of_the_filter_has_all_its_rows(tmp_path: Path, place: Place, most: int) -> None:
+    backlog = Backlog(tmp_path, place, most)
+    bucket = backlog.bucket
+    bucket.create("a")
+    bucket.create("o", 102)
+    bucket.rows("o/102/1", "I 110 1 o")
+    bucket.rows("a/100/1", "I 110 1 a")
+    assert backlog.at(120).code == EXIT_OK
+    late = backlog.damaged("a/100/2")
+    bucket.rows("a/100/3", "I 165 3 a")
+    bucket.schema("b", 200, "id,v", "RENAME TABLE `test`.`a` TO `test`.`b`", 14)
+    for number in range(1, 5):
+        bucket.rows(f"b/200/{number}", f"I 21{number} {number + 3} b")
+    bucket.rows("o/102/2", "I 230 2 o")
+    assert backlog.at(250, "*.*,!test.a").code == EXIT_TABLE_STOPPED
+    backlog.repair(late)
+    bucket.rows("o/102/3", "I 260 3 o")
+    for checkpoint in (270, 280):
+        assert backlog.at(checkpoint, "*.*,!test.a").code == EXIT_OK
+    assert backlog.at(290).code == EXIT_OK
+    assert backlog.keys("b") == [str(number) for number in range(1, 8)]
+
+
+@pytest.mark.parametrize("most", [0, 100])
+def test_a_table_that_was_never_included_waits_behind_the_parts_of_another(tmp_path: Path, place: Place, most: int) -> None:
+    backlog = Backlog(tmp_path, place, most)
+    bucket = backlog.bucket
+    bucket.create("o", 99)
+    bucket.create("c", 100)
+    bucket.rows("c/100/1", "I 110 1 a")
+    bucket.rows("o/99/1", "I 110 1 a")
+    assert backlog.at(150).code == EXIT_OK
+    for number in range(2, 10):
+        bucket.rows(f"c/100/{number}", f"I 2{number}0 {number} x")
+    bucket.create("n", 300)
+    bucket.rows("n/300/1", "I 310 1 n")
+    bucket.rows("n/300/2", "I 320 2 n")
+    bucket.rows("o/99/2", "I 330 2 a")
+    assert backlog.at(350, "test.o").code == EXIT_OK
+    bucket.rows("o/99/3", "I 360 3 a")
+    bucket.rows("n/300/3", "I 361 3 n")
+    assert backlog.at(400).code == EXIT_OK
+    assert (len(backlog.keys("c")), len(backlog.keys("n")), len(backlog.keys("o"))) == (9, 3, 3)
