@@ -227,7 +227,8 @@ class Loop:
             self._goal = min(offer.source_watermark, offer.source_watermark if self._options.until is None else self._options.until)
         if not apart:
             self._apart, self._is_others_turn = offer.catches_up, bool(offer.catches_up)
-        self._followed = frozenset(followed(self._state, offer, self._options.includes).until)
+        if offer.schema_changes:  # an offer without anything new tells of none
+            self._followed = frozenset(followed(self._state, offer, self._options.includes).until)
         hi = min(offer.watermark, self._until(offer, apart))
         if hi < self._state.attempted and not offer.catches_up:
             self._wait_for_watermark(offer)
