@@ -254,7 +254,7 @@ class CutRun:
             return False
         self._update(LedgerUpdate(journal=(_waiting(entry, change),), used_decisions=(change.identity,)), Step.JOURNAL_SETTLED)
         message = f"a run ended while this ran in place of its schema change, and nothing tells whether it did: {statement}."
-        hint = f"If it did: headrace ddl skip '{change.identity}'. Else decide anew."
+        hint = "If it did, skip the change; else give the statement anew."
         self._refused(change, Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.DECISION))
         return True
 
