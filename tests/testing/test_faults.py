@@ -55,4 +55,4 @@ def test_a_pause_holds_one_thread_until_it_is_let_go() -> None:
         pause.released.set()
         held.join(10)
         assert not held.is_alive()
-    assert len(passed) == 2
+    assert len([passage for passage in passed if passage.step is Step.ROUND]) == 2
