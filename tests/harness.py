@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -207,6 +207,16 @@ def assert_state(target: Target | Included, state: State, unreplicated: frozense
     tables may be missing: where it was created before the changefeed, nothing in the data tells of it.
     """
     differences = list(_differences(target, state, unreplicated))
+    assert not differences, "\n".join([f"{target} differs from the upstream at {state.checkpoint_ts}:", *differences])
+
+
+def assert_tables(target: Target, found: Collection[tuple[str, str]], state: State) -> None:
+    """Fails, with a difference that can be read, unless ``found`` are the tables of ``state``, with its rows."""
+    wanted = {(table.database, table.name) for table in state.tables}
+    differences = [f"  {'.'.join(name)} is missing, or one too many" for name in sorted(wanted.symmetric_difference(found))]
+    for table in state.tables:
+        if (table.database, table.name) in found:
+            differences += _table_differences(target, table, frozenset())
     assert not differences, "\n".join([f"{target} differs from the upstream at {state.checkpoint_ts}:", *differences])
 
 

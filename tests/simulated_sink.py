@@ -440,9 +440,8 @@ class SimulatedWriter:
             state = contents.fenced(self._context.pipeline, self._context.epoch, self._context.attempt)
             for change in changes:
                 outcomes.append(self._refused(change) or self._applied(contents, change))
-            update = commit.update([o.problem for o in outcomes if o.problem])
-            reached = tuple(c.progress for c in changes if c.progress and not c.schema.handle_key)
-            update = replace(update, tables=(*update.tables, *reached))
+            reached = [c.progress for c in changes if c.progress and not c.schema.handle_key]
+            update = commit.update([o.problem for o in outcomes if o.problem], reached=reached)
             contents.ledgers[self._context.pipeline] = update.applied_to(state)
         return outcomes
 

@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, note, settings
@@ -72,6 +73,10 @@ KEPT = journal.JOURNAL_KEPT
 SEEDS = st.integers(0, 2**20)
 STEPS = st.lists(st.builds(differential.Step, st.sampled_from(ACTIONS), SEEDS), min_size=1, max_size=5)
 FILTERS = ("", "", "*.*,!d1.a", "d1.*", "*.*,!*.b")
+MAX_CUTS = (0, 0, 1, 400)
+APPROVED = ("create-database", "drop-database", "create-table", "drop-table", "truncate-table", "rename-table")
+APPROVED += ("add-column", "drop-column", "rename-column")
+POLICIES = st.just("") | st.sets(st.sampled_from(APPROVED), max_size=5).map(lambda ks: ",".join(f"{k}=approve" for k in sorted(ks)))
 NUMBERS = st.integers(1, 50)
 LOST = (Call.ACQUIRE, Call.NEXT_ATTEMPT, Call.UPDATE, Call.APPLY, Call.COMMIT)
 REFUSED = (Call.APPLY, Call.WRITE, Call.LOAD)
@@ -111,14 +116,23 @@ class FaultModel(RuleBasedStateMachine):
         self.world = World(self.folder, empty(self.folder), options=options)
         self._heard = 0
 
-    @initialize(steps=STEPS, few=st.booleans(), filters=st.lists(st.sampled_from(FILTERS), max_size=8))
-    def begins(self, steps: list[differential.Step], few: bool, filters: list[str]) -> None:
+    @initialize(
+        steps=STEPS,
+        few=st.booleans(),
+        filters=st.lists(st.sampled_from(FILTERS), max_size=8),
+        max_cuts=st.lists(st.sampled_from(MAX_CUTS), max_size=8),
+        policies=st.lists(POLICIES, max_size=8),
+    )
+    def begins(
+        self, steps: list[differential.Step], few: bool, filters: list[str], max_cuts: list[int], policies: list[str]
+    ) -> None:
         """``few``: the journal forgets at once what it may, as it does after hundreds of schema changes.
 
-        ``filters`` are the ``--tables`` of the runs after each step of the upstream, one a time; then the last one stays.
+        ``filters``, ``max_cuts`` (bytes) and ``policies`` are the ``--tables``, ``--max-cut`` and ``--schema-changes`` of the
+        runs after each step of the upstream, one a time; then the last ones stay.
         """
         self.clock.require_time()
-        self.filters = iter(filters)
+        self.filters, self.max_cuts, self.policies = iter(filters), iter(max_cuts), iter(policies)
         journal.JOURNAL_KEPT = 0 if few else KEPT
         self.goes_on(steps)
         self.world.run_and_check()
@@ -128,7 +142,10 @@ class FaultModel(RuleBasedStateMachine):
         for step in [*steps, differential.Step("promise", seed)]:
             self.world.history.take(step)
         self.world.tables = next(self.filters, self.world.tables)
-        note(f"from now on --tables {self.world.tables!r}")
+        self.world.max_cut = next(self.max_cuts, self.world.max_cut)
+        self.world.policies = next(self.policies, self.world.policies)
+        world = self.world
+        note(f"from now on --tables {world.tables!r} --max-cut {world.max_cut} --schema-changes {world.policies!r}")
         for words in self.world.history.told[self._heard :]:
             note(words)
         self._heard = len(self.world.history.told)
@@ -150,6 +167,11 @@ class FaultModel(RuleBasedStateMachine):
         note(str(self.world.run_with(at(number, crash))))
         self.goes_on(steps, seed)
         self.world.run_and_check()
+
+    @rule(chosen=SEEDS)
+    def a_person_approves_something(self, chosen: int) -> None:
+        chance = Random(chosen)
+        self.world.approve(lambda: chance.random() < 0.5)
 
     @rule(number=NUMBERS)
     def something_passing_goes_wrong(self, number: int) -> None:
@@ -192,7 +214,7 @@ class FaultModel(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            self.filters = iter([""])
+            self.filters, self.policies = iter([""]), iter([""])
             self.goes_on([differential.Step("rows", 0)])
             self.world.history.finish()
             self.world.run_and_check()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from headrace.engine.filtering import followed
-from headrace.model.cut import Offer
 from headrace.model.events import RenameTableEvent, SchemaChange
 from headrace.model.progress import LedgerState, TableProgress, TableStatus
 from headrace.model.table import TableId
@@ -17,7 +16,7 @@ def rename(ts: int, old: TableId, new: TableId) -> SchemaChange:
 
 
 def followed_up_to(state: LedgerState, *changes: SchemaChange) -> dict[TableId, int]:
-    until = followed(state, Offer(900, 900, changes), lambda t: t.database == "in").until
+    until = followed(state, changes, lambda t: t.database == "in").until
     return {t: ts for t, ts in until.items() if t.table}
 
 
@@ -36,7 +35,7 @@ def test_what_had_the_name_before_is_followed_to_its_next_name() -> None:
 
 def test_what_had_the_name_before_the_start_refuses_the_rename() -> None:
     changes = (rename(100, D, A), rename(200, A, C), rename(300, B, A))
-    found = followed(LedgerState("p", start=150), Offer(900, 900, changes), lambda t: t.database == "in")
+    found = followed(LedgerState("p", start=150), changes, lambda t: t.database == "in")
     assert ({t: ts for t, ts in found.until.items() if t.table}, set(found.refused)) == ({}, {changes[2].identity})
 
 

@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from building import Bucket, Ran
+from building import Bucket, Ran, ledger_at
 from test_ownership import only
 
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
+from headrace.model.policy import SchemaChangePolicies
+from headrace.model.progress import Decision, Verdict
+from headrace.pipeline.registry import open_sink
 from places import Place
 from targets import Target
 
@@ -36,6 +39,15 @@ class Backlog:
         path = self.bucket.root / self.bucket.rows(place, "I 160 2 b")
         path.write_text(BAD.format(t=place.split("/", maxsplit=1)[0]))
         return path
+
+    def approve(self) -> None:
+        """A person approves all that waits."""
+        with open_sink(self.uri) as sink:
+            assert sink.ledger is not None
+            for entry in ledger_at(self.uri).journal.values():
+                if not entry.state.is_settled:
+                    sink.ledger.decide("default", Decision(entry.identity, Verdict.APPROVE))
+            sink.ledger.close()
 
     def repair(self, *paths: Path) -> None:
         for path in paths:
@@ -122,3 +134,29 @@ def test_a_table_that_was_never_included_waits_behind_the_parts_of_another(tmp_p
     bucket.rows("n/300/3", "I 361 3 n")
     assert backlog.at(400).code == EXIT_OK
     assert (len(backlog.keys("c")), len(backlog.keys("n")), len(backlog.keys("o"))) == (9, 3, 3)
+
+
+@pytest.mark.parametrize("most", [0, 1])
+def test_a_table_that_catches_up_does_not_wait_for_its_database_that_waits_further_on(
+    tmp_path: Path, place: Place, most: int
+) -> None:
+    """The database's DROP waits for the table, and the part that the table catches up in ends before it."""
+    backlog = Backlog(tmp_path, place, most)
+    bucket = backlog.bucket
+    bucket.create("o", 99)
+    bucket.rows("o/99/1", "I 110 1 o")
+    assert backlog.at(120).code == EXIT_OK
+    bucket.create("a", 130)
+    bucket.rows("a/130/1", "I 135 1 a")
+    bucket.rows("a/130/2", "I 136 2 a")
+    bucket.schema("", 140, (), "DROP DATABASE `test`", 2)
+    bucket.schema("", 150, (), "CREATE DATABASE `test`", 1)
+    bucket.create("u", 160)
+    bucket.rows("u/160/1", "I 165 1 u")
+    policies = SchemaChangePolicies.parse_text("drop-database=approve,create-table=approve")
+    ran = backlog.at(170, "*.*,!test.a", policies=policies)
+    for checkpoint in range(180, 240, 10):
+        ran = backlog.at(checkpoint, policies=policies)
+        backlog.approve()
+    assert (ran.code, ran.stopped) == (EXIT_OK, {})
+    assert backlog.target.tables() == {("test", "u")}

@@ -28,6 +28,9 @@ OTHER = [
     ("TIME", {"ColumnType": "TIME", "ColumnScale": "6"}, "time", "01:00:00.700000"),
     ("DOUBLE", {"ColumnType": "DOUBLE"}, "float", "1.123456789012"),
     ("FLOAT", {"ColumnType": "FLOAT"}, "int", "1.6"),
+    ("FLOAT", {"ColumnType": "FLOAT", "ColumnPrecision": "12"}, "float(7,0)", "1.6"),
+    ("DOUBLE", {"ColumnType": "DOUBLE"}, "double(10,2)", "1.123"),
+    ("DOUBLE", {"ColumnType": "DOUBLE", "ColumnPrecision": "10", "ColumnScale": "3"}, "double(10,2)", "1.125"),
     ("DECIMAL", {"ColumnType": "DECIMAL", "ColumnPrecision": "20", "ColumnScale": "3"}, "bigint", "1.600"),
     ("DECIMAL", {"ColumnType": "DECIMAL", "ColumnPrecision": "20", "ColumnScale": "0"}, "double", "12345678901234567890"),
     ("BIGINT", {"ColumnType": "BIGINT", "ColumnPrecision": "20"}, "double", "9007199254740993"),
@@ -69,6 +72,27 @@ def test_a_table_that_was_there_before_stops(
     assert bucket.run(mariadb.uri(), adopt=True).code == EXIT_OK
     text = base64.b64decode(value).decode() if kind == "BINARY" else value
     assert [str(held) for (held,) in person.run("SELECT CAST(c AS CHAR) FROM test.t")] == [text]
+
+
+MEMBERS = {"ColumnName": "c", "ColumnElems": ["a", "10", "x y", "l'été", "😀", "a\\b"]}
+
+
+@pytest.mark.parametrize("kind", ["ENUM", "SET"])
+@pytest.mark.parametrize("held", ["'10','a'", "'A','10','x y','l''été','😀','a\\\\b'"])
+def test_other_members_are_not_taken_for_the_sources(mariadb: MariaDb, tmp_path: Path, kind: str, held: str) -> None:
+    """A text that is no member may be one in another case, or the number of one."""
+    bucket, person = Bucket(tmp_path), Person(MariaDbTarget(mariadb), mariadb)
+    person.run("CREATE DATABASE test", f"CREATE TABLE test.t (id INT PRIMARY KEY, c {kind}({held}) NULL) CHARSET utf8mb4")
+    bucket.schema("t", 100, (ID, {**MEMBERS, "ColumnType": kind}), "", 0)
+    bucket.rows("t/100/1", ("I", 110, 1, "a"))
+    bucket.checkpoint(150)
+    assert "does not hold each value of the source's" in bucket.run(mariadb.uri(), adopt=True).stopped["test.t"]
+    assert types(bucket, mariadb).state is CheckState.FAILED
+    everything = "'x y','q','a','10','l''été','😀','a\\\\b'"
+    person.run(f"ALTER TABLE test.t MODIFY c {kind}({everything}) NULL")
+    assert types(bucket, mariadb).state is CheckState.OK
+    assert bucket.run(mariadb.uri(), adopt=True).code == EXIT_OK
+    assert person.run("SELECT c FROM test.t") == [("a",)]
 
 
 def skips(bucket: Bucket, mariadb: MariaDb) -> str:

@@ -188,3 +188,101 @@ def test_a_table_whose_create_was_skipped_does_not_come_back_with_a_later_change
     bucket.rows(f"{name}/410/1", "I 420 5 e")
     assert bucket.at(450, max_cut=most).code == 0
     assert bucket.state(name) == [(5, "e")]
+
+
+NOT_MADE = SchemaChangePolicies({ChangeKind.CREATE_TABLE: Policy.SKIP})
+APPROVED = SchemaChangePolicies(dict.fromkeys(ChangeKind, Policy.APPROVE) | NOT_MADE.by_kind)
+
+
+@pytest.mark.parametrize("policies", [NOT_MADE, APPROVED], ids=["applied", "approved"])
+@pytest.mark.parametrize("most", [0, 30])
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("t", "ALTER TABLE `t` ADD INDEX `i` (`v`)"),
+        ("t", "TRUNCATE TABLE `t`"),
+        ("q", "RENAME TABLE `test`.`t` TO `test`.`q`"),
+    ],
+)
+def test_what_follows_a_skipped_create_in_its_cut_is_skipped_too(
+    tmp_path: Path, name: str, change: str, most: int, policies: SchemaChangePolicies
+) -> None:
+    bucket = Bucket(tmp_path)
+    tables(bucket, "o")
+    assert bucket.at(150).code == 0
+    bucket.create("t", 200)
+    bucket.rows("t/200/1", "I 210 1 a")
+    bucket.schema(name, 300, "id,v", change, 7)
+    bucket.rows(f"{name}/300/1", "I 310 2 b")
+    for checkpoint in (350, 360):
+        ran = bucket.at(checkpoint, policies=policies, max_cut=most)
+        assert (ran.code, ran.stopped) == (0, {})
+    assert (bucket.state("t"), bucket.state("q")) == (None, None)
+    assert ledger(bucket).tables[TableId("test", name)].status is TableStatus.NOT_FOLLOWED
+
+
+def test_a_change_behind_a_skipped_create_waits_for_approval_where_somebody_made_the_table(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path)
+    tables(bucket, "o")
+    assert bucket.at(150).code == 0
+    with duckdb.connect(str(bucket.database)) as connection:
+        connection.execute("CREATE TABLE test.t (id INT PRIMARY KEY, v TEXT)")
+    bucket.create("t", 200)
+    bucket.schema("t", 300, "id,v", "TRUNCATE TABLE `t`", 11)
+    ran = bucket.at(350, policies=APPROVED)
+    assert "its schema change waits for approval: TRUNCATE TABLE" in ran.stopped["test.t"]
+
+
+@pytest.mark.parametrize("leftover", [False, True], ids=["a person's", "a leftover"])
+def test_a_table_that_is_not_followed_takes_over_nothing_by_its_new_name(tmp_path: Path, leftover: bool) -> None:
+    bucket = Bucket(tmp_path)
+    tables(bucket, "o")
+    if leftover:
+        bucket.create("z", 110)
+        bucket.rows("z/110/1", "I 120 7 mine")
+        bucket.schema("z", 130, "id,v", "DROP TABLE `z`", 4)
+    drops = SchemaChangePolicies({ChangeKind.DROP_TABLE: Policy.SKIP})
+    assert bucket.at(150, policies=drops).code == 0
+    if not leftover:
+        with duckdb.connect(str(bucket.database)) as connection:
+            connection.execute("CREATE TABLE test.z (id INT PRIMARY KEY, v TEXT); INSERT INTO test.z VALUES (7, 'mine')")
+    bucket.create("t", 200)
+    assert bucket.at(250, policies=NOT_MADE).code == 0
+    bucket.schema("z", 300, "id,v", "RENAME TABLE `test`.`t` TO `test`.`z`", 14)
+    bucket.rows("z/300/1", "I 310 7 other", "I 311 8 new")
+    assert bucket.at(350).code == 0
+    assert bucket.state("z") == [(7, "mine")]
+    bucket.schema("z", 400, "id,v", "DROP TABLE `z`", 4)
+    assert bucket.at(450).code == 0
+    assert bucket.state("z") == [(7, "mine")]
+
+
+def test_a_table_that_somebody_makes_later_is_not_followed_either(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path)
+    tables(bucket, "o")
+    assert bucket.at(150).code == 0
+    bucket.create("t", 200)
+    assert bucket.at(250, policies=NOT_MADE).code == 0
+    with duckdb.connect(str(bucket.database)) as connection:
+        connection.execute("CREATE TABLE test.t (id INT PRIMARY KEY, v TEXT); INSERT INTO test.t VALUES (7, 'mine')")
+    bucket.schema("t", 300, "id,v", "TRUNCATE TABLE `t`", 11)
+    bucket.rows("t/300/1", "I 310 8 new")
+    assert bucket.at(350).code == 0
+    assert bucket.state("t") == [(7, "mine")]
+    assert ledger(bucket).tables[TableId("test", "t")].status is TableStatus.NOT_FOLLOWED
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_damaged_file_of_a_table_that_is_not_followed_stops_nothing(tmp_path: Path, damaged: bool) -> None:
+    bucket = Bucket(tmp_path)
+    tables(bucket, "o")
+    assert bucket.at(150).code == 0
+    bucket.create("t", 200)
+    assert bucket.at(250, policies=NOT_MADE).code == 0
+    bucket.schema("t", 300, "id,v", "ALTER TABLE `t` ADD INDEX `i` (`v`)", 7)
+    path = bucket.root / bucket.rows("t/300/1", "I 310 8 new")
+    if damaged:
+        path.write_text('"I","t","test",310,"xx","new"\n')
+    bucket.rows("o/100/9", "I 340 9 o")
+    assert (ran := bucket.at(350)).code == 0, ran.stopped
+    assert ledger(bucket).tables[TableId("test", "t")].status is TableStatus.NOT_FOLLOWED

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from building import Bucket
+from test_ownership import only
 
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED, TransientError
 from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at, fail_at
@@ -133,3 +134,20 @@ def test_a_table_that_comes_back_without_a_key_stops(bucket: Bucket, place: Plac
         assert (ran.code, list(ran.stopped)) == (EXIT_TABLE_STOPPED, ["test.t"])
         assert "--key 'test.t=COLUMN,…'" in ran.stopped["test.t"]
     assert held(target, {"o": []}) == {"o": [("1", "o")]}
+
+
+def test_a_dropped_database_is_passed_in_parts_too_by_a_table_that_it_took_while_left_out(bucket: Bucket, place: Place) -> None:
+    """The database's DROP is over when the table is taken in, but not for the table."""
+    target, uri = place.fresh()
+    bucket.create("n", 102)
+    write(bucket, "n/102/1", '"I","{t}","test",1,"n"')
+    write(bucket, "n/102/2", '"I","{t}","test",2,"n"')
+    bucket.schema("", 140, (), "DROP DATABASE `test`", 2)
+    bucket.schema("", 150, (), "CREATE DATABASE `test`", 1)
+    bucket.checkpoint(160)
+    assert bucket.run(uri, **only("*.*,!test.n")).code == EXIT_OK
+    bucket.create("u", 170)
+    write(bucket, "u/170/1", '"I","{t}","test",1,"u"')
+    bucket.checkpoint(180)
+    assert bucket.run(uri, max_cut=1).code == EXIT_OK
+    assert target.tables() == {("test", "u")}

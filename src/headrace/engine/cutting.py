@@ -18,11 +18,11 @@ from headrace import faults
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.engine.conservation import row_figures
 from headrace.engine.cut_letters import CutLetters
-from headrace.engine.journal import forgettable, is_of_unfollowed
+from headrace.engine.journal import forgettable, is_of, unfollowed
 from headrace.engine.kept_keys import kept_unique_key, left_unique_key
 from headrace.engine.leftovers import leftovers
 from headrace.engine.owning import Ownership, dropped_by
-from headrace.engine.plan import Cut, CutRound, Hold, decision_hint
+from headrace.engine.plan import Cut, CutRound, Hold, awaits_approval, decision_hint
 from headrace.engine.requests import running_reason, served_requests
 from headrace.engine.segments import is_found_later
 from headrace.engine.tasks import read_problems
@@ -164,6 +164,9 @@ class CutRun:
                 continue
             if entry is not None and not has_run and verdict is Verdict.EDIT and self._may_have_run(entry, change):
                 continue
+            if verdict is None and change.identity in self.cut.unapproved:
+                self._stop_before(change, awaits_approval(change))
+                continue
             if has_run and decided:
                 self.notices.extend(self._decided_too_late(change, entry))
             elif verdict is Verdict.SKIP:
@@ -205,7 +208,10 @@ class CutRun:
         return None if entry is None or entry.state is JournalState.WAITING else entry
 
     def _verdict(self, change: SchemaChange) -> Verdict | None:
+        """What was decided of the change; one of tables that are not followed is skipped."""
         decision = self.cut.decisions.get(change.identity)
+        if decision is None and is_of(unfollowed(self.state), change):
+            return Verdict.SKIP
         return decision.verdict if decision else None
 
     def _entry(self, change: SchemaChange, fingerprint: str) -> JournalEntry:
@@ -260,9 +266,9 @@ class CutRun:
 
     def _decided_too_late(self, change: SchemaChange, entry: JournalEntry | None) -> Iterator[Notice]:
         """What to say of a change that had run when a person, or a policy, decided that it is not to run, or not as it is."""
-        decision = self.cut.decisions[change.identity]
-        is_edited = decision.verdict is Verdict.EDIT
-        if entry is None or (is_edited and entry.statement == decision.statement):
+        decision = self.cut.decisions.get(change.identity)
+        is_edited = decision is not None and decision.verdict is Verdict.EDIT
+        if entry is None or decision is None or (is_edited and entry.statement == decision.statement):
             return
         verb, left = ("edit", f" This was not run: {decision.statement}") if is_edited else ("skip", "")
         message = f"the schema change at {change.commit_ts} had run before it was decided to {verb} it: {entry.statement}.{left}"
@@ -292,15 +298,16 @@ class CutRun:
 
     def _settled_rows(self, state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
         """The tables after a change. A table whose CREATE was skipped and that nobody made is not followed, whatever becomes of it
-        then; a view that the sink does not make is gone."""
+        then, and whatever the target has under its names; a view that the sink does not make is gone."""
         rows = self._inside(state, _after(state, change), change)
+        if self._verdict(change) is Verdict.SKIP and is_of(unfollowed(state), change):
+            return tuple(row if row.status.is_gone else replace(row, status=TableStatus.NOT_FOLLOWED) for row in rows)
         if not self._sink.capabilities.views and _statement(change).kind is StatementKind.CREATE_VIEW:
             return tuple(replace(row, status=TableStatus.GONE) if row.table_id == change.table_id else row for row in rows)
         if self._verdict(change) is not Verdict.SKIP:
             return rows
         created = {event.table_id for event in change.events if isinstance(event, CreateTableEvent)}
-        unmade = created | (change.changes if is_of_unfollowed(state, change) else frozenset())
-        absent = {row.table_id for row in rows if row.table_id in unmade and not row.status.is_gone}
+        absent = {row.table_id for row in rows if row.table_id in created and not row.status.is_gone}
         absent = {t for t in absent if self._sink.metadata_applier.describe(t) is None}
         return tuple(replace(row, status=TableStatus.NOT_FOLLOWED) if row.table_id in absent else row for row in rows)
 
@@ -399,8 +406,9 @@ class CutRun:
         for problem in (*read_problems(report.splits).values(), *report.problems().values()):
             self.problems.setdefault(problem.table_id, problem)
         self._take_letters(report)
-        reached = (o.progress for o in report.outcomes if o.table_id not in self.problems)
-        self.state = LedgerUpdate(tables=tuple(row for row in reached if row is not None)).applied_to(self.state)
+        if not self._sink.capabilities.atomic_cut:  # else what tables without key have reached is written with the cut
+            reached = (o.progress for o in report.outcomes if o.table_id not in self.problems)
+            self.state = LedgerUpdate(tables=tuple(row for row in reached if row is not None)).applied_to(self.state)
         told = [*(s.notices for s in report.splits), *(o.notices for o in report.outcomes)]
         self.notices.extend(dict.fromkeys(n for notices in told for n in notices if n not in self.notices))
 

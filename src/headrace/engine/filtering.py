@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from headrace.engine.journal import is_pending, tables_of_dropped
-from headrace.model.cut import Offer
 from headrace.model.events import (
     DropDatabaseEvent,
     DropTableEvent,
@@ -54,10 +53,10 @@ class Followed:
         return any(self.end(table_id) >= change.commit_ts for table_id in change.changes)
 
 
-def followed(state: LedgerState, offer: Offer, includes: Includes) -> Followed:
-    """What follows from the offer's schema changes for tables that the filter leaves out."""
-    crossing = [c for c in offer.schema_changes if is_pending(state, c) and not all(includes(t) for t in c.changes)]
-    begins = _beginnings(offer.schema_changes) if state.start else {}
+def followed(state: LedgerState, changes: Sequence[SchemaChange], includes: Includes) -> Followed:
+    """What follows from all schema changes that are known, in order, for tables that the filter leaves out."""
+    crossing = [c for c in changes if is_pending(state, c) and not all(includes(t) for t in c.changes)]
+    begins = _beginnings(changes) if state.start else {}
     lost = {t for t, first in begins.items() if first < state.start and t not in state.tables and not includes(t)}
     history = _History(includes, lost, _by_folded_name([*state.tables, *(t for c in crossing for t in c.changes)]))
     size = -1

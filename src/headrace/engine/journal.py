@@ -174,14 +174,18 @@ def is_over(state: LedgerState, commit_ts: int, tables: Collection[TableId]) -> 
     return reached > commit_ts or (gone and reached == commit_ts)
 
 
-def is_of_unfollowed(state: LedgerState, change: SchemaChange) -> bool:
-    """Whether all that the change alters or renames are tables whose CREATE was skipped, and that nobody made."""
+def unfollowed(state: LedgerState) -> frozenset[TableId]:
+    """The tables whose CREATE was skipped, and that nobody made."""
+    return frozenset(t for t, own in state.tables.items() if own.status is TableStatus.NOT_FOLLOWED)
+
+
+def is_of(tables: Collection[TableId], change: SchemaChange) -> bool:
+    """Whether the change alters or renames some of these tables, and no others; it neither makes nor drops any."""
     renamed: set[TableId] = set()
     for event in change.events:
         if isinstance(event, CreateDatabaseEvent | DropDatabaseEvent | CreateTableEvent | DropTableEvent):
             return False
-        own = state.tables.get(event.table_id)
-        if event.table_id not in renamed and (own is None or own.status is not TableStatus.NOT_FOLLOWED):
+        if event.table_id not in renamed and event.table_id not in tables:
             return False
         if isinstance(event, RenameTableEvent):
             renamed.add(event.new_table_id)

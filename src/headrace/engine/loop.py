@@ -9,13 +9,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from headrace import faults
 from headrace.engine.cutting import CutRun, RoundFactory, TablesExcluded
-from headrace.engine.filtering import back, followed, left_out, taken_back
-from headrace.engine.journal import is_pending
+from headrace.engine.filtering import back, drops_with_databases, followed, left_out, taken_back
+from headrace.engine.journal import is_pending, unfollowed
 from headrace.engine.kept_keys import left_unique_key
 from headrace.engine.keys import DeclaredKeys, changed_definition, fingerprint_of, read_fingerprint, with_declared_keys
 from headrace.engine.observer import Observer
@@ -36,6 +36,7 @@ from headrace.errors import (
 )
 from headrace.faults import Step
 from headrace.model.cut import Offer
+from headrace.model.events import SchemaChange
 from headrace.model.outcome import Notice, Problem
 from headrace.model.policy import OnError, SchemaChangePolicies
 from headrace.model.progress import Decision, LedgerState, TableProgress, TableStatus
@@ -138,8 +139,8 @@ class Loop:
         self._followed: frozenset[TableId] | None = None
         # Whether a schema change that cannot be read waits for itself alone: nothing tells of which table it is.
         self._waits = False
-        # Whether nothing was looked at yet: a former run may have left a cut unfinished.
-        self._is_first = True
+        # Whether a cut may have broken off that nobody has looked after yet: of a former run, or of this one.
+        self._may_have_broken_off = True
         # Whether the definition changed: what it takes in now is looked for, also when the watermark does not move.
         self._plans_anew = False
 
@@ -214,7 +215,8 @@ class Loop:
         retried = self._tables_to_retry() - apart
         self._serve(give_up_files(self._state, self._source.give_up))
         self._replay()
-        looks, self._is_first = self._is_first and any(own.status.is_gone for own in self._state.tables.values()), False
+        looks = self._may_have_broken_off and any(own.status.is_gone for own in self._state.tables.values())
+        self._may_have_broken_off = False
         seen = -1 if retried or self._plans_anew or looks or (self._apart and not apart) else self._state.checkpoint
         try:
             offer = self._poll(seen, bound=self._bound(retried, apart))
@@ -228,7 +230,7 @@ class Loop:
         if not apart:
             self._apart, self._is_others_turn = offer.catches_up, bool(offer.catches_up)
         if offer.schema_changes:  # an offer without anything new tells of none
-            self._followed = frozenset(followed(self._state, offer, self._options.includes).until)
+            self._followed = frozenset(followed(self._state, offer.schema_changes, self._options.includes).until)
         hi = min(offer.watermark, self._until(offer, apart))
         if hi < self._state.attempted and not offer.catches_up:
             self._wait_for_watermark(offer)
@@ -274,9 +276,9 @@ class Loop:
         """How much the next cut takes at most. What broke off before is taken again no smaller (rule 14)."""
         if not self._options.max_cut:
             return None
-        state = self._state
+        state, includes = self._state, self._options.includes
         resting = apart | {t for t, own in state.tables.items() if own.status.is_stopped and t not in retried}
-        resting |= {t for t, own in state.tables.items() if own.status is TableStatus.NOT_FOLLOWED}
+        resting |= unfollowed(state)
 
         # What comes late of a table that is gone is not read: a cut would wait for it for ever.
         gone = {t: own.checkpoint for t, own in state.tables.items() if own.status.is_gone}
@@ -284,7 +286,13 @@ class Loop:
         def counts(table_id: TableId, version: int) -> bool:
             if table_id in resting or gone.get(table_id, -1) >= version:
                 return False
-            return self._options.includes(table_id) or self._followed is None or table_id in self._followed
+            return includes(table_id) or self._followed is None or table_id in self._followed
+
+        def pending(changes: Sequence[SchemaChange]) -> list[int]:
+            # A DROP DATABASE that is over may be ahead of tables that are behind.
+            missed = {c.commit_ts for c in drops_with_databases(state, changes, followed(state, changes, includes))}
+            ahead = (c for c in changes if may_be_pending(state, c) and any(counts(t, c.commit_ts) for t in c.changes))
+            return sorted(missed.union(change.commit_ts for change in ahead))
 
         return Bound(
             limit=self._options.max_cut,
@@ -292,7 +300,7 @@ class Loop:
             checkpoint=state.checkpoint,
             reached=lambda table_id: gone.get(table_id, state.table_checkpoint(table_id)),
             counts=counts,
-            pending=lambda change: any(counts(t, change.commit_ts) for t in change.changes) and may_be_pending(state, change),
+            pending=pending,
             looked=self._looked,
         )
 
@@ -583,6 +591,7 @@ class Loop:
             self._ledger.next_attempt()
             faults.after(Step.NEXT_ATTEMPT)
             self._state = self._ledger.peek(self._name) or self._state
+            self._may_have_broken_off = True
         except (TransientError, SinkUnreachableError) as error:
             return None if self.stopping else error
         return None

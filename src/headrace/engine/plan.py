@@ -16,7 +16,7 @@ from headrace.ddl.kinds import kinds_of
 from headrace.ddl.statement import read_statement
 from headrace.engine.filtering import Followed, drops_with_databases, followed
 from headrace.engine.history import History
-from headrace.engine.journal import comes_late, is_of_unfollowed, is_pending, of_former_lives, tables_of_dropped
+from headrace.engine.journal import comes_late, is_of, is_pending, of_former_lives, tables_of_dropped, unfollowed
 from headrace.engine.namesakes import Namesakes
 from headrace.engine.requests import given_up_to, loading
 from headrace.engine.segments import TablePlan, changes_of, is_found_later
@@ -25,6 +25,7 @@ from headrace.engine.unreadable import cannot_be_read, is_unborn, lacks_shape, o
 from headrace.model.cut import Offer, Segment, Split, Window
 from headrace.model.events import (
     CreateDatabaseEvent,
+    CreateTableEvent,
     DropDatabaseEvent,
     DropTableEvent,
     RenameTableEvent,
@@ -94,6 +95,9 @@ class Cut:
     """See ``Offer.new_collations``."""
     updates_alone: bool = False
     """See ``Offer.updates_alone``."""
+    unapproved: frozenset[str] = frozenset()
+    """Identities of changes that wait for approval if somebody made their tables, whose CREATE is skipped in the cut; else they
+    are skipped too."""
     lacking: frozenset[TableId] = frozenset()
     """Tables with dead letters: their target may hold rows that are gone in the source."""
 
@@ -133,7 +137,7 @@ class PlanRules:
 def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     """The cut up to the offer's watermark (or ``until``). Stopped tables take part only when they are in ``rules.retried``."""
     hi = offer.watermark if rules.until is None else min(offer.watermark, rules.until)
-    follows = followed(state, offer, rules.includes)
+    follows = followed(state, offer.schema_changes, rules.includes)
     problems = _known_problems(state, offer, rules, follows)
     bound = min(offer.schema_bound, hi + 1)
     changes = _pending_changes(state, offer, follows, bound)
@@ -141,7 +145,9 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     # What cannot be read of a table that is gone is needed by nobody, unless a change of this cut brings the table back.
     problems = {t: p for t, p in problems.items() if t in reborn or t not in state.tables or not state.tables[t].status.is_gone}
     # What lies in a version whose schema change is not complete yet waits for it.
-    splits = [s for s in offer.splits if s.begins < bound and follows.end(s.table_id) and _may_read(state, s, changes)]
+    ignored = unfollowed(state)
+    changed = {t for change in changes if not is_of(ignored, change) for t in change.changes}
+    splits = [s for s in offer.splits if s.begins < bound and follows.end(s.table_id) and _may_read(state, s, changed)]
     if rules.nets:
         _reject_keyless(splits, problems, rules, offer)
     refused = {d: why for d in {s.table_id.database for s in splits} if (why := rules.reserved.sentence(d))}
@@ -150,9 +156,10 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
             problems[split.table_id] = _of_reserved(split.table_id, split.table_id.database, why, rules, file=split.key)
     ends = _ends_of_incomplete(state, changes, follows)
     asked: dict[str, SchemaChange] = {}
+    history = History(state, offer.schema_changes)
     while True:
         resting = rules.apart | (_resting(state, rules, follows, hi) - ends.keys())
-        barriers = _Barriers(state, rules, problems, resting, follows, History(state, offer.schema_changes))
+        barriers = _Barriers(state, rules, {**dict.fromkeys(resting, 0), **_ahead(state, resting, hi)}, problems, follows, history)
         passing = [change for change in changes if barriers.lets_pass(change)]
         run = {change.identity for change in passing if not _leaves_rows(change, barriers.decisions.get(change.identity))}
         if all(end.identity in run for end in ends.values()):
@@ -181,6 +188,7 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
         reborn=reborn,
         holds=barriers.holds,
         decisions=barriers.decisions,
+        unapproved=frozenset(barriers.unapproved),
         outside=outside,
         has_commit_ts=offer.has_commit_ts,
         deletes_first=offer.deletes_first,
@@ -198,6 +206,12 @@ def _resting(state: LedgerState, rules: PlanRules, follows: Followed, hi: int) -
     stopped = {t: own for t, own in state.tables.items() if own.status.is_stopped and follows.end(t)}
     waits = {t for t, own in stopped.items() if own.status is TableStatus.INCOMPLETE or own.checkpoint > hi} | loading(state)
     return frozenset(t for t in stopped if t not in rules.retried or t in waits)
+
+
+def _ahead(state: LedgerState, resting: Collection[TableId], hi: int) -> dict[TableId, int]:
+    """The stopped tables that wait for something beyond ``hi`` (TSO), and where: other tables may catch up to there."""
+    stopped = {t: state.tables[t] for t in resting if t in state.tables and state.tables[t].status.is_stopped}
+    return {t: own.checkpoint for t, own in stopped.items() if own.checkpoint > hi}
 
 
 def _ends_of_incomplete(state: LedgerState, changes: Iterable[SchemaChange], follows: Followed) -> dict[TableId, SchemaChange]:
@@ -222,14 +236,14 @@ def ending_incomplete(state: LedgerState, offer: Offer, includes: Callable[[Tabl
     if not any(own.status is TableStatus.INCOMPLETE for own in state.tables.values()):
         return frozenset()
     pending = [change for change in offer.schema_changes if is_pending(state, change)]
-    return frozenset(_ends_of_incomplete(state, pending, followed(state, offer, includes)))
+    return frozenset(_ends_of_incomplete(state, pending, followed(state, offer.schema_changes, includes)))
 
 
 def _reborn(state: LedgerState, changes: Iterable[SchemaChange]) -> dict[TableId, int]:
     """See ``Cut.reborn``."""
-    gone = {t: own.checkpoint for t, own in state.tables.items() if own.status.is_gone}
+    gone, ignored = {t: own.checkpoint for t, own in state.tables.items() if own.status.is_gone}, unfollowed(state)
     reborn: dict[TableId, int] = {}
-    for change in changes:
+    for change in (c for c in changes if not is_of(ignored, c)):
         for table_id in change.changes & gone.keys():
             if change.commit_ts >= gone[table_id]:
                 reborn.setdefault(table_id, change.commit_ts)
@@ -335,12 +349,10 @@ def may_be_pending(state: LedgerState, change: SchemaChange) -> bool:
     return change.commit_ts <= state.start or is_pending(state, change)
 
 
-def _may_read(state: LedgerState, split: Split, changes: list[SchemaChange]) -> bool:
-    """Nothing is read for a table that is gone, unless it comes back in this cut."""
+def _may_read(state: LedgerState, split: Split, changed: Collection[TableId]) -> bool:
+    """Nothing is read for a table that is gone, unless it comes back in this cut: it is among those that are ``changed``."""
     progress = state.tables.get(split.table_id)
-    if progress is None or not progress.status.is_gone:
-        return True
-    return any(split.table_id in c.changes for c in changes)
+    return progress is None or not progress.status.is_gone or split.table_id in changed
 
 
 def _reject_keyless(splits: Iterable[Split], problems: dict[TableId, Problem], rules: PlanRules, offer: Offer) -> None:
@@ -376,17 +388,22 @@ class _Barriers:
         self,
         state: LedgerState,
         rules: PlanRules,
+        resting: Mapping[TableId, int],
         problems: Mapping[TableId, Problem],
-        resting: Collection[TableId],
         follows: Followed,
         history: History,
     ) -> None:
+        """``resting`` are the tables that take no part from a commit ts (TSO) on."""
         self._state, self._rules, self._problems, self._follows = state, rules, problems, follows
         self._history = history
-        self._floors = dict.fromkeys((*problems, *resting), 0)
+        self._floors = {**resting, **dict.fromkeys(problems, 0)}
         self._changed: set[TableId] = set()
+        self._ended: set[TableId] = set()
         self.holds: dict[TableId, Hold] = {}
         self.decisions: dict[str, Decision] = {}
+        self.unapproved: set[str] = set()
+        # Tables that a skipped CREATE of this cut may leave unmade.
+        self._unmade: set[TableId] = set()
         for table_id, hold in rules.held.items():
             self._hold(table_id, hold)
 
@@ -414,17 +431,25 @@ class _Barriers:
         if problem is not None:
             self._stop(change, problem)
             return False
-        if decision is None and is_of_unfollowed(self._state, change):
+        if decision is None and is_of(unfollowed(self._state), change):
             decision = Decision(change.identity, Verdict.SKIP)
         if decision is None:
             policy = self._rules.policies.of(kinds_of(change))
-            if policy is Policy.APPROVE:
-                self._stop(change, _awaits_approval(change))
+            if policy is Policy.APPROVE and is_of(self._unmade, change):
+                self.unapproved.add(change.identity)
+            elif policy is Policy.APPROVE:
+                self._stop(change, awaits_approval(change))
                 return False
             if policy is Policy.SKIP:
                 decision = Decision(change.identity, Verdict.SKIP)
         if decision is not None:
             self.decisions[change.identity] = decision
+        if decision is None or decision.verdict is Verdict.APPROVE:
+            self._ended = (self._ended | tables_of_dropped(change, {*self._state.tables, *self._changed})) - change.changes
+        is_skipped = decision is not None and decision.verdict is Verdict.SKIP
+        self._unmade -= {e.table_id for e in change.events if isinstance(e, CreateTableEvent | DropTableEvent)}
+        self._unmade |= {e.table_id for e in change.events if isinstance(e, CreateTableEvent) and is_skipped}
+        self._unmade |= {e.new_table_id for e in change.events if isinstance(e, RenameTableEvent) and e.table_id in self._unmade}
         self._changed |= change.changes
         return True
 
@@ -460,7 +485,7 @@ class _Barriers:
     def _dropped_with(self, change: SchemaChange) -> set[TableId]:
         """The tables that go with a database. They wait for its DROP, which would come late for one that has passed it."""
         dropped = {t for t in tables_of_dropped(change, {*self._state.tables, *self._changed}) if t.table}
-        return {t for t in dropped if t in self._changed or self._has_to_pass(t, change.commit_ts)}
+        return {t for t in dropped - self._ended if t in self._changed or self._has_to_pass(t, change.commit_ts)}
 
     def _has_to_pass(self, table_id: TableId, commit_ts: int) -> bool:
         own = self._state.tables[table_id]
@@ -502,7 +527,8 @@ def _came_late(change: SchemaChange, former: Collection[TableId] = ()) -> Proble
     return Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.DECISION)
 
 
-def _awaits_approval(change: SchemaChange) -> Problem:
+def awaits_approval(change: SchemaChange) -> Problem:
+    """Why a change stops its tables that a policy lets nobody but a person approve."""
     statement = " ".join(change.statement.split()) or "a change of shape"
     return Problem(
         change.table_id,

@@ -11,7 +11,7 @@ from itertools import groupby
 
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.engine.filtering import Followed
-from headrace.engine.journal import comes_late, is_of_unfollowed, tables_of_dropped
+from headrace.engine.journal import comes_late, is_of, tables_of_dropped, unfollowed
 from headrace.engine.unreadable import is_unborn
 from headrace.model.cut import Offer
 from headrace.model.events import (
@@ -74,7 +74,7 @@ def from_shape_if_unknown(state: LedgerState, change: SchemaChange, created: set
     if change.schema is None or any(isinstance(e, CreateTableEvent) for e in change.events) or _is_of_view(change):
         return change
     brings_back = read_statement(change.statement, change.database).brings_back
-    if change.identity in follows.refused or brings_back or is_of_unfollowed(state, change):
+    if change.identity in follows.refused or brings_back or is_of(unfollowed(state), change):
         return change  # an empty table in its place would be a lie: its rows come back without events, or nobody wants them
     before = {e.table_id for e in change.events if not isinstance(e, CreateDatabaseEvent | DropDatabaseEvent)}
     there = created | {t for t, p in state.tables.items() if not p.status.is_gone and not is_unborn(p)}

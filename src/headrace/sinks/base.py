@@ -7,7 +7,7 @@ The engine asks ``SinkCapabilities``; it never asks which system a sink is. A si
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import TracebackType
@@ -198,16 +198,24 @@ class CutCommit:
         own = self.rows.get(table_id) or TableProgress(table_id, 0)
         return replace(own, checkpoint=self.checkpoints[table_id], status=problem.status, reason=problem.sentence())
 
-    def update(self, problems: Sequence[Problem], refused: Mapping[TableId, int] = _NOTHING) -> LedgerUpdate:
+    def update(
+        self,
+        problems: Sequence[Problem],
+        refused: Mapping[TableId, int] = _NOTHING,
+        reached: Iterable[TableProgress] = (),
+    ) -> LedgerUpdate:
         """The ledger's update, with the tables of these problems stopped where they were; ``refused`` counts rows by table.
 
-        Letters of tables that are not lifted by the checkpoint yet are counted with the cut that takes them along.
+        ``reached`` is where tables without key are now. One that stopped before a schema change of the cut stands there instead:
+        the checkpoint lifts every table that is not stopped. Letters of tables that are not lifted by the checkpoint yet are
+        counted with the cut that takes them along.
         """
         stopped = (*self.stopped, *map(self.stopped_row, problems))
         lifted = {t for t, row in self.rows.items() if row.status is TableStatus.RUNNING} - {row.table_id for row in stopped}
         new = {t: self.new_letters.get(t, 0) + refused.get(t, 0) for t in {*self.new_letters, *refused} & lifted}
         counts = {t: self.dead_letters.get(t, 0) + count for t, count in new.items() if count}
-        return LedgerUpdate(checkpoint=self.hi, tables=stopped, dead_letters=counts)
+        going_on = (row for row in reached if row.table_id not in {own.table_id for own in stopped})
+        return LedgerUpdate(checkpoint=self.hi, tables=(*going_on, *stopped), dead_letters=counts)
 
 
 class UnitWriter(Protocol):

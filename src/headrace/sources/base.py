@@ -6,7 +6,7 @@ nobody needs to read again (``advance``). It knows no target, no ledger and no S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,10 +22,11 @@ class Bound:
     """How much an offer may hold, so that a backlog is caught up with in parts.
 
     ``limit`` is in bytes as they are stored; ``at_least`` is the ts (TSO) that the offer's watermark must reach when the source
-    has come so far. ``counts`` says whether splits of a table's version (TSO) will be read, ``pending`` which schema changes may
-    still have to be applied. Other splits are offered as ever. ``reached`` is each table's own checkpoint (TSO) and
-    ``checkpoint`` the pipeline's: tables that lie behind it by more than ``limit`` get offers of their own
-    (``Offer.catches_up``). ``looked`` is called while files have to be looked into for that, with how many of how many are done.
+    has come so far. ``counts`` says whether splits of a table's version (TSO) will be read. ``pending`` gives the commit ts (TSO)
+    of those of all schema changes, in their order, that tables may still have to pass. Other splits are offered as ever.
+    ``reached`` is each table's own checkpoint (TSO) and ``checkpoint`` the pipeline's: tables that lie behind it by more than
+    ``limit`` get offers of their own (``Offer.catches_up``). ``looked`` is called while files have to be looked into for that,
+    with how many of how many are done.
     """
 
     limit: int
@@ -33,7 +34,7 @@ class Bound:
     checkpoint: int = 0
     reached: Callable[[TableId], int] = lambda _: 0
     counts: Callable[[TableId, int], bool] = lambda table_id, version: True
-    pending: Callable[[SchemaChange], bool] = lambda _: True
+    pending: Callable[[Sequence[SchemaChange]], Iterable[int]] = lambda changes: [change.commit_ts for change in changes]
     looked: Callable[[int, int], None] = lambda done, total: None
 
 

@@ -19,7 +19,7 @@ from headrace.sinks.mysql import catalogue
 from headrace.sinks.mysql.adaptation.collations import COARSER, EQUAL
 from headrace.sinks.mysql.collation import to_modify
 from headrace.sinks.mysql.connection import MySqlSession, error_text
-from headrace.sinks.mysql.fitting import COLUMN_SIZE, changes, misfit
+from headrace.sinks.mysql.fitting import HELD, HeldType, misfit
 from headrace.sinks.mysql.handle import by_bytes
 from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.text import quote_name
@@ -38,8 +38,7 @@ class _TargetColumn:
     collation: str
     has_default: bool
     generated: bool
-    data_type: str
-    size: int
+    held: HeldType
 
 
 @dataclass(frozen=True)
@@ -84,11 +83,11 @@ def _folded(table_id: TableId) -> tuple[str, str]:
 def _targets(session: MySqlSession, tables: dict[tuple[str, str], SourceTable]) -> dict[tuple[str, str], _Target]:
     """Those of the tables that the target has, by their folded names."""
     found: dict[tuple[str, str], _Target] = {}
-    for database, table, name, nullable, collation, default, extra, data_type, size in _of_databases(
+    for database, table, name, nullable, collation, default, extra, *held in _of_databases(
         session,
         tables,
-        "SELECT table_schema, table_name, column_name, is_nullable, collation_name, column_default, extra, data_type,"
-        f" {COLUMN_SIZE} FROM information_schema.columns WHERE table_schema",
+        "SELECT table_schema, table_name, column_name, is_nullable, collation_name, column_default, extra,"
+        f" {HELD} FROM information_schema.columns WHERE table_schema",
     ):
         table_id = TableId(str(database), str(table))
         source = tables.get(_folded(table_id))
@@ -101,8 +100,7 @@ def _targets(session: MySqlSession, tables: dict[tuple[str, str], SourceTable]) 
             str(collation or ""),
             free or default is not None or "auto_increment" in str(extra).lower(),
             "GENERATED" in str(extra).upper() and "DEFAULT_GENERATED" not in str(extra).upper(),
-            str(data_type).upper(),
-            int(str(size)),
+            HeldType.of(*held),
         )
     for database, table, index, column, prefix in _of_databases(
         session,
@@ -169,8 +167,8 @@ def _misfits(found: dict[tuple[str, str], _Target]) -> Iterator[Check]:
     for target in found.values():
         for column in target.source.carried:
             held = target.columns.get(folded_name(column.name))
-            if held is not None and changes(column.type, held.data_type, held.size):
-                problem = misfit(target.table_id, column, held.data_type, held.size)
+            if held is not None and held.held.changes(column.type):
+                problem = misfit(target.table_id, column, held.held)
                 detail = f"{target.table_id}, column {column.name}: {problem.message}"
                 yield Check("types", CheckState.FAILED, detail, problem.hint)
 

@@ -7,18 +7,27 @@ DECIMAL with fewer digits, a DATE for a DATETIME) is refused by itself, and not 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from headrace.model.outcome import Problem
 from headrace.model.table import Column, TableId, TableSchema, folded_name
 from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS, INTEGER_KINDS, ColumnType, TypeKind
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.refusal import Refused
+from headrace.sinks.mysql.text import quote_text
 from headrace.sinks.mysql.types import type_text
 
-COLUMN_SIZE = "COALESCE(character_maximum_length, datetime_precision, 0)"
-"""The ``size`` of a column in ``information_schema.columns``: characters or bytes, or digits of a second's fraction."""
+HELD = "data_type, COALESCE(character_maximum_length, datetime_precision, 0), numeric_scale, column_type"
+"""What :meth:`HeldType.of` needs of ``information_schema.columns``."""
 
+_MEMBER = re.compile(r"'((?:[^']|'')*)'")
+_BEYOND_BMP = re.compile("[\U00010000-\U0010ffff]")
+_PLAIN_WIDTHS = (None, 12, 22)
+"""What TiCDC writes as the precision of a FLOAT or DOUBLE without one."""
+_APPROXIMATE = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
+_MEMBERS = frozenset({TypeKind.ENUM, TypeKind.SET})
 _FRACTIONS = frozenset({TypeKind.TIME, TypeKind.DATETIME, TypeKind.TIMESTAMP})
 _DATES = frozenset({TypeKind.DATE, TypeKind.DATETIME, TypeKind.TIMESTAMP})
 _WHOLE = (CHARACTER_KINDS | BINARY_KINDS) - {TypeKind.CHAR, TypeKind.BINARY}
@@ -29,7 +38,7 @@ _HOLDS: Mapping[TypeKind, frozenset[TypeKind]] = {
     **dict.fromkeys(INTEGER_KINDS, _NUMBERS | INTEGER_KINDS | {TypeKind.FLOAT}),
     TypeKind.INT: _NUMBERS | INTEGER_KINDS,
     TypeKind.BIGINT: (_NUMBERS | INTEGER_KINDS) - {TypeKind.DOUBLE},
-    TypeKind.BIT: _NUMBERS | INTEGER_KINDS | {TypeKind.BIT},
+    TypeKind.BIT: (_NUMBERS | INTEGER_KINDS | {TypeKind.BIT}) - {TypeKind.DOUBLE},
     TypeKind.YEAR: _NUMBERS | INTEGER_KINDS | _DATES | {TypeKind.YEAR, TypeKind.FLOAT},
     TypeKind.FLOAT: _NUMBERS | {TypeKind.FLOAT},
     TypeKind.DOUBLE: _NUMBERS,
@@ -47,25 +56,62 @@ _HOLDS: Mapping[TypeKind, frozenset[TypeKind]] = {
 """By the source's type, those of the target that take its values as they are or refuse them."""
 
 
-def changes(column_type: ColumnType, held: str, size: int) -> bool:
-    """Whether a column of type ``held`` (``data_type`` of ``information_schema``, in capitals) and size changes values silently."""
-    kind = column_type.kind
-    if held == kind:
-        is_shorter = kind in _FRACTIONS and size < (column_type.scale or 0)
-        return is_shorter or (kind is TypeKind.BINARY and size > (column_type.length or size))
-    if kind in _FRACTIONS and held in _FRACTIONS and size < (column_type.scale or 0):
-        return True
-    if kind is TypeKind.DECIMAL and column_type.scale and held in INTEGER_KINDS:
-        return True
-    return kind in _HOLDS and held not in _HOLDS[kind]
+@dataclass(frozen=True)
+class HeldType:
+    """The type of a column of the target: ``kind`` in capitals, as ``information_schema`` has it.
+
+    ``size`` is in characters or bytes, or the digits of a second's fraction; ``scale`` the digits after the point, ``None`` for a
+    FLOAT or DOUBLE that keeps what fits; ``members`` are those of an ENUM or SET.
+    """
+
+    kind: str = ""
+    size: int = 0
+    scale: int | None = None
+    members: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, data_type: object, size: object, scale: object, column_type: object) -> HeldType:
+        """From the columns of :data:`HELD`."""
+        kind = str(data_type).upper()
+        found = _MEMBER.findall(str(column_type)) if kind in (TypeKind.ENUM, TypeKind.SET) else []
+        members = frozenset(_shown(member.replace("''", "'")) for member in found)
+        return cls(kind, int(str(size)), None if scale is None else int(str(scale)), members)
+
+    def changes(self, column_type: ColumnType) -> bool:
+        """Whether it changes some of the source's values silently."""
+        kind, fraction = column_type.kind, column_type.scale or 0
+        if kind in _FRACTIONS and self.kind in _FRACTIONS and self.size < fraction:
+            return True
+        if kind in _APPROXIMATE and self.kind in _APPROXIMATE and self.scale is not None:
+            is_plain = column_type.scale is None and (self.scale > 0 or column_type.length in _PLAIN_WIDTHS)
+            if is_plain or fraction > self.scale:
+                return True
+        if kind in _MEMBERS and self.kind in _MEMBERS and not self.members.issuperset(map(_shown, column_type.elements)):
+            return True
+        if kind is TypeKind.DECIMAL and fraction and self.kind in INTEGER_KINDS:
+            return True
+        if self.kind == kind:
+            return kind is TypeKind.BINARY and self.size > (column_type.length or self.size)
+        return kind in _HOLDS and self.kind not in _HOLDS[kind]
+
+    def __str__(self) -> str:
+        if self.kind in _APPROXIMATE and self.scale is not None:
+            return f"{self.kind} with {self.scale} digits after the point"
+        if self.members:
+            return f"{self.kind}({', '.join(map(quote_text, sorted(self.members)))})"
+        return f"{self.kind}({self.size})" if self.size and self.kind in _FRACTIONS | {TypeKind.BINARY} else self.kind
 
 
-def misfit(table_id: TableId, column: Column, held: str, size: int) -> Problem:
+def _shown(member: str) -> str:
+    """A member of an ENUM or SET as ``information_schema`` may show it: without blanks at its end, and of the basic plane."""
+    return _BEYOND_BMP.sub("?", member.replace("\\\\", "\\").rstrip(" "))
+
+
+def misfit(table_id: TableId, column: Column, held: HeldType) -> Problem:
     """What to say of a column that changes values."""
-    shown = f"{held}({size})" if size and held in _FRACTIONS | {TypeKind.BINARY} else held
     return Problem(
         table_id,
-        f"the target's column is {shown}, which does not hold each value of the source's {type_text(column.type)} as it is.",
+        f"the target's column is {held}, which does not hold each value of the source's {type_text(column.type)} as it is.",
         column=column.name,
         hint="Give it the source's type in the target.",
     )
@@ -74,11 +120,11 @@ def misfit(table_id: TableId, column: Column, held: str, size: int) -> Problem:
 def refuse_misfits(session: MySqlSession, schema: TableSchema) -> None:
     """Raises refusal.Refused when a column of the target would change the source's values without a warning."""
     found = session.execute(
-        f"SELECT column_name, data_type, {COLUMN_SIZE} FROM information_schema.columns WHERE table_schema = ? AND table_name = ?",
+        f"SELECT column_name, {HELD} FROM information_schema.columns WHERE table_schema = ? AND table_name = ?",
         (schema.table_id.database, schema.table_id.table),
     )
-    target = {folded_name(str(name)): (str(held).upper(), int(str(size))) for name, held, size in found}
+    target = {folded_name(str(name)): HeldType.of(*held) for name, *held in found}
     for column in schema.written_columns:
-        held, size = target.get(folded_name(column.name), ("", 0))
-        if held and changes(column.type, held, size):
-            raise Refused(misfit(schema.table_id, column, held, size))
+        held = target.get(folded_name(column.name))
+        if held is not None and held.changes(column.type):
+            raise Refused(misfit(schema.table_id, column, held))

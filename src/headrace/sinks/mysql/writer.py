@@ -214,8 +214,8 @@ class MySqlWriter:
             self._put_letters(refused)
             if commit is not None or reached:
                 counts = {table_id: len(letters) for table_id, letters in refused.items()}
-                update = commit.update(list(problems.values()), counts) if commit is not None else LedgerUpdate()
-                update = replace(update, tables=(*update.tables, *reached))
+                of_bags = LedgerUpdate(tables=tuple(reached))
+                update = of_bags if commit is None else commit.update(list(problems.values()), counts, reached)
                 self._ledger.write_update(session, context.pipeline, context.epoch, update)
             self._fence.prove(session, context)
             transaction.commit_sent = True

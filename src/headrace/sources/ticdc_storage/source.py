@@ -344,8 +344,7 @@ class StorageEventSource:
         if sum(stored.size for stored, _, _ in counted) <= bound.limit:
             return None
         if not exact and protocol is Protocol.CSV:
-            pending = [change.commit_ts for change in changes if bound.pending(change)]
-            part = bounded_by_files(counted, pending, bound.limit, bound.at_least, watermark)
+            part = bounded_by_files(counted, bound.pending(changes), bound.limit, bound.at_least, watermark)
         else:
             self._ranges.look_into(counted, protocol, self._options, self._opened().read_starts, bound.looked)
             self._left_out.extend(counted, self._ranges.firsts, bound.reached)
