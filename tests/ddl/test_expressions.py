@@ -101,6 +101,9 @@ def evaluated(expression: str, target: ColumnType) -> str | None:
         ("YEAR(`at`) * 100 + MONTH(`at`)", INT, "202406"),
         ("DATE_FORMAT(`at`, _UTF8MB4'%Y-%m %H:%i:%s')", TEXT, "2024-06 23:59:58"),
         ("TRUE", INT, "1"),
+        ("99999999.99 * 99999999.99", ColumnType(TypeKind.DECIMAL, length=20, scale=4), "9999999998000000.0001"),
+        ("(`d` * `d`) * `d`", ColumnType(TypeKind.DECIMAL, length=20, scale=6), "1953.125000"),
+        ("IF(`a` > 0, `a`, 1)", TEXT, "1"),
     ],
 )
 def test_values_are_those_of_tidb(expression: str, target: ColumnType, expected: str | None) -> None:
@@ -138,6 +141,11 @@ def test_values_are_those_of_tidb(expression: str, target: ColumnType, expected:
         ("`j`->'$.k'", TEXT),
         ("CAST(`t` AS SIGNED)", INT),
         ("`absent` + 1", INT),
+        ("`e`", INT),  # the place of the member
+        ("IFNULL(`e`, _UTF8MB4'10')", PRICE),
+        ("`j`->'$.k[0]'", JSON),  # for MySQL what is no array is one of itself
+        ("IF(`a` > 0, `d`, 1)", TEXT),  # 1 or 1.00
+        ("CONCAT(COALESCE(`d`, 0), '')", TEXT),
         ("CASE WHEN `a` BETWEEN 1 AND 2 THEN 1 END", INT),
         ("VITESS_HASH(`a`)", INT),
         ("`a` +", INT),

@@ -234,7 +234,7 @@ def test_columns_that_rows_do_not_carry_are_left_to_the_server(target):
 
 def test_a_zero_stays_zero_in_an_auto_increment_column(target):
     target.execute("CREATE TABLE shop.auto (id INT AUTO_INCREMENT PRIMARY KEY, v INT)")
-    target.write(change(table("auto", [column("id", "INT"), column("v", "INT")]), [(0, 1)]))
+    target.write(change(table("auto", [column("id", "INT", nullable=False), column("v", "INT")]), [(0, 1)]))
     assert target.execute("SELECT * FROM shop.auto") == [(0, 1)]
 
 

@@ -74,6 +74,33 @@ def test_a_table_that_was_there_before_stops(
     assert [str(held) for (held,) in person.run("SELECT CAST(c AS CHAR) FROM test.t")] == [text]
 
 
+@pytest.mark.parametrize(("kind", "held"), [("TIMESTAMP", "TIMESTAMP NOT NULL"), ("INT", "INT AUTO_INCREMENT, KEY (c)")])
+def test_a_column_that_makes_a_value_of_null_is_refused(mariadb: MariaDb, tmp_path: Path, kind: str, held: str) -> None:
+    bucket, person = Bucket(tmp_path), Person(MariaDbTarget(mariadb), mariadb)
+    person.run("CREATE DATABASE test", f"CREATE TABLE test.t (id INT PRIMARY KEY, c {held})")
+    bucket.schema("t", 100, (ID, {"ColumnName": "c", "ColumnType": kind}), "", 0)
+    bucket.rows("t/100/1", ("I", 110, 1, None))
+    bucket.checkpoint(150)
+    assert "makes a value of its own of NULL" in bucket.run(mariadb.uri(), adopt=True).stopped["test.t"]
+    person.run(f"ALTER TABLE test.t MODIFY c {kind} NULL")
+    assert bucket.run(mariadb.uri(), adopt=True).code == EXIT_OK
+    assert person.run("SELECT c FROM test.t") == [(None,)]
+
+
+def test_a_text_of_the_character_set_binary_is_bytes(mariadb: MariaDb, tmp_path: Path) -> None:
+    bucket, person = Bucket(tmp_path), Person(MariaDbTarget(mariadb), mariadb)
+    first, second = ({"ColumnName": name, "ColumnType": "VARBINARY", "ColumnPrecision": "8"} for name in "cd")
+    created = "CREATE TABLE `t` (`id` INT PRIMARY KEY,`c` VARCHAR(8) CHARACTER SET BINARY)"
+    bucket.schema("t", 100, (ID, first), created, 3)
+    added = "ALTER TABLE `t` ADD COLUMN `d` VARCHAR(8) CHARACTER SET binary COLLATE binary"
+    bucket.schema("t", 120, (ID, first, second), added, 5)
+    bucket.rows("t/120/1", ("I", 130, 1, "/wA=", "YQ=="))
+    bucket.checkpoint(150)
+    ran = bucket.run(mariadb.uri())
+    assert (ran.code, ran.stopped) == (EXIT_OK, {})
+    assert person.run("SELECT c, d FROM test.t") == [(b"\xff\x00", b"a")]
+
+
 MEMBERS = {"ColumnName": "c", "ColumnElems": ["a", "10", "x y", "l'été", "😀", "a\\b"]}
 
 

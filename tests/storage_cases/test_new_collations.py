@@ -38,7 +38,7 @@ def test_the_setting_is_read_from_the_sources_uri(query: str, expected: bool | N
         ),
         (
             "CREATE TABLE t (k VARCHAR(9) CHARSET binary)",
-            f"CREATE TABLE t (k VARCHAR(9) CHARSET binary COLLATE binary) DEFAULT CHARACTER SET utf8mb4 COLLATE {BYTES}",
+            f"CREATE TABLE t (k VARCHAR(9) CHARSET binary) DEFAULT CHARACTER SET utf8mb4 COLLATE {BYTES}",
         ),
         (
             "CREATE TABLE t (k VARCHAR(9) BINARY, b CHAR(9) BINARY CHARACTER SET utf8, c TEXT CHARSET utf8 BINARY, d BINARY(3))",

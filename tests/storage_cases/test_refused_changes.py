@@ -9,10 +9,11 @@ import pytest
 from building import Bucket, ledger_at
 
 from headrace.cli.main import main
-from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
+from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED, TransientError
 from headrace.model.policy import SchemaChangePolicies
-from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at
+from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at, fail_at
 from person import Person
+from quick import without_pauses
 from servers import MariaDb
 from storage_folder import ID, V
 from targets import MariaDbTarget
@@ -209,8 +210,9 @@ def test_an_addition_without_a_column_ends_no_run(world: World) -> None:
     assert (world.run(250), world.rows("t")) == (EXIT_OK, [(1, "a")])
 
 
-def test_a_statement_that_may_have_run_in_place_of_a_change_is_not_run_again(world: World) -> None:
-    """An UPDATE shows in no definition."""
+@pytest.mark.parametrize("later", ["", "edit", "approve"])
+def test_a_statement_that_may_have_run_in_place_of_a_change_is_not_run_again(world: World, later: str) -> None:
+    """An UPDATE shows in no definition. ``later`` is what the person says before the next run."""
     bucket, asks = world.bucket, {"policies": SchemaChangePolicies.parse_text("truncate-table=approve")}
     bucket.create("t", shape="id,c")
     bucket.rows("t/100/1", ("I", 110, 1, 5))
@@ -222,9 +224,12 @@ def test_a_statement_that_may_have_run_in_place_of_a_change_is_not_run_again(wor
     world.decide("edit", "UPDATE test.t SET c = c + 1")
     with armed(crash_at(Moment.AFTER, Step.SCHEMA_CHANGE)), pytest.raises(Crashed):
         bucket.run(world.uri, **asks)
+    if later:
+        world.decide(later, *(["UPDATE test.t SET c = 1 + c"] if later == "edit" else []))
     for _ in range(2):
         ran = bucket.run(world.uri, **asks)
         assert (ran.code, world.rows("t")) == (EXIT_TABLE_STOPPED, [(1, 6)])
+        assert any(why in ran.stopped["test.t"] for why in ("while this ran in place of its schema change", "waits for approval"))
     world.decide("skip")
     assert (bucket.run(world.uri, **asks).code, world.rows("t")) == (EXIT_OK, [(1, 6), (9, 9)])
 
@@ -232,8 +237,12 @@ def test_a_statement_that_may_have_run_in_place_of_a_change_is_not_run_again(wor
 @pytest.mark.parametrize(
     ("step", "skip"), [(Step.JOURNAL_SETTLED, 0), (Step.JOURNAL_PENDING, 1), (Step.SCHEMA_CHANGE, 1), (Step.JOURNAL_SETTLED, 1)]
 )
-def test_a_run_that_dies_behind_an_approved_drop_brings_the_next_table_of_the_name(world: World, step: Step, skip: int) -> None:
+@pytest.mark.parametrize("dies", [True, False])
+def test_a_run_that_breaks_off_behind_an_approved_drop_brings_the_next_table_of_the_name(
+    world: World, monkeypatch: pytest.MonkeyPatch, step: Step, skip: int, dies: bool
+) -> None:
     """The watermark does not move any more, and nothing is stopped any more."""
+    without_pauses(monkeypatch)
     bucket, asks = world.bucket, {"policies": SchemaChangePolicies.parse_text("drop-table=approve")}
     bucket.create("t")
     bucket.rows("t/100/1", "I 110 1 a")
@@ -244,6 +253,11 @@ def test_a_run_that_dies_behind_an_approved_drop_brings_the_next_table_of_the_na
     bucket.checkpoint(250)
     assert bucket.run(world.uri, **asks).code == EXIT_TABLE_STOPPED
     world.decide("approve")
-    with armed(crash_at(Moment.AFTER, step, skip=skip)), pytest.raises(Crashed):
-        bucket.run(world.uri, **asks)
-    assert (bucket.run(world.uri, **asks).code, world.rows("t")) == (EXIT_OK, [(2, "b")])
+    if dies:
+        with armed(crash_at(Moment.AFTER, step, skip=skip)), pytest.raises(Crashed):
+            bucket.run(world.uri, **asks)
+        assert bucket.run(world.uri, **asks).code == EXIT_OK
+    else:
+        with armed(fail_at(Moment.AFTER, step, lambda: TransientError("for once"), skip=skip)):
+            assert bucket.run(world.uri, **asks).code == EXIT_OK
+    assert world.rows("t") == [(2, "b")]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum, auto
 from typing import Any
@@ -68,7 +68,7 @@ _TARGETS = {
     _Family.JSON: INTEGER_KINDS | _APPROXIMATE_KINDS | {TypeKind.JSON, TypeKind.DECIMAL},
 }
 _CHARACTER_SETS = frozenset({"_utf8mb4", "_utf8", "_ascii"})
-_PLAIN_PATH = re.compile(r"\$(\.[A-Za-z_]\w*|\.\"[^\"\\']*\"|\[\d+\])*")
+_PLAIN_PATH = re.compile(r"\$(\.[A-Za-z_]\w*|\.\"[^\"\\']*\"|\[[1-9]\d*\])*")  # in MySQL [0] is also what is no array
 _DIGITS_OF_QUOTIENT = 9  # as many as TiDB keeps after the point, in the result of an integer by an integer
 _PARTS = (exp.Year, exp.Quarter, exp.Month, exp.Day, exp.Hour, exp.Minute, exp.Second)  # that EXTRACT may name
 _WRITTEN_MOMENT = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d{1,6})?)?")
@@ -84,10 +84,14 @@ _JSON_SIGNS = r'((?:"(?:[^"\\]|\\.)*"|[^",:])*)([,:])'
 
 @dataclass(frozen=True)
 class _Value:
-    """A piece of the DuckDB expression, and the kind of its values."""
+    """A piece of the DuckDB expression, and the kind of its values.
+
+    ``is_mixed``: they are numbers of several types, of which DuckDB makes one, with as many digits after the point.
+    """
 
     node: Any
     family: _Family
+    is_mixed: bool = False
 
 
 def to_duckdb(expression: str, target: ColumnType, schema: TableSchema) -> str:
@@ -97,7 +101,11 @@ def to_duckdb(expression: str, target: ColumnType, schema: TableSchema) -> str:
     """
     value = _Translation(schema).value(_read(expression))
     while isinstance(value.node, exp.Paren):
-        value = _Value(value.node.this, value.family)
+        value = replace(value, node=value.node.this)
+    if value.family is _Family.TEXT and target.kind not in CHARACTER_KINDS and _names_members(value.node, schema):
+        raise UntranslatableError  # the number of a member is its place
+    if value.is_mixed and target.kind in CHARACTER_KINDS:
+        raise UntranslatableError
     if target.kind not in _TARGETS[value.family] or _is_long(target) or _rounds(value, target, schema):
         raise UntranslatableError
     node = value.node
@@ -105,6 +113,12 @@ def to_duckdb(expression: str, target: ColumnType, schema: TableSchema) -> str:
         node = exp.Anonymous(this="rtrim", expressions=[node, exp.Literal.string(" ")])
     sql: str = node.sql(dialect="duckdb")
     return sql
+
+
+def _names_members(node: Any, schema: TableSchema) -> bool:
+    """Whether an ENUM or SET column is in it."""
+    kinds = {schema.column(c.name).type.kind for c in node.find_all(exp.Column) if schema.has_column(c.name)}
+    return not kinds.isdisjoint((TypeKind.ENUM, TypeKind.SET))
 
 
 def _is_long(column_type: ColumnType) -> bool:
@@ -257,7 +271,7 @@ class _Translation:
 
     def _paren(self, node: Any) -> _Value:
         inner = self.value(node.this)
-        return _Value(exp.Paren(this=inner.node), inner.family)
+        return replace(inner, node=exp.Paren(this=inner.node))
 
     def _column(self, node: Any) -> _Value:
         if node.args.get("db") or not self._schema.has_column(node.name):
@@ -279,11 +293,16 @@ class _Translation:
 
     def _arithmetic(self, node: Any) -> _Value:
         left, right = self._of(node.this, _NUMBERS), self._of(node.expression, _NUMBERS)
-        return _Value(type(node)(this=_wide(left), expression=_wide(right)), _wider(left.family, right.family))
+        first = _wide(left)
+        if isinstance(node, exp.Mul) and left.family is right.family is _Family.DECIMAL:
+            # The product of two narrow ones overflows at 18 digits.
+            first = exp.Paren(this=exp.Mul(this=_cast(exp.Literal.number(1), "HUGEINT"), expression=first))
+        is_mixed = left.is_mixed or right.is_mixed
+        return _Value(type(node)(this=first, expression=_wide(right)), _wider(left.family, right.family), is_mixed)
 
     def _negative(self, node: Any) -> _Value:
         inner = self._of(node.this, _NUMBERS)
-        return _Value(exp.Neg(this=_wide(inner)), inner.family)
+        return replace(inner, node=exp.Neg(this=_wide(inner)))
 
     def _quotient(self, node: Any) -> _Value:
         """Of integers TiDB keeps nine digits after the point, and cuts off the rest."""
@@ -322,7 +341,7 @@ class _Translation:
         inner = self._of(node.this, _EXACT)
         if inner.family is _Family.INTEGER and not isinstance(node, exp.Abs):
             return inner  # which DuckDB would make a DOUBLE
-        return _Value(type(node)(this=_wide(inner)), inner.family)
+        return replace(inner, node=type(node)(this=_wide(inner)))
 
     # --- conditions -----------------------------------------------------------------------------------------------
 
@@ -376,7 +395,7 @@ class _Translation:
     def _if(self, node: Any) -> _Value:
         then, other = self.value(node.args["true"]), self.value(node.args.get("false") or exp.Null())
         branch = exp.If(this=self.condition(node.this), true=then.node)
-        return _Value(exp.Case(ifs=[branch], default=other.node), _common([then, other]))
+        return _common(exp.Case(ifs=[branch], default=other.node), [then, other])
 
     def _case(self, node: Any) -> _Value:
         if node.this is not None:
@@ -385,12 +404,12 @@ class _Translation:
         tests = [self.condition(branch.this) for branch in node.args["ifs"]]
         default = self.value(node.args.get("default") or exp.Null())
         branches = [exp.If(this=test, true=result.node) for test, result in zip(tests, results, strict=True)]
-        return _Value(exp.Case(ifs=branches, default=default.node), _common([*results, default]))
+        return _common(exp.Case(ifs=branches, default=default.node), [*results, default])
 
     def _coalesce(self, node: Any) -> _Value:
         values = [self.value(part) for part in (node.this, *node.expressions)]
         first, *more = (value.node for value in values)
-        return _Value(exp.Coalesce(this=first, expressions=more), _common(values))
+        return _common(exp.Coalesce(this=first, expressions=more), values)
 
     def _cast(self, node: Any) -> _Value:
         to = node.args["to"]
@@ -415,6 +434,8 @@ class _Translation:
     def _spelled(self, node: Any) -> Any:
         """The text of a value that both write alike. Of a YEAR the year 0 is 0000."""
         value = self._of(node, _SPELLED_ALIKE)
+        if value.is_mixed:
+            raise UntranslatableError
         kinds = {self._schema.column(c.name).type.kind for c in node.find_all(exp.Column) if self._schema.has_column(c.name)}
         if TypeKind.YEAR in kinds:
             raise UntranslatableError
@@ -642,14 +663,16 @@ def _wider(left: _Family, right: _Family) -> _Family:
     return max(left, right, key=[_Family.INTEGER, _Family.DECIMAL, _Family.DOUBLE].index)
 
 
-def _common(values: list[_Value]) -> _Family:
-    """The family of a result that is one of these values."""
+def _common(node: Any, values: list[_Value]) -> _Value:
+    """What gives one of these values."""
     families = {value.family for value in values} - {_Family.NULL}
     if families <= _EXACT and families:
-        return _Family.DECIMAL if _Family.DECIMAL in families else _Family.INTEGER
+        family = _Family.DECIMAL if _Family.DECIMAL in families else _Family.INTEGER
+        given = [value for value in values if value.family is not _Family.NULL]
+        return _Value(node, family, is_mixed=family is _Family.DECIMAL and len(given) > 1)
     if len(families) != 1:
         raise UntranslatableError
-    return families.pop()
+    return _Value(node, families.pop())
 
 
 def _counting(node: Any) -> Any:

@@ -162,7 +162,7 @@ class CutRun:
             if isinstance(foreign, Problem):
                 self._refused(change, foreign)
                 continue
-            if entry is not None and not has_run and verdict is Verdict.EDIT and self._may_have_run(entry, change):
+            if entry is not None and not has_run and self._may_have_run(entry, change):
                 continue
             if verdict is None and change.identity in self.cut.unapproved:
                 self._stop_before(change, awaits_approval(change))
@@ -251,16 +251,19 @@ class CutRun:
         return entry.fingerprint != fingerprint and are_ours and not any(map(describe, dropped))
 
     def _may_have_run(self, entry: JournalEntry, change: SchemaChange) -> bool:
-        """Whether a run ended while a person's statement ran in place of the change, and no definition tells how far it came.
+        """Whether a run ended while a statement ran that no definition tells of, and that a person wants to run again, or another
+        one in its place: a person's own, or a TRUNCATE.
 
         The change waits again then, without the decision.
         """
-        statement = self.cut.decisions[change.identity].statement
-        if entry.statement != statement:
+        decision, is_own = self.cut.decisions.get(change.identity), entry.statement != change.statement
+        empties = any(isinstance(event, TruncateTableEvent) for event in change.events)
+        if decision is None or decision.verdict is Verdict.SKIP or not (is_own or (empties and decision.verdict is Verdict.EDIT)):
             return False
         self._update(LedgerUpdate(journal=(_waiting(entry, change),), used_decisions=(change.identity,)), Step.JOURNAL_SETTLED)
-        message = f"a run ended while this ran in place of its schema change, and nothing tells whether it did: {statement}."
-        hint = "If it did, skip the change; else give the statement anew."
+        place = " in place of its schema change" if is_own else ""
+        message = f"a run ended while this ran{place}, and nothing tells whether it did: {entry.statement}."
+        hint = "If it did, skip the change; else decide anew."
         self._refused(change, Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.DECISION))
         return True
 

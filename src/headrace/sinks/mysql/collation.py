@@ -25,7 +25,7 @@ _BINARY = re.compile(
 )
 _WITH_CHARSETS = re.compile(r"\s*(?:CREATE|ALTER)\s+(?:IGNORE\s+)?(?:TABLE|DATABASE|SCHEMA)\b", re.IGNORECASE)
 _CREATE_TABLE = re.compile(r"\s*CREATE\s+TABLE\b", re.IGNORECASE)
-_EXCEPTIONS = {"binary": "binary", "gbk": "gbk_chinese_ci", "gb18030": "gb18030_chinese_ci"}
+_EXCEPTIONS = {"gbk": "gbk_chinese_ci", "gb18030": "gb18030_chinese_ci"}
 TIDB_COLLATION = "utf8mb4_bin"
 BY_BYTES = "utf8mb4_0900_bin"
 """Tells texts apart that differ in a byte, trailing spaces included; MariaDB's own name for it is put in later."""
@@ -65,6 +65,7 @@ def as_default(collation: str) -> str:
 def spell_out(statement: str, *, by_bytes: bool = False) -> str:
     """The statement with the collation behind every character set of a column, table or database that is named without one.
 
+    ``binary``, of which a text is made a column of bytes, has no other than its own.
     ``by_bytes``: the source compares byte by byte, whatever it names, so every character set and collation becomes the one that
     does; but for ``binary``, which does so by itself.
     """
@@ -77,12 +78,13 @@ def spell_out(statement: str, *, by_bytes: bool = False) -> str:
     for named in reversed(list(_CHARSET.finditer(visible))):
         clause = _clause_around(visible, named.start())
         if (
-            not _COLLATE.search(clause)
+            named["name"].lower() != "binary"
+            and not _COLLATE.search(clause)
             and not _CAST.search(clause)
             and not _BINARY.search(clause.replace("(", " ").replace(")", " "))
         ):
             charset, end = named["name"].lower(), named.end()
-            collation = BY_BYTES if by_bytes and charset != "binary" else _EXCEPTIONS.get(charset, f"{charset}_bin")
+            collation = BY_BYTES if by_bytes else _EXCEPTIONS.get(charset, f"{charset}_bin")
             statement = f"{statement[:end]} COLLATE {collation}{statement[end:]}"
     return statement
 

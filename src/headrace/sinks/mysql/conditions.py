@@ -167,7 +167,7 @@ def _misfits(found: dict[tuple[str, str], _Target]) -> Iterator[Check]:
     for target in found.values():
         for column in target.source.carried:
             held = target.columns.get(folded_name(column.name))
-            if held is not None and held.held.changes(column.type):
+            if held is not None and held.held.changes(column):
                 problem = misfit(target.table_id, column, held.held)
                 detail = f"{target.table_id}, column {column.name}: {problem.message}"
                 yield Check("types", CheckState.FAILED, detail, problem.hint)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.model.outcome import Problem
 from headrace.model.table import Column, TableId, TableSchema, folded_name
@@ -19,7 +19,7 @@ from headrace.sinks.mysql.refusal import Refused
 from headrace.sinks.mysql.text import quote_text
 from headrace.sinks.mysql.types import type_text
 
-HELD = "data_type, COALESCE(character_maximum_length, datetime_precision, 0), numeric_scale, column_type"
+HELD = "data_type, COALESCE(character_maximum_length, datetime_precision, 0), numeric_scale, column_type, is_nullable, extra"
 """What :meth:`HeldType.of` needs of ``information_schema.columns``."""
 
 _MEMBER = re.compile(r"'((?:[^']|'')*)'")
@@ -61,38 +61,45 @@ class HeldType:
     """The type of a column of the target: ``kind`` in capitals, as ``information_schema`` has it.
 
     ``size`` is in characters or bytes, or the digits of a second's fraction; ``scale`` the digits after the point, ``None`` for a
-    FLOAT or DOUBLE that keeps what fits; ``members`` are those of an ENUM or SET.
+    FLOAT or DOUBLE that keeps what fits; ``members`` are those of an ENUM or SET. ``fills_null``: it makes a value of its own of
+    NULL.
     """
 
     kind: str = ""
     size: int = 0
     scale: int | None = None
     members: frozenset[str] = frozenset()
+    fills_null: bool = False
 
     @classmethod
-    def of(cls, data_type: object, size: object, scale: object, column_type: object) -> HeldType:
+    def of(cls, data_type: object, size: object, scale: object, column_type: object, nullable: object, extra: object) -> HeldType:
         """From the columns of :data:`HELD`."""
         kind = str(data_type).upper()
+        fills_null = "auto_increment" in str(extra).lower() or (kind == TypeKind.TIMESTAMP and nullable == "NO")
         found = _MEMBER.findall(str(column_type)) if kind in (TypeKind.ENUM, TypeKind.SET) else []
         members = frozenset(_shown(member.replace("''", "'")) for member in found)
-        return cls(kind, int(str(size)), None if scale is None else int(str(scale)), members)
+        return cls(kind, int(str(size)), None if scale is None else int(str(scale)), members, fills_null)
 
-    def changes(self, column_type: ColumnType) -> bool:
-        """Whether it changes some of the source's values silently."""
-        kind, fraction = column_type.kind, column_type.scale or 0
-        if kind in _FRACTIONS and self.kind in _FRACTIONS and self.size < fraction:
+    def changes(self, column: Column) -> bool:
+        """Whether it changes some of the values silently that are written of the source's column."""
+        if self.fills_null and column.nullable and not column.primary_key:
             return True
-        if kind in _APPROXIMATE and self.kind in _APPROXIMATE and self.scale is not None:
-            is_plain = column_type.scale is None and (self.scale > 0 or column_type.length in _PLAIN_WIDTHS)
-            if is_plain or fraction > self.scale:
-                return True
-        if kind in _MEMBERS and self.kind in _MEMBERS and not self.members.issuperset(map(_shown, column_type.elements)):
-            return True
-        if kind is TypeKind.DECIMAL and fraction and self.kind in INTEGER_KINDS:
-            return True
-        if self.kind == kind:
-            return kind is TypeKind.BINARY and self.size > (column_type.length or self.size)
-        return kind in _HOLDS and self.kind not in _HOLDS[kind]
+        kind, fraction = column.type.kind, column.type.scale or 0
+        is_of_other_kind = kind in _HOLDS and self.kind != kind and self.kind not in _HOLDS[kind]
+        return is_of_other_kind or (
+            (kind in _FRACTIONS and self.kind in _FRACTIONS and self.size < fraction)
+            or (kind in _APPROXIMATE and self.kind in _APPROXIMATE and self._cuts_digits(column.type))
+            or (kind in _MEMBERS and self.kind in _MEMBERS and not self.members.issuperset(map(_shown, column.type.elements)))
+            or (kind is TypeKind.DECIMAL and fraction > 0 and self.kind in INTEGER_KINDS)
+            or (kind == self.kind == TypeKind.BINARY and self.size > (column.type.length or self.size))
+        )
+
+    def _cuts_digits(self, column_type: ColumnType) -> bool:
+        """Whether it keeps fewer digits after the point than the source's FLOAT or DOUBLE. TiCDC does not write ``(M,0)`` down."""
+        if self.scale is None:
+            return False
+        is_plain = column_type.scale is None and (self.scale > 0 or column_type.length in _PLAIN_WIDTHS)
+        return is_plain or (column_type.scale or 0) > self.scale
 
     def __str__(self) -> str:
         if self.kind in _APPROXIMATE and self.scale is not None:
@@ -109,6 +116,10 @@ def _shown(member: str) -> str:
 
 def misfit(table_id: TableId, column: Column, held: HeldType) -> Problem:
     """What to say of a column that changes values."""
+    if held.fills_null and not held.changes(replace(column, nullable=False)):
+        message = "the target's column makes a value of its own of NULL, which the source's may hold."
+        hint = "Give it the source's definition in the target."
+        return Problem(table_id, message, column=column.name, hint=hint)
     return Problem(
         table_id,
         f"the target's column is {held}, which does not hold each value of the source's {type_text(column.type)} as it is.",
@@ -126,5 +137,5 @@ def refuse_misfits(session: MySqlSession, schema: TableSchema) -> None:
     target = {folded_name(str(name)): HeldType.of(*held) for name, *held in found}
     for column in schema.written_columns:
         held = target.get(folded_name(column.name))
-        if held is not None and held.changes(column.type):
+        if held is not None and held.changes(column):
             raise Refused(misfit(schema.table_id, column, held))
