@@ -136,6 +136,22 @@ def test_a_missing_changefeed_file_is_named() -> None:
         options("", "/nowhere.toml")
 
 
+@pytest.mark.parametrize(
+    ("matcher", "column"), [("a./^t$/", "*"), ("/^a/.t", "*"), ("!a\\_.t", "*"), ("a.[^b]", "*"), ("a.b", "/x/")]
+)
+def test_what_is_no_plain_pattern_is_not_taken_for_one(tmp_path: Path, matcher: str, column: str) -> None:
+    text = f"[[sink.column-selectors]]\nmatcher = ['{matcher}']\ncolumns = ['{column}']\n"
+    with pytest.raises(DefinitionError, match="is a regular expression, or has escapes"):
+        options("", changefeed(tmp_path, text))
+
+
+def test_slashes_in_quoted_names_are_no_regular_expression(tmp_path: Path) -> None:
+    text = "[[sink.column-selectors]]\nmatcher = ['`/a`.t', 'x.a/b']\ncolumns = ['!v']\n"
+    selected = options("", changefeed(tmp_path, text)).csv.column_selected
+    assert selected is not None
+    assert [selected(TableId(*name), "v") for name in (("/a", "t"), ("x", "a/b"), ("x", "c"))] == [False, False, True]
+
+
 def test_the_first_selector_that_holds_decides_and_in_it_the_last_rule() -> None:
     selectors = ColumnSelectors(
         (

@@ -12,6 +12,7 @@ from headrace.engine import loop
 from headrace.model.policy import ChangeKind, Policy, SchemaChangePolicies
 from headrace.model.progress import RequestKind, TableRequest, TableStatus, Verdict
 from headrace.model.table import TableId
+from places import Place
 
 pytestmark = pytest.mark.pipeline
 
@@ -286,3 +287,39 @@ def test_a_damaged_file_of_a_table_that_is_not_followed_stops_nothing(tmp_path: 
     bucket.rows("o/100/9", "I 340 9 o")
     assert (ran := bucket.at(350)).code == 0, ran.stopped
     assert ledger(bucket).tables[TableId("test", "t")].status is TableStatus.NOT_FOLLOWED
+
+
+def test_an_exchange_with_a_table_that_is_not_followed_is_not_passed_over(tmp_path: Path) -> None:
+    """The other table gets rows by it that nobody knows."""
+    bucket = Bucket(tmp_path)
+    bucket.create("x", 100)
+    bucket.rows("x/100/1", "I 110 1 a")
+    assert bucket.at(150).code == 0
+    bucket.schema("pt", 200, "id,v", PARTITIONED.replace("`p`", "`pt`"), 3)
+    bucket.rows("pt/200/1", "I 210 50 p")
+    assert bucket.at(250, policies=NOT_MADE).code == 0
+    bucket.schema("pt", 300, "id,v", "ALTER TABLE `pt` EXCHANGE PARTITION `p0` WITH TABLE `x`", 42)
+    bucket.schema("x", 300, "id,v", "", 0)
+    bucket.rows("x/300/1", "I 310 60 x")
+    ran = bucket.at(350)
+    assert (ran.code, bucket.state("x")) == (3, [(1, "a")])
+    assert "test.x" in ran.stopped
+
+
+@pytest.mark.parametrize("first", ["", "ALTER TABLE `t` ADD INDEX `i` (`v`)"])
+def test_a_table_whose_drop_was_skipped_does_not_begin_anew_with_a_shape(tmp_path: Path, place: Place, first: str) -> None:
+    bucket = Bucket(tmp_path)
+    target, uri = place.fresh()
+    bucket.create("t", 100)
+    bucket.rows("t/100/1", "I 110 1 old")
+    bucket.checkpoint(150)
+    assert bucket.run(uri).code == 0
+    bucket.schema("t", 200, "id,v", "DROP TABLE `test`.`t`", 4)
+    bucket.checkpoint(220)
+    assert bucket.run(uri, policies=SchemaChangePolicies({ChangeKind.DROP_TABLE: Policy.SKIP})).code == 0
+    bucket.schema("t", 300, "id,v", first, 7 if first else 0)
+    bucket.rows("t/300/1", "I 310 6 new")
+    bucket.checkpoint(350)
+    ran = bucket.run(uri)
+    assert (ran.code, target.rows("test", "t", {"id": "int"})) == (3, [("1",)])
+    assert "with rows of before: its DROP never ran here" in ran.stopped["test.t"]

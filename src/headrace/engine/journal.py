@@ -185,7 +185,8 @@ def is_of(tables: Collection[TableId], change: SchemaChange) -> bool:
     for event in change.events:
         if isinstance(event, CreateDatabaseEvent | DropDatabaseEvent | CreateTableEvent | DropTableEvent):
             return False
-        if event.table_id not in renamed and event.table_id not in tables:
+        concerned = {event.table_id, event.other} if isinstance(event, ExchangePartitionEvent) else {event.table_id}
+        if not concerned <= {*renamed, *tables}:
             return False
         if isinstance(event, RenameTableEvent):
             renamed.add(event.new_table_id)

@@ -31,12 +31,13 @@ def leftovers(change: SchemaChange, state: LedgerState, describe: Describe) -> P
 
 
 def _rows_of_before(change: SchemaChange, state: LedgerState, describe: Describe) -> Problem | None:
-    """Of a table that the pipeline had. What it never had the target judges, and a shape alone does not say that it begins."""
-    if read_statement(change.statement, change.database).kind is not StatementKind.CREATE_TABLE:
-        return None
+    """Of a table that the pipeline had. What it never had the target judges, and a shape alone says that a table begins only where
+    it is gone."""
+    begins = read_statement(change.statement, change.database).kind is StatementKind.CREATE_TABLE
     for table_id in (event.table_id for event in change.events if isinstance(event, CreateTableEvent)):
-        present = describe(table_id) if _had(state, table_id, change.commit_ts) else None
-        if present is not None:
+        had = _had(state, table_id, change.commit_ts) if begins else _is_gone(state, table_id)
+        present = describe(table_id) if had else None
+        if present is not None and (begins or present.has_rows):
             rows = "with rows of before" if present.has_rows else "from before, with the columns and keys of then"
             message = f"the source creates it at {change.commit_ts}, and the target has it {rows}: its DROP never ran here."
             hint = "If it is the one of before, drop it in the target; Headrace then creates it."
@@ -52,6 +53,10 @@ def _had(state: LedgerState, table_id: TableId, commit_ts: int) -> bool:
         return True
     earlier = (entry for (at, _), entries in state.settled.items() if at < commit_ts for entry in entries)
     return any(t.folded == name for entry in earlier for t in entry.tables)
+
+
+def _is_gone(state: LedgerState, table_id: TableId) -> bool:
+    return any(row.status.is_gone for row in state.by_folded_name.get(table_id.folded, ()))
 
 
 def _values_of_before(change: SchemaChange, describe: Describe) -> Problem | None:

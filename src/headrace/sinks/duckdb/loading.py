@@ -26,6 +26,10 @@ from headrace.sinks.duckdb.spool import DELETES, UPSERTS, SpooledFile, SpoolWrit
 from headrace.sinks.duckdb.types import own_name, quoted
 from headrace.sinks.refused_row import missing_rows
 
+_WAY_OUT = {
+    True: "Drop the constraint or index that was added to the table by hand.",
+    False: "A column of the table has another type in the DuckDB file than in the source: give it the source's.",
+}
 _SPOOLED = "headrace$spooled"
 _GONE, _STAYING = 'temp."headrace$gone"', 'temp."headrace$staying"'
 _ADD_COLUMN = "Was it dropped by hand? Add it again, as the source defines it, with its values for the rows that are there."
@@ -100,8 +104,7 @@ def load_table(session: Session, table_id: TableId, target: TargetTable | None, 
             _apply(session, target, rows[DELETES], rows[UPSERTS])
     except REFUSALS as error:
         message = f"DuckDB refused the rows: {str(error).strip().splitlines()[0].rstrip('.')}."
-        hint = "Drop the constraint or index that was added to the table by hand."
-        raise RowsRefused(Problem(table_id, message, hint=hint)) from error
+        raise RowsRefused(Problem(table_id, message, hint=_WAY_OUT[isinstance(error, duckdb.ConstraintException)])) from error
     return None
 
 
@@ -124,13 +127,16 @@ def _mismatch(session: Session, target: TargetTable, rows: pa.Table) -> Problem 
             if wanted in (given, "JSON"):
                 continue
             column = quoted(name)
+            back = f"TRY_CAST(TRY_CAST({column} AS {wanted}) AS {given})"
+            if (given, wanted) == ("BLOB", "VARCHAR"):  # whose cast would write signs for bytes
+                back = f"encode({column}::VARCHAR)"
             unfit = session.execute(
-                f"SELECT {column}::VARCHAR FROM {quoted(_SPOOLED)}"
-                f" WHERE TRY_CAST(TRY_CAST({column} AS {wanted}) AS {given}) IS DISTINCT FROM {column} LIMIT 1"
+                f"SELECT {column}::VARCHAR FROM {quoted(_SPOOLED)} WHERE {back} IS DISTINCT FROM {column} LIMIT 1"
             )
             if unfit:
                 message = f"the column in the DuckDB file is {wanted}, which does not hold this value of type {given} as it is."
-                hint = f"Give the column that type: ALTER TABLE {target.table_id} ALTER {column} TYPE {given};"
+                named = f"{quoted(target.table_id.database)}.{quoted(target.table_id.table)}"
+                hint = f"Give the column that type: ALTER TABLE {named} ALTER {column} TYPE {given};"
                 return Problem(target.table_id, message, column=name, value=str(unfit[0][0]), hint=hint)
     return None
 

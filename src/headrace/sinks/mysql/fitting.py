@@ -130,12 +130,22 @@ def misfit(table_id: TableId, column: Column, held: HeldType) -> Problem:
 
 def refuse_misfits(session: MySqlSession, schema: TableSchema) -> None:
     """Raises refusal.Refused when a column of the target would change the source's values without a warning."""
-    found = session.execute(
-        f"SELECT column_name, {HELD} FROM information_schema.columns WHERE table_schema = ? AND table_name = ?",
-        (schema.table_id.database, schema.table_id.table),
-    )
-    target = {folded_name(str(name)): HeldType.of(*held) for name, *held in found}
+    target = _held_types(session, schema.table_id)
     for column in schema.written_columns:
         held = target.get(folded_name(column.name))
         if held is not None and held.changes(column):
             raise Refused(misfit(schema.table_id, column, held))
+
+
+def held_type(session: MySqlSession, table_id: TableId, column: str) -> HeldType | None:
+    """The type of a column of the target, if there is one of that name."""
+    return _held_types(session, table_id).get(folded_name(column))
+
+
+def _held_types(session: MySqlSession, table_id: TableId) -> Mapping[str, HeldType]:
+    """By the columns' folded names."""
+    found = session.execute(
+        f"SELECT column_name, {HELD} FROM information_schema.columns WHERE table_schema = ? AND table_name = ?",
+        (table_id.database, table_id.table),
+    )
+    return {folded_name(str(name)): HeldType.of(*held) for name, *held in found}

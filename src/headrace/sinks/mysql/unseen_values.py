@@ -7,11 +7,12 @@ from headrace.ddl.statement import read_statement
 from headrace.model.events import AddColumnEvent, AlterColumnTypeEvent, SchemaChange
 from headrace.model.outcome import Notice, Problem, Remedy
 from headrace.model.table import Column
-from headrace.model.types import TypeKind
+from headrace.model.types import CHARACTER_KINDS, TypeKind
 from headrace.sinks.base import SchemaChangeRefused
 from headrace.sinks.mysql import catalogue
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.converting import converted_otherwise
+from headrace.sinks.mysql.fitting import held_type
 from headrace.sinks.mysql.text import quote_name
 from headrace.sinks.mysql.types import qualified
 from headrace.sinks.mysql.zones import NAME_THE_ZONE
@@ -69,10 +70,20 @@ def _of_altered(session: MySqlSession, change: SchemaChange, event: AlterColumnT
         message = "TiDB put the time into the rows that had NULL, and no event tells which."
         raise _refused(change, message, _LOAD_ANEW, new.name, Remedy.RESYNC)
 
+    held = held_type(session, change.table_id, old.name)
+    if held is not None and _is_of_other_kind(held.kind, old.type.kind):
+        message = f"the target's column is {held}, where the source had {old.type}: its values may become others than the source's."
+        raise _refused(change, message, _LOAD_ANEW, new.name, Remedy.RESYNC)
     condition = None if session.is_tidb else converted_otherwise(old.type, new.type, quote_name(old.name))
     if condition is not None and _has_rows(session, change, condition):
         message = f"this server converts some of the column's values from {old.type} to {new.type} otherwise than TiDB."
         raise _refused(change, message, _LOAD_ANEW, new.name, Remedy.RESYNC)
+
+
+def _is_of_other_kind(held: str, kind: TypeKind) -> bool:
+    """Whether a change of the column's type did not run before; texts are the same in each type that holds them."""
+    texts = CHARACTER_KINDS | {TypeKind.JSON, TypeKind.VECTOR}
+    return held != kind and not (held in texts and (kind in texts or kind in (TypeKind.ENUM, TypeKind.SET)))
 
 
 def _has_nulls(session: MySqlSession, change: SchemaChange, column: Column) -> bool:

@@ -19,7 +19,7 @@ from headrace.formats.canal_json import CanalJsonOptions
 from headrace.formats.csv import CsvOptions
 from headrace.model.uri import Uri, near_match, reject_unknown
 from headrace.sources.ticdc_storage.paths import DateSeparator
-from headrace.sources.ticdc_storage.selectors import ColumnSelector, ColumnSelectors
+from headrace.sources.ticdc_storage.selectors import ColumnSelector, ColumnSelectors, is_plain
 from headrace.sources.ticdc_storage.stores import STORE_PARAMETERS
 
 _CSV_KEYS = frozenset(
@@ -255,6 +255,13 @@ def _selectors(sink: Mapping[str, object], case_sensitive: bool, path: str) -> C
         if not isinstance(entry, dict) or not all(isinstance(entry.get(key), list) for key in ("matcher", "columns")):
             raise DefinitionError(
                 f"A column selector in the changefeed file {path} lacks its lists.", "Write matcher = […] and columns = […]."
+            )
+        rules = [str(rule) for key in ("matcher", "columns") for rule in entry[key]]
+        if unread := next((rule for rule in rules if not is_plain(rule)), None):
+            raise DefinitionError(
+                f"The rule {unread!r} of a column selector in the changefeed file {path} is a regular expression, or has escapes, "
+                "which Headrace does not read.",
+                "Name the tables and columns, or use * and ?: the selector that TiCDC uses for a table has to be the same.",
             )
         selectors.append(ColumnSelector(tuple(map(str, entry["matcher"])), tuple(map(str, entry["columns"]))))
     return ColumnSelectors(tuple(selectors), case_sensitive)

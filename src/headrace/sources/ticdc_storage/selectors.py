@@ -53,6 +53,12 @@ def _table_matches(rule: str, table_id: TableId, case_sensitive: bool) -> bool:
     )
 
 
+def is_plain(rule: str) -> bool:
+    """Whether a rule has wildcards at most: regular expressions, escapes and ``[^…]`` would be taken for what they are not."""
+    bare = re.sub(r'`[^`]*`|"[^"]*"', "", rule.removeprefix("!"))
+    return not re.search(r"\\|\[\^|(?:^|\.)\s*/", bare)
+
+
 @lru_cache(maxsize=1024)
 def _split_rule(rule: str) -> tuple[str, str]:
     """``database.table`` at the first dot outside of quotes; quotes are taken off."""
