@@ -133,7 +133,7 @@ class Loop:
         # Stopped tables that are to be tried in a cut yet, and how often each was looked at again since all were tried.
         self._due: frozenset[TableId] = frozenset()
         self._looks: Counter[TableId] = Counter()
-        # Whether a table moved that was stopped or caught up: others may have waited for it, and are tried once more.
+        # Whether a table moved that others may have waited for: those are tried once more.
         self._moved = False
         # Tables that the filter leaves out, and that schema changes bring into it; not known before the first offer.
         self._followed: frozenset[TableId] | None = None
@@ -598,8 +598,8 @@ class Loop:
 
 
 def _has_moved(before: TableProgress, after: TableProgress | None) -> bool:
-    """Whether a table that was stopped, or caught up, is further now."""
-    if not before.status.is_stopped and before.status is not TableStatus.CATCHING_UP:
+    """Whether a table that was stopped, caught up, or was followed out of the filter, is further now."""
+    if not before.status.is_stopped and before.status not in (TableStatus.CATCHING_UP, TableStatus.EXCLUDED):
         return False
     if after is None or after.status.is_gone != before.status.is_gone:
         return True
