@@ -227,10 +227,13 @@ class Loop:
         self._tell(offer.notices)
         if self._goal is None:
             self._goal = min(offer.source_watermark, offer.source_watermark if self._options.until is None else self._options.until)
-        if not apart:
-            self._apart, self._is_others_turn = offer.catches_up, bool(offer.catches_up)
         if offer.schema_changes:  # an offer without anything new tells of none
             self._followed = frozenset(followed(self._state, offer.schema_changes, self._options.includes).until)
+        behind = frozenset(filter(self._follows, offer.catches_up))
+        if offer.catches_up and not behind:
+            return False  # a part of tables that nobody wants: the first offer told which ones these are
+        if not apart:
+            self._apart, self._is_others_turn = behind, bool(behind)
         hi = min(offer.watermark, self._until(offer, apart))
         if hi < self._state.attempted and not offer.catches_up:
             self._wait_for_watermark(offer)
@@ -286,7 +289,7 @@ class Loop:
         def counts(table_id: TableId, version: int) -> bool:
             if table_id in resting or gone.get(table_id, -1) >= version:
                 return False
-            return includes(table_id) or self._followed is None or table_id in self._followed
+            return self._follows(table_id)
 
         def pending(changes: Sequence[SchemaChange]) -> list[int]:
             # A DROP DATABASE that is over may be ahead of tables that are behind.
@@ -303,6 +306,10 @@ class Loop:
             pending=pending,
             looked=self._looked,
         )
+
+    def _follows(self, table_id: TableId) -> bool:
+        """Whether the table is in the filter, or is followed to a schema change that brings it there; true while nobody knows."""
+        return self._options.includes(table_id) or self._followed is None or table_id in self._followed
 
     def _worth_another_look(self, problems: Iterable[Problem]) -> bool:
         """A torn read or a file that is being replaced may be whole in a second: look again a few times before giving up."""
