@@ -1057,3 +1057,31 @@ def test_the_first_file_of_a_folder_waits_though_a_later_owner_of_it_is_held_beh
     assert (ran.code, ran.stopped) == (0, {})
     assert (bucket.state("c"), bucket.state("x")) == (None, [])
     assert not [entry for entry in ledger(bucket).journal.values() if not entry.state.is_settled]
+
+
+@pytest.mark.parametrize("statement", ["ADD COLUMN `c` INT", "ADD INDEX `i` (`v`)"])
+def test_rows_in_an_older_directory_wait_for_the_shape_that_was_applied(tmp_path: Path, statement: str) -> None:
+    """TiCDC goes on in a partition's older directory when its columns come back; the shape in force is the table's own."""
+    bucket = Bucket(tmp_path, OPTIONS + "&use-table-id-as-path=true")
+
+    def write(file: str, *records: str) -> None:
+        bucket.write(file, "".join(f"{record}\n" for record in records))
+
+    bucket.schema("p", 100, "id,v", f"CREATE TABLE `p` (`id` INT PRIMARY KEY,`v` VARCHAR(16)) {PARTITIONS}", 3, parent="110")
+    bucket.schema("p", 100, "id,v", "", 0, parent="112")
+    write("112/100/CDC000001.csv", '"I","p","test",110,1,"a"')
+    bucket.schema("p", 200, "id,v,c", "ALTER TABLE `p` ADD COLUMN `c` INT", 5, parent="110")
+    bucket.schema("p", 200, "id,v,c", "", 0, parent="112")
+    write("112/200/CDC000001.csv", '"I","p","test",210,2,"b",2')
+    bucket.schema("p", 300, "id,v", "ALTER TABLE `p` DROP COLUMN `c`", 6, parent="110")
+    comes_back = "ADD COLUMN" in statement
+    last = bucket.schema("p", 400, "id,v,c" if comes_back else "id,v", f"ALTER TABLE `p` {statement}", 5, parent="110")
+    assert bucket.at(420).code == 0
+    (bucket.root / last).unlink()
+    folder, value = ("200", ",5") if comes_back else ("100", "")
+    write(f"112/{folder}/CDC000009.csv", f'"I","p","test",430,5,"e"{value}')
+    ran = bucket.at(450)
+    if comes_back:
+        assert "its applied schema file at 400 is damaged or missing" in ran.stopped["test.p"]
+    else:
+        assert (ran.code, len(bucket.state("p") or [])) == (0, 3)

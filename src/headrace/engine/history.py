@@ -58,6 +58,14 @@ class History:
                 return _hole(change, table_id, at)
         return None
 
+    def hole_in_shape(self, table_id: TableId, below: int) -> Problem | None:
+        """Why nobody can tell the shape that a table has below a commit ts (TSO), to which rows of other versions are brought."""
+        at = self._untold(table_id, below, needs_all=False)
+        if at is None:
+            return None
+        message = f"it has rows with the columns of another version, and its applied schema file at {at} is damaged or missing."
+        return Problem(table_id, message, hint="Put that schema file back.")
+
     def _untold(self, table_id: TableId, below: int, *, needs_all: bool) -> int | None:
         """The commit ts (TSO) of a change of the table's present life that was applied and that no file tells of."""
         own = self._state.tables.get(table_id)

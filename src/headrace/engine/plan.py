@@ -9,7 +9,7 @@ round in which its first rows are expected, which is nearly always the only one:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from headrace.ddl.kinds import kinds_of
@@ -19,7 +19,7 @@ from headrace.engine.history import History
 from headrace.engine.journal import comes_late, is_of, is_pending, of_former_lives, tables_of_dropped, unfollowed
 from headrace.engine.namesakes import Namesakes
 from headrace.engine.requests import given_up_to, loading
-from headrace.engine.segments import TablePlan, changes_of, is_found_later
+from headrace.engine.segments import TablePlan, changes_of, is_found_later, of_other_shape
 from headrace.engine.shapes import from_shape_if_unknown, shapes_before
 from headrace.engine.unreadable import cannot_be_read, is_unborn, lacks_shape, of_those_before, outdated, untold, without_shape
 from headrace.model.cut import Offer, Segment, Split, Window
@@ -154,9 +154,10 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     for split in splits if refused else ():
         if why := refused.get(split.table_id.database, ""):
             problems[split.table_id] = _of_reserved(split.table_id, split.table_id.database, why, rules, file=split.key)
+    history = History(state, offer.schema_changes)
+    problems |= _holes_in_shapes(history, offer, [s for s in splits if s.table_id not in problems], bound)
     ends = _ends_of_incomplete(state, changes, follows)
     asked: dict[str, SchemaChange] = {}
-    history = History(state, offer.schema_changes)
     while True:
         resting = rules.apart | (_resting(state, rules, follows, hi) - ends.keys())
         barriers = _Barriers(state, rules, {**dict.fromkeys(resting, 0), **_ahead(state, resting, hi)}, problems, follows, history)
@@ -198,6 +199,14 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
         updates_alone=offer.updates_alone,
         lacking=frozenset(state.dead_letters),
     )
+
+
+def _holes_in_shapes(history: History, offer: Offer, splits: Sequence[Split], bound: int) -> dict[TableId, Problem]:
+    """The tables with rows of another shape than the newest one below the bound (TSO), if nobody can tell which that is."""
+    holes = {t: hole for t in {s.table_id for s in splits} if (hole := history.hole_in_shape(t, bound)) is not None}
+    known = changes_of(holes.keys(), offer.schema_changes) if holes else {}
+    others = {t: of_other_shape([s for s in splits if s.table_id == t], known.get(t, ()), bound) for t in holes}
+    return {t: replace(hole, file=other.key) for t, hole in holes.items() if (other := others[t]) is not None}
 
 
 def _resting(state: LedgerState, rules: PlanRules, follows: Followed, hi: int) -> frozenset[TableId]:

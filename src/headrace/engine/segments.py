@@ -89,6 +89,12 @@ def in_force(splits: Iterable[Split], known: Iterable[SchemaChange], below: int)
     return version, schema
 
 
+def of_other_shape(splits: Sequence[Split], known: Iterable[SchemaChange], below: int) -> Split | None:
+    """A split whose rows have to be brought to the newest shape below a commit ts (TSO), if there is one."""
+    _, schema = in_force(splits, known, below)
+    return next((split for split in splits if _columns(split.schema) != _columns(schema)), None)
+
+
 def recasts(splits: Iterable[Split], known: Iterable[SchemaChange], version: int, schema: TableSchema) -> dict[int, Recast]:
     """What is to be done with rows of each version that has not the columns of the shape in force."""
     wanted = _columns(schema)
