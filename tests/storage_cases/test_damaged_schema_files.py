@@ -12,7 +12,7 @@ import duckdb
 import pytest
 from building import Bucket, ask, csv_record, decide, ledger, tables
 
-from headrace.engine import loop
+from headrace.engine import journal, loop
 from headrace.model.cut import Offer
 from headrace.model.events import is_unread_statement
 from headrace.model.policy import ChangeKind, Policy, SchemaChangePolicies
@@ -1085,3 +1085,26 @@ def test_rows_in_an_older_directory_wait_for_the_shape_that_was_applied(tmp_path
         assert "its applied schema file at 400 is damaged or missing" in ran.stopped["test.p"]
     else:
         assert (ran.code, len(bucket.state("p") or [])) == (0, 3)
+
+
+@pytest.mark.parametrize(("shape", "alter"), [("id,v", "DROP COLUMN `c`"), ("id,v,d", "RENAME COLUMN `c` TO `d`")])
+def test_a_lost_schema_file_is_missed_however_many_changes_were_applied_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str, alter: str
+) -> None:
+    monkeypatch.setattr(journal, "JOURNAL_KEPT", 0)
+    bucket = Bucket(tmp_path)
+    bucket.create("t", 100)
+    bucket.create("o", 101)
+    lost = bucket.root / bucket.schema("t", 200, "id,v,c", "ALTER TABLE `t` ADD COLUMN `c` INT DEFAULT 7", 5)
+    bucket.rows("t/200/1", "I 210 1 a 5")
+    assert bucket.at(250).code == 0
+    bucket.schema("o", 300, "id,v", "ALTER TABLE `o` ADD INDEX `i` (`v`)", 7)
+    assert bucket.at(350).code == 0
+    whole = lost.read_bytes()
+    lost.unlink()
+    columns = (ID, V, {**C, "ColumnName": "d"}) if shape.endswith("d") else (ID, V)
+    bucket.schema("t", 400, columns, f"ALTER TABLE `t` {alter}", 6)
+    assert "the schema file of test.t at 200, which was applied, is damaged or missing now" in bucket.at(450).stopped["test.t"]
+    lost.write_bytes(whole)
+    assert bucket.at(460).code == 0
+    assert bucket.state("t") == ([(1, "a", 5)] if shape.endswith("d") else [(1, "a")])

@@ -103,8 +103,24 @@ def _entry(commit_ts: int, *tables: TableId, state: JournalState = JournalState.
 def test_only_what_the_rows_of_its_tables_tell_too_is_forgotten(
     few: int, rows: list[TableProgress], entry: JournalEntry, is_forgotten: bool
 ) -> None:
-    state = LedgerState("p", checkpoint=200, tables={r.table_id: r for r in rows}, journal={entry.identity: entry})
+    later = _entry(300, S, B)
+    state = LedgerState("p", checkpoint=200, tables={r.table_id: r for r in rows}, journal={e.identity: e for e in (entry, later)})
     assert journal.forgettable(state) == ((entry.identity,) if is_forgotten else ())
+
+
+@pytest.mark.parametrize(
+    ("row", "is_forgotten"),
+    [
+        (TableProgress(S, 100), False),
+        (TableProgress(S, 100, incarnation=120), True),  # which the row tells
+        (TableProgress(S, 130, status=TableStatus.GONE), True),
+    ],
+)
+def test_the_last_change_of_a_table_is_not_forgotten(few: int, row: TableProgress, is_forgotten: bool) -> None:
+    """It tells that the schema file with the table's shape is missing, when it is."""
+    entries = [_entry(110, S), _entry(120, S)]
+    state = LedgerState("p", checkpoint=200, tables={S: row}, journal={entry.identity: entry for entry in entries})
+    assert journal.forgettable(state) == tuple(entry.identity for entry in entries[: 2 if is_forgotten else 1])
 
 
 @pytest.mark.pipeline

@@ -194,10 +194,18 @@ def is_of(tables: Collection[TableId], change: SchemaChange) -> bool:
 
 
 def forgettable(state: LedgerState) -> tuple[str, ...]:
-    """The identities of settled entries that nothing needs: not among the newest, and over by the rows of their tables."""
+    """The identities of settled entries that nothing needs: not among the newest, and over by the rows of their tables.
+
+    The last change of each table stays: it tells when the schema file that has the table's shape is missing.
+    """
     settled = [entry for entry in state.journal.values() if entry.state.is_settled]
     surplus = nsmallest(len(settled) - JOURNAL_KEPT, settled, key=lambda entry: entry.commit_ts)
+    if not surplus:
+        return ()
     kept = {entry.identity for table_id in state.tables for entry in _skipped_beginnings(state, table_id)}
+    last = {t: entry for entry in sorted(settled, key=lambda entry: entry.commit_ts) for t in entry.tables}
+    living = {t: own for t, own in state.tables.items() if not own.status.is_gone}
+    kept |= {entry.identity for t, entry in last.items() if t in living and living[t].incarnation < entry.commit_ts}
     return tuple(e.identity for e in surplus if e.identity not in kept and is_over(state, e.commit_ts, e.tables))
 
 
