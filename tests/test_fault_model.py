@@ -214,7 +214,7 @@ class FaultModel(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            self.filters, self.policies = iter([""]), iter([""])
+            self.filters, self.max_cuts, self.policies = iter([""]), iter(()), iter([""])
             self.goes_on([differential.Step("rows", 0)])
             self.world.history.finish()
             self.world.run_and_check()

@@ -160,3 +160,26 @@ def test_a_table_that_catches_up_does_not_wait_for_its_database_that_waits_furth
         backlog.approve()
     assert (ran.code, ran.stopped) == (EXIT_OK, {})
     assert backlog.target.tables() == {("test", "u")}
+
+
+@pytest.mark.parametrize("most", CUTS)
+def test_tables_of_one_change_catch_up_together_where_one_of_them_has_the_backlog(tmp_path: Path, place: Place, most: int) -> None:
+    """The other one waits for it, and must be tried with it, not only before."""
+    backlog = Backlog(tmp_path, place, most)
+    bucket = backlog.bucket
+    for number, table in enumerate("otx"):
+        bucket.create(table, 99 + number)
+        bucket.rows(f"{table}/{99 + number}/1", f"I 110 1 {table}")
+    assert backlog.at(150).code == EXIT_OK
+    for table in ("z", "t", "o"):
+        swap = "RENAME TABLE `test`.`t` TO `test`.`z`, `test`.`o` TO `test`.`t`, `test`.`z` TO `test`.`o`"
+        bucket.schema(table, 200, "id,v", swap, 14)
+    for number in range(2, 10):
+        bucket.rows(f"t/200/{number}", f"I 21{number} {number} b")
+    for number in range(2, 6):
+        bucket.rows(f"x/101/{number}", f"I 16{number} {number} x")
+    approving = SchemaChangePolicies.parse_text("rename-table=approve")
+    assert backlog.at(300, "*.*,!test.x", policies=approving).code == EXIT_TABLE_STOPPED
+    bucket.rows("x/101/6", "I 320 9 x")
+    assert (ran := backlog.at(350, "*.*,!test.x")).code == EXIT_OK, ran.stopped
+    assert (backlog.keys("t"), backlog.keys("o")) == ([str(number) for number in range(1, 10)], ["1"])

@@ -9,13 +9,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from headrace import faults
 from headrace.engine.cutting import CutRun, RoundFactory, TablesExcluded
 from headrace.engine.filtering import back, drops_with_databases, followed, left_out, taken_back
-from headrace.engine.journal import is_pending, unfollowed
+from headrace.engine.journal import is_pending, tables_of_dropped, unfollowed
 from headrace.engine.kept_keys import left_unique_key
 from headrace.engine.keys import DeclaredKeys, changed_definition, fingerprint_of, read_fingerprint, with_declared_keys
 from headrace.engine.observer import Observer
@@ -506,7 +506,8 @@ class Loop:
                 raise
         before, self._state = self._state, run.state
         ahead = {t for t in retried if before.table_checkpoint(t) > cut.hi} if offer.catches_up or apart else set()
-        self._due -= retried - ahead
+        waiting = {t for t in retried if t in run.holds and _waits_for(run.holds[t], apart)}
+        self._due -= retried - ahead - waiting
         self._moved |= any(_has_moved(own, self._state.tables.get(t)) for t, own in before.tables.items())
         nobodys = [change.unread for change in cut.waiting if change.unread is not None and not change.changes]
         self._waits = bool(nobodys)
@@ -602,6 +603,11 @@ class Loop:
         except (TransientError, SinkUnreachableError) as error:
             return None if self.stopping else error
         return None
+
+
+def _waits_for(hold: Hold, tables: Collection[TableId]) -> bool:
+    """Whether some of these tables are concerned by the schema change that a table stopped before."""
+    return not hold.change.touches.union(tables_of_dropped(hold.change, tables)).isdisjoint(tables)
 
 
 def _has_moved(before: TableProgress, after: TableProgress | None) -> bool:

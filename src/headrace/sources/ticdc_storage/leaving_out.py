@@ -55,12 +55,15 @@ class LeftOutFiles:
     def leave(
         self, candidates: Iterable[Candidate], taken: Collection[StoredFile], hi: int, reached: Callable[[TableId], int]
     ) -> None:
-        """A cut up to ``hi`` (TSO) does without those that are not taken."""
+        """A cut up to ``hi`` (TSO) does without those that are not taken.
+
+        A table that is applied up to there has its rows: a table without key may be, by a cut that broke off.
+        """
         for stored, path, version in candidates:
-            if stored not in taken:
+            done = reached(version.table_id)
+            if stored not in taken and done < hi:
                 before = self._files.get(stored)
-                lo = reached(version.table_id) if before is None else before[1].lo
-                self._files[stored] = (path, Window(lo, hi))
+                self._files[stored] = (path, Window(done if before is None else before[1].lo, hi))
 
     def groups(self, place: StoragePosition) -> tuple[LeftOut, ...]:
         """What the position has to hold of those that are not consumed."""
