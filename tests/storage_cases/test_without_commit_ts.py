@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from building import Bucket
 from test_ownership import only
 
+from headrace.engine import loop
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED, TransientError
 from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at, fail_at
 from places import Place
@@ -151,3 +153,25 @@ def test_a_dropped_database_is_passed_in_parts_too_by_a_table_that_it_took_while
     bucket.checkpoint(180)
     assert bucket.run(uri, max_cut=1).code == EXIT_OK
     assert target.tables() == {("test", "u")}
+
+
+def test_the_end_of_a_changefeed_is_reached_in_parts_without_what_is_left_out(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that nobody reads is not offered in each part, a tick of the clock further each time."""
+    cuts = 0
+    applied = loop.Loop._apply
+
+    def counted(self: loop.Loop, *args: Any, **more: Any) -> Any:
+        nonlocal cuts
+        cuts += 1
+        assert cuts < 30
+        return applied(self, *args, **more)
+
+    monkeypatch.setattr(loop.Loop, "_apply", counted)
+    left_out = only("*.*,!test.t")
+    assert bucket.at(150, **left_out).code == EXIT_OK
+    write(bucket, "o/101/2", '"I","{t}","test",3,"c"')
+    bucket.schema("o", 1 << 28, "id,v", "ALTER TABLE `o` ADD INDEX `i` (`v`)", 7)
+    ran = bucket.run(max_cut=1, once=False, until_end=True, quiet=0.0, poll_interval=0.01, **left_out)
+    assert (ran.code, bucket.state("o")) == (EXIT_OK, [(1, "o"), (3, "c")])

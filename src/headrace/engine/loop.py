@@ -227,8 +227,6 @@ class Loop:
         self._tell(offer.notices)
         if self._goal is None:
             self._goal = min(offer.source_watermark, offer.source_watermark if self._options.until is None else self._options.until)
-        if offer.schema_changes:  # an offer without anything new tells of none
-            self._followed = frozenset(followed(self._state, offer.schema_changes, self._options.includes).until)
         behind = frozenset(filter(self._follows, offer.catches_up))
         if offer.catches_up and not behind:
             return False  # a part of tables that nobody wants: the first offer told which ones these are
@@ -267,6 +265,8 @@ class Loop:
         faults.before(Step.POLL)
         offer = self._source.poll(self._state.position, checkpoint, final=final, bound=bound)
         faults.after(Step.POLL)
+        if offer.schema_changes:  # an offer without anything new tells of none
+            self._followed = frozenset(followed(self._state, offer.schema_changes, self._options.includes).until)
         return with_declared_keys(offer, self._options.keys)
 
     def _looked(self, done: int, total: int) -> None:
