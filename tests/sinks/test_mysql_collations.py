@@ -11,6 +11,7 @@ from headrace.model.table import SourceTable, TableId
 from headrace.sinks.base import CheckState
 from headrace.sinks.mysql import collation, handle, refusal
 from headrace.sinks.mysql.connection import MySqlSession
+from headrace.sinks.mysql.fitting import held_columns
 from headrace.sinks.mysql.settings import read_settings
 
 COARSE, OF_SOURCE = "utf8mb4_uca1400_nopad_ai_ci", "utf8mb4_unicode_ci"
@@ -56,10 +57,10 @@ def test_a_stopped_table_s_advice_changes_nothing_but_the_collation(target: Targ
     before = facts(target)
     with MySqlSession(read_settings(target.uri)) as session:
         with pytest.raises(refusal.Refused) as refused:
-            handle.refuse_coarse_keys(session, T)
+            handle.refuse_coarse_keys(session, T, held_columns(session, T).values())
         session.rollback()
         target.execute(refused.value.problem.hint.removeprefix("Run ").split("; in the target")[0])
-        handle.refuse_coarse_keys(session, T)
+        handle.refuse_coarse_keys(session, T, held_columns(session, T).values())
     assert collation_of(target) == "utf8mb4_nopad_bin"
     assert facts(target) == before
 

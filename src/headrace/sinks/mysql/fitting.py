@@ -62,7 +62,7 @@ class HeldType:
 
     ``size`` is in characters or bytes, or the digits of a second's fraction; ``scale`` the digits after the point, ``None`` for a
     FLOAT or DOUBLE that keeps what fits; ``members`` are those of an ENUM or SET. ``fills_null``: it makes a value of its own of
-    NULL.
+    NULL. ``name`` is the column's as it is spelled, ``collation`` that of a text.
     """
 
     kind: str = ""
@@ -70,6 +70,8 @@ class HeldType:
     scale: int | None = None
     members: frozenset[str] = frozenset()
     fills_null: bool = False
+    name: str = ""
+    collation: str = ""
 
     @classmethod
     def of(cls, data_type: object, size: object, scale: object, column_type: object, nullable: object, extra: object) -> HeldType:
@@ -128,24 +130,21 @@ def misfit(table_id: TableId, column: Column, held: HeldType) -> Problem:
     )
 
 
-def refuse_misfits(session: MySqlSession, schema: TableSchema) -> None:
-    """Raises refusal.Refused when a column of the target would change the source's values without a warning."""
-    target = _held_types(session, schema.table_id)
-    for column in schema.written_columns:
-        held = target.get(folded_name(column.name))
-        if held is not None and held.changes(column):
-            raise Refused(misfit(schema.table_id, column, held))
-
-
-def held_type(session: MySqlSession, table_id: TableId, column: str) -> HeldType | None:
-    """The type of a column of the target, if there is one of that name."""
-    return _held_types(session, table_id).get(folded_name(column))
-
-
-def _held_types(session: MySqlSession, table_id: TableId) -> Mapping[str, HeldType]:
-    """By the columns' folded names."""
+def held_columns(session: MySqlSession, table_id: TableId) -> Mapping[str, HeldType]:
+    """The types of the columns that a table of the target has, by their folded names."""
     found = session.execute(
-        f"SELECT column_name, {HELD} FROM information_schema.columns WHERE table_schema = ? AND table_name = ?",
+        f"SELECT column_name, collation_name, {HELD} FROM information_schema.columns WHERE table_schema = ? AND table_name = ?",
         (table_id.database, table_id.table),
     )
-    return {folded_name(str(name)): HeldType.of(*held) for name, *held in found}
+    return {
+        folded_name(str(name)): replace(HeldType.of(*held), name=str(name), collation=str(collation or ""))
+        for name, collation, *held in found
+    }
+
+
+def refuse_misfits(schema: TableSchema, columns: Mapping[str, HeldType]) -> None:
+    """Raises refusal.Refused when a column of the target (:func:`held_columns`) would change the source's values silently."""
+    for column in schema.written_columns:
+        held = columns.get(folded_name(column.name))
+        if held is not None and held.changes(column):
+            raise Refused(misfit(schema.table_id, column, held))

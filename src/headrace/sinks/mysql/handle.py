@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pymysql
@@ -13,6 +14,7 @@ from headrace.model.table import Generated, TableId, TableSchema, folded_name
 from headrace.sinks.mysql import catalogue, collation, refusal
 from headrace.sinks.mysql.adaptation.collations import COARSER, EQUAL
 from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify
+from headrace.sinks.mysql.fitting import HeldType
 from headrace.sinks.mysql.text import quote_name
 from headrace.sinks.mysql.types import DECLARED_KEY, qualified, type_text
 
@@ -55,25 +57,22 @@ def require_index(session: MySqlSession, schema: TableSchema) -> None:
     )
 
 
-def refuse_coarse_keys(session: MySqlSession, table_id: TableId) -> None:
-    """Raises refusal.Refused when a unique index has a column whose collation holds more texts for equal than TiDB's."""
-    if session.is_tidb:
-        return
-    columns = session.execute(
-        "SELECT column_name, collation_name FROM information_schema.columns"
-        f" WHERE table_schema = ? AND table_name = ? AND collation_name IN ({', '.join('?' * len(COARSER))})",
-        (table_id.database, table_id.table, *sorted(COARSER)),
-    )
-    unique = set().union(*_unique_indexes(session, table_id).values()) if columns else set()
-    for name, coarse in columns:
-        if folded_name(str(name)) in unique:
-            change = collation.to_modify(catalogue.created_by(session, table_id), table_id, str(name), by_bytes(session))
+def refuse_coarse_keys(session: MySqlSession, table_id: TableId, columns: Iterable[HeldType]) -> None:
+    """Raises refusal.Refused when a unique index has a column whose collation holds more texts for equal than TiDB's.
+
+    ``columns`` are the table's (``fitting.held_columns``).
+    """
+    coarser = [] if session.is_tidb else [column for column in columns if column.collation in COARSER]
+    unique = set().union(*_unique_indexes(session, table_id).values()) if coarser else set()
+    for name, coarse in ((column.name, column.collation) for column in coarser):
+        if folded_name(name) in unique:
+            change = collation.to_modify(catalogue.created_by(session, table_id), table_id, name, by_bytes(session))
             raise refusal.Refused(
                 Problem(
                     table_id,
                     f"it is in a unique key, and the target's collation {coarse} holds texts for equal that TiDB tells apart "
                     "('l·' and 'l', say), so that rows would push each other out.",
-                    column=str(name),
+                    column=name,
                     hint=f"{change[0].upper()}{change[1:]}: that tells all texts apart. Or change the collation in the source.",
                 )
             )

@@ -6,13 +6,13 @@ from headrace.ddl.defaults import computed_default, is_mangled, is_time_of_state
 from headrace.ddl.statement import read_statement
 from headrace.model.events import AddColumnEvent, AlterColumnTypeEvent, SchemaChange
 from headrace.model.outcome import Notice, Problem, Remedy
-from headrace.model.table import Column
+from headrace.model.table import Column, folded_name
 from headrace.model.types import CHARACTER_KINDS, TypeKind
 from headrace.sinks.base import SchemaChangeRefused
 from headrace.sinks.mysql import catalogue
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.converting import converted_otherwise
-from headrace.sinks.mysql.fitting import held_type
+from headrace.sinks.mysql.fitting import held_columns
 from headrace.sinks.mysql.text import quote_name
 from headrace.sinks.mysql.types import qualified
 from headrace.sinks.mysql.zones import NAME_THE_ZONE
@@ -70,7 +70,7 @@ def _of_altered(session: MySqlSession, change: SchemaChange, event: AlterColumnT
         message = "TiDB put the time into the rows that had NULL, and no event tells which."
         raise _refused(change, message, _LOAD_ANEW, new.name, Remedy.RESYNC)
 
-    held = held_type(session, change.table_id, old.name)
+    held = held_columns(session, change.table_id).get(folded_name(old.name))
     if held is not None and _is_of_other_kind(held.kind, old.type.kind):
         message = f"the target's column is {held}, where the source had {old.type}: its values may become others than the source's."
         raise _refused(change, message, _LOAD_ANEW, new.name, Remedy.RESYNC)

@@ -23,7 +23,7 @@ from headrace.sinks.dead_letters import no_letters_of_bags, row_letters
 from headrace.sinks.mysql import bag, handle, refusal
 from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify, error_code, repeat
 from headrace.sinks.mysql.fence import Fence
-from headrace.sinks.mysql.fitting import refuse_misfits
+from headrace.sinks.mysql.fitting import held_columns, refuse_misfits
 from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.settling import Settled, settled, unsettled
 from headrace.sinks.mysql.spellings import Spellings
@@ -253,10 +253,11 @@ class MySqlWriter:
             for piece in (replace(piece, schema=handle.with_plain_columns(session, piece.schema)) for piece in pieces):
                 if piece.table_id not in self._verified:
                     handle.require_index(session, piece.schema)
-                    handle.refuse_coarse_keys(session, piece.table_id)
+                    columns = held_columns(session, piece.table_id)
+                    handle.refuse_coarse_keys(session, piece.table_id, columns.values())
                     handle.refuse_changing_triggers(session, piece.table_id)
                     handle.refuse_zoned_columns(session, piece.schema)
-                    refuse_misfits(session, piece.schema)
+                    refuse_misfits(piece.schema, columns)
                     self._verified.add(piece.table_id)
                 if self._own_context().letters is None or not piece.schema.handle_key:
                     self._apply(session, piece)
