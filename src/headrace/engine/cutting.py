@@ -251,10 +251,9 @@ class CutRun:
         return entry.fingerprint != fingerprint and are_ours and not any(map(describe, dropped))
 
     def _may_have_run(self, entry: JournalEntry, change: SchemaChange) -> bool:
-        """Whether a run ended while a statement ran that no definition tells of, and that a person wants to run again, or another
-        one in its place: a person's own, or a TRUNCATE.
+        """Whether a run ended while a person's statement ran, or a TRUNCATE, in whose place another one is to run now.
 
-        The change waits again then, without the decision.
+        No definition tells how far it came. The change waits again then, and its decision is used up.
         """
         decision, is_own = self.cut.decisions.get(change.identity), entry.statement != change.statement
         empties = any(isinstance(event, TruncateTableEvent) for event in change.events)
@@ -300,8 +299,11 @@ class CutRun:
                 self._reborn.setdefault(table_id, change.commit_ts)
 
     def _settled_rows(self, state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
-        """The tables after a change. A table whose CREATE was skipped and that nobody made is not followed, whatever becomes of it
-        then, and whatever the target has under its names; a view that the sink does not make is gone."""
+        """The tables after a change.
+
+        A table whose CREATE was skipped is not followed, unless the target has it. It stays so under each later name, whatever the
+        target has there. A view that the sink does not make is gone.
+        """
         rows = self._inside(state, _after(state, change), change)
         if self._verdict(change) is Verdict.SKIP and is_of(unfollowed(state), change):
             return tuple(row if row.status.is_gone else replace(row, status=TableStatus.NOT_FOLLOWED) for row in rows)

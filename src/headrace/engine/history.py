@@ -59,7 +59,7 @@ class History:
         return None
 
     def hole_in_shape(self, table_id: TableId, below: int) -> Problem | None:
-        """Why nobody can tell the shape that a table has below a commit ts (TSO), to which rows of other versions are brought."""
+        """Why the newest shape of a table below a commit ts (TSO) is not known: its schema file was applied, and is missing."""
         at = self._untold(table_id, below, needs_all=False)
         if at is None:
             return None

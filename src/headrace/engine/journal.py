@@ -175,7 +175,7 @@ def is_over(state: LedgerState, commit_ts: int, tables: Collection[TableId]) -> 
 
 
 def unfollowed(state: LedgerState) -> frozenset[TableId]:
-    """The tables whose CREATE was skipped, and that nobody made."""
+    """The tables that are not followed: their CREATE was skipped."""
     return frozenset(t for t, own in state.tables.items() if own.status is TableStatus.NOT_FOLLOWED)
 
 

@@ -139,7 +139,7 @@ class Loop:
         self._followed: frozenset[TableId] | None = None
         # Whether a schema change that cannot be read waits for itself alone: nothing tells of which table it is.
         self._waits = False
-        # Whether a cut may have broken off that nobody has looked after yet: of a former run, or of this one.
+        # Whether a cut may have broken off, in a former run or in this one, since the last look.
         self._may_have_broken_off = True
         # Whether the definition changed: what it takes in now is looked for, also when the watermark does not move.
         self._plans_anew = False
@@ -229,7 +229,7 @@ class Loop:
             self._goal = min(offer.source_watermark, offer.source_watermark if self._options.until is None else self._options.until)
         behind = frozenset(filter(self._follows, offer.catches_up))
         if offer.catches_up and not behind:
-            return False  # a part of tables that nobody wants: the first offer told which ones these are
+            return False  # the part is of tables that are not followed, which was not known before this offer
         if not apart:
             self._apart, self._is_others_turn = behind, bool(behind)
         hi = min(offer.watermark, self._until(offer, apart))
@@ -308,7 +308,7 @@ class Loop:
         )
 
     def _follows(self, table_id: TableId) -> bool:
-        """Whether the table is in the filter, or is followed to a schema change that brings it there; true while nobody knows."""
+        """Whether the table is in the filter, or a schema change will bring it there. Before the first offer every table counts."""
         return self._options.includes(table_id) or self._followed is None or table_id in self._followed
 
     def _worth_another_look(self, problems: Iterable[Problem]) -> bool:
