@@ -15,16 +15,16 @@ from datetime import UTC, datetime
 from itertools import groupby
 
 from headrace import faults
-from headrace.ddl.statement import Statement, StatementKind, read_statement
+from headrace.ddl.statement import StatementKind, read_statement
+from headrace.engine import standing
 from headrace.engine.conservation import row_figures
 from headrace.engine.cut_letters import CutLetters
 from headrace.engine.journal import forgettable, is_of, unfollowed
 from headrace.engine.kept_keys import kept_unique_key, left_unique_key
 from headrace.engine.leftovers import leftovers
-from headrace.engine.owning import Ownership, dropped_by
+from headrace.engine.owning import Ownership
 from headrace.engine.plan import Cut, CutRound, Hold, awaits_approval, decision_hint
 from headrace.engine.requests import running_reason, served_requests
-from headrace.engine.segments import is_found_later
 from headrace.engine.tasks import read_problems
 from headrace.engine.unreadable import is_unborn
 from headrace.faults import Step
@@ -150,7 +150,7 @@ class CutRun:
         skipped: set[str] = set()
         todo: dict[str, SchemaChange] = {}
         for change in (self._ownership.with_tables(change, self.state) for change in changes):
-            touched = sorted(change.touches | _dropped_with(change))
+            touched = sorted(change.touches | standing.dropped_with(change))
             cause = next((t for t in touched if self._stands_still(t, change.commit_ts)), None)
             if cause is not None:
                 self._hold_rest(change, cause)
@@ -283,7 +283,7 @@ class CutRun:
 
     def _stop_before(self, change: SchemaChange, problem: Problem) -> None:
         """The change's tables stop before it. Raises TablesExcluded where the cut is to be planned again for that."""
-        held = {t: Hold(change, replace(problem, table_id=t)) for t in change.changes | _dropped_with(change)}
+        held = {t: Hold(change, replace(problem, table_id=t)) for t in change.changes | standing.dropped_with(change)}
         if self._sink.capabilities.atomic_cut:
             raise TablesExcluded({}, held)
         self.holds.update(held)
@@ -292,7 +292,7 @@ class CutRun:
         """A change that cannot run because one of its tables is stopped holds its other tables too."""
         message = f"its schema change at {change.commit_ts} also touches {cause}, which has stopped."
         problem = Problem(cause, message, file=change.origin, remedy=_remedy_behind(self.stopped[cause]))
-        for table_id in change.changes | _dropped_with(change):
+        for table_id in change.changes | standing.dropped_with(change):
             if not self._stands_still(table_id, change.commit_ts):
                 self.holds[table_id] = Hold(change, replace(problem, table_id=table_id))
             elif table_id in self.state.tables and self.state.tables[table_id].status.is_gone:
@@ -304,10 +304,11 @@ class CutRun:
         A table whose CREATE was skipped is not followed, unless the target has it. It stays so under each later name, whatever the
         target has there. A view that the sink does not make is gone.
         """
-        rows = self._inside(state, _after(state, change), change)
+        rows = self._inside(state, standing.after(state, change), change)
         if self._verdict(change) is Verdict.SKIP and is_of(unfollowed(state), change):
             return tuple(row if row.status.is_gone else replace(row, status=TableStatus.NOT_FOLLOWED) for row in rows)
-        if not self._sink.capabilities.views and _statement(change).kind is StatementKind.CREATE_VIEW:
+        kind = read_statement(change.statement, change.database).kind
+        if kind is StatementKind.CREATE_VIEW and not self._sink.capabilities.views:
             return tuple(replace(row, status=TableStatus.GONE) if row.table_id == change.table_id else row for row in rows)
         if self._verdict(change) is not Verdict.SKIP:
             return rows
@@ -317,7 +318,7 @@ class CutRun:
         return tuple(replace(row, status=TableStatus.NOT_FOLLOWED) if row.table_id in absent else row for row in rows)
 
     def _begun_rows(self, state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
-        return self._inside(state, _before(state, change), change)
+        return self._inside(state, standing.before(state, change), change)
 
     def _inside(self, state: LedgerState, rows: Iterable[TableProgress], change: SchemaChange) -> tuple[TableProgress, ...]:
         """The rows without those of tables that the filter leaves out, but for what was followed so far or came by the change."""
@@ -432,17 +433,17 @@ class CutRun:
         for table_id, problem in self.stopped.items():
             own = self.state.tables.get(table_id)
             row = replace(
-                own or _unborn(table_id, self.state.start),
+                own or standing.unborn(table_id, self.state.start),
                 checkpoint=self.state.table_checkpoint(table_id),
                 status=problem.status,
                 reason=problem.sentence(),
             )
             if table_id not in self.problems:
-                row = _held(row, self.holds[table_id].at, own)
+                row = standing.held(row, self.holds[table_id].at, own)
             elif own is not None and own.status.is_gone:
                 if table_id not in self._reborn:
                     continue  # it came to its end in this cut, and stays gone
-                row = _held(row, self._reborn[table_id], own)
+                row = standing.held(row, self._reborn[table_id], own)
             if own is not None and own.status is TableStatus.INCOMPLETE:
                 row = replace(row, status=own.status, reason=own.reason)
             rows.append(row)
@@ -570,100 +571,3 @@ def _waiting(entry: JournalEntry, change: SchemaChange) -> JournalEntry:
 def _remedy_behind(problem: Problem) -> Remedy:
     """What a table waits for that waits for another one."""
     return Remedy.REPAIR if problem.remedy is Remedy.REPAIR else Remedy.DECISION
-
-
-def _before(state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
-    """The change's tables at (V, before), with those of a dropped database: some of them may be gone when the cut breaks off."""
-    rows = []
-    for table_id in sorted(change.changes | _dropped_with(change)):
-        base = state.tables.get(table_id) or _newcomer(state, table_id, change)
-        after = _came_with(base, change.commit_ts)
-        rows.append(base if base.status.is_gone else replace(base, checkpoint=_reached(base, change), after=after))
-    return tuple(rows)
-
-
-def _came_with(own: TableProgress, commit_ts: int) -> bool:
-    """Whether a table came to its name by another part of the statement at a commit ts (TSO), as in a RENAME of several tables.
-
-    It stays (V, after): before its own beginning nothing has made a table.
-    """
-    return own.after and own.checkpoint == own.incarnation == commit_ts
-
-
-def _dropped_with(change: SchemaChange) -> frozenset[TableId]:
-    """The tables and views that go with the databases which the change drops."""
-    return frozenset(t for event in change.events if isinstance(event, DropDatabaseEvent) for t in event.tables)
-
-
-def _unborn(table_id: TableId, start: int) -> TableProgress:
-    """A table that nothing made yet: it stands before the first of its changes."""
-    return TableProgress(table_id, start, after=False, incarnation=start)
-
-
-def _held(row: TableProgress, at: int, former: TableProgress | None) -> TableProgress:
-    """The row of a table that stops before a schema change at a commit ts (TSO). ``former`` is its row until now.
-
-    What is gone begins anew with the change, unless that was found after the table's end.
-    """
-    if former is None or is_unborn(former) or (former.status.is_gone and at >= former.checkpoint):
-        begins = max(row.checkpoint, at)
-        return replace(row, checkpoint=begins, after=False, incarnation=begins)
-    if former.status.is_gone:
-        return replace(row, status=TableStatus.GONE_WAITING)
-    after = former.after and (row.checkpoint > at or _came_with(former, at))
-    return replace(row, checkpoint=max(row.checkpoint, at), after=after)
-
-
-def _newcomer(state: LedgerState, table_id: TableId, change: SchemaChange) -> TableProgress:
-    """A table that begins: not lifted by the pipeline's checkpoint, which may be ahead of a table that was found late."""
-    return TableProgress(table_id, state.start, status=TableStatus.CATCHING_UP, incarnation=change.commit_ts)
-
-
-def _reached(base: TableProgress, change: SchemaChange) -> int:
-    """The checkpoint of a table at a schema change. One that was there before its first shape was found may have older rows."""
-    return base.checkpoint if is_found_later(change, base.table_id) else max(base.checkpoint, change.commit_ts)
-
-
-def _after(state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
-    """The change's tables at (V, after): created, altered, gone, or under a new name."""
-    gone = set(dropped_by(change, _statement(change)))
-    renamed: set[TableId] = set()
-    emptied: set[TableId] = set()
-    lacking: dict[TableId, str] = {}
-    """Tables that get the rows of one that lacks some, and why it does."""
-    for event in change.events:
-        match event:
-            case RenameTableEvent(old, new):
-                renamed.discard(old)
-                renamed.add(new)
-                gone.add(old)
-                own = state.tables.get(old)
-                if own is not None and own.status is TableStatus.INCOMPLETE:
-                    lacking[new] = own.reason.replace(str(old), str(new))
-            case TruncateTableEvent(table_id):
-                emptied.add(table_id)
-            case DropDatabaseEvent():
-                gone |= event.tables | change.changes
-            case _:
-                pass
-    gone -= renamed
-    rows = []
-    for table_id in sorted(change.changes | gone):
-        base = state.tables.get(table_id)
-        if base is not None and base.status.is_gone and change.commit_ts < base.checkpoint:
-            rows.append(replace(base, status=TableStatus.GONE, reason=""))
-            continue
-        if base is None or base.status.is_gone or is_unborn(base):
-            base = _newcomer(state, table_id, change)
-        if table_id in lacking:
-            base = replace(base, status=TableStatus.INCOMPLETE, reason=lacking[table_id])
-        elif table_id in emptied and base.status is TableStatus.INCOMPLETE:
-            base = replace(base, status=TableStatus.CATCHING_UP, reason="")
-        status = TableStatus.GONE if table_id in gone else base.status
-        born = change.commit_ts if table_id in renamed else base.incarnation
-        rows.append(replace(base, checkpoint=_reached(base, change), after=True, status=status, incarnation=born))
-    return tuple(rows)
-
-
-def _statement(change: SchemaChange) -> Statement:
-    return read_statement(change.statement, change.database)

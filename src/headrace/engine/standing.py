@@ -1,0 +1,106 @@
+"""Where tables stand around a schema change: before it, held by it, and after it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace.ddl.statement import read_statement
+from headrace.engine.owning import dropped_by
+from headrace.engine.segments import is_found_later
+from headrace.engine.unreadable import is_unborn
+from headrace.model.events import DropDatabaseEvent, RenameTableEvent, SchemaChange, TruncateTableEvent
+from headrace.model.progress import LedgerState, TableProgress, TableStatus
+from headrace.model.table import TableId
+
+
+def before(state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
+    """The change's tables at (V, before), with those of a dropped database: some of them may be gone when the cut breaks off."""
+    rows = []
+    for table_id in sorted(change.changes | dropped_with(change)):
+        base = state.tables.get(table_id) or _newcomer(state, table_id, change)
+        is_after = _came_with(base, change.commit_ts)
+        rows.append(base if base.status.is_gone else replace(base, checkpoint=_reached(base, change), after=is_after))
+    return tuple(rows)
+
+
+def _came_with(own: TableProgress, commit_ts: int) -> bool:
+    """Whether a table came to its name by another part of the statement at a commit ts (TSO), as in a RENAME of several tables.
+
+    It stays (V, after): before its own beginning nothing has made a table.
+    """
+    return own.after and own.checkpoint == own.incarnation == commit_ts
+
+
+def dropped_with(change: SchemaChange) -> frozenset[TableId]:
+    """The tables and views that go with the databases which the change drops."""
+    return frozenset(t for event in change.events if isinstance(event, DropDatabaseEvent) for t in event.tables)
+
+
+def unborn(table_id: TableId, start: int) -> TableProgress:
+    """A table that nothing made yet: it stands before the first of its changes."""
+    return TableProgress(table_id, start, after=False, incarnation=start)
+
+
+def held(row: TableProgress, at: int, former: TableProgress | None) -> TableProgress:
+    """The row of a table that stops before a schema change at a commit ts (TSO). ``former`` is its row until now.
+
+    What is gone begins anew with the change, unless that was found after the table's end.
+    """
+    if former is None or is_unborn(former) or (former.status.is_gone and at >= former.checkpoint):
+        begins = max(row.checkpoint, at)
+        return replace(row, checkpoint=begins, after=False, incarnation=begins)
+    if former.status.is_gone:
+        return replace(row, status=TableStatus.GONE_WAITING)
+    is_after = former.after and (row.checkpoint > at or _came_with(former, at))
+    return replace(row, checkpoint=max(row.checkpoint, at), after=is_after)
+
+
+def _newcomer(state: LedgerState, table_id: TableId, change: SchemaChange) -> TableProgress:
+    """A table that begins: not lifted by the pipeline's checkpoint, which may be ahead of a table that was found late."""
+    return TableProgress(table_id, state.start, status=TableStatus.CATCHING_UP, incarnation=change.commit_ts)
+
+
+def _reached(base: TableProgress, change: SchemaChange) -> int:
+    """The checkpoint of a table at a schema change. One that was there before its first shape was found may have older rows."""
+    return base.checkpoint if is_found_later(change, base.table_id) else max(base.checkpoint, change.commit_ts)
+
+
+def after(state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
+    """The change's tables at (V, after): created, altered, gone, or under a new name."""
+    gone = set(dropped_by(change, read_statement(change.statement, change.database)))
+    renamed: set[TableId] = set()
+    emptied: set[TableId] = set()
+    lacking: dict[TableId, str] = {}
+    """Tables that get the rows of one that lacks some, and why it does."""
+    for event in change.events:
+        match event:
+            case RenameTableEvent(old, new):
+                renamed.discard(old)
+                renamed.add(new)
+                gone.add(old)
+                own = state.tables.get(old)
+                if own is not None and own.status is TableStatus.INCOMPLETE:
+                    lacking[new] = own.reason.replace(str(old), str(new))
+            case TruncateTableEvent(table_id):
+                emptied.add(table_id)
+            case DropDatabaseEvent():
+                gone |= event.tables | change.changes
+            case _:
+                pass
+    gone -= renamed
+    rows = []
+    for table_id in sorted(change.changes | gone):
+        base = state.tables.get(table_id)
+        if base is not None and base.status.is_gone and change.commit_ts < base.checkpoint:
+            rows.append(replace(base, status=TableStatus.GONE, reason=""))
+            continue
+        if base is None or base.status.is_gone or is_unborn(base):
+            base = _newcomer(state, table_id, change)
+        if table_id in lacking:
+            base = replace(base, status=TableStatus.INCOMPLETE, reason=lacking[table_id])
+        elif table_id in emptied and base.status is TableStatus.INCOMPLETE:
+            base = replace(base, status=TableStatus.CATCHING_UP, reason="")
+        status = TableStatus.GONE if table_id in gone else base.status
+        born = change.commit_ts if table_id in renamed else base.incarnation
+        rows.append(replace(base, checkpoint=_reached(base, change), after=True, status=status, incarnation=born))
+    return tuple(rows)
