@@ -274,7 +274,8 @@ class Downstream:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("headrace.sinks.mysql.writer.TRANSACTION_ROWS", 2)
             for slot, unit in enumerate(units):
-                writer: MySqlWriter = pickle.loads(pickle.dumps(MySqlWriter(read_settings(uri), {TARGET})))
+                own = MySqlWriter(read_settings(uri), self._sink.ledger.own_claim(), {TARGET})
+                writer: MySqlWriter = pickle.loads(pickle.dumps(own))
                 try:
                     writer.open(WriterContext(PIPELINE, self._epoch, self._attempt, slot % 3))
                     outcomes = writer.write([unit], None)

@@ -6,6 +6,7 @@ counts what a real one cannot tell, how often each schema change took effect.
 
 from __future__ import annotations
 
+import uuid
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from enum import StrEnum
 from itertools import count
 from typing import Any
 
-from headrace.errors import DefinitionError, FencedError, SinkUnreachableError, TransientError
+from headrace.errors import DefinitionError, FencedError, SinkUnreachableError, TargetWentBackError, TransientError
 from headrace.model.block import KIND, META_COUNT
 from headrace.model.events import (
     AddColumnEvent,
@@ -38,6 +39,7 @@ from headrace.model.table import Column, TableId
 from headrace.sinks.base import (
     ChangeDemand,
     Check,
+    Commits,
     CutCommit,
     LedgerUpdate,
     Round,
@@ -50,6 +52,7 @@ from headrace.sinks.base import (
     WriteReport,
     definitions_fingerprint,
 )
+from headrace.sinks.sql_ledger import Claim
 from headrace.sinks.stateless import StatelessSink
 from headrace.testing.upstream_table import default_value
 from targets import Row, normal_value
@@ -126,23 +129,51 @@ class Table:
 
 @dataclass
 class Contents:
-    """What the server holds. ``effects`` counts how often each schema change, by identity, changed something."""
+    """What the server holds. ``effects`` counts how often each schema change, by identity, changed something.
+
+    ``claims`` is what the last run of each pipeline holds, ``commits`` how many transactions each of its slots has committed in
+    this attempt.
+    """
 
     databases: set[str] = field(default_factory=set)
     tables: dict[TableId, Table] = field(default_factory=dict)
     ledgers: dict[str, LedgerState] = field(default_factory=dict)
     effects: Counter[str] = field(default_factory=Counter)
+    claims: dict[str, Claim] = field(default_factory=dict)
+    commits: Counter[tuple[str, int]] = field(default_factory=Counter)
 
     def copy(self) -> Contents:
         tables = {t: Table(dict(own.columns), {k: dict(row) for k, row in own.rows.items()}) for t, own in self.tables.items()}
-        return Contents(set(self.databases), tables, dict(self.ledgers), self.effects.copy())
+        ledgers, claims = dict(self.ledgers), dict(self.claims)
+        return Contents(set(self.databases), tables, ledgers, self.effects.copy(), claims, self.commits.copy())
 
-    def fenced(self, pipeline: str, epoch: int, attempt: int | None = None) -> LedgerState:
-        """The pipeline's record. Raises FencedError when this epoch, or attempt, is not the newest."""
-        state = self.ledgers[pipeline]
-        if state.epoch != epoch or attempt not in (None, state.attempt):
-            raise FencedError(f"Epoch {epoch}, attempt {attempt} is over: it is {state.epoch}, {state.attempt} now.")
+    def fenced(self, claim: Claim, attempt: int | None = None) -> LedgerState:
+        """The pipeline's record.
+
+        Raises FencedError when another run, or attempt, is the newest, TargetWentBackError when it is not as the run left it.
+        """
+        found, state = self.claims[claim.pipeline], self.ledgers[claim.pipeline]
+        if found.epoch > claim.epoch or (found.epoch == claim.epoch and found.token != claim.token):
+            raise FencedError(f"Epoch {claim.epoch} is over: it is {found.epoch} now.")
+        if found != claim:
+            raise TargetWentBackError(f"The simulated server has {found}, and the run had {claim}.")
+        if attempt not in (None, state.attempt):
+            raise FencedError(f"Attempt {attempt} is over: it is {state.attempt} now.")
         return state
+
+    def step(self, claim: Claim, state: LedgerState) -> None:
+        """Puts the record, and what the run holds from then on."""
+        self.ledgers[claim.pipeline] = state
+        self.claims[claim.pipeline] = claim.following
+
+    def forget_commits(self, pipeline: str) -> None:
+        """Another attempt begins."""
+        for slot in [slot for name, slot in self.commits if name == pipeline and slot != DDL_SLOT]:
+            del self.commits[pipeline, slot]
+
+
+DDL_SLOT = -1
+"""Where schema changes are counted."""
 
 
 class Server:
@@ -236,7 +267,9 @@ class SimulatedLedger:
 
     def __init__(self, sink: SimulatedSink) -> None:
         self._sink, self._server = sink, sink.server
-        self._pipeline, self._epoch = "", 0
+        self.claim = Claim("", 0, "")
+        self._in_cut: tuple[Contents, Claim] | None = None
+        self.expected: dict[int, int] = {}
 
     def peek(self, pipeline: str) -> LedgerState | None:
         with self._server.called(Call.PEEK):
@@ -251,14 +284,27 @@ class SimulatedLedger:
             state = contents.ledgers.get(pipeline, new)
             if state.source_identity != source_identity:
                 raise DefinitionError("The ledger belongs to another source.")
-            state = replace(state, epoch=state.epoch + 1, attempt=0)
-            contents.ledgers[pipeline] = state
-            self._pipeline, self._epoch = pipeline, state.epoch
+            state = replace(state, epoch=max(state.epoch, self.claim.epoch) + 1, attempt=0)
+            claim = Claim(pipeline, state.epoch, uuid.uuid4().hex)
+            contents.ledgers[pipeline], contents.claims[pipeline] = state, claim
+            contents.forget_commits(pipeline)
+        self.claim, self.expected = claim, {}
         return state
 
     def prove(self) -> None:
-        """Raises FencedError when a newer run has begun."""
-        self._server.contents.fenced(self._pipeline, self._epoch)
+        """Raises FencedError when a newer run has begun, TargetWentBackError when the server is not as this one left it."""
+        self._server.contents.fenced(self.claim)
+
+    def expect(self, commits: Sequence[Commits]) -> None:
+        """The next step is written only where the server has these transactions."""
+        for unit in commits:
+            if unit.before < self.expected.get(unit.slot, 0):
+                raise TargetWentBackError(f"Slot {unit.slot} had committed {self.expected[unit.slot]}, and then {unit.before}.")
+            self.expected[unit.slot] = unit.after
+
+    def stepped(self) -> None:
+        """A step was written."""
+        self.claim, self.expected = self.claim.following, {}
 
     def decide(self, pipeline: str, decision: Decision) -> None:
         with self._server.transaction() as contents:
@@ -279,20 +325,36 @@ class SimulatedLedger:
             return dict(self._server.contents.ledgers[pipeline].requests)
 
     def next_attempt(self) -> int:
-        with self._server.called(Call.NEXT_ATTEMPT), self._server.transaction() as contents:
-            state = contents.fenced(self._pipeline, self._epoch)
-            contents.ledgers[self._pipeline] = replace(state, attempt=state.attempt + 1)
+        with self._server.called(Call.NEXT_ATTEMPT):
+            with self._server.transaction() as contents:
+                state = contents.fenced(self.claim)
+                contents.step(self.claim, replace(state, attempt=state.attempt + 1))
+                contents.forget_commits(self.claim.pipeline)
+            self.stepped()
         return state.attempt + 1
 
     def update(self, update: LedgerUpdate) -> None:
         """A checkpoint commits the open cut, which is fenced by what the server holds by then."""
         with self._server.called(Call.UPDATE):
             self.prove()
+            open_cut, claim = self._sink.open_cut, self.claim
+            if self._in_cut is not None and self._in_cut[0] is open_cut:
+                claim = self._in_cut[1]
             with self._sink.changing() as contents:
-                contents.ledgers[self._pipeline] = update.applied_to(contents.ledgers[self._pipeline])
-            if self._sink.open_cut is not None and update.checkpoint is not None:
-                self._server.commit(self._sink.open_cut)
-                self._sink.open_cut = None
+                state = update.applied_to(contents.fenced(claim))
+                for slot, count in self.expected.items():
+                    if contents.commits[claim.pipeline, slot] < count:
+                        raise TargetWentBackError(f"Slot {slot} had committed {count}: {contents.commits}.")
+                contents.step(claim, state)
+                if update.attempt is not None:
+                    contents.forget_commits(claim.pipeline)
+            if open_cut is None:
+                self.stepped()
+            else:
+                self._in_cut = open_cut, claim.following
+                if update.checkpoint is not None:
+                    self._server.commit(open_cut)
+                    self._sink.open_cut, self._in_cut, self.claim = None, None, claim.following
 
     def close(self) -> None:
         self._sink.abandon_cut()
@@ -318,6 +380,10 @@ class SimulatedMetadataApplier:
                 raise SchemaChangeRefused(Problem(change.table_id, f"{change.statement} is impossible here: {error}")) from None
             changed = (before.databases, before.tables) != (contents.databases, contents.tables)
             contents.effects[change.identity] += changed
+            if self._sink.ledger is not None and self._sink.open_cut is None:
+                slot = self._sink.ledger.claim.pipeline, DDL_SLOT
+                contents.commits[slot] += 1
+                self._sink.ledger.expect([Commits(DDL_SLOT, contents.commits[slot] - 1, contents.commits[slot])])
         return ()
 
     def run_instead(self, change: SchemaChange, statement: str) -> tuple[Notice, ...]:
@@ -404,8 +470,12 @@ class SimulatedEventSink:
         self._sink, self._server = sink, sink.server
 
     def write(self, round: Round) -> WriteReport:
-        is_fenced, spools = self._sink.keeps_ledger, self._sink.open_cut is not None
-        report = round.write_in_tasks(SimulatedWriter(self._server, is_fenced=is_fenced, spools=spools))
+        ledger, spools = self._sink.ledger, self._sink.open_cut is not None
+        report = round.write_in_tasks(SimulatedWriter(self._server, ledger.claim if ledger else None, spools=spools))
+        if ledger is not None and report.committed:
+            ledger.stepped()
+        elif ledger is not None:
+            ledger.expect(report.commits)
         if self._sink.open_cut is None:
             return report
         stopped = report.problems()
@@ -422,11 +492,16 @@ class SimulatedEventSink:
 
 
 class SimulatedWriter:
-    """``UnitWriter``: one transaction a table, or one for all with the ledger's update. Each proves the fence, if there is one."""
+    """``UnitWriter``: one transaction a table, or one for all with the ledger's update.
 
-    def __init__(self, server: Server, *, is_fenced: bool, spools: bool) -> None:
-        self._server, self._is_fenced, self._spools = server, is_fenced, spools
+    Each proves ``claim``; without a ledger there is none.
+    """
+
+    def __init__(self, server: Server, claim: Claim | None, *, spools: bool) -> None:
+        self._server, self._claim, self._spools = server, claim, spools
         self._context = WriterContext("", 0, 0, 0)
+        self._begun_at: int | None = None
+        self._count = 0
 
     def open(self, context: WriterContext) -> None:
         with self._server.called(Call.OPEN):
@@ -437,13 +512,19 @@ class SimulatedWriter:
             return [self._write_alone(change) for change in changes]
         outcomes = []
         with self._server.called(Call.COMMIT), self._server.transaction() as contents:
-            state = contents.fenced(self._context.pipeline, self._context.epoch, self._context.attempt)
+            assert self._claim is not None
+            state = contents.fenced(self._claim, self._context.attempt)
             for change in changes:
                 outcomes.append(self._refused(change) or self._applied(contents, change))
             reached = [c.progress for c in changes if c.progress and not c.schema.handle_key]
             update = commit.update([o.problem for o in outcomes if o.problem], reached=reached)
-            contents.ledgers[self._context.pipeline] = update.applied_to(state)
+            contents.step(self._claim, update.applied_to(state))
         return outcomes
+
+    def commits(self) -> Commits | None:
+        if self._begun_at is None:
+            return None
+        return Commits(self._context.slot, self._begun_at, self._count)
 
     def close(self) -> None: ...
 
@@ -456,13 +537,21 @@ class SimulatedWriter:
             self._server.spooled[name] = change
             return replace(_outcome(change), spooled=(name,))
         with self._server.called(Call.COMMIT), self._server.transaction() as contents:
-            if self._is_fenced:
-                contents.fenced(self._context.pipeline, self._context.epoch, self._context.attempt)
+            if self._claim is not None:
+                contents.fenced(self._claim, self._context.attempt)
+                self._counted(contents)
             outcome = self._applied(contents, change)
             if change.progress is not None and not change.schema.handle_key:
                 state = contents.ledgers[self._context.pipeline]
                 contents.ledgers[self._context.pipeline] = LedgerUpdate(tables=(change.progress,)).applied_to(state)
         return outcome
+
+    def _counted(self, contents: Contents) -> None:
+        slot = self._context.pipeline, self._context.slot
+        if self._begun_at is None:
+            self._begun_at = contents.commits[slot]
+        contents.commits[slot] += 1
+        self._count = contents.commits[slot]
 
     def _refused(self, change: TableChange) -> WriteOutcome | None:
         with self._server.called(Call.WRITE) as refused:

@@ -69,6 +69,13 @@ class TransientError(HeadraceError):
     exit_code = EXIT_UNREACHABLE
 
 
+class TargetWentBackError(TransientError):
+    """The ledger is not as this run left it: the target is in another state than the one that this run brought about.
+
+    A failover lost the last transactions, or a backup was restored. What the ledger says now counts.
+    """
+
+
 class TerminalError(HeadraceError):
     """The target refused in a way that no repetition will mend."""
 

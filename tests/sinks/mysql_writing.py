@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -12,7 +12,7 @@ from headrace.model.block import block_schema
 from headrace.model.outcome import WriteOutcome
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind, arrow_type
-from headrace.sinks.base import CutCommit, TableChange, WriterContext
+from headrace.sinks.base import CutCommit, TableChange, WriterContext, WriteReport
 from headrace.sinks.mysql import MySqlSink, open_sink
 from headrace.sinks.mysql.settings import read_settings
 from headrace.sinks.mysql.writer import MySqlWriter
@@ -75,17 +75,22 @@ class Target:
             return list(cursor.fetchall())
 
     def writer(self, slot: int = 0, attempt: int | None = None, epoch: int | None = None) -> MySqlWriter:
-        writer: MySqlWriter = pickle.loads(pickle.dumps(MySqlWriter(read_settings(self.uri))))
-        context = WriterContext(PIPELINE, epoch or self.epoch, self.attempt if attempt is None else attempt, slot)
+        epoch = epoch or self.epoch
+        claim = replace(self.sink.ledger.own_claim(), epoch=epoch)
+        writer: MySqlWriter = pickle.loads(pickle.dumps(MySqlWriter(read_settings(self.uri), claim)))
+        context = WriterContext(PIPELINE, epoch, self.attempt if attempt is None else attempt, slot)
         writer.open(pickle.loads(pickle.dumps(context)))
         return writer
 
     def write(self, *changes: TableChange, commit: CutCommit | None = None, slot: int = 0) -> list[WriteOutcome]:
         writer = self.writer(slot)
         try:
-            return writer.write(changes, commit)
+            outcomes = writer.write(changes, commit)
         finally:
             writer.close()
+        if commit is not None:
+            self.sink.ledger.wrote(WriteReport(committed=True))
+        return outcomes
 
 
 def acquired(server: MariaDb, **params: object) -> Target:

@@ -21,6 +21,7 @@ from headrace.sinks.mysql import writer as writer_module
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.settings import read_settings
 from headrace.sinks.mysql.writer import MySqlWriter
+from headrace.sinks.sql_ledger import Claim
 
 pytestmark = pytest.mark.server
 
@@ -482,7 +483,7 @@ def test_a_server_gets_no_file_that_it_was_not_offered(target, tmp_path):
 
 def test_a_wrong_password_is_one_sentence_without_the_password(mariadb):
     uri = f"mysql://headrace:wr0ng-pass@{mariadb.host}:{mariadb.port}/"
-    writer = MySqlWriter(read_settings(uri))
+    writer = MySqlWriter(read_settings(uri), Claim(PIPELINE, 1, "token"))
     begun = time.monotonic()
     with pytest.raises(SinkUnreachableError, match="refuses the login") as raised:
         writer.open(WriterContext(PIPELINE, 1, 0, 0))
@@ -492,7 +493,7 @@ def test_a_wrong_password_is_one_sentence_without_the_password(mariadb):
 
 def test_a_server_that_is_not_there_is_unreachable():
     with pytest.raises(SinkUnreachableError, match="cannot be reached"):
-        MySqlWriter(read_settings("mysql://127.0.0.1:1/")).open(WriterContext(PIPELINE, 1, 0, 0))
+        MySqlWriter(read_settings("mysql://127.0.0.1:1/"), Claim(PIPELINE, 1, "token")).open(WriterContext(PIPELINE, 1, 0, 0))
 
 
 def test_names_with_signs_of_every_kind_are_quoted(target):

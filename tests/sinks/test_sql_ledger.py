@@ -8,7 +8,7 @@ from dataclasses import replace
 import duckdb
 import pytest
 
-from headrace.errors import DefinitionError, FencedError
+from headrace.errors import DefinitionError, FencedError, TargetWentBackError
 from headrace.model.progress import (
     CutRecord,
     Decision,
@@ -23,7 +23,7 @@ from headrace.model.progress import (
 )
 from headrace.model.table import TableId
 from headrace.sinks.base import KEPT_CUTS, LedgerUpdate
-from headrace.sinks.sql_ledger import DUCKDB, PART_LENGTH, SqlLedger
+from headrace.sinks.sql_ledger import DUCKDB, PART_LENGTH, Claim, SqlLedger
 
 LEDGER = SqlLedger(DUCKDB)
 ORDERS = TableId("shop", "orders")
@@ -37,6 +37,16 @@ class DuckDbSession:
         return self.connection.execute(statement, list(parameters)).fetchall()
 
 
+def acquire(session: DuckDbSession) -> Claim:
+    return LEDGER.acquire(session, "p", "src", "f", 5)[1]
+
+
+def step(session: DuckDbSession, claim: Claim, update: LedgerUpdate) -> Claim:
+    """Writes one step; what the run holds then."""
+    assert LEDGER.write_update(session, claim, update)
+    return claim.following
+
+
 @pytest.fixture
 def session() -> DuckDbSession:
     session = DuckDbSession()
@@ -45,7 +55,7 @@ def session() -> DuckDbSession:
 
 
 def test_creating_the_tables_twice_keeps_what_is_there(session):
-    LEDGER.acquire(session, "p", "src", "f", 5)
+    acquire(session)
     LEDGER.create_tables(session)
     assert LEDGER.exists(session)
     assert LEDGER.pipelines(session) == ["p"]
@@ -56,47 +66,83 @@ def test_an_unknown_pipeline_has_no_record(session):
 
 
 def test_the_first_run_begins_at_its_start_with_epoch_one(session):
-    state = LEDGER.acquire(session, "p", "src", "f", 5)
+    state, _claim = LEDGER.acquire(session, "p", "src", "f", 5)
     assert (state.epoch, state.attempt, state.start, state.checkpoint, state.attempted) == (1, 0, 5, 5, 5)
 
 
 def test_a_later_run_takes_the_next_epoch_and_keeps_the_first_start_and_fingerprint(session):
-    LEDGER.acquire(session, "p", "src", "f", 5)
-    assert LEDGER.raise_attempt(session, "p", 1) == 1
-    assert LEDGER.raise_attempt(session, "p", 1) == 2
-    state = LEDGER.acquire(session, "p", "src", "g", 77)
+    claim = acquire(session)
+    assert LEDGER.raise_attempt(session, claim) == 1
+    assert LEDGER.raise_attempt(session, claim.following) == 2
+    state, claim = LEDGER.acquire(session, "p", "src", "g", 77)
     assert (state.epoch, state.attempt, state.start, state.fingerprint) == (2, 0, 5, "f")
-    LEDGER.write_update(session, "p", 2, LedgerUpdate(fingerprint="g"))
+    step(session, claim, LedgerUpdate(fingerprint="g"))
     assert LEDGER.load(session, "p").fingerprint == "g"
 
 
 def test_another_source_under_the_same_name_is_refused_with_the_way_out(session):
-    LEDGER.acquire(session, "p", "src", "f", 5)
+    acquire(session)
     with pytest.raises(DefinitionError, match="--name"):
         LEDGER.acquire(session, "p", "other", "f", 5)
 
 
 def test_a_run_that_was_taken_over_writes_no_progress(session):
-    LEDGER.acquire(session, "p", "src", "f", 5)
-    LEDGER.acquire(session, "p", "src", "f", 5)
+    former = acquire(session)
+    acquire(session)
     with pytest.raises(FencedError, match="took over"):
-        LEDGER.write_update(session, "p", 1, LedgerUpdate(checkpoint=9))
+        step(session, former, LedgerUpdate(checkpoint=9))
     with pytest.raises(FencedError):
-        LEDGER.raise_attempt(session, "p", 1)
+        LEDGER.raise_attempt(session, former)
+
+
+def test_of_two_runs_with_one_epoch_the_second_is_the_one_that_writes(session):
+    former = acquire(session)
+    session.execute(f"UPDATE {LEDGER.table('pipelines')} SET epoch = 0")  # the target went back to before the first run
+    newer = acquire(session)
+    assert former.epoch == newer.epoch
+    with pytest.raises(FencedError, match="took over"):
+        step(session, former, LedgerUpdate(checkpoint=9))
+    step(session, newer, LedgerUpdate(checkpoint=8))
+    assert LEDGER.load(session, "p").checkpoint == 8
+
+
+def test_a_step_on_a_ledger_that_went_back_is_refused(session):
+    claim = acquire(session)
+    last = step(session, step(session, claim, LedgerUpdate(checkpoint=8)), LedgerUpdate(checkpoint=9))
+    session.execute(f"UPDATE {LEDGER.table('pipelines')} SET step = 1, checkpoint_ts = 8")
+    with pytest.raises(TargetWentBackError):
+        step(session, last, LedgerUpdate(checkpoint=10))
+    with pytest.raises(TargetWentBackError):
+        LEDGER.raise_attempt(session, last)
+    session.execute(f"UPDATE {LEDGER.table('pipelines')} SET epoch = 0, run_token = 'another'")
+    with pytest.raises(TargetWentBackError):
+        step(session, last, LedgerUpdate(checkpoint=10))
+    state, again = LEDGER.acquire(session, "p", "src", "f", 5, above=last.epoch)
+    assert (state.checkpoint, again.epoch) == (8, 2)
+
+
+def test_a_step_that_is_sent_again_is_written_once(session):
+    claim = acquire(session)
+    update = LedgerUpdate(checkpoint=9, cut=CutRecord(9, "now", 0.1, 0, 0, 0, 0))
+    assert LEDGER.write_update(session, claim, update)
+    assert not LEDGER.write_update(session, claim, update, repeated=True)
+    with pytest.raises(TargetWentBackError):
+        LEDGER.write_update(session, claim, update)
+    assert LEDGER.raise_attempt(session, claim.following) == LEDGER.raise_attempt(session, claim.following, repeated=True) == 1
 
 
 def test_an_update_of_a_forgotten_pipeline_is_refused(session):
     with pytest.raises(FencedError, match="gone"):
-        LEDGER.write_update(session, "nobody", 1, LedgerUpdate(checkpoint=9))
+        LEDGER.write_update(session, Claim("nobody", 1, "t"), LedgerUpdate(checkpoint=9))
 
 
 def test_every_field_of_an_update_is_read_back(session):
-    LEDGER.acquire(session, "p", "src", "f", 5)
+    claim = acquire(session)
     gone = TableProgress(TableId("shop", "old"), 8, status=TableStatus.GONE, incarnation=3)
     stopped = TableProgress(ORDERS, 7, after=False, status=TableStatus.STOPPED, reason="schlecht: 'é'\\")
     entry = JournalEntry("8/shop.old/0", 8, (TableId("shop", "old"), TableId("shop")), "DROP TABLE `old`", JournalState.DONE, "x")
     cut = CutRecord(9, "2024-06-05T00:00:00Z", 0.25, 1, 2, 3, 4, 5, 6, 1, 7, 8, 9, 10)
-    LEDGER.write_update(session, "p", 1, LedgerUpdate(9, 12, '{"files": []}', (gone, stopped), (entry,), cut=cut))
+    claim = step(session, claim, LedgerUpdate(9, 12, '{"files": []}', (gone, stopped), (entry,), cut=cut))
     state = LEDGER.load(session, "p")
     assert (state.checkpoint, state.attempted, state.position) == (9, 12, '{"files": []}')
     assert state.tables == {gone.table_id: gone, ORDERS: stopped}
@@ -105,63 +151,63 @@ def test_every_field_of_an_update_is_read_back(session):
 
 
 def test_fields_that_an_update_leaves_out_stay(session):
-    LEDGER.acquire(session, "p", "src", "f", 5)
-    LEDGER.write_update(session, "p", 1, LedgerUpdate(checkpoint=9, position="here"))
-    LEDGER.write_update(session, "p", 1, LedgerUpdate(attempted=20))
+    claim = acquire(session)
+    claim = step(session, claim, LedgerUpdate(checkpoint=9, position="here"))
+    claim = step(session, claim, LedgerUpdate(attempted=20))
     state = LEDGER.load(session, "p")
     assert (state.checkpoint, state.attempted, state.position) == (9, 20, "here")
 
 
 def test_a_smaller_intent_does_not_take_back_the_mark_of_a_larger_one(session):
-    LEDGER.acquire(session, "p", "src", "f", 5)
-    LEDGER.write_update(session, "p", 1, LedgerUpdate(attempted=20))
-    LEDGER.write_update(session, "p", 1, LedgerUpdate(attempted=10))
+    claim = acquire(session)
+    claim = step(session, claim, LedgerUpdate(attempted=20))
+    claim = step(session, claim, LedgerUpdate(attempted=10))
     assert LEDGER.load(session, "p").attempted == 20
 
 
 def test_rows_are_put_by_table_and_names_differ_by_case(session):
-    LEDGER.acquire(session, "p", "src", "f", 5)
+    claim = acquire(session)
     upper = TableProgress(TableId("shop", "Orders"), 3)
-    LEDGER.write_update(session, "p", 1, LedgerUpdate(tables=(TableProgress(ORDERS, 1), upper)))
-    LEDGER.write_update(session, "p", 1, LedgerUpdate(tables=(TableProgress(ORDERS, 2),)))
+    claim = step(session, claim, LedgerUpdate(tables=(TableProgress(ORDERS, 1), upper)))
+    claim = step(session, claim, LedgerUpdate(tables=(TableProgress(ORDERS, 2),)))
     state = LEDGER.load(session, "p")
     assert state.tables[ORDERS].checkpoint == 2
     assert state.tables[upper.table_id] == upper
 
 
 def test_named_journal_entries_are_forgotten_however_many(session):
-    LEDGER.acquire(session, "p", "src", "f", 5)
+    claim = acquire(session)
     entries = tuple(JournalEntry(f"{ts}/t", ts, (ORDERS,), "s", JournalState.DONE) for ts in range(1100))
-    LEDGER.write_update(session, "p", 1, LedgerUpdate(journal=entries))
-    LEDGER.write_update(session, "p", 1, LedgerUpdate(forget_journal=tuple(e.identity for e in entries[:-2])))
+    claim = step(session, claim, LedgerUpdate(journal=entries))
+    claim = step(session, claim, LedgerUpdate(forget_journal=tuple(e.identity for e in entries[:-2])))
     assert set(LEDGER.load(session, "p").journal) == {"1098/t", "1099/t"}
 
 
 def test_a_decision_stays_until_a_step_uses_it_up(session):
-    LEDGER.acquire(session, "p", "src", "f", 5)
+    claim = acquire(session)
     approve, edit = Decision("7/t/a", Verdict.APPROVE), Decision("9/t/b", Verdict.EDIT, "DROP TABLE `é'`")
     for decision in (Decision("9/t/b", Verdict.SKIP), approve, edit):
         LEDGER.decide(session, "p", decision)
     assert LEDGER.decisions(session, "p") == LEDGER.load(session, "p").decisions == {"7/t/a": approve, "9/t/b": edit}
-    LEDGER.write_update(session, "p", 1, LedgerUpdate(used_decisions=("7/t/a",)))
+    claim = step(session, claim, LedgerUpdate(used_decisions=("7/t/a",)))
     assert LEDGER.decisions(session, "p") == {"9/t/b": edit}
     assert LEDGER.decisions(session, "other") == {}
 
 
 def test_a_request_stays_until_a_step_carries_it_out(session):
-    LEDGER.acquire(session, "p", "src", "f", 5)
+    claim = acquire(session)
     later = TableRequest("2/b", ORDERS, RequestKind.SKIP_ROWS, to=9, since=5)
     earlier = TableRequest("1/a", ORDERS, RequestKind.SKIP_FILE, file="shop/orders/7/é'.csv")
     for request in (later, earlier, later):
         LEDGER.request(session, "p", request)
     assert list(LEDGER.load(session, "p").requests.values()) == [earlier, later]
-    LEDGER.write_update(session, "p", 1, LedgerUpdate(used_requests=("1/a",)))
+    claim = step(session, claim, LedgerUpdate(used_requests=("1/a",)))
     assert LEDGER.requests(session, "p") == {"2/b": later}
     assert LEDGER.requests(session, "other") == {}
 
 
 def test_a_ledger_that_an_older_version_made_gets_the_tables_it_lacks(session):
-    LEDGER.acquire(session, "p", "src", "f", 5)
+    acquire(session)
     session.execute(f"DROP TABLE {LEDGER.table('ddl_decisions')}")
     session.execute(f"DROP TABLE {LEDGER.table('table_requests')}")
     assert LEDGER.exists(session)
@@ -172,83 +218,83 @@ def test_a_ledger_that_an_older_version_made_gets_the_tables_it_lacks(session):
 
 
 def test_the_cuts_that_an_older_version_recorded_get_the_figures_that_they_lack(session):
-    LEDGER.acquire(session, "p", "src", "f", 5)
+    claim = acquire(session)
     cut = CutRecord(9, "now", 0.1, 1, 6, 2, 0, netted=1, refused=1, left=1, passed=1)
-    LEDGER.write_update(session, "p", 1, LedgerUpdate(cut=cut))
+    claim = step(session, claim, LedgerUpdate(cut=cut))
     for column in ("netted_rows", "refused_rows", "left_rows", "passed_rows"):
         session.execute(f"ALTER TABLE {LEDGER.table('cuts')} DROP COLUMN {column}")
     assert LEDGER.load(session, "p").cuts == (replace(cut, netted=0, refused=0, left=0, passed=0),)
     LEDGER.create_tables(session)
-    LEDGER.write_update(session, "p", 1, LedgerUpdate(cut=replace(cut, hi=10)))
+    claim = step(session, claim, LedgerUpdate(cut=replace(cut, hi=10)))
     assert LEDGER.load(session, "p").cuts == (replace(cut, netted=0, refused=0, left=0, passed=0), replace(cut, hi=10))
 
 
 def test_the_last_hundred_cuts_are_kept_in_order(session):
-    LEDGER.acquire(session, "p", "src", "f", 5)
+    claim = acquire(session)
     for hi in range(KEPT_CUTS + 5):
-        LEDGER.write_update(session, "p", 1, LedgerUpdate(cut=CutRecord(hi, "now", 0.1, 0, 0, 0, 0)))
+        claim = step(session, claim, LedgerUpdate(cut=CutRecord(hi, "now", 0.1, 0, 0, 0, 0)))
     assert [cut.hi for cut in LEDGER.load(session, "p").cuts] == list(range(5, KEPT_CUTS + 5))
 
 
 def test_pipelines_do_not_see_each_other(session):
-    LEDGER.acquire(session, "p", "src", "f", 5)
+    claim = acquire(session)
     LEDGER.acquire(session, "q", "src2", "f", 6)
-    LEDGER.write_update(session, "p", 1, LedgerUpdate(checkpoint=9, tables=(TableProgress(ORDERS, 2),)))
+    claim = step(session, claim, LedgerUpdate(checkpoint=9, tables=(TableProgress(ORDERS, 2),)))
     state = LEDGER.load(session, "q")
     assert (state.checkpoint, state.tables) == (6, {})
 
 
 def test_an_update_that_is_repeated_counts_its_cut_once(session):
-    LEDGER.acquire(session, "p", "src", "f", 5)
+    claim = acquire(session)
     for _ in range(2):
-        LEDGER.write_update(session, "p", 1, LedgerUpdate(checkpoint=9, cut=CutRecord(9, "now", 0.1, 0, 0, 0, 0)))
+        claim = step(session, claim, LedgerUpdate(checkpoint=9, cut=CutRecord(9, "now", 0.1, 0, 0, 0, 0)))
     assert len(LEDGER.load(session, "p").cuts) == 1
 
 
 def test_a_tables_own_checkpoint_is_read_alone(session):
-    LEDGER.acquire(session, "p", "src", "f", 5)
+    claim = acquire(session)
     assert LEDGER.lock_table(session, "p", ORDERS) is None
-    LEDGER.write_update(session, "p", 1, LedgerUpdate(tables=(TableProgress(ORDERS, 8),)))
+    claim = step(session, claim, LedgerUpdate(tables=(TableProgress(ORDERS, 8),)))
     assert LEDGER.lock_table(session, "p", ORDERS) == 8
 
 
 @pytest.mark.parametrize("length", [0, 1, PART_LENGTH, PART_LENGTH + 1, 3 * PART_LENGTH + 7])
 def test_a_position_of_any_length_is_read_back_whole(session, length):
-    LEDGER.acquire(session, "p", "src", "f", 5)
+    claim = acquire(session)
     for position in ("x" * (2 * PART_LENGTH + 1), "é😀" * (length // 2) + "z" * (length % 2)):
-        LEDGER.write_update(session, "p", 1, LedgerUpdate(position=position))
+        claim = step(session, claim, LedgerUpdate(position=position))
         assert LEDGER.load(session, "p").position == position
     kept = session.execute("SELECT max(length(content)) FROM headrace.position_parts")[0][0]
     assert kept is None or kept <= PART_LENGTH
 
 
 def test_a_ledger_without_room_for_long_positions_gets_it(session):
-    LEDGER.acquire(session, "p", "src", "f", 5)
-    LEDGER.write_update(session, "p", 1, LedgerUpdate(position="short"))
+    claim = acquire(session)
+    claim = step(session, claim, LedgerUpdate(position="short"))
     session.execute("DROP TABLE headrace.position_parts")
     assert LEDGER.load(session, "p").position == "short"
     LEDGER.create_tables(session)
-    LEDGER.write_update(session, "p", 1, LedgerUpdate(position="y" * (PART_LENGTH + 1)))
+    claim = step(session, claim, LedgerUpdate(position="y" * (PART_LENGTH + 1)))
     assert LEDGER.load(session, "p").position == "y" * (PART_LENGTH + 1)
 
 
 def test_a_new_pipeline_begins_with_nothing_of_a_former_one_of_its_name(session):
     tables = session.execute("SELECT table_name FROM information_schema.columns WHERE column_name = 'pipeline'")
     for pipeline in ("p", "q"):
-        LEDGER.acquire(session, pipeline, "src", "f", 5)
+        claim = LEDGER.acquire(session, pipeline, "src", "f", 5)[1]
         entry = JournalEntry("8/t", 8, (ORDERS,), "DROP TABLE orders", JournalState.DONE)
         cut = CutRecord(9, "now", 0.1, 0, 0, 0, 0)
         rows = (TableProgress(ORDERS, 8),)
         position = "x" * (PART_LENGTH + 1)
         update = LedgerUpdate(9, position=position, tables=rows, journal=(entry,), cut=cut, dead_letters={ORDERS: 1})
-        LEDGER.write_update(session, pipeline, 1, update)
+        step(session, claim, update)
         LEDGER.decide(session, pipeline, Decision("7/t/a", Verdict.SKIP))
         LEDGER.request(session, pipeline, TableRequest("1/a", ORDERS, RequestKind.RESUME))
     other = LEDGER.load(session, "q")
     for (table,) in tables:
         assert session.execute(f"SELECT DISTINCT pipeline FROM {LEDGER.table(table)} ORDER BY pipeline") == [("p",), ("q",)], table
     session.execute(f"DELETE FROM {LEDGER.table('pipelines')} WHERE pipeline = 'p'")
-    assert LEDGER.acquire(session, "p", "src", "g", 6) == LedgerState("p", "src", "g", 1, 0, 6, 6, 6, "")
+    assert LEDGER.acquire(session, "p", "src", "g", 6)[0] == LedgerState("p", "src", "g", 1, 0, 6, 6, 6, "")
     for (table,) in tables:
         left = session.execute(f"SELECT DISTINCT pipeline FROM {LEDGER.table(table)} ORDER BY pipeline")
         assert left == ([("p",), ("q",)] if table == "pipelines" else [("q",)]), table

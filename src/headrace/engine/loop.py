@@ -26,12 +26,14 @@ from headrace.errors import (
     EXIT_OK,
     EXIT_TABLE_STOPPED,
     DefinitionError,
+    FencedError,
     HeadraceError,
     JobFailedError,
     NoWatermarkError,
     SinkUnreachableError,
     SourceNotReadyError,
     SourceUnreachableError,
+    TargetWentBackError,
     TransientError,
 )
 from headrace.faults import Step
@@ -117,16 +119,21 @@ class Loop:
         self._sink, self._ledger, self._make_round = sink, ledger, make_round
         self._observer, self._options = observer, options
         self._stopping = threading.Event()
-        self._state = LedgerState(name)
+        self._told: set[Notice] = set()
+        self._tries = 0
+        self._told_at = 0.0
+        self._goal: int | None = None
+        self._begin(LedgerState(name))
+
+    def _begin(self, state: LedgerState) -> None:
+        """Begins where the ledger stands; nothing is remembered of what this run saw before."""
+        self._state = state
         self._retried_at = self._asked_at = float("-inf")
         self._decided: dict[str, Decision] = {}
         self._asked: set[str] = set()
-        self._told: set[Notice] = set()
         self._reasons: dict[TableId, str] = {}
-        self._tries = 0
         self._mark = ""
-        self._quiet_since = self._told_at = 0.0
-        self._goal: int | None = None
+        self._quiet_since = 0.0
         # Tables that catch up in cuts of their own, and whether the others have the next turn.
         self._apart: frozenset[TableId] = frozenset()
         self._is_others_turn = False
@@ -195,10 +202,10 @@ class Loop:
             )
         if known is not None:
             self._tell(changed_definition(known, options.filter_text, options.keys))
-            self._plans_anew = known.fingerprint != options.fingerprint
         faults.before(Step.ACQUIRE)
-        self._state = self._ledger.acquire(self._name, self._source_identity, options.fingerprint, options.start or 0)
+        self._begin(self._ledger.acquire(self._name, self._source_identity, options.fingerprint, options.start or 0))
         faults.after(Step.ACQUIRE)
+        self._plans_anew = known is not None and known.fingerprint != options.fingerprint
         # With the definition's fingerprint go the places of the tables that it leaves out.
         former = TableFilter.parse(read_fingerprint(self._state.fingerprint)[0])
         rows = left_out(self._state, options.includes, former.includes)
@@ -579,7 +586,9 @@ class Loop:
         failure: HeadraceError | None = error
         while failure is not None:
             self._wait_after(failure)
-            failure = None if isinstance(failure, SourceNotReadyError | SourceUnreachableError) else self._reload()
+            if isinstance(failure, SourceNotReadyError | SourceUnreachableError):
+                return
+            failure = self._take_again() if isinstance(failure, TargetWentBackError) else self._reload()
 
     def _wait_after(self, error: HeadraceError) -> None:
         """Waits, longer each time. Gives up when it is to end, and on jobs that break again and again."""
@@ -600,6 +609,18 @@ class Loop:
             faults.after(Step.NEXT_ATTEMPT)
             self._state = self._ledger.peek(self._name) or self._state
             self._may_have_broken_off = True
+        except (TransientError, SinkUnreachableError) as error:
+            return None if self.stopping else error
+        return None
+
+    def _take_again(self) -> HeadraceError | None:
+        """Goes on from where the ledger stands now, as a new run would. Returns why that is not possible yet."""
+        self._source = self._fresh_source()
+        try:
+            if self._ledger.peek(self._name) is None:
+                hint = "Was it reset while this run went on?"
+                raise FencedError(f"The ledger's record of pipeline {self._name!r} is gone.", hint)
+            self._acquire()
         except (TransientError, SinkUnreachableError) as error:
             return None if self.stopping else error
         return None

@@ -41,7 +41,16 @@ from headrace.model.outcome import ReadCount, SplitReport, WriteCount, WriteOutc
 from headrace.model.progress import TableProgress
 from headrace.model.table import TableId
 from headrace.model.types import CHARACTER_KINDS
-from headrace.sinks.base import CutCommit, SinkCapabilities, TextComparison, TextComparisons, UnitWriter, WriterContext, WriteReport
+from headrace.sinks.base import (
+    Commits,
+    CutCommit,
+    SinkCapabilities,
+    TextComparison,
+    TextComparisons,
+    UnitWriter,
+    WriterContext,
+    WriteReport,
+)
 from headrace.sources.base import EventSource
 
 if TYPE_CHECKING:
@@ -346,8 +355,10 @@ class SparkRound:
         return WriteReport(
             (*(r for r in report.splits if r.table_id not in apart), *again.splits),
             (*(o for o in report.outcomes if o.table_id not in apart), *again.outcomes),
+            committed=report.committed,
             reads=(*(r for r in report.reads if r.table_id not in apart), *again.reads),
             writes=(*(w for w in report.writes if w.table_id not in apart), *again.writes),
+            commits=(*report.commits, *again.commits),
         )
 
     def _write(
@@ -382,7 +393,8 @@ class SparkRound:
         outcomes = tuple(r for r in results if isinstance(r, WriteOutcome))
         reads = tuple(r for r in results if isinstance(r, ReadCount))
         writes = tuple(r for r in results if isinstance(r, WriteCount))
-        return WriteReport(reports, outcomes, committed=commit is not None, reads=reads, writes=writes)
+        commits = tuple(r for r in results if isinstance(r, Commits))
+        return WriteReport(reports, outcomes, committed=commit is not None, reads=reads, writes=writes, commits=commits)
 
     def _is_watched(self) -> bool:
         """Whether writers watch the spellings of keys. Without commit ts a repeated file brings former ones back for a while."""

@@ -540,11 +540,14 @@ def write_gathered(gathered: Gathered, job: WriteJob, slot: int) -> Iterator[obj
             faults.before(Step.UNIT)
             outcomes = job.writer.write(changes, _with_problems(job.commit, gathered, unfit))
             faults.after(Step.UNIT)
+            commits = job.writer.commits()
         finally:
             job.writer.close()
     except Exception as error:  # noqa: BLE001 -- raised again on the driver, where its class decides
         yield error
         return
+    if commits is not None:
+        yield commits
     reached = {c.table_id: c.progress for c in changes}
     for outcome in outcomes:
         table_id = outcome.table_id

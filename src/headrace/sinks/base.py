@@ -234,14 +234,31 @@ class UnitWriter(Protocol):
         """
         ...
 
+    def commits(self) -> Commits | None:
+        """What the unit has committed since it was opened; ``None`` where its rows count only with a step of the driver."""
+        ...
+
     def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Commits:
+    """How many transactions the writers of a slot have committed in this attempt: before a unit was written, and after it.
+
+    A sink whose rounds are many transactions compares them with what the target says at the next step of the ledger: a target
+    that lost some of them since is in another state than the ledger would tell.
+    """
+
+    slot: int
+    before: int
+    after: int
 
 
 @dataclass(frozen=True)
 class WriteReport:
     """What a round brought about. ``committed``: the ledger's progress went with the data, in one transaction.
 
-    ``reads`` and ``writes`` are what each task counted.
+    ``reads`` and ``writes`` are what each task counted, ``commits`` what it committed, in the order of the jobs.
     """
 
     splits: tuple[SplitReport, ...] = ()
@@ -249,6 +266,7 @@ class WriteReport:
     committed: bool = False
     reads: tuple[ReadCount, ...] = ()
     writes: tuple[WriteCount, ...] = ()
+    commits: tuple[Commits, ...] = ()
 
     def problems(self) -> dict[TableId, Problem]:
         """The first problem of each table, whether found in reading or in writing."""
@@ -400,7 +418,11 @@ def definitions_fingerprint(applier: MetadataApplier, change: SchemaChange) -> s
 
 
 class Ledger(Protocol):
-    """The durable record of progress. Every write checks that this run's epoch is still the newest."""
+    """The durable record of progress.
+
+    Every step is a compare-and-set: it is written only where the record is as this run's last step left it. Raises FencedError when
+    another run has taken it, TargetWentBackError when it is in an older state; :meth:`acquire` then takes it anew.
+    """
 
     def peek(self, pipeline: str) -> LedgerState | None:
         """The record as it is, without taking an epoch or creating anything; ``None`` if there is none (for ``status``)."""
@@ -413,7 +435,7 @@ class Ledger(Protocol):
     def acquire(self, pipeline: str, source_identity: str, fingerprint: str, start: int) -> LedgerState:
         """Takes the next epoch (creating the record at first) and ends the former run's writers.
 
-        ``fingerprint`` and ``start`` count only for a new record.
+        ``fingerprint`` and ``start`` count only for a new record. The epoch is larger than any that this object had before.
 
         Raises DefinitionError when the record belongs to another source (``source_identity``), naming the way out.
         """
@@ -440,7 +462,7 @@ class Ledger(Protocol):
         ...
 
     def update(self, update: LedgerUpdate) -> None:
-        """One step. Raises FencedError when another run has taken a newer epoch."""
+        """One step. Raises FencedError, TargetWentBackError."""
         ...
 
     def close(self) -> None: ...

@@ -2,17 +2,21 @@
 
 The statements run on a :class:`SqlSession` inside the caller's transaction; this module never commits. Rows are put by
 DELETE and INSERT, which every dialect has. Names of tables are compared with case, as TiDB stores them.
+
+Every step is a compare-and-set: a run writes only on top of its own last step (:class:`Claim`). A target that a failover or a
+restored backup took back to an older state is noticed by that, and so is another run that got the same epoch there.
 """
 
 from __future__ import annotations
 
 import json
+import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from headrace.errors import DefinitionError, FencedError
+from headrace.errors import DefinitionError, FencedError, TargetWentBackError
 from headrace.model.progress import (
     CutRecord,
     Decision,
@@ -31,6 +35,8 @@ from headrace.sinks.base import KEPT_CUTS, LedgerUpdate
 _FORGOTTEN_AT_ONCE = 500
 _ROW_FIGURES = ("netted_rows", "refused_rows", "left_rows", "passed_rows")
 """Columns of the table ``cuts`` that came with a later Headrace, in the order of ``CutRecord``'s last fields."""
+_CLAIMS = {"run_token": "VARCHAR(64) DEFAULT ''", "step": "BIGINT DEFAULT 0"}
+"""Columns of the table ``pipelines`` that came with a later Headrace: the run that wrote the last step, and its number."""
 PART_LENGTH = 1 << 17
 """The characters of a position that are written at once: half a MiB at most, and servers take a packet of 1 MiB at least."""
 
@@ -78,6 +84,32 @@ MYSQL = LedgerDialect(
 
 
 @dataclass(frozen=True)
+class Claim:
+    """What a run holds of a pipeline's record: its epoch, a token that no other run has, and the number of its last step.
+
+    Each step must find these three in the ledger, and leaves the next number there.
+    """
+
+    pipeline: str
+    epoch: int
+    token: str
+    step: int = 0
+
+    @property
+    def following(self) -> Claim:
+        """What the run holds after one more step."""
+        return replace(self, step=self.step + 1)
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a pipeline's row says of the run that wrote it last, and the attempt it is in."""
+
+    claim: Claim
+    attempt: int
+
+
+@dataclass(frozen=True)
 class SqlLedger:
     """The ledger's statements for one dialect and one namespace (a database of MySQL, a schema of DuckDB).
 
@@ -119,7 +151,9 @@ class SqlLedger:
         """Creates the namespace and its tables unless they are there, so a login without CREATE can use prepared ones."""
         present = self._shape(session)
         if "cuts" in present:
-            self._add_figures(session, present["cuts"])
+            self._add_columns(session, "cuts", present["cuts"], dict.fromkeys(_ROW_FIGURES, "BIGINT DEFAULT 0"))
+        if "pipelines" in present:
+            self._add_columns(session, "pipelines", present["pipelines"], _CLAIMS)
         missing = {name: layout for name, layout in self._layout().items() if name not in present}
         if not missing:
             return
@@ -130,11 +164,11 @@ class SqlLedger:
             constraint = f", PRIMARY KEY ({key})" if self.dialect.primary_keys else ""
             session.execute(f"CREATE TABLE IF NOT EXISTS {self.table(name)} ({columns}{constraint}){self.dialect.table_options}")
 
-    def _add_figures(self, session: SqlSession, present: Collection[str]) -> None:
-        """The columns of :data:`_ROW_FIGURES` for a ledger that an older Headrace made."""
-        for name in _ROW_FIGURES:
+    def _add_columns(self, session: SqlSession, table: str, present: Collection[str], wanted: Mapping[str, str]) -> None:
+        """The columns that a ledger lacks which an older Headrace made."""
+        for name, definition in wanted.items():
             if name not in present:
-                session.execute(f"ALTER TABLE {self.table('cuts')} ADD COLUMN {name} BIGINT DEFAULT 0")
+                session.execute(f"ALTER TABLE {self.table(table)} ADD COLUMN {name} {definition}")
 
     def _shape(self, session: SqlSession) -> dict[str, set[str]]:
         """The columns of each of the ledger's tables that are there: one that an older Headrace made has fewer."""
@@ -241,31 +275,35 @@ class SqlLedger:
     def _forget_request(self, session: SqlSession, pipeline: str, identity: str) -> None:
         session.execute(f"DELETE FROM {self.table('table_requests')} WHERE pipeline = ? AND identity = ?", (pipeline, identity))
 
-    def acquire(self, session: SqlSession, pipeline: str, source_identity: str, fingerprint: str, start: int) -> LedgerState:
+    def acquire(
+        self, session: SqlSession, pipeline: str, source_identity: str, fingerprint: str, start: int, *, above: int = 0
+    ) -> tuple[LedgerState, Claim]:
         """Takes the next epoch, with attempt 0, and creates the record at first (``fingerprint`` and ``start`` count only then).
 
-        A new record begins with nothing: what a former pipeline of this name left in the other tables is deleted.
+        A new record begins with nothing: what a former pipeline of this name left in the other tables is deleted. The epoch is
+        larger than ``above``, the last one of this run, which the ledger may have forgotten.
 
         Raises DefinitionError when the record belongs to another source.
         """
-        epoch = self.verify_source(session, pipeline, source_identity, lock=True)
+        known = self.verify_source(session, pipeline, source_identity, lock=True)
+        claim = Claim(pipeline, max(known or 0, above) + 1, uuid.uuid4().hex)
         pipelines = self.table("pipelines")
-        if epoch is None:
+        if known is None:
             session.execute(
                 f"INSERT INTO {pipelines} (pipeline, source_identity, definition_fingerprint, epoch, attempt, start_ts,"
-                " checkpoint_ts, attempted_ts, source_position) VALUES (?, ?, ?, 1, 0, ?, ?, ?, '')",
-                (pipeline, source_identity, fingerprint, start, start, start),
+                " checkpoint_ts, attempted_ts, source_position, run_token, step) VALUES (?, ?, ?, ?, 0, ?, ?, ?, '', ?, 0)",
+                (pipeline, source_identity, fingerprint, claim.epoch, start, start, start, claim.token),
             )
             self._clear(session, pipeline)
         else:
             session.execute(
-                f"UPDATE {pipelines} SET epoch = ?, attempt = 0 WHERE pipeline = ?",
-                (epoch + 1, pipeline),
+                f"UPDATE {pipelines} SET epoch = ?, attempt = 0, run_token = ?, step = 0 WHERE pipeline = ?",
+                (claim.epoch, claim.token, pipeline),
             )
         state = self.load(session, pipeline)
         if state is None:
             raise FencedError(f"The ledger's record of pipeline {pipeline!r} vanished while it was taken.")
-        return state
+        return state, claim
 
     def _clear(self, session: SqlSession, pipeline: str) -> None:
         """Deletes what the tables hold of a pipeline, but for its new record.
@@ -292,25 +330,53 @@ class SqlLedger:
             )
         return _integer(rows[0][1])
 
-    def raise_attempt(self, session: SqlSession, pipeline: str, epoch: int) -> int:
-        """The next attempt of this epoch. Raises FencedError when a newer epoch has been taken."""
-        attempt = self.verify(session, pipeline, epoch) + 1
-        session.execute(f"UPDATE {self.table('pipelines')} SET attempt = ? WHERE pipeline = ?", (attempt, pipeline))
-        return attempt
+    def raise_attempt(self, session: SqlSession, claim: Claim, *, repeated: bool = False) -> int:
+        """The next attempt of this epoch, as a step of its own (see :meth:`write_update`). Raises as :meth:`verify`."""
+        held = self.verify(session, claim, may_follow=repeated)
+        if held.claim == claim.following:
+            return held.attempt
+        self._write_pipeline(session, claim, LedgerUpdate(attempt=held.attempt + 1))
+        return held.attempt + 1
 
-    def verify(self, session: SqlSession, pipeline: str, epoch: int) -> int:
-        """Locks the pipeline's row and returns the current attempt. Raises FencedError when the epoch is not the newest."""
+    def verify(self, session: SqlSession, claim: Claim, *, may_follow: bool = False, attempt: int | None = None) -> Held:
+        """Locks the pipeline's row, and returns what it says of the run.
+
+        ``may_follow``: the run's next step may be there already, because the answer to its COMMIT was lost. ``attempt`` is that of
+        the task that asks.
+
+        Raises FencedError when another run took the record, or the attempt is over, TargetWentBackError when the record is not as
+        this run left it.
+        """
+        held = self._held(session, claim.pipeline)
+        found = held.claim
+        if found.epoch > claim.epoch or (found.epoch == claim.epoch and found.token != claim.token):
+            raise FencedError(
+                f"Another run of pipeline {claim.pipeline!r} took over (epoch {found.epoch}, this run had {claim.epoch}).",
+                "Let only one run of a pipeline go on, or give the other one its own --name.",
+            )
+        if attempt is not None and found.epoch == claim.epoch and held.attempt > attempt:
+            raise attempt_over(claim.pipeline, attempt, held.attempt)
+        if found != claim and not (may_follow and found == claim.following):
+            cause = "a failover lost transactions, or a backup was restored"
+            if found.epoch == claim.epoch and found.step > claim.step:
+                cause = "a task wrote a step whose answer was lost"
+            raise TargetWentBackError(
+                f"The ledger of pipeline {claim.pipeline!r} is not as this run left it: it stands at step {found.step} of epoch "
+                f"{found.epoch}, and this run had written step {claim.step} of epoch {claim.epoch}: {cause}. "
+                "What the ledger says now counts."
+            )
+        return held
+
+    def _held(self, session: SqlSession, pipeline: str) -> Held:
+        """Raises FencedError when there is no record."""
         rows = session.execute(
-            f"SELECT epoch, attempt FROM {self.table('pipelines')} WHERE pipeline = ?{self.dialect.for_update}", (pipeline,)
+            f"SELECT epoch, run_token, step, attempt FROM {self.table('pipelines')} WHERE pipeline = ?{self.dialect.for_update}",
+            (pipeline,),
         )
         if not rows:
             raise FencedError(f"The ledger's record of pipeline {pipeline!r} is gone.", "Was it reset while this run went on?")
-        if _integer(rows[0][0]) != epoch:
-            raise FencedError(
-                f"Another run of pipeline {pipeline!r} took over (epoch {rows[0][0]}, this run had {epoch}).",
-                "Let only one run of a pipeline go on, or give the other one its own --name.",
-            )
-        return _integer(rows[0][1])
+        epoch, token, step, attempt = rows[0]
+        return Held(Claim(pipeline, _integer(epoch), str(token), _integer(step)), _integer(attempt))
 
     def lock_table(self, session: SqlSession, pipeline: str, table_id: TableId) -> int | None:
         """Locks a table's own row and returns its checkpoint (TSO); ``None`` if it has none."""
@@ -321,10 +387,24 @@ class SqlLedger:
         )
         return _integer(rows[0][0]) if rows else None
 
-    def write_update(self, session: SqlSession, pipeline: str, epoch: int, update: LedgerUpdate) -> None:
-        """Writes one step of progress, after verifying the epoch under a row lock. Raises FencedError."""
-        self.verify(session, pipeline, epoch)
-        self._write_pipeline(session, pipeline, update)
+    def put_tables(self, session: SqlSession, claim: Claim, tables: Iterable[TableProgress]) -> None:
+        """Writes the rows of tables that were applied in the same transaction. It is no step: many tasks do so side by side.
+
+        Raises as :meth:`verify`.
+        """
+        self.verify(session, claim)
+        for table in tables:
+            self._put_table(session, claim.pipeline, table)
+
+    def write_update(self, session: SqlSession, claim: Claim, update: LedgerUpdate, *, repeated: bool = False) -> bool:
+        """Writes one step of progress on top of the run's last one. Returns false where it was there already.
+
+        ``repeated``: it was sent before, and no answer came. Raises as :meth:`verify`.
+        """
+        pipeline = claim.pipeline
+        if self.verify(session, claim, may_follow=repeated).claim != claim:
+            return False
+        self._write_pipeline(session, claim, update)
         for table in update.tables:
             self._put_table(session, pipeline, table)
         for entry in update.journal:
@@ -344,6 +424,7 @@ class SqlLedger:
             self._put_dead_letters(session, pipeline, table_id, count)
         if update.cut is not None:
             self._put_cut(session, pipeline, update.cut)
+        return True
 
     def _quoted(self, name: str) -> str:
         quote = self.dialect.quote
@@ -356,7 +437,7 @@ class SqlLedger:
             "pipelines": (
                 f"pipeline {name} NOT NULL, source_identity {text} NOT NULL, definition_fingerprint {text} NOT NULL,"
                 f" epoch {number}, attempt {number}, start_ts {number}, checkpoint_ts {number}, attempted_ts {number},"
-                f" source_position {text} NOT NULL",
+                f" source_position {text} NOT NULL, " + ", ".join(f"{column} {kind}" for column, kind in _CLAIMS.items()),
                 "pipeline",
             ),
             "position_parts": (f"pipeline {name} NOT NULL, part {number}, content {text} NOT NULL", "pipeline, part"),
@@ -456,9 +537,10 @@ class SqlLedger:
                 f"INSERT INTO {letters} (pipeline, database_name, table_name, letters) VALUES (?, ?, ?, ?)", (*key, count)
             )
 
-    def _write_pipeline(self, session: SqlSession, pipeline: str, update: LedgerUpdate) -> None:
-        assignments: list[str] = []
-        values: list[object] = []
+    def _write_pipeline(self, session: SqlSession, claim: Claim, update: LedgerUpdate) -> None:
+        pipeline = claim.pipeline
+        assignments = ["step = ?"]
+        values: list[object] = [claim.following.step]
         if update.attempt is not None:
             assignments.append("attempt = ?")
             values.append(update.attempt)
@@ -474,10 +556,7 @@ class SqlLedger:
         if update.position is not None:
             assignments.append("source_position = ?")
             values.append(self._put_position(session, pipeline, update.position))
-        if assignments:
-            session.execute(
-                f"UPDATE {self.table('pipelines')} SET {', '.join(assignments)} WHERE pipeline = ?", (*values, pipeline)
-            )
+        session.execute(f"UPDATE {self.table('pipelines')} SET {', '.join(assignments)} WHERE pipeline = ?", (*values, pipeline))
 
     def _put_position(self, session: SqlSession, pipeline: str, position: str) -> str:
         """Writes a position that is too long for one statement in parts. Returns what the pipeline's own row holds of it."""
@@ -530,6 +609,11 @@ class SqlLedger:
             (pipeline, ordinal, cut.hi, cut.finished_at, cut.seconds, *figures, *became),
         )
         session.execute(f"DELETE FROM {cuts} WHERE pipeline = ? AND ordinal <= ?", (pipeline, ordinal - KEPT_CUTS))
+
+
+def attempt_over(pipeline: str, attempt: int, current: int) -> FencedError:
+    """What a task is told whose attempt is over."""
+    return FencedError(f"Attempt {attempt} of pipeline {pipeline!r} is over (now {current}); its tasks must not write any more.")
 
 
 def _integer(value: object) -> int:

@@ -90,6 +90,9 @@ class CountingWriter:
         """Counts the changes. There is no ledger to commit."""
         return [_outcome(change) for change in changes]
 
+    def commits(self) -> None:
+        """Nothing is committed in tasks."""
+
     def close(self) -> None:
         """Nothing is open."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.errors import FencedError
 from headrace.model.progress import Decision, LedgerState, TableRequest
 from headrace.sinks.base import LedgerUpdate
-from headrace.sinks.duckdb.database import Database
-from headrace.sinks.sql_ledger import DUCKDB, SqlLedger
+from headrace.sinks.duckdb.database import Database, Session
+from headrace.sinks.sql_ledger import DUCKDB, Claim, SqlLedger
 
 LEDGER_SCHEMA = "headrace"
 """Where the ledger lies unless the URI says otherwise."""
@@ -20,8 +20,9 @@ class DuckDbLedger:
 
     database: Database
     schema: str = LEDGER_SCHEMA
-    _pipeline: str = ""
-    _epoch: int = 0
+    _claim: Claim | None = None
+    _in_cut: tuple[Session, Claim] | None = field(default=None, repr=False)
+    """The open cut's session, and what the run will hold when that is committed."""
 
     @property
     def tables(self) -> SqlLedger:
@@ -47,8 +48,9 @@ class DuckDbLedger:
         with self.database.transaction() as session:
             self.tables.verify_place(session, pipeline, source_identity)
             self.tables.create_tables(session)
-            state = self.tables.acquire(session, pipeline, source_identity, fingerprint, start)
-        self._pipeline, self._epoch = pipeline, state.epoch
+            above = 0 if self._claim is None else self._claim.epoch
+            state, claim = self.tables.acquire(session, pipeline, source_identity, fingerprint, start, above=above)
+        self._claim = claim
         return state
 
     def decide(self, pipeline: str, decision: Decision) -> None:
@@ -76,20 +78,35 @@ class DuckDbLedger:
     def next_attempt(self) -> int:
         """Raises the attempt. Files of the former attempt's tasks are never loaded, so nothing else has to be fenced."""
         with self.database.transaction() as session:
-            return self.tables.raise_attempt(session, *self._acquired())
+            claim = self._held_by(session)
+            attempt = self.tables.raise_attempt(session, claim)
+        self._took(session, claim)
+        return attempt
 
     def update(self, update: LedgerUpdate) -> None:
         """One step: part of the open cut, which an update with a checkpoint commits; else a transaction of its own."""
         with self.database.transaction() as session:
-            self.tables.write_update(session, *self._acquired(), update)
+            claim = self._held_by(session)
+            self.tables.write_update(session, claim, update)
+        self._took(session, claim)
         if self.database.in_cut and update.checkpoint is not None:
             self.database.commit_cut()
+            self._claim = claim.following
 
     def close(self) -> None:
         """Rolls back what is open."""
         self.database.abandon_cut()
 
-    def _acquired(self) -> tuple[str, int]:
-        if not self._pipeline:
+    def _held_by(self, session: Session) -> Claim:
+        """What the run holds when the session sees the file: an open cut has steps that count only with its commit."""
+        if self._claim is None:
             raise FencedError("This run has not taken the pipeline's ledger yet.")
-        return self._pipeline, self._epoch
+        if self._in_cut is not None and self._in_cut[0] is session:
+            return self._in_cut[1]
+        return self._claim
+
+    def _took(self, session: Session, claim: Claim) -> None:
+        if self.database.in_cut:
+            self._in_cut = session, claim.following
+        else:
+            self._claim = claim.following

@@ -88,6 +88,9 @@ class SpoolWriter:
         finally:
             connection.close()
 
+    def commits(self) -> None:
+        """Nothing is committed in tasks."""
+
     def close(self) -> None: ...
 
     def _spool(self, change: TableChange, connection: Any) -> WriteOutcome:

@@ -4,6 +4,9 @@ A task of a failed job, or of a run that was taken over, goes on for seconds. It
 COMMIT each transaction locks its slot's row and compares epoch, attempt and connection. Whoever raises epoch or attempt
 changes the rows, after killing the connections of the former one: a paused writer would hold its locks for ever.
 
+The row also counts the transactions of its slot. The next step of the ledger compares the counts with what the tasks reported: a
+server that was promoted without the last transactions of the former one shows fewer.
+
 Each connection also holds a named lock that carries its id. A recorded id is killed only while that lock is held, so an id that
 the server has given to somebody else since is left alone. The connection that runs the pipeline's DDL has a slot of its own, and
 the pipeline's lock: its id is recorded too, since TiDB's IS_USED_LOCK tells that a lock is held, but not by whom.
@@ -12,16 +15,17 @@ the pipeline's lock: its id is recorded too, since TiDB's IS_USED_LOCK tells tha
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pymysql
 
-from headrace.errors import FencedError, TransientError
+from headrace.errors import FencedError, TargetWentBackError, TransientError
 from headrace.model.outcome import Notice
-from headrace.sinks.base import WriterContext
+from headrace.sinks.base import Commits, WriterContext
 from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify, error_code, error_text
 from headrace.sinks.mysql.settings import LEDGER_DATABASE
-from headrace.sinks.sql_ledger import SqlLedger
+from headrace.sinks.sql_ledger import Claim, SqlLedger, attempt_over
 
 _NO_SUCH_THREAD = 1094
 _LOCK_NAME_LIMIT = 64
@@ -60,55 +64,83 @@ class Fence:
     def create_table(self, session: MySqlSession) -> None:
         """Creates the table of slots unless it is there."""
         found = session.execute(
-            "SELECT 1 FROM information_schema.tables WHERE table_schema = ? AND table_name = 'fences'", (self.ledger.namespace,)
+            "SELECT column_name FROM information_schema.columns WHERE table_schema = ? AND table_name = 'fences'",
+            (self.ledger.namespace,),
         )
         if not found:
             session.execute(
                 f"CREATE TABLE IF NOT EXISTS {self._slots} (pipeline {self.ledger.dialect.name_type} NOT NULL,"
                 " slot BIGINT NOT NULL, epoch BIGINT NOT NULL, attempt BIGINT NOT NULL, connection_id BIGINT NOT NULL,"
-                " PRIMARY KEY (pipeline, slot))"
+                " commits BIGINT DEFAULT 0, PRIMARY KEY (pipeline, slot))"
             )
+        elif ("commits",) not in found:  # an older Headrace made it
+            session.execute(f"ALTER TABLE {self._slots} ADD COLUMN commits BIGINT DEFAULT 0")
 
-    def enter(self, session: MySqlSession, context: WriterContext) -> None:
-        """Takes the slot for this connection, and commits. Raises FencedError when the run or the attempt is over."""
+    def enter(self, session: MySqlSession, claim: Claim, context: WriterContext, former: Former | None = None) -> int:
+        """Takes the slot for this connection, and commits. Returns how many transactions the slot's writers have committed.
+
+        ``former`` is the writer's lost connection, in whose place this one comes. Raises FencedError when the run or the attempt
+        is over, TargetWentBackError when the ledger is not as the run left it, or lacks what the former connection committed,
+        TransientError when another task has taken the slot from it.
+        """
         session.execute("SELECT GET_LOCK(?, 0)", (_slot_lock(context.pipeline, session.connection_id),))
         with session.promptly():
-            self._take_slot(session, context)
+            return self._take_slot(session, claim, context, former)
 
-    def _take_slot(self, session: MySqlSession, context: WriterContext) -> None:
-        current = self.ledger.verify(session, context.pipeline, context.epoch)
-        if current != context.attempt:
-            session.rollback()
-            raise _attempt_over(context, current)
+    def _take_slot(self, session: MySqlSession, claim: Claim, context: WriterContext, former: Former | None) -> int:
+        self.ledger.verify(session, claim, may_follow=former is not None and former.is_in_doubt, attempt=context.attempt)
         key = (context.pipeline, context.slot)
+        rows = session.execute(
+            f"SELECT epoch, attempt, connection_id, commits FROM {self._slots} WHERE pipeline = ? AND slot = ?"
+            f"{self.ledger.dialect.for_update}",
+            key,
+        )
+        is_of_attempt = bool(rows) and rows[0][:2] == (context.epoch, context.attempt)
+        commits = int(str(rows[0][3])) if is_of_attempt else 0
+        if former is not None:
+            former.require_kept(context, int(str(rows[0][2])) if is_of_attempt else 0, commits)
         session.execute(f"DELETE FROM {self._slots} WHERE pipeline = ? AND slot = ?", key)
         session.execute(
-            f"INSERT INTO {self._slots} (pipeline, slot, epoch, attempt, connection_id) VALUES (?, ?, ?, ?, ?)",
-            (*key, context.epoch, context.attempt, session.connection_id),
+            f"INSERT INTO {self._slots} (pipeline, slot, epoch, attempt, connection_id, commits) VALUES (?, ?, ?, ?, ?, ?)",
+            (*key, context.epoch, context.attempt, session.connection_id, commits),
         )
         session.commit()
+        return commits
 
     def prove(self, session: MySqlSession, context: WriterContext) -> None:
-        """Locks the slot and compares it: the last statement before COMMIT.
+        """Locks the slot, compares it, and counts the transaction: the last statements before COMMIT.
 
         Raises FencedError when another run or attempt has begun, TransientError when another task of this attempt took the slot.
         """
+        key = (context.pipeline, context.slot)
         rows = session.execute(
             f"SELECT epoch, attempt, connection_id FROM {self._slots} WHERE pipeline = ? AND slot = ?"
             f"{self.ledger.dialect.for_update}",
-            (context.pipeline, context.slot),
+            key,
         )
         if not rows or rows[0][0] != context.epoch:
             raise FencedError(f"Another run of pipeline {context.pipeline!r} took over; this one must not write any more.")
         if rows[0][1] != context.attempt:
-            raise _attempt_over(context, rows[0][1])
+            raise attempt_over(context.pipeline, context.attempt, int(str(rows[0][1])))
         if rows[0][2] != session.connection_id:
             raise TransientError(f"Another task took writer slot {context.slot} of pipeline {context.pipeline!r}.")
+        session.execute(f"UPDATE {self._slots} SET commits = commits + 1 WHERE pipeline = ? AND slot = ?", key)
+
+    def require_commits(self, session: MySqlSession, pipeline: str, expected: Mapping[int, int]) -> None:
+        """Raises TargetWentBackError when a slot lacks transactions that its writers have committed (slot -> how many)."""
+        if not expected:
+            return
+        rows = session.execute(f"SELECT slot, commits FROM {self._slots} WHERE pipeline = ?", (pipeline,))
+        found = {int(str(slot)): int(str(commits)) for slot, commits in rows}
+        for slot, count in expected.items():
+            if found.get(slot, 0) < count:
+                raise _lacks_commits(pipeline, slot, found.get(slot, 0), count)
 
     def raise_to(self, session: MySqlSession, pipeline: str, epoch: int, attempt: int) -> None:
-        """Moves every slot of the pipeline to this epoch and attempt, in the caller's transaction."""
+        """Moves every slot of the pipeline to this epoch and attempt, in the caller's transaction. They count from 0 again."""
         session.execute(
-            f"UPDATE {self._slots} SET epoch = ?, attempt = ?, connection_id = 0 WHERE pipeline = ? AND slot <> {_DDL_SLOT}",
+            f"UPDATE {self._slots} SET epoch = ?, attempt = ?, connection_id = 0, commits = 0"
+            f" WHERE pipeline = ? AND slot <> {_DDL_SLOT}",
             (epoch, attempt, pipeline),
         )
 
@@ -120,12 +152,30 @@ class Fence:
         )
         return [int(str(row[0])) for row in rows]
 
-    def enter_ddl(self, session: MySqlSession, pipeline: str, epoch: int) -> None:
-        """Records the connection that holds the pipeline's lock. The session is one for DDL, in autocommit."""
+    def enter_ddl(self, session: MySqlSession, claim: Claim) -> int:
+        """Records the connection that holds the pipeline's lock. Returns how many schema changes were counted in this epoch.
+
+        The session is one for DDL, in autocommit.
+        """
+        key = (claim.pipeline, _DDL_SLOT)
+        rows = session.execute(f"SELECT epoch, commits FROM {self._slots} WHERE pipeline = ? AND slot = ?", key)
+        commits = int(str(rows[0][1])) if rows and rows[0][0] == claim.epoch else 0
         session.execute(
-            f"REPLACE INTO {self._slots} (pipeline, slot, epoch, attempt, connection_id) VALUES (?, {_DDL_SLOT}, ?, 0, ?)",
-            (pipeline, epoch, session.connection_id),
+            f"REPLACE INTO {self._slots} (pipeline, slot, epoch, attempt, connection_id, commits) VALUES (?, ?, ?, 0, ?, ?)",
+            (*key, claim.epoch, session.connection_id, commits),
         )
+        return commits
+
+    def count_ddl(self, session: MySqlSession, claim: Claim, commits: int) -> Commits:
+        """Counts a schema change that ran on this connection, so that a server which lacks the change lacks the count too.
+
+        ``commits`` is the count before. Raises as ``SqlLedger.verify``.
+        """
+        session.execute(
+            f"UPDATE {self._slots} SET commits = ? WHERE pipeline = ? AND slot = ? AND epoch = ? AND connection_id = ?",
+            (commits + 1, claim.pipeline, _DDL_SLOT, claim.epoch, session.connection_id),
+        )
+        return Commits(_DDL_SLOT, commits, commits + 1)
 
     def ddl_holder(self, session: MySqlSession, pipeline: str) -> int | None:
         """The connection that holds the pipeline's lock; ``None`` for nobody, or, in TiDB, for one that is not recorded yet."""
@@ -145,6 +195,33 @@ class Fence:
         return [notice for notice in notices if notice is not None]
 
 
+@dataclass(frozen=True)
+class Former:
+    """What a writer knows whose connection was lost: the ids of those it had, and how many transactions its slot counted last.
+
+    ``is_in_doubt``: a COMMIT was sent to which no answer came.
+    """
+
+    connections: tuple[int, ...]
+    commits: int
+    is_in_doubt: bool
+
+    def require_kept(self, context: WriterContext, connection_id: int, commits: int) -> None:
+        """Compares with what the slot says now. Raises TargetWentBackError or TransientError, see :meth:`Fence.enter`."""
+        if commits < self.commits:
+            raise _lacks_commits(context.pipeline, context.slot, commits, self.commits)
+        if connection_id not in self.connections or commits > self.commits + self.is_in_doubt:
+            raise TransientError(f"Another task took writer slot {context.slot} of pipeline {context.pipeline!r}.")
+
+
+def _lacks_commits(pipeline: str, slot: int, found: int, count: int) -> TargetWentBackError:
+    what = "schema changes" if slot == _DDL_SLOT else f"transactions of writer {slot}"
+    return TargetWentBackError(
+        f"The target lacks {what} of pipeline {pipeline!r} that this run has committed ({found} of {count} are there): a failover "
+        "lost transactions, or a backup was restored. What the ledger says now counts."
+    )
+
+
 def _is_held(session: MySqlSession, lock: str) -> bool:
     return session.scalar("SELECT IS_USED_LOCK(?)", (lock,)) is not None
 
@@ -162,9 +239,3 @@ def _kill(session: MySqlSession, connection_id: int) -> Notice | None:
             "but its locks may last until the server drops it."
         )
     return None
-
-
-def _attempt_over(context: WriterContext, current: object) -> FencedError:
-    return FencedError(
-        f"Attempt {context.attempt} of pipeline {context.pipeline!r} is over (now {current}); its tasks must not write any more."
-    )

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from typing import TypeVar
 
 import pymysql
 import structlog
 
-from headrace.errors import FencedError
+from headrace.errors import FencedError, TargetWentBackError, TransientError
 from headrace.model.progress import Decision, LedgerState, TableRequest
-from headrace.sinks.base import LedgerUpdate
+from headrace.sinks.base import Commits, LedgerUpdate, WriteReport
 from headrace.sinks.mysql import refusal
 from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify, repeat
 from headrace.sinks.mysql.fence import Fence
 from headrace.sinks.mysql.settings import MySqlSettings
-from headrace.sinks.sql_ledger import MYSQL, SqlLedger
+from headrace.sinks.sql_ledger import MYSQL, Claim, SqlLedger
 
 _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
@@ -30,13 +30,40 @@ class MySqlLedger:
         self.tables = SqlLedger(MYSQL, settings.ledger_database)
         self.fence = Fence(self.tables)
         self._session: MySqlSession | None = None
-        self._pipeline = ""
-        self._epoch = 0
+        self._claim: Claim | None = None
+        # What the slots have to count at the next step: see ``Commits``.
+        self._commits: dict[int, int] = {}
 
     @property
-    def run(self) -> tuple[str, int]:
-        """The pipeline and epoch of this run; an empty name before :meth:`acquire`."""
-        return self._pipeline, self._epoch
+    def claim(self) -> Claim | None:
+        """What this run holds of the record; ``None`` before :meth:`acquire`."""
+        return self._claim
+
+    def own_claim(self) -> Claim:
+        """The claim of a run that writes. Raises FencedError before :meth:`acquire`."""
+        if self._claim is None:
+            raise FencedError("The ledger was not acquired, so nothing may be written to it.")
+        return self._claim
+
+    def wrote(self, report: WriteReport) -> None:
+        """Takes note of a round: of a step that went with its rows, and of what the next step has to find.
+
+        Raises TargetWentBackError when a later part of the round did not find what an earlier one had committed.
+        """
+        if report.committed and self._claim is not None:
+            self._claim, self._commits = self._claim.following, {}
+        else:
+            self.expect(report.commits)
+
+    def expect(self, commits: Iterable[Commits]) -> None:
+        """The next step is written only where the target has these transactions. Raises as :meth:`wrote`."""
+        for unit in commits:
+            if unit.before < self._commits.get(unit.slot, 0):
+                raise TargetWentBackError(
+                    f"The target lost transactions of writer {unit.slot} while this run went on: a failover, or a restored backup. "
+                    "What the ledger says now counts."
+                )
+            self._commits[unit.slot] = unit.after
 
     def peek(self, pipeline: str) -> LedgerState | None:
         """See ``Ledger.peek``."""
@@ -54,20 +81,25 @@ class MySqlLedger:
             self.tables.create_tables(session)
             self.fence.create_table(session)
 
-        def take(session: MySqlSession) -> LedgerState:
+        above = 0 if self._claim is None else self._claim.epoch
+
+        def take(session: MySqlSession) -> tuple[LedgerState, Claim]:
             self.tables.verify_source(session, pipeline, source_identity)
             self._end_writers(session, pipeline, self.fence.recorded(session, pipeline), ddl=True)
-            state = self.tables.acquire(session, pipeline, source_identity, fingerprint, start)
+            try:
+                state, claim = self.tables.acquire(session, pipeline, source_identity, fingerprint, start, above=above)
+            except pymysql.err.IntegrityError:
+                raise TransientError(f"Another run of pipeline {pipeline!r} began at the same moment.") from None
             recorded = self.fence.recorded(session, pipeline)
             self.fence.raise_to(session, pipeline, state.epoch, state.attempt)
             session.commit()
             # A writer or a DDL that came in between saw the old epoch; from now on none can.
             self._end_writers(session, pipeline, recorded, ddl=True)
-            return state
+            return state, claim
 
         self._in_transaction(create)
-        state = self._in_transaction(take, locks=True)
-        self._pipeline, self._epoch = pipeline, state.epoch
+        state, self._claim = self._in_transaction(take, locks=True)
+        self._commits = {}
         return state
 
     def decide(self, pipeline: str, decision: Decision) -> None:
@@ -97,37 +129,51 @@ class MySqlLedger:
         return self._in_transaction(lambda session: self.tables.requests(session, pipeline))
 
     def next_attempt(self) -> int:
-        """See ``Ledger.next_attempt``."""
-        pipeline, epoch = self._own_run()
+        """See ``Ledger.next_attempt``. Writers that came in before the row was locked are ended too."""
+        claim = self.own_claim()
 
-        def raise_attempt(session: MySqlSession) -> int:
-            self._end_writers(session, pipeline, self.fence.recorded(session, pipeline), ddl=False)
-            attempt = self.tables.raise_attempt(session, pipeline, epoch)
-            self.fence.raise_to(session, pipeline, epoch, attempt)
+        def raise_attempt(session: MySqlSession, repeated: bool) -> int:
+            self._end_writers(session, claim.pipeline, self.fence.recorded(session, claim.pipeline), ddl=False)
+            attempt = self.tables.raise_attempt(session, claim, repeated=repeated)
+            recorded = self.fence.recorded(session, claim.pipeline)
+            self.fence.raise_to(session, claim.pipeline, claim.epoch, attempt)
+            session.commit()
+            self._end_writers(session, claim.pipeline, recorded, ddl=False)
             return attempt
 
-        return self._in_transaction(raise_attempt, locks=True)
+        return self._step(raise_attempt)
 
     def update(self, update: LedgerUpdate) -> None:
-        """See ``Ledger.update``. An update is repeatable, so a connection lost at COMMIT does no harm."""
-        pipeline, epoch = self._own_run()
+        """See ``Ledger.update``. A connection lost at COMMIT does no harm: the step's number tells whether it is there."""
+        claim = self.own_claim()
 
-        def write(session: MySqlSession) -> None:
-            self.tables.write_update(session, pipeline, epoch, update)
+        def write(session: MySqlSession, repeated: bool) -> None:
+            if not self.tables.write_update(session, claim, update, repeated=repeated):
+                return
+            self.fence.require_commits(session, claim.pipeline, self._commits)
             if update.attempt is not None:
-                self.fence.raise_to(session, pipeline, epoch, update.attempt)
+                self.fence.raise_to(session, claim.pipeline, claim.epoch, update.attempt)
 
-        self._in_transaction(write, locks=True)
+        self._step(write)
+
+    def _step(self, action: Callable[[MySqlSession, bool], _T]) -> _T:
+        """One step of the run; ``action`` is told whether it was sent before."""
+        tries = 0
+
+        def attempt(session: MySqlSession) -> _T:
+            nonlocal tries
+            tries += 1
+            return action(session, tries > 1)
+
+        claim = self.own_claim()
+        result = self._in_transaction(attempt, locks=True)
+        self._claim, self._commits = claim.following, {}
+        return result
 
     def close(self) -> None:
         if self._session is not None:
             self._session.close()
             self._session = None
-
-    def _own_run(self) -> tuple[str, int]:
-        if not self._pipeline:
-            raise FencedError("The ledger was not acquired, so nothing may be written to it.")
-        return self._pipeline, self._epoch
 
     def _end_writers(self, session: MySqlSession, pipeline: str, connections: list[int], *, ddl: bool) -> None:
         for notice in self.fence.kill(session, pipeline, connections, ddl=ddl):

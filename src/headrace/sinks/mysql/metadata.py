@@ -77,6 +77,8 @@ class MySqlMetadataApplier:
         self._adopt = adopt
         self._session: MySqlSession | None = None
         self._lost_connection = 0
+        # How many schema changes the pipeline's slot counts.
+        self._count = 0
 
     def apply_schema_change(self, change: SchemaChange) -> tuple[Notice, ...]:
         """See ``MetadataApplier.apply_schema_change``."""
@@ -90,9 +92,12 @@ class MySqlMetadataApplier:
                 before.update(_fingerprints(session, change))
             elif session not in asked and _fingerprints(session, change) != before and not _is_half_done(session, change):
                 _verify(session, change)  # the connection was lost, and the statement ran all the same
+                self._counted(session)
                 return ()
             asked.add(session)
-            return self._apply(session, change)
+            notices = self._apply(session, change)
+            self._counted(session)
+            return notices
 
         try:
             return self._repeated(attempt, f"The schema change of {change.table_id}")
@@ -103,7 +108,9 @@ class MySqlMetadataApplier:
         """See ``MetadataApplier.run_instead``. A lost connection is not repeated: nothing tells what the statement did."""
         self._verified.difference_update(change.changes)
         try:
-            _execute(self._connected(), change, statement)
+            session = self._connected()
+            _execute(session, change, statement)
+            self._counted(session)
         except pymysql.err.MySQLError as error:
             if classify(error) is ErrorClass.LOST:
                 self._recover(error)
@@ -151,6 +158,14 @@ class MySqlMetadataApplier:
         if self._session is not None:
             self._session.close()
             self._session = None
+
+    def _counted(self, session: MySqlSession) -> None:
+        """Counts a schema change that ran: a server that was promoted without it shows that at the ledger's next step."""
+        claim = self._ledger.claim
+        if claim is not None:
+            counted = self._ledger.fence.count_ddl(session, claim, self._count)
+            self._ledger.expect([counted])
+            self._count = counted.after
 
     def _apply(self, session: MySqlSession, change: SchemaChange) -> tuple[Notice, ...]:
         dropped = next((event for event in change.events if isinstance(event, DropDatabaseEvent)), None)
@@ -226,16 +241,17 @@ class MySqlMetadataApplier:
         return self._session
 
     def _take_lock(self, session: MySqlSession) -> None:
-        pipeline, epoch = self._ledger.run
-        if not pipeline:
+        claim = self._ledger.claim
+        if claim is None:
             return
+        pipeline = claim.pipeline
         for _ in range(_LOCK_TRIES):
-            self._ledger.tables.verify(session, pipeline, epoch)  # a run that was taken over does not even wait
+            self._ledger.tables.verify(session, claim)  # a run that was taken over does not even wait
             taken = session.scalar("SELECT GET_LOCK(?, ?)", (pipeline_lock(self._ledger.tables, pipeline), _LOCK_SECONDS))
             if taken == 1:
                 # Before the look at the epoch: whoever raises it after that finds this connection.
-                self._ledger.fence.enter_ddl(session, pipeline, epoch)
-                self._ledger.tables.verify(session, pipeline, epoch)
+                self._count = self._ledger.fence.enter_ddl(session, claim)
+                self._ledger.tables.verify(session, claim)
                 return
             # Our own lost connection is left to finish its statement; a former run's is not. One that has finished may be there
             # for hours: where the network broke off, the server does not notice.

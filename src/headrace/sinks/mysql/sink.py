@@ -27,18 +27,27 @@ class MySqlEventSink:
     takes a table out of them.
     """
 
-    def __init__(self, settings: MySqlSettings, verified: set[TableId], metadata_applier: MySqlMetadataApplier) -> None:
-        self._settings = settings
+    def __init__(
+        self, settings: MySqlSettings, ledger: MySqlLedger, verified: set[TableId], metadata_applier: MySqlMetadataApplier
+    ) -> None:
+        self._settings, self._ledger = settings, ledger
         self._verified: Final = verified  # the applier holds the same set, and takes tables out of it
         self._metadata_applier = metadata_applier
         self._texts: dict[TableId, TextComparison] = {}
 
     def write(self, round: Round) -> WriteReport:
         """See ``EventSink.write``."""
-        report = round.write_in_tasks(MySqlWriter(self._settings, self._verified), self._text_comparisons)
+        writer = MySqlWriter(self._settings, self._ledger.own_claim(), self._verified)
+        report = round.write_in_tasks(writer, self._text_comparisons)
+        self._ledger.wrote(report)
         self._verified.update(outcome.table_id for outcome in report.outcomes)
         self._verified.difference_update(report.problems())  # a person may alter the table
         return report
+
+    def forget(self) -> None:
+        """Nothing is known of the target's tables any more."""
+        self._verified.clear()
+        self._texts.clear()
 
     def _text_comparisons(self, tables: Collection[TableId]) -> Mapping[TableId, TextComparison]:
         unknown = {table_id for table_id in tables if table_id not in self._verified or table_id not in self._texts}
@@ -56,7 +65,7 @@ class MySqlSink:
         self._ledger = MySqlLedger(settings)
         verified: set[TableId] = set()
         self._metadata_applier = MySqlMetadataApplier(settings, self._ledger, adopt=adopt, verified=verified)
-        self._event_sink = MySqlEventSink(settings, verified, self._metadata_applier)
+        self._event_sink = MySqlEventSink(settings, self._ledger, verified, self._metadata_applier)
 
     @property
     def identity(self) -> str:
@@ -104,8 +113,9 @@ class MySqlSink:
         """Nothing runs long on the driver."""
 
     def abandon_cut(self) -> None:
-        """No cut is open, but what lost the ledger's connection (a failover) may have left that of schema changes behind."""
+        """No cut is open, but a failover may have left the connection of schema changes behind, and may lead to other tables."""
         self._metadata_applier.close()
+        self._event_sink.forget()
 
     def __enter__(self) -> Self:
         return self

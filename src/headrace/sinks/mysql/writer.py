@@ -18,17 +18,17 @@ from headrace.model.letters import Letter
 from headrace.model.outcome import Notice, Problem, WriteOutcome
 from headrace.model.progress import TableProgress
 from headrace.model.table import Column, TableId, TableSchema
-from headrace.sinks.base import CutCommit, LedgerUpdate, TableChange, WriterContext
+from headrace.sinks.base import Commits, CutCommit, TableChange, WriterContext
 from headrace.sinks.dead_letters import no_letters_of_bags, row_letters
 from headrace.sinks.mysql import bag, handle, refusal
 from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify, error_code, repeat
-from headrace.sinks.mysql.fence import Fence
+from headrace.sinks.mysql.fence import Fence, Former
 from headrace.sinks.mysql.fitting import held_columns, refuse_misfits
 from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.settling import Settled, settled, unsettled
 from headrace.sinks.mysql.spellings import Spellings
 from headrace.sinks.mysql.text import batches, is_ascii, load_assignments, load_text, quote_name, row_conditions, row_literals
-from headrace.sinks.sql_ledger import MYSQL, SqlLedger
+from headrace.sinks.sql_ledger import MYSQL, Claim, SqlLedger
 
 TRANSACTION_ROWS = 50_000
 TRANSACTION_BYTES = 32 * 1024 * 1024
@@ -80,15 +80,22 @@ class MySqlWriter:
     A table without key is one transaction with its own row of the ledger, which tells a repetition that there is nothing to do.
     """
 
-    def __init__(self, settings: MySqlSettings, verified: Collection[TableId] = ()) -> None:
-        """``verified`` are tables whose handle key is known to have a unique index; of others the writer asks the server."""
-        self._settings = settings
+    def __init__(self, settings: MySqlSettings, claim: Claim, verified: Collection[TableId] = ()) -> None:
+        """``claim`` is what the run holds of the ledger.
+
+        ``verified`` are tables whose handle key is known to have a unique index; of others the writer asks the server.
+        """
+        self._settings, self._claim = settings, claim
         self._verified = set(verified)
         self._ledger = SqlLedger(MYSQL, settings.ledger_database)
         self._fence = Fence(self._ledger)
         self._context: WriterContext | None = None
         self._session: MySqlSession | None = None
-        self._lost_connection: int | None = None
+        self._former: Former | None = None
+        # What the slot counted when this unit was opened, and what it counts now; whether a COMMIT had no answer yet.
+        self._begun_at: int | None = None
+        self._count = 0
+        self._is_in_doubt = False
         self._notices: list[Notice] = []
         self._letters: dict[TableId, set[str]] = defaultdict(set)
         self._read_letters: Mapping[TableId, int] = {}
@@ -152,6 +159,10 @@ class MySqlWriter:
         except pymysql.err.MySQLError as error:  # what concerns a table's rows is one of its problems
             raise refusal.of_ledger(error) from None
 
+    def commits(self) -> Commits | None:
+        """See ``UnitWriter.commits``."""
+        return None if self._begun_at is None else Commits(self._own_context().slot, self._begun_at, self._count)
+
     def close(self) -> None:
         if self._session is not None:
             self._session.close()
@@ -163,14 +174,17 @@ class MySqlWriter:
             session = MySqlSession(self._settings)
             context = self._own_context()
             try:
-                if self._lost_connection is not None:
+                if self._former is not None:
                     # Where the network broke off, the server has not noticed: its transaction still locks the rows.
-                    self._fence.kill(session, context.pipeline, [self._lost_connection], ddl=False)
-                self._fence.enter(session, context)
+                    self._fence.kill(session, context.pipeline, list(self._former.connections), ddl=False)
+                self._count = self._fence.enter(session, self._claim, context, self._former)
             except BaseException:
+                if self._former is not None:  # it may have entered all the same
+                    self._former = replace(self._former, connections=(*self._former.connections, session.connection_id))
                 session.close()
                 raise
-            self._session = session
+            self._session, self._former = session, None
+            self._begun_at = self._count if self._begun_at is None else self._begun_at
             if self._settings.local_infile and not session.local_infile and not session.is_tidb:
                 self._note_slow_way()
         return self._session
@@ -186,7 +200,7 @@ class MySqlWriter:
             return
         try:
             if classify(error) is ErrorClass.LOST:
-                self._lost_connection = self._session.connection_id
+                self._former = Former((self._session.connection_id,), self._count, self._is_in_doubt)
                 self.close()
             else:
                 self._session.rollback()
@@ -212,14 +226,16 @@ class MySqlWriter:
                 elif table_id in transaction.bags:
                     reached.append(transaction.bags[table_id])
             self._put_letters(refused)
-            if commit is not None or reached:
+            if commit is not None:
                 counts = {table_id: len(letters) for table_id, letters in refused.items()}
-                of_bags = LedgerUpdate(tables=tuple(reached))
-                update = of_bags if commit is None else commit.update(list(problems.values()), counts, reached)
-                self._ledger.write_update(session, context.pipeline, context.epoch, update)
+                update = commit.update(list(problems.values()), counts, reached)
+                self._ledger.write_update(session, self._claim, update, repeated=transaction.commit_sent)
+            elif reached:
+                self._ledger.put_tables(session, self._claim, reached)
             self._fence.prove(session, context)
-            transaction.commit_sent = True
+            transaction.commit_sent = self._is_in_doubt = True
             session.commit()
+            self._is_in_doubt, self._count = False, self._count + 1
         except TransientError:  # another task has the slot: going on would take it back
             self.close()
             raise

@@ -119,6 +119,9 @@ class SpoolingWriter:
             self._count += 1
         return [_outcome(change) for change in changes]
 
+    def commits(self) -> None:
+        """Nothing is committed in tasks."""
+
     def close(self) -> None:
         """Nothing stays open."""
 
