@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -44,7 +45,7 @@ from headrace.testing.upstream import Statement
 from headrace.testing.upstream_ddl import AddColumn, Clause, DropColumn, RenameColumn
 from headrace.transform.filters import TableFilter
 from local_engine import LocalEngine
-from servers import MariaDb
+from servers import MariaDb, saved_databases
 from simulated_sink import CAPABILITIES, Contents, Failing, Failure, Server, SimulatedSink, SimulatedTarget
 from targets import DuckDbTarget, MariaDbTarget, Target
 
@@ -204,6 +205,8 @@ class Downstream:
     target: Callable[[], Target]
     sink: Callable[[], DataSink]
     spools: bool
+    save: Callable[[], Callable[[], None]]
+    """Remembers all that the target holds; what it returns puts that back, as a failover or a restored backup does."""
     server: Server | None = None
     nested_at: frozenset[Step] = frozenset(Step)
     """The steps at which another run can take over in the same thread: where this one holds no lock that it would wait for."""
@@ -219,7 +222,10 @@ def simulated(capability: str) -> Downstream:
     def sink() -> DataSink:
         return SimulatedSink(server, capabilities)
 
-    return Downstream(f"simulated, {capability}", lambda: SimulatedTarget(server.contents), sink, capabilities.atomic_cut, server)
+    def target() -> Target:
+        return SimulatedTarget(server.contents)
+
+    return Downstream(f"simulated, {capability}", target, sink, capabilities.atomic_cut, server.saved, server)
 
 
 def with_file_ledger() -> Downstream:
@@ -229,20 +235,30 @@ def with_file_ledger() -> Downstream:
     def sink() -> DataSink:
         return SimulatedSink(server, capabilities, keeps_ledger=False)
 
-    return Downstream("simulated, file ledger", lambda: SimulatedTarget(server.contents), sink, False, server)
+    return Downstream("simulated, file ledger", lambda: SimulatedTarget(server.contents), sink, False, server.saved, server)
 
 
 def on_mariadb(mariadb: MariaDb) -> Downstream:
     mariadb.fresh()
     # In the middle of a transaction of the ledger the next run would wait for the lock on its row.
     nested_at = frozenset(Step) - {Step.MYSQL_COMMIT}
-    return Downstream("mariadb", lambda: MariaDbTarget(mariadb), lambda: open_sink(mariadb.uri()), False, nested_at=nested_at)
+    target, save = MariaDbTarget(mariadb), partial(saved_databases, mariadb)
+    return Downstream("mariadb", lambda: target, lambda: open_sink(mariadb.uri()), False, save, nested_at=nested_at)
 
 
 def on_duckdb(folder: Path) -> Downstream:
     target = DuckDbTarget(folder / "target.duckdb")
+
+    def save() -> Callable[[], None]:
+        held = target.path.read_bytes()
+
+        def put_back() -> None:
+            target.path.write_bytes(held)
+
+        return put_back
+
     # The file is open, and so locked, while a cut lasts.
-    return Downstream("duckdb", lambda: target, lambda: open_sink(target.uri), True, nested_at=frozenset({Step.POLL}))
+    return Downstream("duckdb", lambda: target, lambda: open_sink(target.uri), True, save, nested_at=frozenset({Step.POLL}))
 
 
 _LOOKS = {(Moment.AFTER, Step.CHECKPOINT)} | {(moment, step) for moment in Moment for step in (Step.POLL, Step.MYSQL_COMMIT)}
@@ -391,6 +407,23 @@ class World:
         # Its last cut was over, and all that it did afterwards was to look.
         is_over = ran.error is None and rest <= _LOOKS
         assert isinstance(ran.error, FencedError) or is_over, str(ran)
+        return ran
+
+    def gone_back(self, saved: int, lost: int) -> Ran:
+        """A run whose target goes back, some passages later, to what it held at the passage of this number.
+
+        It goes on from there; only what it wrote last may be missing at its end.
+        """
+        kept: list[Callable[[], None]] = []
+
+        def go_back(_: Passage) -> None:
+            if kept:
+                kept[0]()
+                self._reached = 0
+
+        steps = self.downstream.nested_at - {Step.ACQUIRE}
+        ran = self.run(at(saved, lambda _: kept.append(self.downstream.save()), steps), at(saved + lost, go_back, steps))
+        assert ran.is_complete or (ran.code == EXIT_TABLE_STOPPED and self.policies), str(ran)
         return ran
 
     def wake(self, work: bytes) -> None:

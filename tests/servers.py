@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -123,6 +123,37 @@ def running_mariadb(**options: object) -> Iterator[MariaDb]:
             stop(process)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def saved_databases(server: MariaDb) -> Callable[[], None]:
+    """Reads everything that is not the server's own. What it returns puts that back, and ends all other connections."""
+    statements: list[tuple[str, list[tuple[object, ...]]]] = []
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE = 'BASE TABLE'")
+        tables = [(database, table) for database, table in cursor.fetchall() if database.lower() not in SYSTEM_DATABASES]
+        cursor.execute("SELECT SCHEMA_NAME FROM information_schema.SCHEMATA")
+        for (database,) in cursor.fetchall():
+            if database.lower() not in SYSTEM_DATABASES:
+                cursor.execute(f"SHOW CREATE DATABASE `{database}`")
+                statements.append((cursor.fetchone()[1], []))
+        for database, table in tables:
+            cursor.execute(f"SHOW CREATE TABLE `{database}`.`{table}`")
+            statements.append((f"USE `{database}`", []))
+            statements.append((cursor.fetchone()[1], []))
+            cursor.execute(f"SELECT * FROM `{database}`.`{table}`")
+            marks = ", ".join(["%s"] * len(cursor.description))
+            statements.append((f"INSERT INTO `{database}`.`{table}` VALUES ({marks})", list(cursor.fetchall())))
+
+    def put_back() -> None:
+        server.fresh()
+        with server.connect() as connection, connection.cursor() as cursor:
+            for statement, rows in statements:
+                if rows:
+                    cursor.executemany(statement, rows)
+                elif not statement.startswith("INSERT"):
+                    cursor.execute(statement)
+
+    return put_back
 
 
 @contextmanager

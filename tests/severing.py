@@ -22,6 +22,14 @@ class Proxy:
         self._kept: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
+    def lead_to(self, server: MariaDb) -> None:
+        """Ends what there is; later connections go to this server."""
+        self._address = (server.host, server.port)
+        self.sever()
+        kept, self._kept = self._kept, []
+        for upstream in kept:
+            upstream.close()
+
     def sever(self) -> None:
         """Closes all connections to clients; those to the server stay open, and silent."""
         clients, self._clients = self._clients, []

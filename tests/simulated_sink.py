@@ -214,6 +214,15 @@ class Server:
         self.contents = working
         self.on_commit(working)
 
+    def saved(self) -> Callable[[], None]:
+        """What is called to bring the server back to what it holds now."""
+        held = self.contents
+
+        def put_back() -> None:
+            self.contents = held
+
+        return put_back
+
 
 _SERVERS: weakref.WeakValueDictionary[int, Server] = weakref.WeakValueDictionary()
 

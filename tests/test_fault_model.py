@@ -212,6 +212,13 @@ class FaultModel(RuleBasedStateMachine):
         self.goes_on(steps, seed)
         note(str(self.world.taken_over(number, lambda: self.goes_on(more, seed))))
 
+    @rule(steps=STEPS, seed=SEEDS, saved=NUMBERS, lost=NUMBERS)
+    def the_target_goes_back(self, steps: list[differential.Step], seed: int, saved: int, lost: int) -> None:
+        """A failover loses the last transactions, or a backup is restored, while a run lives."""
+        self.goes_on(steps, seed)
+        note(str(self.world.gone_back(saved, lost)))
+        self.world.run_and_check()
+
     def teardown(self) -> None:
         try:
             self.filters, self.max_cuts, self.policies = iter([""]), iter(()), iter([""])
