@@ -6,6 +6,8 @@ counts what a real one cannot tell, how often each schema change took effect.
 
 from __future__ import annotations
 
+import base64
+import pickle
 import uuid
 import weakref
 from collections import Counter
@@ -37,6 +39,7 @@ from headrace.model.outcome import Notice, Problem, WriteOutcome
 from headrace.model.progress import Decision, LedgerState, TableProgress, TableRequest
 from headrace.model.table import Column, TableId
 from headrace.sinks.base import (
+    Begun,
     ChangeDemand,
     Check,
     Commits,
@@ -50,7 +53,6 @@ from headrace.sinks.base import (
     TableDescription,
     WriterContext,
     WriteReport,
-    definitions_fingerprint,
 )
 from headrace.sinks.sql_ledger import Claim
 from headrace.sinks.stateless import StatelessSink
@@ -125,6 +127,10 @@ class Table:
 
     columns: dict[str, Column]
     rows: dict[tuple[object, ...], dict[str, object]] = field(default_factory=dict)
+    comment: str = ""
+
+    def copy(self) -> Table:
+        return Table(dict(self.columns), {key: dict(row) for key, row in self.rows.items()}, self.comment)
 
 
 @dataclass
@@ -143,7 +149,7 @@ class Contents:
     commits: Counter[tuple[str, int]] = field(default_factory=Counter)
 
     def copy(self) -> Contents:
-        tables = {t: Table(dict(own.columns), {k: dict(row) for k, row in own.rows.items()}) for t, own in self.tables.items()}
+        tables = {t: own.copy() for t, own in self.tables.items()}
         ledgers, claims = dict(self.ledgers), dict(self.claims)
         return Contents(set(self.databases), tables, ledgers, self.effects.copy(), claims, self.commits.copy())
 
@@ -402,21 +408,47 @@ class SimulatedMetadataApplier:
         with self._sink.server.called(Call.DESCRIBE):
             contents = self._sink.seen
             if table_id.is_database:
-                held = sorted(str(t) for t in contents.tables if t.database == table_id.database)
-                return TableDescription(table_id, (), str(held), bool(held)) if table_id.database in contents.databases else None
+                held = any(t.database == table_id.database for t in contents.tables)
+                return TableDescription(table_id, (), held) if table_id.database in contents.databases else None
             table = contents.tables.get(table_id)
-            return TableDescription(table_id, tuple(table.columns), repr(table.columns), bool(table.rows)) if table else None
+            return TableDescription(table_id, tuple(table.columns), bool(table.rows)) if table else None
 
-    def fingerprint(self, change: SchemaChange) -> str:
-        """With the rows of tables that change names: a swap of two alike changes no definition."""
+    def state_before(self, change: SchemaChange) -> str:
+        """The tables themselves."""
         with self._sink.server.called(Call.FINGERPRINT):
-            moved = sorted({e.table_id for e in change.events if isinstance(e, RenameTableEvent)})
-            rows = [sorted(map(repr, t.rows.values())) if (t := self._sink.seen.tables.get(name)) else None for name in moved]
-            return definitions_fingerprint(self, change) + repr(rows)
+            return base64.b64encode(pickle.dumps(self._sink.seen.copy())).decode()
+
+    def begun(self, change: SchemaChange, state_before: str) -> Begun:
+        """By what the change would make of the former tables. Rows count where a swap of two alike changes no definition."""
+        with self._sink.server.called(Call.FINGERPRINT):
+            if any(isinstance(event, TruncateTableEvent) for event in change.events):
+                return Begun.REPEATABLE
+            former: Contents = pickle.loads(base64.b64decode(state_before))
+            after = former.copy()
+            try:
+                for event in change.events:
+                    _apply_event(after, event)
+            except (KeyError, ValueError):
+                return Begun.ABSENT  # it could not run
+            was, then, now = (_shown(contents, change) for contents in (former, after, self._sink.seen))
+            if was == then:
+                return Begun.REPEATABLE
+            return Begun.DONE if now == then else Begun.ABSENT if now == was else Begun.UNCLEAR
 
     def keeps_unique(self, change: SchemaChange) -> str:
         with self._sink.server.called(Call.DESCRIBE):
             return ""  # its tables have no keys but the one that rows are found by
+
+
+def _shown(contents: Contents, change: SchemaChange) -> object:
+    """Of the tables of a change, without what a person may alter: columns, the rows of those that are renamed, databases."""
+    renamed = {name for e in change.events if isinstance(e, RenameTableEvent) for name in (e.table_id, e.new_table_id)}
+    tables = {}
+    for name in change.changes:
+        table = contents.tables.get(name)
+        rows = sorted(map(repr, table.rows.values())) if table and name in renamed else None
+        tables[name] = (list(table.columns.items()), rows) if table else None
+    return tables, {name.database in contents.databases for name in change.changes if name.is_database}
 
 
 def _apply_event(contents: Contents, event: SchemaChangeEvent) -> None:

@@ -29,7 +29,7 @@ from headrace.engine.tasks import read_problems
 from headrace.engine.unreadable import is_unborn
 from headrace.faults import Step
 from headrace.model.cut import Progress, Split
-from headrace.model.events import CreateTableEvent, DropDatabaseEvent, RenameTableEvent, SchemaChange, TruncateTableEvent
+from headrace.model.events import CreateTableEvent, RenameTableEvent, SchemaChange
 from headrace.model.outcome import Notice, Problem, Remedy, SplitReport, WriteOutcome
 from headrace.model.progress import (
     CutRecord,
@@ -44,6 +44,7 @@ from headrace.model.progress import (
 )
 from headrace.model.table import TableId
 from headrace.sinks.base import (
+    Begun,
     CutCommit,
     DataSink,
     Ledger,
@@ -155,14 +156,15 @@ class CutRun:
             if cause is not None:
                 self._hold_rest(change, cause)
                 continue
-            entry, fingerprint = self._journalled(change), self._sink.metadata_applier.fingerprint(change)
-            verdict, has_run = self._verdict(change), entry is not None and self._has_run(entry, change, fingerprint)
+            entry, verdict = self._journalled(change), self._verdict(change)
+            begun = Begun.ABSENT if entry is None else self._begun(entry, change)
+            has_run = begun is Begun.DONE
             decided = verdict in (Verdict.SKIP, Verdict.EDIT)
             foreign = None if decided or entry is not None else self._in_its_way(change)
             if isinstance(foreign, Problem):
                 self._refused(change, foreign)
                 continue
-            if entry is not None and not has_run and self._may_have_run(entry, change):
+            if entry is not None and self._has_to_ask(entry, change, begun):
                 continue
             if verdict is None and change.identity in self.cut.unapproved:
                 self._stop_before(change, awaits_approval(change))
@@ -182,8 +184,10 @@ class CutRun:
             elif not has_run:
                 running.append(change)
             todo[change.identity] = change
-            entries.append(self._entry(change, fingerprint))
-        self._journal([e for e in entries if todo[e.identity] in running], self._begun_rows, todo, Step.JOURNAL_PENDING)
+            entries.append(self._entry(change))
+        applier = self._sink.metadata_applier
+        pending = [replace(e, state_before=applier.state_before(c)) for e in entries if (c := todo[e.identity]) in running]
+        self._journal(pending, self._begun_rows, todo, Step.JOURNAL_PENDING)
         refused = {change.identity for change in running if not self._run_change(change)}
         waiting = [_waiting(e, todo[e.identity]) for e in entries if e.identity in refused]
         settled = [
@@ -214,11 +218,11 @@ class CutRun:
             return Verdict.SKIP
         return decision.verdict if decision else None
 
-    def _entry(self, change: SchemaChange, fingerprint: str) -> JournalEntry:
+    def _entry(self, change: SchemaChange) -> JournalEntry:
         decision = self.cut.decisions.get(change.identity)
         statement = decision.statement if decision and decision.verdict is Verdict.EDIT else change.statement
         tables = tuple(sorted(change.changes))
-        return JournalEntry(change.identity, change.commit_ts, tables, statement, JournalState.PENDING, fingerprint)
+        return JournalEntry(change.identity, change.commit_ts, tables, statement, JournalState.PENDING)
 
     def _run_change(self, change: SchemaChange) -> bool:
         """Executes a change, or what a person wrote in its place; false when the target refuses it."""
@@ -236,34 +240,29 @@ class CutRun:
         faults.after(Step.SCHEMA_CHANGE, change.statement)
         return True
 
-    def _has_run(self, entry: JournalEntry, change: SchemaChange, fingerprint: str) -> bool:
-        """Whether a pending change ran before a crash: the catalogue differs, and shows what it creates and drops.
+    def _begun(self, entry: JournalEntry, change: SchemaChange) -> Begun:
+        """How far a pending change came before a crash, or the statement that a person had run in its place."""
+        if entry.statement != change.statement:
+            change = replace(change, statement=entry.statement, events=())
+        return self._sink.metadata_applier.begun(change, entry.state_before)
 
-        A table that stood in the way of a CREATE and was dropped since is a difference too, and one with rows is somebody's. A
-        TRUNCATE runs again, as nothing came after it, and so does a DROP DATABASE that broke off: it drops what is still there.
-        """
-        if any(isinstance(event, TruncateTableEvent) for event in change.events):
-            return False
-        describe = self._sink.metadata_applier.describe
-        created = [describe(event.table_id) for event in change.events if isinstance(event, CreateTableEvent)]
-        dropped = [TableId(event.database) for event in change.events if isinstance(event, DropDatabaseEvent)]
-        are_ours = all(found is not None and not found.has_rows for found in created)
-        return entry.fingerprint != fingerprint and are_ours and not any(map(describe, dropped))
+    def _has_to_ask(self, entry: JournalEntry, change: SchemaChange, begun: Begun) -> bool:
+        """Whether a person has to say if a change ran that a run began, or what stood in its place, because nothing else tells.
 
-    def _may_have_run(self, entry: JournalEntry, change: SchemaChange) -> bool:
-        """Whether a run ended while a person's statement ran, or a TRUNCATE, in whose place another one is to run now.
-
-        No definition tells how far it came. The change waits again then, and its decision is used up.
+        What leads to the same state runs again; not a person's statement, which runs once, and not before such a statement. The
+        change waits then, and its decision is used up.
         """
         decision, is_own = self.cut.decisions.get(change.identity), entry.statement != change.statement
-        empties = any(isinstance(event, TruncateTableEvent) for event in change.events)
-        if decision is None or decision.verdict is Verdict.SKIP or not (is_own or (empties and decision.verdict is Verdict.EDIT)):
+        verdict = decision.verdict if decision else None
+        goes_on = begun is Begun.REPEATABLE and verdict is not Verdict.EDIT and not is_own
+        if begun in (Begun.DONE, Begun.ABSENT) or goes_on or verdict is Verdict.SKIP:
             return False
-        self._update(LedgerUpdate(journal=(_waiting(entry, change),), used_decisions=(change.identity,)), Step.JOURNAL_SETTLED)
+        used = (change.identity,) if decision else ()
+        self._update(LedgerUpdate(journal=(_waiting(entry, change),), used_decisions=used), Step.JOURNAL_SETTLED)
         place = " in place of its schema change" if is_own else ""
         message = f"a run ended while this ran{place}, and nothing tells whether it did: {entry.statement}."
-        hint = "If it did, skip the change; else decide anew."
-        self._refused(change, Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.DECISION))
+        hint = f"If it did, skip the change; else approve it, or edit it. {decision_hint(change, Verdict)}"
+        self._stop_before(change, Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.DECISION))
         return True
 
     def _decided_too_late(self, change: SchemaChange, entry: JournalEntry | None) -> Iterator[Notice]:
@@ -454,7 +453,7 @@ class CutRun:
         held = {hold.change.identity: hold.change for hold in self.holds.values()}
         held |= {change.identity: change for change in self.cut.waiting}
         return tuple(
-            _waiting(self._entry(change, ""), change) for identity, change in held.items() if identity not in self.state.journal
+            _waiting(self._entry(change), change) for identity, change in held.items() if identity not in self.state.journal
         )
 
     def _running_rows(self) -> tuple[TableProgress, ...]:
@@ -565,7 +564,7 @@ def _only_creates(change: SchemaChange) -> bool:
 
 def _waiting(entry: JournalEntry, change: SchemaChange) -> JournalEntry:
     """The entry of a change that has not run, and waits: for a person, or until what is in its way is gone."""
-    return replace(entry, statement=change.statement, state=JournalState.WAITING, fingerprint="")
+    return replace(entry, statement=change.statement, state=JournalState.WAITING, state_before="")
 
 
 def _remedy_behind(problem: Problem) -> Remedy:

@@ -86,7 +86,7 @@ class JournalState(StrEnum):
 
 @dataclass(frozen=True)
 class JournalEntry:
-    """One schema change in the DDL journal. ``fingerprint`` is the target's catalogue before it, as the applier described it.
+    """One schema change in the DDL journal. ``state_before`` is what the applier kept of the target before it, while it is pending.
 
     ``statement`` is the source's, or the one that a person had run in its place.
     """
@@ -96,7 +96,7 @@ class JournalEntry:
     tables: tuple[TableId, ...]
     statement: str
     state: JournalState
-    fingerprint: str = ""
+    state_before: str = ""
 
     @property
     def place(self) -> str:

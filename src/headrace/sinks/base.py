@@ -6,7 +6,6 @@ The engine asks ``SinkCapabilities``; it never asks which system a sink is. A si
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -370,12 +369,24 @@ class RowsRefused(Exception):
 
 @dataclass(frozen=True)
 class TableDescription:
-    """A target table as its catalogue tells it: column names in order, a fingerprint of its definition, whether it has rows."""
+    """A target table as its catalogue tells it: column names in order, and whether it has rows."""
 
     table_id: TableId
     columns: tuple[str, ...]
-    fingerprint: str
     has_rows: bool
+
+
+class Begun(StrEnum):
+    """What a target shows of a schema change that a run began, and did not journal as done."""
+
+    DONE = "done"
+    """The target is in the change's end state."""
+    ABSENT = "absent"
+    """It did not run."""
+    REPEATABLE = "repeatable"
+    """It may have run, and running it (again) leads to its end state."""
+    UNCLEAR = "unclear"
+    """Nothing tells, and it must not run twice: a person has to look."""
 
 
 class MetadataApplier(Protocol):
@@ -397,8 +408,16 @@ class MetadataApplier(Protocol):
         """The table (``None``: there is none). For a database: no columns, ``has_rows`` when it holds tables."""
         ...
 
-    def fingerprint(self, change: SchemaChange) -> str:
-        """What differs before and after the change has run: of the definitions of what it changes, else of their rows."""
+    def state_before(self, change: SchemaChange) -> str:
+        """What the journal keeps of the target before the change runs, for :meth:`begun`."""
+        ...
+
+    def begun(self, change: SchemaChange, state_before: str) -> Begun:
+        """How far a change came that a run began when :meth:`state_before` said this.
+
+        A difference to what was there before is no proof: only the change's end state is. A change without events is a statement
+        of a person, of which more may be unclear. Raises TransientError.
+        """
         ...
 
     def keeps_unique(self, change: SchemaChange) -> str:
@@ -409,12 +428,6 @@ class MetadataApplier(Protocol):
         their table stops, may answer with nothing.
         """
         ...
-
-
-def definitions_fingerprint(applier: MetadataApplier, change: SchemaChange) -> str:
-    """``MetadataApplier.fingerprint`` from the definitions alone."""
-    described = {str(t): applier.describe(t) for t in sorted(change.changes)}
-    return json.dumps({name: d.fingerprint if d else None for name, d in described.items()}, sort_keys=True)
 
 
 class Ledger(Protocol):

@@ -342,7 +342,7 @@ def _entry_to_dict(entry: JournalEntry) -> dict[str, object]:
         "tables": [[table.database, table.table] for table in entry.tables],
         "statement": entry.statement,
         "state": str(entry.state),
-        "fingerprint": entry.fingerprint,
+        "fingerprint": entry.state_before,
     }
 
 
@@ -354,7 +354,7 @@ def _entry_from_dict(data: dict[str, object]) -> JournalEntry:
         tables=tuple(_table_id(table) for table in tables) if isinstance(tables, list) else (),
         statement=str(data["statement"]),
         state=JournalState(str(data["state"])),
-        fingerprint=str(data["fingerprint"]),
+        state_before=str(data["fingerprint"]),
     )
 
 

@@ -506,7 +506,7 @@ class SqlLedger:
                 tables=_tables_from_text(str(touched)),
                 statement=str(statement),
                 state=JournalState(str(state)),
-                fingerprint=str(fingerprint),
+                state_before=str(fingerprint),
             )
             for identity, commit_ts, touched, statement, state, fingerprint in rows
         }
@@ -589,7 +589,7 @@ class SqlLedger:
         session.execute(
             f"INSERT INTO {self.table('ddl_journal')} (pipeline, change_identity, commit_ts, touched, statement, state,"
             " fingerprint) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (*key, entry.commit_ts, _tables_to_text(entry.tables), entry.statement, str(entry.state), entry.fingerprint),
+            (*key, entry.commit_ts, _tables_to_text(entry.tables), entry.statement, str(entry.state), entry.state_before),
         )
 
     def _put_cut(self, session: SqlSession, pipeline: str, cut: CutRecord) -> None:

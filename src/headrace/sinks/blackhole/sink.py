@@ -11,6 +11,7 @@ from headrace.model.outcome import Notice, WriteOutcome
 from headrace.model.table import TableId
 from headrace.model.uri import parse_uri
 from headrace.sinks.base import (
+    Begun,
     ChangeDemand,
     Check,
     CheckState,
@@ -21,7 +22,6 @@ from headrace.sinks.base import (
     TableDescription,
     WriterContext,
     WriteReport,
-    definitions_fingerprint,
 )
 from headrace.sinks.stateless import StatelessSink
 
@@ -71,9 +71,13 @@ class BlackholeMetadataApplier:
         """There are no tables."""
         return None
 
-    def fingerprint(self, change: SchemaChange) -> str:
-        """The definitions tell."""
-        return definitions_fingerprint(self, change)
+    def state_before(self, change: SchemaChange) -> str:
+        """Nothing has to be kept."""
+        return ""
+
+    def begun(self, change: SchemaChange, state_before: str) -> Begun:
+        """Once more changes nothing."""
+        return Begun.REPEATABLE
 
     def keeps_unique(self, change: SchemaChange) -> str:
         """There are no tables."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -41,11 +40,6 @@ class TargetTable:
         if found is None:
             raise KeyError(name)
         return found[0]
-
-    @property
-    def fingerprint(self) -> str:
-        text = "\n".join(f"{name} {type_name}" for name, type_name in self.columns.items())
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def find_table(session: Session, table_id: TableId) -> TargetTable | None:

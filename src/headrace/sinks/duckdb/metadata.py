@@ -31,7 +31,7 @@ from headrace.model.events import (
 from headrace.model.outcome import Notice, Problem
 from headrace.model.table import Column, Generated, TableId, TableSchema, folded_name
 from headrace.model.types import TypeKind
-from headrace.sinks.base import SchemaChangeRefused, TableDescription, definitions_fingerprint
+from headrace.sinks.base import Begun, SchemaChangeRefused, TableDescription
 from headrace.sinks.duckdb.catalog import (
     TargetTable,
     find_table,
@@ -90,15 +90,19 @@ class DuckDbMetadataApplier:
                 if not schema_exists(session, table_id.database):
                     return None
                 held = objects_of(session, table_id.database)
-                return TableDescription(table_id, (), ",".join(sorted(name for _, name in held)), bool(held))
+                return TableDescription(table_id, (), bool(held))
             found = find_table(session, table_id)
             if found is None:
                 return None
-            return TableDescription(table_id, tuple(found.columns), found.fingerprint, has_rows(session, table_id))
+            return TableDescription(table_id, tuple(found.columns), has_rows(session, table_id))
 
-    def fingerprint(self, change: SchemaChange) -> str:
-        """The definitions tell."""
-        return definitions_fingerprint(self, change)
+    def state_before(self, change: SchemaChange) -> str:
+        """Nothing has to be kept."""
+        return ""
+
+    def begun(self, change: SchemaChange, state_before: str) -> Begun:
+        """A cut is one transaction: what was begun in it and is not journalled as done was rolled back."""
+        return Begun.ABSENT
 
     def keeps_unique(self, change: SchemaChange) -> str:
         """The table's own key, where another type lets it tell apart other values: rows are found by it.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Collection
@@ -112,7 +111,7 @@ def row_checksum(session: MySqlSession, table_id: TableId) -> str:
     raised as the error that it is: otherwise it would look as if the table's rows were gone.
     """
     if session.is_tidb:
-        return _checksum_by_query(session, table_id)
+        return queried_checksum(session, table_id)
     ((_, checksum),) = session.execute(f"CHECKSUM TABLE {qualified(table_id)} EXTENDED")
     if checksum is not None:
         return str(checksum)
@@ -123,14 +122,18 @@ def row_checksum(session: MySqlSession, table_id: TableId) -> str:
     raise pymysql.err.OperationalError(*next(causes, (INTERRUPTED, "CHECKSUM TABLE gave no checksum and no reason")))
 
 
-def _checksum_by_query(session: MySqlSession, table_id: TableId) -> str:
-    """TiDB has no CHECKSUM TABLE, and its ADMIN CHECKSUM TABLE takes the keys along, which hold ids of tables."""
+def queried_checksum(session: MySqlSession, table_id: TableId, partition: str = "") -> str:
+    """A checksum over the rows of a table, or of one of its partitions; empty when there is no table of that name.
+
+    TiDB has no CHECKSUM TABLE, and its ADMIN CHECKSUM TABLE takes the keys along, which hold ids of tables.
+    """
     description = describe(session, table_id)
     if description is None:
         return ""
     names = [quote_name(column) for column in description.columns]
     values = ", ".join(f"ISNULL({name}), CAST({name} AS BINARY)" for name in names)
-    rows = session.execute(f"SELECT COUNT(*), SUM(CRC32(CONCAT_WS('#', {values}))) FROM {qualified(table_id)}")
+    part = f" PARTITION ({quote_name(partition)})" if partition else ""
+    rows = session.execute(f"SELECT COUNT(*), SUM(CRC32(CONCAT_WS('#', {values}))) FROM {qualified(table_id)}{part}")
     return ":".join(map(str, rows[0]))
 
 
@@ -138,6 +141,16 @@ def created_by(session: MySqlSession, table_id: TableId) -> str:
     """The statement that would create the table, view or database as it is."""
     kind = "DATABASE" if table_id.is_database else "TABLE"
     return str(session.execute(f"SHOW CREATE {kind} {qualified(table_id)}")[0][1])
+
+
+def definition(session: MySqlSession, table_id: TableId) -> str | None:
+    """The statement that would create the table or view, without the next automatic number; ``None`` if there is none."""
+    try:
+        return _AUTO_INCREMENT.sub("", created_by(session, table_id))
+    except pymysql.err.MySQLError as error:
+        if error_code(error) in _MISSING:
+            return None
+        raise
 
 
 def partitioning(session: MySqlSession, table_id: TableId) -> tuple[str, str]:
@@ -224,14 +237,11 @@ def _unique_texts(session: MySqlSession, table_id: TableId, compared: Collection
 
 
 def _database(session: MySqlSession, table_id: TableId) -> TableDescription:
-    definition = created_by(session, table_id)
-    tables = session.execute(f"SHOW TABLES FROM {qualified(table_id)}")
-    return TableDescription(table_id, (), _fingerprint(definition), bool(tables))
+    return TableDescription(table_id, (), bool(session.execute(f"SHOW TABLES FROM {qualified(table_id)}")))
 
 
 def _table(session: MySqlSession, table_id: TableId) -> TableDescription:
     name = qualified(table_id)
-    definition = _AUTO_INCREMENT.sub("", created_by(session, table_id))
     try:
         columns = tuple(str(row[0]) for row in session.execute(f"SHOW COLUMNS FROM {name}"))
         has_rows = session.finds(f"SELECT 1 FROM {name} LIMIT 1")
@@ -239,8 +249,4 @@ def _table(session: MySqlSession, table_id: TableId) -> TableDescription:
         if error_code(error) != _INVALID_VIEW:
             raise
         columns, has_rows = (), False  # a view of tables that are gone is there all the same, and can be dropped
-    return TableDescription(table_id, columns, _fingerprint(definition), has_rows)
-
-
-def _fingerprint(definition: str) -> str:
-    return hashlib.sha256(definition.encode(errors="surrogateescape")).hexdigest()
+    return TableDescription(table_id, columns, has_rows)

@@ -6,8 +6,8 @@ whether the statement ran: its named lock tells when it has ended, and the catal
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Mapping
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -20,7 +20,6 @@ from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.errors import TerminalError, TransientError
 from headrace.faults import Step
 from headrace.model.events import (
-    AddColumnEvent,
     AlterColumnTypeEvent,
     CreateDatabaseEvent,
     CreateTableEvent,
@@ -30,16 +29,16 @@ from headrace.model.events import (
     RenameColumnEvent,
     RenameTableEvent,
     SchemaChange,
-    SchemaChangeEvent,
     TruncateTableEvent,
 )
 from headrace.model.outcome import Notice, Problem, Remedy
 from headrace.model.table import TableId, TableSchema, folded_name
 from headrace.model.tso import tso_to_ms
-from headrace.sinks.base import SchemaChangeRefused, TableDescription, TextComparison, definitions_fingerprint
-from headrace.sinks.mysql import catalogue, collation, databases
+from headrace.sinks.base import Begun, SchemaChangeRefused, TableDescription, TextComparison
+from headrace.sinks.mysql import catalogue, collation, databases, end_state
 from headrace.sinks.mysql.adaptation import Adapted, UnadaptableError, adapt
 from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify, error_code, error_text, repeat
+from headrace.sinks.mysql.end_state import Before, EndState, are_renamed, final_names, same_columns, shows
 from headrace.sinks.mysql.fence import pipeline_lock
 from headrace.sinks.mysql.filling import filled_as_by_tidb
 from headrace.sinks.mysql.ledger import MySqlLedger
@@ -59,7 +58,6 @@ _NOT_COLUMNS = frozenset(
     | {"COLUMNAR", "HYBRID", "STATS_EXTENDED", "VECTOR"}
 )
 _HINTS = frozenset({"ALGORITHM", "LOCK"})
-_EXCHANGE = re.compile(r"\bEXCHANGE\s+PARTITION\b", re.IGNORECASE)
 _BY_HAND = "Take away what is in its way, and it is tried again; or bring the target to the same state by hand, and skip it."
 _LOAD_ANEW = "Load the table anew and skip the statement, or leave it out by a filter."
 
@@ -83,17 +81,22 @@ class MySqlMetadataApplier:
     def apply_schema_change(self, change: SchemaChange) -> tuple[Notice, ...]:
         """See ``MetadataApplier.apply_schema_change``."""
         self._verified.difference_update(change.changes)
-        before: dict[TableId, str] = {}
+        former: list[Before] = []
         asked: set[MySqlSession] = set()
 
         def attempt() -> tuple[Notice, ...]:
             session = self._connected()
-            if not before:
-                before.update(_fingerprints(session, change))
-            elif session not in asked and _fingerprints(session, change) != before and not _is_half_done(session, change):
-                _verify(session, change)  # the connection was lost, and the statement ran all the same
-                self._counted(session)
-                return ()
+            if not former:
+                former.append(end_state.before(session, change))
+            elif session not in asked:  # the connection was lost while the statement ran
+                found = self._begun(session, change, former[0])
+                if found is Begun.UNCLEAR:
+                    message = f"the connection was lost while this ran, and nothing tells whether it did: {_shown(change)}."
+                    raise _refused(change, message)
+                if found is Begun.DONE:
+                    _verify(session, change)
+                    self._counted(session)
+                    return ()
             asked.add(session)
             notices = self._apply(session, change)
             self._counted(session)
@@ -135,15 +138,21 @@ class MySqlMetadataApplier:
         except pymysql.err.MySQLError as error:
             raise TerminalError(f"The collations of columns cannot be read: {error_text(error)}.") from None
 
-    def fingerprint(self, change: SchemaChange) -> str:
-        """See ``MetadataApplier.fingerprint``."""
-        definitions = definitions_fingerprint(self, change)
-        what = f"Reading the rows of {change.table_id}"
+    def state_before(self, change: SchemaChange) -> str:
+        """See ``MetadataApplier.state_before``."""
+        what = f"Reading the definition of {change.table_id}"
         try:
-            rows = self._repeated(lambda: _moved_rows(self._connected(), change), what)
+            return self._repeated(lambda: end_state.before(self._connected(), change).text(), what)
         except pymysql.err.MySQLError as error:
-            raise TerminalError(f"The rows of {change.table_id} cannot be read: {error_text(error)}.") from None
-        return definitions + rows
+            raise TerminalError(f"The definition of {change.table_id} cannot be read: {error_text(error)}.") from None
+
+    def begun(self, change: SchemaChange, state_before: str) -> Begun:
+        """See ``MetadataApplier.begun``. May make a table in the ledger's database, and drops it again."""
+        what = f"Finding out whether the schema change of {change.table_id} ran"
+        try:
+            return self._repeated(lambda: self._begun(self._connected(), change, Before.read(state_before)), what)
+        except pymysql.err.MySQLError as error:
+            raise TerminalError(f"{what} failed: {error_text(error)}.") from None
 
     def keeps_unique(self, change: SchemaChange) -> str:
         """See ``MetadataApplier.keeps_unique``. Rows replace those that a unique key holds for equal."""
@@ -190,9 +199,7 @@ class MySqlMetadataApplier:
         refuse_other_zone(change, self._settings.time_zone)
         notices.extend(refuse_unseen_values(session, change, self._settings.time_zone))
         notices.extend(_differing_default(session, change))
-        for source_statement in self._statements(session, change):
-            filling = filled_as_by_tidb(source_statement, change, is_mariadb="MariaDB" in session.version)
-            adapted = _adapted(session, change, same_rows(session, change, source_statement if session.is_tidb else filling))
+        for adapted in self._adapted_statements(session, change):
             notices.extend(Notice(text, change.table_id) for text in adapted.notices)
             if adapted.statement:
                 _execute(session, change, adapted.statement)
@@ -226,6 +233,21 @@ class MySqlMetadataApplier:
         if change.statement:
             return [collation.spell_out(change.statement, by_bytes=change.by_bytes)]
         return _rendered(session, change)
+
+    def _adapted_statements(self, session: MySqlSession, change: SchemaChange) -> Iterator[Adapted]:
+        for source_statement in self._statements(session, change):
+            filling = filled_as_by_tidb(source_statement, change, is_mariadb="MariaDB" in session.version)
+            yield _adapted(session, change, same_rows(session, change, source_statement if session.is_tidb else filling))
+
+    def _begun(self, session: MySqlSession, change: SchemaChange, former: Before) -> Begun:
+        def statements() -> list[str]:
+            if not change.events:  # a person's
+                return [change.statement]
+            return [adapted.statement for adapted in self._adapted_statements(session, change) if adapted.statement]
+
+        digest = hashlib.sha256((self._ledger.claim.pipeline if self._ledger.claim else "").encode()).hexdigest()[:16]
+        scratch = TableId(self._settings.ledger_database, f"scratch_{digest}")
+        return EndState(session, change, former, statements, scratch).begun()
 
     def _connected(self) -> MySqlSession:
         """The session, holding the pipeline's lock while the ledger says that this run is the newest."""
@@ -325,28 +347,6 @@ def _changed_columns(change: SchemaChange) -> frozenset[str]:
     return frozenset(found)
 
 
-def _fingerprints(session: MySqlSession, change: SchemaChange) -> dict[TableId, str]:
-    # A missing database is made before its table, so only a change of databases is judged by databases.
-    names = change.changes | {change.table_id}
-    tables = {name for name in names if not name.is_database} or names
-    found = {table_id: catalogue.describe(session, table_id) for table_id in tables}
-    definitions = {table_id: description.fingerprint if description else "" for table_id, description in found.items()}
-    return {**definitions, change.table_id: definitions.get(change.table_id, "") + _moved_rows(session, change)}
-
-
-def _moved_rows(session: MySqlSession, change: SchemaChange) -> str:
-    """A checksum over a table whose rows change places with another's while no definition changes; empty for other changes.
-
-    EXCHANGE PARTITION, and a swap of names: run twice they are undone. Where both hold the same rows, twice does no harm.
-    """
-    if _EXCHANGE.search(change.statement):
-        moved = read_statement(change.statement, change.database).tables[1:]
-    else:
-        renames = [event for event in change.events if isinstance(event, RenameTableEvent)]
-        moved = tuple(sorted(_final_names(renames) & {rename.table_id for rename in renames}))
-    return ",".join(catalogue.row_checksum(session, table_id) for table_id in moved)
-
-
 def _execute(session: MySqlSession, change: SchemaChange, statement: str) -> None:
     if change.database and catalogue.exists(session, TableId(change.database)):
         session.run(f"USE {qualified(TableId(change.database))}")
@@ -364,7 +364,7 @@ def _is_shaped(change: SchemaChange, present: TableDescription, wanted: TableSch
     """Whether a table that is there needs no more of a change that lets it come to be: a CREATE, a shape, or an ALTER of a table
     that the source never showed before. Raises SchemaChangeRefused when the table is another one."""
     read = read_statement(change.statement, change.database)
-    same = _same_columns(present, wanted)
+    same = same_columns(present, wanted)
     if read.kind not in (StatementKind.CREATE_TABLE, StatementKind.EMPTY):
         return same and any(_moves_columns(action) for action in read.actions) and _is_told_by_names(read)
     if not same:
@@ -453,7 +453,7 @@ def _rendered(session: MySqlSession, change: SchemaChange) -> list[str]:
                 statements.append(f"RENAME TABLE {qualified(old)} TO {qualified(new)}")
             case _:
                 pass
-    altered = alter_table(change.table_id, [event for event in change.events if not _shows(session, event)])
+    altered = alter_table(change.table_id, [event for event in change.events if not shows(session, event)])
     return [*statements, altered] if altered else statements
 
 
@@ -461,68 +461,15 @@ def _is_done(session: MySqlSession, change: SchemaChange) -> bool:
     """Whether the catalogue shows all of the change already. What ran before a crash is told by the journal's fingerprint."""
     renames = [event for event in change.events if isinstance(event, RenameTableEvent)]
     if renames:
-        return _are_renamed(session, renames)
+        return are_renamed(session, renames)
     if any(isinstance(event, TruncateTableEvent) for event in change.events):
         return False
     if change.statement:
         told = _is_told_by_names(read_statement(change.statement, change.database))
     else:
         told = not any(isinstance(event, AlterColumnTypeEvent) for event in change.events)
-    shown = [_shows(session, event) for event in change.events]
+    shown = [shows(session, event) for event in change.events]
     return told and any(shown) and all(seen is not False for seen in shown)
-
-
-def _is_half_done(session: MySqlSession, change: SchemaChange) -> bool:
-    """Whether it has to run again to its end: what breaks off a DROP DATABASE leaves the tables that it had not reached."""
-    dropped = (event for event in change.events if isinstance(event, DropDatabaseEvent))
-    return any(_shows(session, event) is False for event in dropped)
-
-
-def _are_renamed(session: MySqlSession, renames: list[RenameTableEvent]) -> bool:
-    start: set[TableId] = set()
-    present: set[TableId] = set()
-    for rename in renames:
-        if rename.table_id not in present:
-            start.add(rename.table_id)
-        present.discard(rename.table_id)
-        present.add(rename.new_table_id)
-    if start == present:
-        return False  # a swap looks the same before and after
-    return all(catalogue.exists(session, name) for name in present) and not any(
-        catalogue.exists(session, name) for name in start - present
-    )
-
-
-def _shows(session: MySqlSession, event: SchemaChangeEvent) -> bool | None:
-    """Whether the catalogue shows that the event took place; ``None`` when names cannot tell."""
-    match event:
-        case CreateDatabaseEvent(database=database):
-            return catalogue.exists(session, TableId(database))
-        case DropDatabaseEvent():
-            return databases.is_dropped(session, event)
-        case DropTableEvent(table_id=table_id):
-            return not catalogue.exists(session, table_id)
-        case RenameColumnEvent(old_name=old, new_name=new) if folded_name(old) == folded_name(new):
-            return None
-        case AddColumnEvent(table_id=table_id) | DropColumnEvent(table_id=table_id) | RenameColumnEvent(table_id=table_id):
-            return _column_shows(_columns(session, table_id), event)
-        case _:
-            return None
-
-
-def _column_shows(columns: frozenset[str], event: AddColumnEvent | DropColumnEvent | RenameColumnEvent) -> bool:
-    match event:
-        case AddColumnEvent(column=column):
-            return folded_name(column.name) in columns
-        case DropColumnEvent(column_name=name):
-            return bool(columns) and folded_name(name) not in columns
-        case RenameColumnEvent(old_name=old, new_name=new):
-            return folded_name(new) in columns and folded_name(old) not in columns
-
-
-def _columns(session: MySqlSession, table_id: TableId) -> frozenset[str]:
-    description = catalogue.describe(session, table_id)
-    return frozenset(folded_name(name) for name in description.columns) if description else frozenset()
 
 
 def _verify(session: MySqlSession, change: SchemaChange) -> None:
@@ -531,26 +478,13 @@ def _verify(session: MySqlSession, change: SchemaChange) -> None:
     for event in change.events:
         if isinstance(event, CreateTableEvent):
             present = catalogue.describe(session, event.table_id)
-            done = present is not None and _same_columns(present, event.schema)
+            done = present is not None and same_columns(present, event.schema)
         else:
-            done = bool(renames) or _shows(session, event) is not False
+            done = bool(renames) or shows(session, event) is not False
         if not done:
             raise _refused(change, f"the target took the statement, but {type(event).__name__} does not show in it.", _BY_HAND)
-    if renames and not all(catalogue.exists(session, name) for name in _final_names(renames)):
+    if renames and not all(catalogue.exists(session, name) for name in final_names(renames)):
         raise _refused(change, "the target took the statement, but the new names are not there.", _BY_HAND)
-
-
-def _final_names(renames: list[RenameTableEvent]) -> set[TableId]:
-    names: set[TableId] = set()
-    for rename in renames:
-        names.discard(rename.table_id)
-        names.add(rename.new_table_id)
-    return names
-
-
-def _same_columns(present: TableDescription, schema: TableSchema) -> bool:
-    wanted = [folded_name(column.name) for column in schema.columns if not column.hidden]
-    return [folded_name(name) for name in present.columns] == wanted
 
 
 def _is_idle(session: MySqlSession, connection_id: int) -> bool:

@@ -18,6 +18,7 @@ from headrace.model.outcome import Notice, WriteOutcome
 from headrace.model.table import TableId
 from headrace.model.uri import parse_uri
 from headrace.sinks.base import (
+    Begun,
     ChangeDemand,
     Check,
     CheckState,
@@ -28,7 +29,6 @@ from headrace.sinks.base import (
     TableDescription,
     WriterContext,
     WriteReport,
-    definitions_fingerprint,
 )
 from headrace.sinks.printing.lines import merged_lines, row_lines, schema_change_line, spool, spool_file
 from headrace.sinks.stateless import StatelessSink
@@ -89,9 +89,13 @@ class PrintMetadataApplier:
         """There are no tables in an output."""
         return None
 
-    def fingerprint(self, change: SchemaChange) -> str:
-        """The definitions tell."""
-        return definitions_fingerprint(self, change)
+    def state_before(self, change: SchemaChange) -> str:
+        """Nothing has to be kept."""
+        return ""
+
+    def begun(self, change: SchemaChange, state_before: str) -> Begun:
+        """It is printed again."""
+        return Begun.REPEATABLE
 
     def keeps_unique(self, change: SchemaChange) -> str:
         """There are no tables in an output."""

@@ -1,0 +1,356 @@
+"""What the catalogue shows of a schema change: whether a begun one reached its end state. It changes no table of the pipeline.
+
+A run that dies, or loses its connection, leaves it open whether the statement ran. Each kind of change has its own proof, and a
+difference to what was there before is none: a person may have added an index meanwhile, or the server was upgraded. Names tell of
+tables and databases that come, go or are renamed. Checksums tell of rows that change places. Of an ALTER TABLE the server itself
+tells: an empty table in the ledger's database gets the former definition and the statement, and the lines of SHOW CREATE TABLE
+that it changes are looked for in the present definition.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import pymysql
+
+from headrace.ddl.lexer import Word
+from headrace.ddl.statement import Statement, StatementKind, read_statement
+from headrace.model.events import (
+    AddColumnEvent,
+    CreateDatabaseEvent,
+    CreateTableEvent,
+    DeletePartitionRowsEvent,
+    DropColumnEvent,
+    DropDatabaseEvent,
+    DropTableEvent,
+    RenameColumnEvent,
+    RenameTableEvent,
+    SchemaChange,
+    SchemaChangeEvent,
+    TruncateTableEvent,
+)
+from headrace.model.table import TableId, TableSchema, folded_name
+from headrace.sinks.base import Begun, TableDescription
+from headrace.sinks.mysql import catalogue, databases
+from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify
+from headrace.sinks.mysql.types import qualified
+
+_NAMED_TABLE = re.compile(r"CREATE TABLE `(?:[^`]|``)+`")
+_OF_ONE_TABLE = frozenset(
+    {"ADD", "ALGORITHM", "ALTER", "AUTO_INCREMENT", "CHANGE", "CHARACTER", "CHARSET", "COALESCE", "COLLATE", "COMMENT", "DEFAULT"}
+    | {"DROP", "FORCE", "INDEX", "LOCK", "MODIFY", "PARTITION", "REMOVE", "REORGANIZE", "ROW_FORMAT", "TRUNCATE", "UNIQUE"}
+)
+"""What the clauses of ALTER TABLE begin with that can be tried out: they touch no other table, file or tablespace."""
+
+
+@dataclass(frozen=True)
+class Before:
+    """The target before a change: definitions (``None``: no such table), and checksums of rows that the change moves.
+
+    The latter by the table, and the partition or an empty text.
+    """
+
+    definitions: Mapping[TableId, str | None]
+    rows: Mapping[tuple[TableId, str], str]
+
+    def text(self) -> str:
+        """For the journal."""
+        definitions = [[t.database, t.table, definition] for t, definition in self.definitions.items()]
+        rows = [[t.database, t.table, partition, checksum] for (t, partition), checksum in self.rows.items()]
+        return json.dumps({"definitions": definitions, "rows": rows}, ensure_ascii=False)
+
+    @classmethod
+    def read(cls, text: str) -> Before:
+        """What :meth:`text` gave; of what an older Headrace wrote down, nothing is known."""
+        try:
+            told = json.loads(text)
+            definitions = {TableId(database, table): definition for database, table, definition in told["definitions"]}
+            rows = {(TableId(database, table), partition): checksum for database, table, partition, checksum in told["rows"]}
+        except (ValueError, KeyError, TypeError):
+            return cls({}, {})
+        return cls(definitions, rows)
+
+
+def before(session: MySqlSession, change: SchemaChange) -> Before:
+    """The target as it is now. Reads all rows of tables that change places."""
+    tables = sorted(name for name in change.changes | {change.table_id} if not name.is_database)
+    return Before({table_id: catalogue.definition(session, table_id) for table_id in tables}, _moved_rows(session, change))
+
+
+@dataclass(frozen=True)
+class EndState:
+    """How to tell how far a change came that a run began on ``former``.
+
+    ``statements`` gives what would be run now, and ``scratch`` is a table that may be made, altered and dropped.
+    """
+
+    session: MySqlSession
+    change: SchemaChange
+    former: Before
+    statements: Callable[[], Iterable[str]]
+    scratch: TableId
+
+    def begun(self) -> Begun:
+        """The first proof that is for changes of this kind decides."""
+        proofs = (self._of_tables_made, self._of_databases, self._of_repeatable, self._of_renames)
+        for proof in (*proofs, self._of_tables_dropped, self._of_exchanged_rows, self._of_definitions):
+            found = proof()
+            if found is not None:
+                return found
+        return Begun.UNCLEAR
+
+    @property
+    def _statement(self) -> Statement:
+        return read_statement(self.change.statement, self.change.database)
+
+    def _of_tables_made(self) -> Begun | None:
+        created = [event for event in self.change.events if isinstance(event, CreateTableEvent)]
+        if created:
+            found = {self._made(event) for event in created}
+            return found.pop() if len(found) == 1 else Begun.REPEATABLE
+        if self._statement.kind is not StatementKind.CREATE_VIEW or not self.change.events:
+            return None
+        if self.former.definitions.get(self.change.table_id, "") is not None:
+            return self._if_unchanged()
+        return Begun.DONE if catalogue.exists(self.session, self.change.table_id) else Begun.ABSENT
+
+    def _made(self, event: CreateTableEvent) -> Begun:
+        """A table with rows is somebody's, and one that was there before was not made by the change: to run it tells."""
+        present = catalogue.describe(self.session, event.table_id)
+        if present is None:
+            return Begun.ABSENT
+        was_absent = self.former.definitions.get(event.table_id, "") is None
+        is_made = was_absent and not present.has_rows and same_columns(present, event.schema)
+        return Begun.DONE if is_made else Begun.REPEATABLE
+
+    def _of_databases(self) -> Begun | None:
+        """What breaks off a DROP DATABASE leaves the tables that it had not reached."""
+        events = [event for event in self.change.events if isinstance(event, CreateDatabaseEvent | DropDatabaseEvent)]
+        if not events:
+            return None
+        return Begun.DONE if all(shows(self.session, event) for event in events) else Begun.REPEATABLE
+
+    def _of_repeatable(self) -> Begun | None:
+        """Nothing comes after a TRUNCATE that is not journalled as done; what has no statement is made of what the target lacks."""
+        is_such = self._statement.kind in (StatementKind.EMPTY, StatementKind.ALTER_DATABASE)
+        empties = any(isinstance(event, TruncateTableEvent) for event in self.change.events)
+        return Begun.REPEATABLE if is_such or empties else None
+
+    def _of_renames(self) -> Begun | None:
+        renames = [event for event in self.change.events if isinstance(event, RenameTableEvent)]
+        if not renames:
+            return None
+        origins = _origins(renames)
+        final, start = set(origins), set(origins.values())
+        if final == start:
+            return self._swapped(origins)
+        there = {name for name in final | start if catalogue.exists(self.session, name)}
+        if start <= there and not (final - start) & there:
+            return Begun.ABSENT
+        # One statement renames and alters, or does neither.
+        others = [event for event in self.change.events if not isinstance(event, RenameTableEvent)]
+        is_altered = all(any(_shows_at(self.session, event, name) is not False for name in final) for event in others)
+        is_renamed = final <= there and not (start - final) & there
+        return Begun.DONE if is_renamed and is_altered else Begun.UNCLEAR
+
+    def _swapped(self, origins: Mapping[TableId, TableId]) -> Begun:
+        """Names that changed places: rows tell which table has which, and where these are alike, definitions too."""
+        names, rows = sorted(origins), _moved_rows(self.session, self.change)
+        if any((name, "") not in self.former.rows for name in names):
+            return Begun.UNCLEAR
+        was = {name: self.former.rows[name, ""] for name in names}
+        now = {name: rows.get((name, ""), "") for name in names}
+        if len(set(was.values())) < len(names):
+            was = {name: was[name] + _without_name(self.former.definitions.get(name) or "") for name in names}
+            now = {name: now[name] + _without_name(catalogue.definition(self.session, name) or "") for name in names}
+        if now == was:  # where the tables are equal in all, once more does no harm
+            return Begun.ABSENT
+        return Begun.DONE if all(now[name] == was[origins[name]] for name in names) else Begun.UNCLEAR
+
+    def _of_tables_dropped(self) -> Begun | None:
+        """A table that has another definition by now may be another table, and a DROP would destroy it."""
+        dropped = [event.table_id for event in self.change.events if isinstance(event, DropTableEvent)]
+        if self.change.events and self._statement.kind is StatementKind.DROP_VIEW:
+            dropped = list(self._statement.tables)
+        if not dropped:
+            return None
+        left = [table_id for table_id in dropped if catalogue.exists(self.session, table_id)]
+        if not left:
+            return Begun.DONE
+        same = all(self.former.definitions.get(t) == catalogue.definition(self.session, t) for t in left)
+        return Begun.REPEATABLE if same else Begun.UNCLEAR
+
+    def _of_exchanged_rows(self) -> Begun | None:
+        """A partition and a table that change their rows."""
+        name, tables = _exchanged_partition(self._statement), self._statement.tables
+        if not name:
+            return None
+        was, now = self.former.rows, _moved_rows(self.session, self.change)
+        if not was or was.keys() != now.keys():
+            return Begun.UNCLEAR
+        if now == was:
+            return Begun.ABSENT
+        partition, table = (tables[0], name), (tables[1], "")
+        return Begun.DONE if now[partition] == was[table] and now[table] == was[partition] else Begun.UNCLEAR
+
+    def _of_definitions(self) -> Begun | None:
+        """Looks for the lines of a definition that the statement changes."""
+        table_ids = self._statement.tables
+        if not table_ids or not self._statement.actions:
+            deletes = all(isinstance(event, DeletePartitionRowsEvent) for event in self.change.events)
+            return None if not self.change.events else Begun.REPEATABLE if deletes else self._if_unchanged()
+        was, present = self.former.definitions.get(table_ids[0]), catalogue.definition(self.session, table_ids[0])
+        texts = [_moved_to(text, self.change.database, self.scratch) for text in self.statements()]
+        if was is None or present is None or None in texts:
+            return self._if_unchanged()
+        try:
+            before = _tried(self.session, self.scratch, was)
+            after = _tried(self.session, self.scratch, was, [text for text in texts if text])
+            now = _tried(self.session, self.scratch, present)
+        except pymysql.err.MySQLError as error:
+            if classify(error) is not ErrorClass.REFUSED:
+                raise
+            return self._if_unchanged()
+        return _by_lines(before, after, now)
+
+    def _if_unchanged(self) -> Begun:
+        """Without another proof: it may run (again) where all definitions are as they were."""
+        were = self.former.definitions.items()
+        same = all(was == catalogue.definition(self.session, table_id) for table_id, was in were)
+        return Begun.REPEATABLE if were and same else Begun.UNCLEAR
+
+
+def _by_lines(before: frozenset[str], after: frozenset[str], now: frozenset[str]) -> Begun:
+    """What a table shows (``now``) of a statement that leads from a definition to another one, whatever else was altered."""
+    added, removed = after - before, before - after
+    if not added and not removed:
+        return Begun.REPEATABLE
+    if added <= now and not removed & now:
+        return Begun.DONE
+    return Begun.ABSENT if removed <= now and not added & now else Begun.UNCLEAR
+
+
+def _shows_at(session: MySqlSession, event: SchemaChangeEvent, name: TableId) -> bool | None:
+    if isinstance(event, AddColumnEvent | DropColumnEvent | RenameColumnEvent):
+        event = replace(event, table_id=name)
+    return shows(session, event)
+
+
+def _tried(session: MySqlSession, scratch: TableId, definition: str, statements: Iterable[str] = ()) -> frozenset[str]:
+    """The lines of an empty table's definition after these statements."""
+    name = qualified(scratch)
+    session.run(f"DROP TABLE IF EXISTS {name}")
+    try:
+        session.run(_NAMED_TABLE.sub(lambda _: f"CREATE TABLE {name}", definition, count=1))
+        for statement in statements:
+            session.run(statement)
+        shown = _without_name(catalogue.definition(session, scratch) or "")
+        return frozenset(line.strip().removesuffix(",") for line in shown.splitlines())
+    finally:
+        session.run(f"DROP TABLE IF EXISTS {name}")
+
+
+def _moved_to(statement: str, database: str, scratch: TableId) -> str | None:
+    """The statement on another table; ``None`` where it is none that can be tried out."""
+    read = read_statement(statement, database)
+    if not read.actions or read.renames or len(read.tables) != 1 or not all(map(_is_of_one_table, read.actions)):
+        return None
+    mention = next(mention for mention in read.mentions if mention.table_id == read.tables[0])
+    return f"{statement[: mention.start]}{qualified(scratch)}{statement[mention.end :]}"
+
+
+def _is_of_one_table(action: tuple[Word, ...]) -> bool:
+    first, second = (word.text.upper() for word in (*action, Word(""), Word(""))[:2])
+    if first == "CONVERT":
+        return second == "TO"
+    return first in _OF_ONE_TABLE or (first == "RENAME" and second in ("COLUMN", "INDEX", "KEY"))
+
+
+def _without_name(definition: str) -> str:
+    return _NAMED_TABLE.sub("", definition, count=1)
+
+
+def _exchanged_partition(read: Statement) -> str:
+    """The partition that EXCHANGE PARTITION names; empty for any other statement."""
+    found = (a[2].text for a in read.actions if len(a) > 2 and a[0].says("EXCHANGE") and a[1].says("PARTITION"))
+    return next(found, "") if len(read.tables) > 1 else ""
+
+
+def _moved_rows(session: MySqlSession, change: SchemaChange) -> dict[tuple[TableId, str], str]:
+    """Checksums of the tables whose rows change places with others' while no definition has to change; empty for other changes.
+
+    EXCHANGE PARTITION, and a swap of names: run twice they are undone.
+    """
+    read = read_statement(change.statement, change.database)
+    partition = _exchanged_partition(read)
+    if partition:
+        moved = [(read.tables[0], partition), (read.tables[1], "")]
+        return {place: catalogue.queried_checksum(session, *place) for place in moved}
+    origins = _origins([event for event in change.events if isinstance(event, RenameTableEvent)])
+    moved_names = sorted(set(origins) & set(origins.values()))
+    return {(name, ""): catalogue.row_checksum(session, name) for name in moved_names}
+
+
+def _origins(renames: Iterable[RenameTableEvent]) -> dict[TableId, TableId]:
+    """The names after renames, each with the name that its table had before."""
+    origins: dict[TableId, TableId] = {}
+    for rename in renames:
+        origins[rename.new_table_id] = origins.pop(rename.table_id, rename.table_id)
+    return origins
+
+
+def final_names(renames: Iterable[RenameTableEvent]) -> set[TableId]:
+    """The names that tables have after these renames, one after another."""
+    return set(_origins(renames))
+
+
+def are_renamed(session: MySqlSession, renames: list[RenameTableEvent]) -> bool:
+    """Whether all new names are there, and no former one that is not a new one too. A swap looks the same before and after."""
+    origins = _origins(renames)
+    final, start = set(origins), set(origins.values())
+    if final == start:
+        return False
+    return all(catalogue.exists(session, name) for name in final) and not any(
+        catalogue.exists(session, name) for name in start - final
+    )
+
+
+def shows(session: MySqlSession, event: SchemaChangeEvent) -> bool | None:
+    """Whether the catalogue shows that the event took place; ``None`` when names cannot tell."""
+    match event:
+        case CreateDatabaseEvent(database=database):
+            return catalogue.exists(session, TableId(database))
+        case DropDatabaseEvent():
+            return databases.is_dropped(session, event)
+        case DropTableEvent(table_id=table_id):
+            return not catalogue.exists(session, table_id)
+        case RenameColumnEvent(old_name=old, new_name=new) if folded_name(old) == folded_name(new):
+            return None
+        case AddColumnEvent(table_id=table_id) | DropColumnEvent(table_id=table_id) | RenameColumnEvent(table_id=table_id):
+            return _column_shows(_columns(session, table_id), event)
+        case _:
+            return None
+
+
+def _column_shows(columns: frozenset[str], event: AddColumnEvent | DropColumnEvent | RenameColumnEvent) -> bool:
+    match event:
+        case AddColumnEvent(column=column):
+            return folded_name(column.name) in columns
+        case DropColumnEvent(column_name=name):
+            return bool(columns) and folded_name(name) not in columns
+        case RenameColumnEvent(old_name=old, new_name=new):
+            return folded_name(new) in columns and folded_name(old) not in columns
+
+
+def _columns(session: MySqlSession, table_id: TableId) -> frozenset[str]:
+    description = catalogue.describe(session, table_id)
+    return frozenset(folded_name(name) for name in description.columns) if description else frozenset()
+
+
+def same_columns(present: TableDescription, schema: TableSchema) -> bool:
+    """Whether the table has these columns, by name and in this order."""
+    wanted = [folded_name(column.name) for column in schema.columns if not column.hidden]
+    return [folded_name(name) for name in present.columns] == wanted
