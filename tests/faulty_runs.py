@@ -207,6 +207,8 @@ class Downstream:
     spools: bool
     save: Callable[[], Callable[[], None]]
     """Remembers all that the target holds; what it returns puts that back, as a failover or a restored backup does."""
+    comment: Callable[[TableId, str], None]
+    """A person gives a table of the target a comment, which is no business of the pipeline's."""
     server: Server | None = None
     nested_at: frozenset[Step] = frozenset(Step)
     """The steps at which another run can take over in the same thread: where this one holds no lock that it would wait for."""
@@ -225,7 +227,7 @@ def simulated(capability: str) -> Downstream:
     def target() -> Target:
         return SimulatedTarget(server.contents)
 
-    return Downstream(f"simulated, {capability}", target, sink, capabilities.atomic_cut, server.saved, server)
+    return Downstream(f"simulated, {capability}", target, sink, capabilities.atomic_cut, server.saved, server.comment, server)
 
 
 def with_file_ledger() -> Downstream:
@@ -235,7 +237,10 @@ def with_file_ledger() -> Downstream:
     def sink() -> DataSink:
         return SimulatedSink(server, capabilities, keeps_ledger=False)
 
-    return Downstream("simulated, file ledger", lambda: SimulatedTarget(server.contents), sink, False, server.saved, server)
+    def target() -> Target:
+        return SimulatedTarget(server.contents)
+
+    return Downstream("simulated, file ledger", target, sink, False, server.saved, server.comment, server)
 
 
 def on_mariadb(mariadb: MariaDb) -> Downstream:
@@ -243,7 +248,12 @@ def on_mariadb(mariadb: MariaDb) -> Downstream:
     # In the middle of a transaction of the ledger the next run would wait for the lock on its row.
     nested_at = frozenset(Step) - {Step.MYSQL_COMMIT}
     target, save = MariaDbTarget(mariadb), partial(saved_databases, mariadb)
-    return Downstream("mariadb", lambda: target, lambda: open_sink(mariadb.uri()), False, save, nested_at=nested_at)
+
+    def comment(table_id: TableId, text: str) -> None:
+        with mariadb.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(f"ALTER TABLE `{table_id.database}`.`{table_id.table}` COMMENT = %s", (text,))
+
+    return Downstream("mariadb", lambda: target, lambda: open_sink(mariadb.uri()), False, save, comment, nested_at=nested_at)
 
 
 def on_duckdb(folder: Path) -> Downstream:
@@ -257,8 +267,16 @@ def on_duckdb(folder: Path) -> Downstream:
 
         return put_back
 
+    def comment(table_id: TableId, text: str) -> None:
+        with duckdb.connect(str(target.path)) as connection:
+            # The comment of the table itself is Headrace's mark.
+            name = f'"{table_id.database}"."{table_id.table}"'
+            ((column, *_), *_) = connection.execute(f"DESCRIBE {name}").fetchall()
+            connection.execute(f"""COMMENT ON COLUMN {name}."{column}" IS '{text}'""")
+
     # The file is open, and so locked, while a cut lasts.
-    return Downstream("duckdb", lambda: target, lambda: open_sink(target.uri), True, save, nested_at=frozenset({Step.POLL}))
+    nested_at = frozenset({Step.POLL})
+    return Downstream("duckdb", lambda: target, lambda: open_sink(target.uri), True, save, comment, nested_at=nested_at)
 
 
 _LOOKS = {(Moment.AFTER, Step.CHECKPOINT)} | {(moment, step) for moment in Moment for step in (Step.POLL, Step.MYSQL_COMMIT)}
@@ -408,6 +426,11 @@ class World:
         is_over = ran.error is None and rest <= _LOOKS
         assert isinstance(ran.error, FencedError) or is_over, str(ran)
         return ran
+
+    def comment(self, text: str) -> None:
+        """A person gives all tables of the target this comment."""
+        for database, table in sorted(self.downstream.target().tables()):
+            self.downstream.comment(TableId(database, table), text)
 
     def gone_back(self, saved: int, lost: int) -> Ran:
         """A run whose target goes back, some passages later, to what it held at the passage of this number.

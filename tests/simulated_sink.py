@@ -220,6 +220,11 @@ class Server:
         self.contents = working
         self.on_commit(working)
 
+    def comment(self, table_id: TableId, text: str) -> None:
+        """A person gives a table a comment."""
+        with self.transaction() as contents:
+            contents.tables[table_id].comment = text
+
     def saved(self) -> Callable[[], None]:
         """What is called to bring the server back to what it holds now."""
         held = self.contents

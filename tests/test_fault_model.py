@@ -212,6 +212,14 @@ class FaultModel(RuleBasedStateMachine):
         self.goes_on(steps, seed)
         note(str(self.world.taken_over(number, lambda: self.goes_on(more, seed))))
 
+    @rule(steps=STEPS, seed=SEEDS, number=NUMBERS)
+    def a_run_dies_and_a_person_alters_the_tables(self, steps: list[differential.Step], seed: int, number: int) -> None:
+        """What differs then is no proof that a schema change ran."""
+        self.goes_on(steps, seed)
+        note(str(self.world.run_with(at(number, crash))))
+        self.world.comment(f"at {seed}")
+        self.world.run_and_check()
+
     @rule(steps=STEPS, seed=SEEDS, saved=NUMBERS, lost=NUMBERS)
     def the_target_goes_back(self, steps: list[differential.Step], seed: int, saved: int, lost: int) -> None:
         """A failover loses the last transactions, or a backup is restored, while a run lives."""

@@ -234,6 +234,26 @@ def test_a_statement_that_may_have_run_in_place_of_a_change_is_not_run_again(wor
     assert (bucket.run(world.uri, **asks).code, world.rows("t")) == (EXIT_OK, [(1, 6), (9, 9)])
 
 
+def test_a_truncate_that_was_begun_is_not_followed_by_a_statement_in_its_place(world: World) -> None:
+    """It may have run; a person who has something else run in its place is told that, and decides once more."""
+    bucket, asks = world.bucket, {"policies": SchemaChangePolicies.parse_text("truncate-table=approve")}
+    bucket.create("t", shape="id,c")
+    bucket.rows("t/100/1", ("I", 110, 1, 5))
+    assert world.run(150) == EXIT_OK
+    bucket.schema("t", 200, "id,c", "TRUNCATE TABLE `t`", 11)
+    bucket.checkpoint(250)
+    assert bucket.run(world.uri, **asks).code == EXIT_TABLE_STOPPED
+    world.decide("approve")
+    with armed(crash_at(Moment.AFTER, Step.MYSQL_STATEMENT)), pytest.raises(Crashed):
+        bucket.run(world.uri, **asks)
+    world.decide("edit", "INSERT INTO test.t VALUES (7, 7)")
+    for _ in range(2):
+        ran = bucket.run(world.uri, **asks)
+        assert (ran.code, world.rows("t")) == (EXIT_TABLE_STOPPED, [])
+    world.decide("skip")
+    assert (bucket.run(world.uri, **asks).code, world.rows("t")) == (EXIT_OK, [])
+
+
 @pytest.mark.parametrize(
     ("step", "skip"), [(Step.JOURNAL_SETTLED, 0), (Step.JOURNAL_PENDING, 1), (Step.SCHEMA_CHANGE, 1), (Step.JOURNAL_SETTLED, 1)]
 )

@@ -164,8 +164,8 @@ class EndState:
         was = {name: self.former.rows[name, ""] for name in names}
         now = {name: rows.get((name, ""), "") for name in names}
         if len(set(was.values())) < len(names):
-            was = {name: was[name] + _without_name(self.former.definitions.get(name) or "") for name in names}
-            now = {name: now[name] + _without_name(catalogue.definition(self.session, name) or "") for name in names}
+            was = {name: was[name] + _columns_and_keys(self.former.definitions.get(name) or "") for name in names}
+            now = {name: now[name] + _columns_and_keys(catalogue.definition(self.session, name) or "") for name in names}
         if now == was:  # where the tables are equal in all, once more does no harm
             return Begun.ABSENT
         return Begun.DONE if all(now[name] == was[origins[name]] for name in names) else Begun.UNCLEAR
@@ -271,6 +271,10 @@ def _is_of_one_table(action: tuple[Word, ...]) -> bool:
 
 def _without_name(definition: str) -> str:
     return _NAMED_TABLE.sub("", definition, count=1)
+
+
+def _columns_and_keys(definition: str) -> str:
+    return "".join(line for line in definition.splitlines() if line.startswith("  "))
 
 
 def _exchanged_partition(read: Statement) -> str:
