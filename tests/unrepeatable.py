@@ -21,7 +21,7 @@ _RANGES = (
 
 @dataclass(frozen=True)
 class Unrepeatable:
-    """``statement`` is what the run says of the step that is looked at, and ``counter`` what MySQL counts such statements by.
+    """``statement`` is what the run says of the step that is looked at, and ``begins`` how such statements begin.
 
     There are as many of them as ``statements``, and the one that is looked at is the ``occurrence``, from 0.
     ``repeats``: run again at once, before any row comes, it does no harm, and the journal lets it.
@@ -29,7 +29,7 @@ class Unrepeatable:
 
     build: Callable[[History], None]
     statement: str
-    counter: str
+    begins: str
     statements: int = 1
     occurrence: int = 0
     repeats: bool = False
@@ -41,12 +41,21 @@ class Unrepeatable:
         return history
 
     def executed(self, server: MariaDb) -> int:
-        """How many such statements the server has been given since it started; of a TiDB, how many it has carried out."""
+        """How many such statements the server has been given since this was first asked; of a TiDB, how many it has carried out.
+
+        Those that were tried on a scratch table do not count.
+        """
         with closing(server.connect()) as connection, connection.cursor() as cursor:
             if server.is_tidb:
                 cursor.execute("SELECT COUNT(*) FROM information_schema.DDL_JOBS WHERE QUERY LIKE %s", (f"%{self.statement}%",))
             else:
-                cursor.execute(f"SHOW GLOBAL STATUS LIKE '{self.counter}'")
+                cursor.execute("SET GLOBAL log_output = 'TABLE'")
+                cursor.execute("SET GLOBAL general_log = ON")
+                cursor.execute(
+                    "SELECT COUNT(*) FROM mysql.general_log WHERE command_type = 'Query' AND argument LIKE %s"
+                    " AND argument NOT LIKE '%%`scratch@_%%' ESCAPE '@'",
+                    (f"{self.begins}%",),
+                )
             return int(cursor.fetchone()[-1])
 
 
@@ -136,12 +145,12 @@ def _with_index(history: History) -> None:
 
 
 UNREPEATABLE = {
-    "TRUNCATE": Unrepeatable(_truncate, "TRUNCATE TABLE `t`", "Com_truncate", repeats=True),
-    "DROP": Unrepeatable(_drop_and_create, "DROP TABLE `t`", "Com_drop_table", statements=2),
-    "CREATE": Unrepeatable(_drop_and_create, "CREATE TABLE `t`", "Com_create_table", statements=3, occurrence=1),
-    "RENAME, a swap": Unrepeatable(_swap, "RENAME TABLE", "Com_rename_table", statements=3, occurrence=1),
-    "RENAME, a chain": Unrepeatable(_chain, "RENAME TABLE", "Com_rename_table", statements=2, occurrence=1),
-    "EXCHANGE PARTITION": Unrepeatable(_exchange, "EXCHANGE PARTITION", "Com_alter_table"),
-    "ADD COLUMN, an index": Unrepeatable(_with_index, "ADD UNIQUE INDEX", "Com_alter_table"),
-    "ADD COLUMN, computed": Unrepeatable(_computed, "ADD COLUMN", "Com_alter_table"),
+    "TRUNCATE": Unrepeatable(_truncate, "TRUNCATE TABLE `t`", "TRUNCATE", repeats=True),
+    "DROP": Unrepeatable(_drop_and_create, "DROP TABLE `t`", "DROP TABLE", statements=2),
+    "CREATE": Unrepeatable(_drop_and_create, "CREATE TABLE `t`", "CREATE TABLE", statements=3, occurrence=1),
+    "RENAME, a swap": Unrepeatable(_swap, "RENAME TABLE", "RENAME TABLE", statements=3, occurrence=1),
+    "RENAME, a chain": Unrepeatable(_chain, "RENAME TABLE", "RENAME TABLE", statements=2, occurrence=1),
+    "EXCHANGE PARTITION": Unrepeatable(_exchange, "EXCHANGE PARTITION", "ALTER TABLE"),
+    "ADD COLUMN, an index": Unrepeatable(_with_index, "ADD UNIQUE INDEX", "ALTER TABLE"),
+    "ADD COLUMN, computed": Unrepeatable(_computed, "ADD COLUMN", "ALTER TABLE"),
 }
