@@ -81,9 +81,9 @@ class Scene:
             for statement in statements:
                 cursor.execute(statement)
 
-    def broken(self, name: str) -> list[Check]:
+    def broken(self, name: str, *options: str) -> list[Check]:
         """What ``validate`` says under this name, unless all is well."""
-        checks = [check for check in validated(self.feed, self.server.uri(), self._capsys) if check.name == name]
+        checks = [check for check in validated(self.feed, self.server.uri(), self._capsys, *options) if check.name == name]
         assert checks, f"nothing is said of {name}"
         return [check for check in checks if check.state is not CheckState.OK]
 
@@ -104,7 +104,7 @@ def scene(tmp_path: Path, mariadb: MariaDb, capsys: pytest.CaptureFixture[str]) 
     return Scene(tmp_path, mariadb, capsys)
 
 
-NAMES = ("unique keys", "collations", "types", "whole rows", "triggers", "foreign keys", "other writers")
+NAMES = ("unique keys", "collations", "types", "whole rows", "engines", "triggers", "foreign keys", "other writers")
 
 
 @pytest.mark.server
@@ -180,6 +180,15 @@ def test_a_column_selector_that_leaves_a_part_of_a_key_open(scene: Scene) -> Non
     assert "column selectors" in check.advice
     scene.run("ALTER TABLE shop.users DROP INDEX wider")
     scene.check("whole rows", CheckState.WARNING, "column n")
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("engine", ["MyISAM", "Aria", "MEMORY"])
+def test_an_engine_without_transactions(scene: Scene, engine: str) -> None:
+    scene.run(f"{MADE} ENGINE={engine}")
+    (check,) = scene.broken("engines", "--allow-non-transactional")
+    assert check.state is CheckState.WARNING
+    scene.check("engines", CheckState.FAILED, engine)
 
 
 @pytest.mark.server

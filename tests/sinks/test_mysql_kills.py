@@ -21,8 +21,9 @@ from headrace.model.block import BORN, SIGHT
 from headrace.model.events import SchemaChange
 from headrace.sinks.base import SpellingWatch, UniqueTexts
 from headrace.sinks.mysql import catalogue
-from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify
+from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.refusal import Refused
+from headrace.sinks.mysql.server_errors import ErrorClass, classify
 from headrace.sinks.mysql.settings import read_settings
 from headrace.sinks.mysql.spellings import Spellings
 from headrace.sinks.mysql.unseen_values import _has_rows

@@ -155,12 +155,21 @@ class Bucket:
         (report,) = consumer.reports
         return [_read(row) for _, _, row in consumer.rows], report
 
-    def run(self, sink: str = "", ledger: str = DEFAULT_LEDGER, *, adopt: bool = False, **options: Any) -> Ran:
+    def run(
+        self,
+        sink: str = "",
+        ledger: str = DEFAULT_LEDGER,
+        *,
+        adopt: bool = False,
+        allow_non_transactional: bool = False,
+        **options: Any,
+    ) -> Ran:
         """``headrace run --once``; ``options`` are those of its loop. Raises HeadraceError as the command would tell it."""
         definition = Definition(
             source=self.folder.uri(self.options),
             sink=sink or self.sink,
             adopt=adopt,
+            allow_non_transactional=allow_non_transactional,
             ledger=ledger,
             changefeed=str(self.changefeed) if self.changefeed else None,
             options=RunOptions(**({"once": True} | options)),

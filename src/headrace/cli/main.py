@@ -20,6 +20,7 @@ import typer
 from headrace import __version__
 from headrace.cli.ddl import ddl
 from headrace.cli.options import (
+    AllowNonTransactional,
     Changefeed,
     DeadLetters,
     DefinitionFile,
@@ -87,6 +88,7 @@ def run(
     adopt: Annotated[
         bool | None, typer.Option("--adopt", help="Accept target tables that hold rows already.", show_default=False)
     ] = None,
+    allow_non_transactional: AllowNonTransactional = None,
     ledger: LedgerAt = None,
     on_error: Annotated[
         str | None,
@@ -114,6 +116,7 @@ def run(
         changefeed=str(changefeed) if changefeed else None,
         sink=sink,
         adopt=adopt,
+        allow_non_transactional=allow_non_transactional,
         name=name,
         tables=tables,
         poll_interval=None if poll_interval is None else parse_seconds(poll_interval),
@@ -226,6 +229,7 @@ def validate(
     tables: Tables = None,
     keys: Keys = None,
     strict: Strict = None,
+    allow_non_transactional: AllowNonTransactional = None,
     spark: SparkSettings = None,
     no_spark: Annotated[bool, typer.Option("--no-spark", help="Leave out the check that starts Spark.")] = False,
     json: Json = False,
@@ -242,6 +246,7 @@ def validate(
         sink=sink,
         tables=tables,
         strict=strict,
+        allow_non_transactional=allow_non_transactional,
         keys=DeclaredKeys.parse_texts(keys or []),
         spark=parse_settings(spark or []),
     )

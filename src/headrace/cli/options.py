@@ -45,6 +45,14 @@ Keys = Annotated[
 Strict = Annotated[
     bool | None, typer.Option("--strict", help="Stop a table whose schema file does not match its checksum.", show_default=False)
 ]
+AllowNonTransactional = Annotated[
+    bool | None,
+    typer.Option(
+        "--allow-non-transactional",
+        help="Write MySQL tables whose engine has no transactions (MyISAM, Aria), if they have a key.",
+        show_default=False,
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask: it is known that changes are given up.")]
 LedgerDefinition = Annotated[
     Path | None, typer.Option("--definition", "-d", help="The pipeline's YAML file: its sink, name and ledger count.")

@@ -40,7 +40,7 @@ def _checks(pipeline: Definition, *, with_spark: bool) -> Iterator[Check]:
     yield _java()
     spark_conf: Mapping[str, str] = {}
     try:
-        with open_sink(pipeline.sink) as sink:
+        with open_sink(pipeline.sink, allow_non_transactional=pipeline.allow_non_transactional) as sink:
             spark_conf = sink.spark_conf()
             checks = sink.check()
             yield from checks

@@ -52,10 +52,12 @@ class SourcePart(_Part):
 
 
 class SinkPart(_Part):
-    """Where they go. ``adopt`` accepts target tables that hold rows already."""
+    """Where they go. ``adopt`` accepts target tables that hold rows already, ``allow-non-transactional`` those of an engine without
+    transactions."""
 
     uri: str
     adopt: bool | None = None
+    allow_non_transactional: bool | None = None
 
 
 class PipelinePart(_Part):
@@ -92,6 +94,7 @@ class Settings:
     changefeed: str | None = None
     sink: str | None = field(default=None, repr=False)
     adopt: bool | None = None
+    allow_non_transactional: bool | None = None
     name: str | None = None
     tables: str | None = None
     poll_interval: float | None = None
@@ -160,6 +163,7 @@ class Settings:
             changefeed=self.changefeed,
             ledger=self.ledger_place,
             adopt=bool(self.adopt),
+            allow_non_transactional=bool(self.allow_non_transactional),
             options=replace(
                 options,
                 poll_interval=options.poll_interval if self.poll_interval is None else self.poll_interval,
@@ -300,6 +304,7 @@ class _Reader:
             changefeed=self._relative(file.source.changefeed),
             sink=file.sink.uri if file.sink else None,
             adopt=file.sink.adopt if file.sink else None,
+            allow_non_transactional=file.sink.allow_non_transactional if file.sink else None,
             name=pipeline.name,
             tables=tables,
             poll_interval=self._at(("pipeline", "poll-interval"), lambda: None if interval is None else parse_seconds(interval)),

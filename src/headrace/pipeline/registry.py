@@ -1,7 +1,7 @@
 """Connectors by URI scheme: entry points, ours and third parties' alike.
 
 A source is registered in the group ``headrace.sources`` under its scheme, as a function ``(uri, changefeed) -> DataSource``;
-a sink in ``headrace.sinks``, as ``(uri, *, adopt) -> DataSink``.
+a sink in ``headrace.sinks``, as ``(uri, *, adopt, allow_non_transactional) -> DataSink``.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ def open_source(uri: str, changefeed: str | None = None) -> DataSource:
     return cast(DataSource, _entry("headrace.sources", uri, "source").load()(uri, changefeed))
 
 
-def open_sink(uri: str, *, adopt: bool = False) -> DataSink:
-    """The sink that a URI names. Raises DefinitionError for an unknown scheme or parameter."""
-    return cast(DataSink, _entry("headrace.sinks", uri, "sink").load()(uri, adopt=adopt))
+def open_sink(uri: str, *, adopt: bool = False, allow_non_transactional: bool = False) -> DataSink:
+    """The sink that a URI names. ``adopt`` takes over tables that hold rows already, ``allow_non_transactional`` those whose
+    writes cannot be rolled back. Raises DefinitionError for an unknown scheme or parameter."""
+    opened = _entry("headrace.sinks", uri, "sink").load()(uri, adopt=adopt, allow_non_transactional=allow_non_transactional)
+    return cast(DataSink, opened)
 
 
 def _entry(group: str, uri: str, what: str) -> EntryPoint:

@@ -43,6 +43,7 @@ class Definition:
     changefeed: str | None = None
     ledger: str = field(default=DEFAULT_LEDGER, repr=False)
     adopt: bool = False
+    allow_non_transactional: bool = False
     options: RunOptions = field(default_factory=RunOptions)
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -59,7 +60,9 @@ class PipelineRun:
     def __init__(self, definition: Definition, display: Display, engine: SparkEngine | None = None) -> None:
         self._definition, self._display = definition, display
         self._source: DataSource = open_source(definition.source, definition.changefeed)
-        self._sink: DataSink = open_sink(definition.sink, adopt=definition.adopt)
+        self._sink: DataSink = open_sink(
+            definition.sink, adopt=definition.adopt, allow_non_transactional=definition.allow_non_transactional
+        )
         self._owns_engine = engine is None
         self._engine = engine or SparkEngine(session_settings(definition.spark, self._sink.spark_conf()))
         self._warming = threading.Thread(target=self._warm_up, name="headrace-spark", daemon=True)

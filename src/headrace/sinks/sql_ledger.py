@@ -79,7 +79,7 @@ MYSQL = LedgerDialect(
     for_update=" FOR UPDATE",
     primary_keys=True,
     namespace_options=" DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
-    table_options=" DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+    table_options=" ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
 )
 
 
@@ -122,6 +122,11 @@ class SqlLedger:
     def table(self, name: str) -> str:
         """The quoted, qualified name of one of the ledger's tables."""
         return f"{self._quoted(self.namespace)}.{self._quoted(name)}"
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the ledger's tables."""
+        return frozenset(self._layout())
 
     def exists(self, session: SqlSession) -> bool:
         """Whether there is a ledger here."""

@@ -26,8 +26,11 @@ from headrace.sinks.base import (
 from headrace.sinks.stateless import StatelessSink
 
 
-def open_sink(uri: str, *, adopt: bool = False) -> BlackholeSink:
-    """The sink of ``blackhole://``. There is nothing to adopt. Raises DefinitionError for a URI with anything behind that."""
+def open_sink(uri: str, *, adopt: bool = False, allow_non_transactional: bool = False) -> BlackholeSink:
+    """The sink of ``blackhole://``.
+
+    There is nothing to adopt, and nothing to roll back. Raises DefinitionError for a URI with anything behind that.
+    """
     parsed = parse_uri(uri)
     if parsed.host or parsed.path.strip("/") or parsed.params:
         raise DefinitionError("blackhole:// takes no host, path or parameters.", "Write it as blackhole://.")

@@ -40,13 +40,14 @@ class _ZeroDates(StrEnum):
     NULL = "null"
 
 
-def open_sink(uri: str, *, adopt: bool = False) -> DuckDbSink:
+def open_sink(uri: str, *, adopt: bool = False, allow_non_transactional: bool = False) -> DuckDbSink:
     """The sink of ``duckdb:///path/to/file.duckdb?…``, or ``duckdb:///file.duckdb`` in the working folder; opens nothing yet.
 
     Parameters: ``unsupported`` (``error``, or ``text`` to hold decimals over 38 digits as text), ``zero-dates`` (``error`` or
     ``null``), ``memory-limit`` (such as ``2GB``) and ``threads`` of DuckDB in the driver, ``spool`` (the folder that tasks hand
     rows over in; on a cluster it must be shared), ``ledger-schema`` (where the ledger lies), ``time-zone`` (of the source's
-    sessions, for schema changes). ``adopt`` takes over tables with rows that Headrace did not create.
+    sessions, for schema changes). ``adopt`` takes over tables with rows that Headrace did not create;
+    ``allow_non_transactional`` has no meaning here: all of DuckDB's tables have transactions.
 
     Raises DefinitionError.
     """

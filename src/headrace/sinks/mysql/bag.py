@@ -14,7 +14,8 @@ import pymysql
 from headrace.model.table import Column, TableId
 from headrace.model.types import CHARACTER_KINDS, TypeKind
 from headrace.sinks.mysql import refusal
-from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify
+from headrace.sinks.mysql.connection import MySqlSession
+from headrace.sinks.mysql.server_errors import ErrorClass, classify
 from headrace.sinks.mysql.text import literals, quote_name
 from headrace.sinks.mysql.types import qualified
 from headrace.sinks.refused_row import missing_rows

@@ -10,7 +10,8 @@ import pymysql
 
 from headrace.model.table import TableId, folded_name
 from headrace.sinks.base import TableDescription, TextComparison, UniqueTexts
-from headrace.sinks.mysql.connection import INTERRUPTED, MySqlSession, error_code
+from headrace.sinks.mysql.connection import MySqlSession
+from headrace.sinks.mysql.server_errors import INTERRUPTED, error_code
 from headrace.sinks.mysql.text import quote_name
 from headrace.sinks.mysql.types import qualified
 
@@ -151,6 +152,19 @@ def definition(session: MySqlSession, table_id: TableId) -> str | None:
         if error_code(error) in _MISSING:
             return None
         raise
+
+
+def without_transactions(session: MySqlSession, databases: Collection[str], table: str = "") -> dict[TableId, str]:
+    """The tables of these databases, or one of them, whose engine has no transactions, with its name: ``MyISAM``, ``Aria``."""
+    if not databases:
+        return {}
+    found = session.execute(
+        "SELECT t.table_schema, t.table_name, t.engine FROM information_schema.tables t JOIN information_schema.engines e"
+        " ON e.engine = t.engine WHERE t.table_type = 'BASE TABLE' AND COALESCE(e.transactions, 'NO') <> 'YES'"
+        f" AND t.table_schema IN ({', '.join('?' * len(databases))}){' AND t.table_name = ?' if table else ''}",
+        [*sorted(databases), *([table] if table else [])],
+    )
+    return {TableId(str(database), str(name)): str(engine) for database, name, engine in found}
 
 
 def partitioning(session: MySqlSession, table_id: TableId) -> tuple[str, str]:

@@ -6,10 +6,14 @@ import pymysql
 
 from headrace.errors import HeadraceError
 from headrace.sinks.base import Check, CheckState
-from headrace.sinks.mysql.connection import MySqlSession, error_text
+from headrace.sinks.mysql.connection import MySqlSession
+from headrace.sinks.mysql.fence import Fence
 from headrace.sinks.mysql.grants import EVERYWHERE, matches, names_only, read_grants
+from headrace.sinks.mysql.server_errors import error_text
 from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.text import quote_name
+from headrace.sinks.mysql.types import qualified
+from headrace.sinks.sql_ledger import MYSQL, SqlLedger
 
 NEEDED = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "ALTER", "INDEX")
 """What the user needs on every replicated database."""
@@ -32,6 +36,7 @@ def check_target(settings: MySqlSettings) -> list[Check]:
                 _local_infile(session, settings),
                 _packet(session),
                 _names(session),
+                _engines(session, settings),
                 Check("time zone", CheckState.OK, f"data in UTC, DDL in {settings.time_zone or 'UTC'}"),
                 Check("sql_mode", CheckState.OK, f"set for each connection; the server's own is {_global_mode(session)}"),
             ]
@@ -120,6 +125,16 @@ def _names(session: MySqlSession) -> Check:
         f"is {setting}: tables that differ only by case would be one table here",
         "" if setting == "2" else "Make sure that the source has no two such names (TiDB itself has none).",
     )
+
+
+def _engines(session: MySqlSession, settings: MySqlSettings) -> Check:
+    """Of the ledger; those of the tables are among their conditions."""
+    for table_id, engine in Fence(SqlLedger(MYSQL, settings.ledger_database)).without_transactions(session).items():
+        detail = f"the ledger's table {table_id} has the engine {engine}, which has no transactions."
+        return Check(
+            "transactions", CheckState.FAILED, detail, f"Run ALTER TABLE {qualified(table_id)} ENGINE=InnoDB; in the target."
+        )
+    return Check("transactions", CheckState.OK, "the ledger is in InnoDB, and tables are created in it")
 
 
 def _global_mode(session: MySqlSession) -> str:

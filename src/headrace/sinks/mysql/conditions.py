@@ -18,9 +18,10 @@ from headrace.sinks.base import Check, CheckState
 from headrace.sinks.mysql import catalogue
 from headrace.sinks.mysql.adaptation.collations import COARSER, EQUAL
 from headrace.sinks.mysql.collation import to_modify
-from headrace.sinks.mysql.connection import MySqlSession, error_text
+from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.fitting import HELD, HeldType, misfit
 from headrace.sinks.mysql.handle import by_bytes
+from headrace.sinks.mysql.server_errors import error_text
 from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.text import quote_name
 from headrace.sinks.mysql.types import qualified
@@ -62,6 +63,7 @@ def check_tables(settings: MySqlSettings, pipeline: str, tables: Sequence[Source
                 *_or_ok("collations", _collations(session, found), "unique keys compare as in the source, as far as it tells"),
                 *_or_ok("types", _misfits(found), "columns hold the source's values as they are"),
                 *_or_ok("whole rows", _partial_rows(found), "rows bring every column of the target"),
+                *_or_ok("engines", _engines(session, settings, found), "all of the tables have transactions"),
                 *_triggers(session, found),
                 *_or_ok("foreign keys", _foreign_keys(session, found), "none changes rows by itself"),
                 *_other_writers(session, settings, pipeline, found),
@@ -188,6 +190,20 @@ def _partial_rows(found: dict[tuple[str, str], _Target]) -> Iterator[Check]:
                 yield Check("whole rows", CheckState.FAILED, f"{place}is refused, since it has no default.", advice)
             else:
                 yield Check("whole rows", CheckState.WARNING, f"{place}sets it to its default.", advice)
+
+
+def _engines(session: MySqlSession, settings: MySqlSettings, found: dict[tuple[str, str], _Target]) -> Iterator[Check]:
+    databases = {target.table_id.database for target in found.values()}
+    for table_id, engine in sorted(catalogue.without_transactions(session, databases).items()):
+        target = found.get(_folded(table_id))
+        if target is None:
+            continue
+        allowed = settings.allow_non_transactional and bool(target.source.schema.handle_key)
+        detail = (
+            f"{table_id} has the engine {engine}, which has no transactions: nothing that was written of a cut can be taken back."
+        )
+        state = CheckState.WARNING if allowed else CheckState.FAILED
+        yield Check("engines", state, detail, f"Run ALTER TABLE {qualified(table_id)} ENGINE=InnoDB; in the target.")
 
 
 def _triggers(session: MySqlSession, found: dict[tuple[str, str], _Target]) -> Iterator[Check]:

@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from enum import StrEnum
 from typing import Any, Self, TypeVar
 
 import pyarrow as pa
@@ -18,24 +17,14 @@ from headrace.errors import DefinitionError, SinkUnreachableError, TransientErro
 from headrace.faults import Step
 from headrace.sinks.mysql import tls, variables
 from headrace.sinks.mysql.local_infile import LoadingConnection
+from headrace.sinks.mysql.server_errors import INTERRUPTED, Cause, ErrorClass, cause, classify, error_code, error_text, way_out
 from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.variables import Variable
 
 RETRY_DELAYS = (0.1, 0.4, 1.5, 4.0, 7.0, 7.0)
 _SILENCE_SECONDS = 5
-_IN_RANGE = range(1000, 5000)
-
-_LOGIN_REFUSED = frozenset({1044, 1045, 1130, 1251, 1698, 2059, 2061, 3118})
-_LOCK_CONFLICT = frozenset({1205, 1213, 1614, 3058, 3572, 8002, 8022, 8028, 9007})
-_CONNECTION_LOST = frozenset({1053, 1152, 1158, 1159, 1160, 1161, 1317, 1927, 2002, 2003, 2006, 2013, 2055, 4031})
-# After a failover the address leads to the new primary, and a connection that lasts to the former one.
-_READ_ONLY = frozenset({1290, 1792, 1836})
-_DISK_FULL = frozenset({1021, 1114})  # InnoDB calls a table full when there is no room for its file to grow
-_NO_SPACE = re.compile(r"No space left on device|errno: 28\b|error 28\b|Disk full", re.IGNORECASE)
-_SERVER_BUSY = frozenset({1037, 1038, 1040, 1041, 1203, 1206, 8027, 9001, 9002, 9003, 9004, 9005, 9006})
 
 _UNKNOWN_TIME_ZONE = 1298
-INTERRUPTED = 1317
 _WITNESS = "FROM information_schema.character_sets LIMIT 1"
 """The end of a SELECT that always has a row, and that a kill of the statement ends with an error."""
 _DELETE = b"DELETE "
@@ -43,58 +32,6 @@ _LIMITED = re.compile(rb" LIMIT \d+$")
 
 _ANY_BYTES = "headrace_any_bytes"
 _T = TypeVar("_T")
-
-
-class ErrorClass(StrEnum):
-    """What an error of the server asks for."""
-
-    TRANSIENT = "transient"
-    """A deadlock, a lock held too long, a server that is busy: the transaction is worth a repetition."""
-    LOST = "lost"
-    """The connection is gone, and with it the knowledge of what the last statement did, or it leads to a read-only server."""
-    REFUSED = "refused"
-    """The statement or its data will not be taken however often it is sent."""
-
-
-def error_code(error: BaseException) -> int:
-    """The server's or PyMySQL's error number; 0 for none."""
-    return error.args[0] if error.args and isinstance(error.args[0], int) else 0
-
-
-def error_text(error: BaseException) -> str:
-    """The server's message with its number, on one line."""
-    message = " ".join(str(error.args[1] if len(error.args) > 1 else error).split())
-    code = error_code(error)
-    return f"{message} (error {code})" if code else message
-
-
-def classify(error: BaseException) -> ErrorClass:
-    """What to do about an exception that a statement raised."""
-    code = error_code(error)
-    if isinstance(error, (OSError, pymysql.err.InterfaceError)) or code in _CONNECTION_LOST or code in _READ_ONLY:
-        return ErrorClass.LOST
-    if code in _LOCK_CONFLICT or code in _SERVER_BUSY or _is_disk_full(error):
-        return ErrorClass.TRANSIENT
-    if isinstance(error, pymysql.err.InternalError) and code not in _IN_RANGE:
-        return ErrorClass.LOST  # PyMySQL lost step with the protocol
-    return ErrorClass.REFUSED
-
-
-def _is_disk_full(error: BaseException) -> bool:
-    return error_code(error) in _DISK_FULL or (
-        isinstance(error, pymysql.err.MySQLError) and bool(_NO_SPACE.search(error_text(error)))
-    )
-
-
-def _way_out(error: BaseException) -> str:
-    """What a person can do about a failure that lasts."""
-    if error_code(error) in _READ_ONLY:
-        return "Make the server writable (SET GLOBAL read_only = OFF), or let the sink's URI name the primary."
-    if _is_disk_full(error):
-        return "Make room on the target's disk."
-    if error_code(error) in _LOCK_CONFLICT:
-        return "Something else holds locks in the target: information_schema.INNODB_TRX and SHOW PROCESSLIST show it."
-    return ""
 
 
 class MySqlSession:
@@ -313,11 +250,12 @@ def _unreachable(settings: MySqlSettings, error: Exception) -> SinkUnreachableEr
     untrusted = tls.explained(settings, code, getattr(error, "original_exception", None))
     if untrusted is not None:
         return untrusted
-    if code in _SERVER_BUSY:
+    why = cause(error)
+    if why is Cause.BUSY:
         return SinkUnreachableError(
             f"{settings.identity} takes no more connections: {error_text(error)}.", "Raise max_connections, or lower worker-count."
         )
-    if code in _LOGIN_REFUSED:
+    if why is Cause.LOGIN:
         return SinkUnreachableError(
             f"{settings.identity} refuses the login of user {settings.user!r}: {error_text(error)}.",
             "Check user and password, from which hosts the user may connect, and whether it must show a certificate (ssl-cert).",
@@ -356,7 +294,7 @@ def repeat(action: Callable[[], _T], what: str, recover: Callable[[BaseException
                 if isinstance(error, SinkUnreachableError):
                     raise
                 message = f"{what} failed {len(RETRY_DELAYS) + 1} times, last: {error_text(error)}."
-                raise TransientError(message, _way_out(error)) from error
+                raise TransientError(message, way_out(error)) from error
             time.sleep(delay)
             recover(error)
     raise AssertionError("the last delay is None")

@@ -35,7 +35,8 @@ from headrace.model.events import (
 from headrace.model.table import TableId, TableSchema, folded_name
 from headrace.sinks.base import Begun, TableDescription
 from headrace.sinks.mysql import catalogue, databases
-from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify
+from headrace.sinks.mysql.connection import MySqlSession
+from headrace.sinks.mysql.server_errors import ErrorClass, classify
 from headrace.sinks.mysql.types import qualified
 
 _NAMED_TABLE = re.compile(r"CREATE TABLE `(?:[^`]|``)+`")

@@ -22,8 +22,11 @@ import pymysql
 
 from headrace.errors import FencedError, TargetWentBackError, TransientError
 from headrace.model.outcome import Notice
+from headrace.model.table import TableId
 from headrace.sinks.base import Commits, WriterContext
-from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify, error_code, error_text
+from headrace.sinks.mysql import catalogue
+from headrace.sinks.mysql.connection import MySqlSession
+from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_code, error_text
 from headrace.sinks.mysql.settings import LEDGER_DATABASE
 from headrace.sinks.sql_ledger import Claim, SqlLedger, attempt_over
 
@@ -71,10 +74,16 @@ class Fence:
             session.execute(
                 f"CREATE TABLE IF NOT EXISTS {self._slots} (pipeline {self.ledger.dialect.name_type} NOT NULL,"
                 " slot BIGINT NOT NULL, epoch BIGINT NOT NULL, attempt BIGINT NOT NULL, connection_id BIGINT NOT NULL,"
-                " commits BIGINT DEFAULT 0, PRIMARY KEY (pipeline, slot))"
+                f" commits BIGINT DEFAULT 0, PRIMARY KEY (pipeline, slot)){self.ledger.dialect.table_options}"
             )
         elif ("commits",) not in found:  # an older Headrace made it
             session.execute(f"ALTER TABLE {self._slots} ADD COLUMN commits BIGINT DEFAULT 0")
+
+    def without_transactions(self, session: MySqlSession) -> dict[TableId, str]:
+        """The tables of the ledger, with the slots, whose engine has no transactions, and that engine."""
+        names = {"fences", *self.ledger.names}
+        found = catalogue.without_transactions(session, [self.ledger.namespace])
+        return {table_id: engine for table_id, engine in found.items() if table_id.table in names}
 
     def enter(self, session: MySqlSession, claim: Claim, context: WriterContext, former: Former | None = None) -> int:
         """Takes the slot for this connection, and commits. Returns how many transactions the slot's writers have committed.

@@ -13,8 +13,9 @@ from headrace.model.outcome import Problem
 from headrace.model.table import Generated, TableId, TableSchema, folded_name
 from headrace.sinks.mysql import catalogue, collation, refusal
 from headrace.sinks.mysql.adaptation.collations import COARSER, EQUAL
-from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify
+from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.fitting import HeldType
+from headrace.sinks.mysql.server_errors import ErrorClass, classify
 from headrace.sinks.mysql.text import quote_name
 from headrace.sinks.mysql.types import DECLARED_KEY, qualified, type_text
 
@@ -76,6 +77,24 @@ def refuse_coarse_keys(session: MySqlSession, table_id: TableId, columns: Iterab
                     hint=f"{change[0].upper()}{change[1:]}: that tells all texts apart. Or change the collation in the source.",
                 )
             )
+
+
+def refuse_non_transactional(session: MySqlSession, schema: TableSchema, *, allowed: bool) -> None:
+    """Raises refusal.Refused when the target's engine has no transactions. ``allowed``: it need not, if the table has a key."""
+    table_id = schema.table_id
+    found = catalogue.without_transactions(session, [table_id.database], table_id.table)
+    if not found or (allowed and schema.handle_key):
+        return
+    (engine,) = found.values()
+    otherwise = ", or start with --allow-non-transactional (docs/connectors/mysql.md says what is lost)"
+    raise refusal.Refused(
+        Problem(
+            table_id,
+            f"the target's engine {engine} has no transactions, so nothing that was written of a cut can be taken back."
+            + ("" if schema.handle_key else " Rows of a table without key would be doubled."),
+            hint=f"Run ALTER TABLE {qualified(table_id)} ENGINE=InnoDB; in the target{otherwise if schema.handle_key else ''}.",
+        )
+    )
 
 
 def by_bytes(session: MySqlSession) -> str:

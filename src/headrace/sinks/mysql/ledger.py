@@ -9,13 +9,15 @@ from typing import TypeVar
 import pymysql
 import structlog
 
-from headrace.errors import FencedError, TargetWentBackError, TransientError
+from headrace.errors import DefinitionError, FencedError, TargetWentBackError, TransientError
 from headrace.model.progress import Decision, LedgerState, TableRequest
 from headrace.sinks.base import Commits, LedgerUpdate, WriteReport
 from headrace.sinks.mysql import refusal
-from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify, repeat
+from headrace.sinks.mysql.connection import MySqlSession, repeat
 from headrace.sinks.mysql.fence import Fence
+from headrace.sinks.mysql.server_errors import ErrorClass, classify
 from headrace.sinks.mysql.settings import MySqlSettings
+from headrace.sinks.mysql.types import qualified
 from headrace.sinks.sql_ledger import MYSQL, Claim, SqlLedger
 
 _T = TypeVar("_T")
@@ -80,6 +82,7 @@ class MySqlLedger:
             self.tables.verify_place(session, pipeline, source_identity)
             self.tables.create_tables(session)
             self.fence.create_table(session)
+            self._require_transactions(session)
 
         above = 0 if self._claim is None else self._claim.epoch
 
@@ -101,6 +104,15 @@ class MySqlLedger:
         state, self._claim = self._in_transaction(take, locks=True)
         self._commits = {}
         return state
+
+    def _require_transactions(self, session: MySqlSession) -> None:
+        """Raises DefinitionError: a step that breaks off in the middle would leave a part of it."""
+        for table_id, engine in self.fence.without_transactions(session).items():
+            raise DefinitionError(
+                f"The ledger's table {table_id} has the engine {engine}, which has no transactions: a step that breaks off would "
+                "leave a part of itself.",
+                f"Run ALTER TABLE {qualified(table_id)} ENGINE=InnoDB; in the target.",
+            )
 
     def decide(self, pipeline: str, decision: Decision) -> None:
         """See ``Ledger.decide``."""

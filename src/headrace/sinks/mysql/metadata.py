@@ -37,12 +37,13 @@ from headrace.model.tso import tso_to_ms
 from headrace.sinks.base import Begun, SchemaChangeRefused, TableDescription, TextComparison
 from headrace.sinks.mysql import catalogue, collation, databases, end_state
 from headrace.sinks.mysql.adaptation import Adapted, UnadaptableError, adapt
-from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify, error_code, error_text, repeat
+from headrace.sinks.mysql.connection import MySqlSession, repeat
 from headrace.sinks.mysql.end_state import Before, EndState, are_renamed, final_names, same_columns, shows
 from headrace.sinks.mysql.fence import pipeline_lock
 from headrace.sinks.mysql.filling import filled_as_by_tidb
 from headrace.sinks.mysql.ledger import MySqlLedger
 from headrace.sinks.mysql.partitions import same_rows
+from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_code, error_text
 from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.types import alter_table, create_table, qualified
 from headrace.sinks.mysql.unseen_values import refuse_unseen_values

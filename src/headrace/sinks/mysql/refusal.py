@@ -11,8 +11,9 @@ from headrace.errors import TerminalError
 from headrace.model.outcome import Problem
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import CHARACTER_KINDS, TypeKind
-from headrace.sinks.mysql.connection import MySqlSession, error_code, error_text
+from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.local_infile import PACKET_TOO_LARGE
+from headrace.sinks.mysql.server_errors import error_code, error_text
 from headrace.sinks.mysql.text import quote_name
 from headrace.sinks.mysql.types import qualified
 from headrace.sinks.refused_row import row_name

@@ -53,7 +53,8 @@ class MySqlSettings:
     ``time_zone`` is the source's, for DDL only (data are written in UTC); empty when nobody said it, which means UTC.
     ``local_infile`` allows LOAD DATA LOCAL where the server does. With ``ssl_ca`` (all three are PEM files) a connection is
     encrypted, to a server whose certificate that CA has signed, with ``verify_identity`` for this very host; without, it is
-    encrypted where the server can do that, to whoever answers.
+    encrypted where the server can do that, to whoever answers. ``allow_non_transactional`` is no parameter of the URI: tables
+    with a key may have an engine without transactions.
     """
 
     identity: str
@@ -70,6 +71,7 @@ class MySqlSettings:
     writers: int = DEFAULT_WRITERS
     local_infile: bool = True
     ledger_database: str = LEDGER_DATABASE
+    allow_non_transactional: bool = False
 
 
 def read_settings(text: str) -> MySqlSettings:

@@ -23,7 +23,8 @@ from headrace.model.events import RowKind
 from headrace.model.table import folded_name
 from headrace.sinks.base import TableChange
 from headrace.sinks.mysql import refusal
-from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify
+from headrace.sinks.mysql.connection import MySqlSession
+from headrace.sinks.mysql.server_errors import ErrorClass, classify
 from headrace.sinks.mysql.spellings import Spellings
 from headrace.sinks.mysql.text import literals, quote_name
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
@@ -125,9 +126,10 @@ class MySqlSink:
         self._ledger.close()
 
 
-def open_sink(uri: str, *, adopt: bool = False) -> MySqlSink:
+def open_sink(uri: str, *, adopt: bool = False, allow_non_transactional: bool = False) -> MySqlSink:
     """The sink that a ``mysql://`` or ``tidb://`` URI names.
 
-    ``adopt``: tables that hold rows already are taken over as they are, if their columns match. Raises DefinitionError.
+    ``adopt``: tables that hold rows already are taken over as they are, if their columns match. ``allow_non_transactional``: tables
+    with a key may have an engine without transactions. Raises DefinitionError.
     """
-    return MySqlSink(read_settings(uri), adopt=adopt)
+    return MySqlSink(replace(read_settings(uri), allow_non_transactional=allow_non_transactional), adopt=adopt)

@@ -8,7 +8,8 @@ MariaDB 10.5 to 12 and TiDB 6 to 8; a server lacks some of them, which is fine.
 Not here, because a statement of Headrace does not depend on them: ``collation_server``, ``character_set_server`` and
 ``default_collation_for_utf8mb4`` (collations are spelled out), ``binlog_row_image``, ``session_track_*``, ``optimizer_switch``,
 ``group_concat_max_len``, ``tidb_opt_*`` but for one, buffer sizes. ``lower_case_table_names``, ``max_allowed_packet`` and
-``local_infile`` are looked at by ``validate``.
+``local_infile`` are looked at by ``validate``. ``innodb_rollback_on_timeout``: after a lock wait that ended, whole transactions are
+rolled back and repeated in any case.
 """
 
 from __future__ import annotations

@@ -21,9 +21,10 @@ from headrace.model.table import Column, TableId, TableSchema
 from headrace.sinks.base import Commits, CutCommit, TableChange, WriterContext
 from headrace.sinks.dead_letters import no_letters_of_bags, row_letters
 from headrace.sinks.mysql import bag, handle, refusal
-from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify, error_code, repeat
+from headrace.sinks.mysql.connection import MySqlSession, repeat
 from headrace.sinks.mysql.fence import Fence, Former
 from headrace.sinks.mysql.fitting import held_columns, refuse_misfits
+from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_code
 from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.settling import Settled, settled, unsettled
 from headrace.sinks.mysql.spellings import Spellings
@@ -268,6 +269,7 @@ class MySqlWriter:
         try:
             for piece in (replace(piece, schema=handle.with_plain_columns(session, piece.schema)) for piece in pieces):
                 if piece.table_id not in self._verified:
+                    handle.refuse_non_transactional(session, piece.schema, allowed=self._settings.allow_non_transactional)
                     handle.require_index(session, piece.schema)
                     columns = held_columns(session, piece.table_id)
                     handle.refuse_coarse_keys(session, piece.table_id, columns.values())

@@ -34,8 +34,11 @@ from headrace.sinks.printing.lines import merged_lines, row_lines, schema_change
 from headrace.sinks.stateless import StatelessSink
 
 
-def open_sink(uri: str, *, adopt: bool = False) -> PrintSink:
-    """The sink of ``print://``. There is nothing to adopt. Raises DefinitionError for a URI with anything behind that."""
+def open_sink(uri: str, *, adopt: bool = False, allow_non_transactional: bool = False) -> PrintSink:
+    """The sink of ``print://``.
+
+    There is nothing to adopt, and nothing to roll back. Raises DefinitionError for a URI with anything behind that.
+    """
     parsed = parse_uri(uri)
     if parsed.host or parsed.path.strip("/") or parsed.params:
         raise DefinitionError("print:// takes no host, path or parameters.", "Write it as print://.")

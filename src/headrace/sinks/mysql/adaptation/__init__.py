@@ -15,7 +15,8 @@ from headrace.ddl.statement import read_statement
 from headrace.sinks.mysql import catalogue
 from headrace.sinks.mysql.adaptation import collations, features, mariadb
 from headrace.sinks.mysql.adaptation.draft import Draft, UnadaptableError
-from headrace.sinks.mysql.connection import ErrorClass, MySqlSession, classify
+from headrace.sinks.mysql.connection import MySqlSession
+from headrace.sinks.mysql.server_errors import ErrorClass, classify
 from headrace.sinks.mysql.text import unquoted_name
 
 __all__ = ["Adapted", "Server", "UnadaptableError", "adapt", "adapt_for"]
