@@ -1,4 +1,4 @@
-"""A connection that breaks off in the middle of the network: the client learns of it, the server does not."""
+"""A connection that breaks off in the middle of the network: the client learns of it and the server does not, or nobody does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from servers import MariaDb
 
 
 class Proxy:
-    """Hands bytes on between clients and a server, until :meth:`sever`; later connections are handed on again."""
+    """Hands bytes on between clients and a server, until :meth:`sever` or :meth:`swallow`; later connections are handed on."""
 
     def __init__(self, server: MariaDb) -> None:
         self._address = (server.host, server.port)
@@ -20,6 +20,8 @@ class Proxy:
         self.server = replace(server, port=self._listener.getsockname()[1])
         self._clients: list[socket.socket] = []
         self._kept: list[socket.socket] = []
+        self._silent: set[socket.socket] = set()
+        self._swallows_all = False
         threading.Thread(target=self._accept, daemon=True).start()
 
     def lead_to(self, server: MariaDb) -> None:
@@ -37,6 +39,11 @@ class Proxy:
             with suppress(OSError):
                 client.shutdown(socket.SHUT_RDWR)
 
+    def swallow(self, *, later_ones: bool = False) -> None:
+        """From now on nothing comes through, in either direction, and nobody is told. ``later_ones``: of later connections too."""
+        self._silent.update(self._clients, self._kept)
+        self._swallows_all = later_ones
+
     def close(self) -> None:
         self.sever()
         self._listener.close()
@@ -50,14 +57,16 @@ class Proxy:
                 upstream = socket.create_connection(self._address)
                 self._clients.append(client)
                 self._kept.append(upstream)
-                threading.Thread(target=_pump, args=(client, upstream), daemon=True).start()
-                threading.Thread(target=_pump, args=(upstream, client), daemon=True).start()
+                if self._swallows_all:
+                    self._silent.update((client, upstream))
+                threading.Thread(target=self._pump, args=(client, upstream), daemon=True).start()
+                threading.Thread(target=self._pump, args=(upstream, client), daemon=True).start()
 
-
-def _pump(source: socket.socket, sink: socket.socket) -> None:
-    with suppress(OSError):
-        while data := source.recv(65536):
-            sink.sendall(data)
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                if source not in self._silent:
+                    sink.sendall(data)
 
 
 @contextmanager

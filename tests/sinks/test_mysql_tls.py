@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlencode
 
+import pymysql
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -21,6 +22,7 @@ from headrace.sinks.mysql import open_sink
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.settings import read_settings
 from servers import MariaDb, running_mariadb
+from severing import severable
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,19 @@ def refusal(uri: str, kind: type[HeadraceError] = SinkUnreachableError) -> str:
 def test_a_server_that_the_ca_vouches_for_is_connected_to_encrypted(server: MariaDb, authority: Authority) -> None:
     assert cipher(server.uri(ssl_ca=authority.path))
     assert cipher(server.uri(ssl_ca=authority.path, ssl_verify="ca"))
+
+
+@pytest.mark.server
+def test_silence_is_told_from_a_long_statement_on_an_encrypted_connection_too(server: MariaDb, authority: Authority) -> None:
+    with (
+        severable(server) as proxy,
+        MySqlSession(read_settings(proxy.server.uri(ssl_ca=authority.path, silence_timeout="2s"))) as s,
+    ):
+        assert s.execute("SELECT SLEEP(1.5), REPEAT('x', 100000)") == [(0, "x" * 100_000)]
+        assert s.scalar("SELECT CONNECTION_ID()") == s.connection_id
+        proxy.swallow()
+        with pytest.raises(pymysql.err.OperationalError, match="2013"):
+            s.execute("SELECT 1")
 
 
 @pytest.mark.server

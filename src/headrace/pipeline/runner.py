@@ -31,6 +31,7 @@ DEFAULT_SINK = "duckdb:///headrace.duckdb"
 DEFAULT_LEDGER = ".headrace"
 _TICK_SECONDS = 0.2
 _GRACE_SECONDS = 10.0
+_LAST_SECONDS = 8.0
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class PipelineRun:
         self._interrupted_at: float | None = None
         self._abandoned = False
         self._cancelling: threading.Thread | None = None
+        self._cancelled_at: float | None = None
         self._loop: Loop | None = None
         self._result: int | BaseException = 0
 
@@ -83,14 +85,14 @@ class PipelineRun:
                 find_java()
                 self._warming.start()
             worker.start()
-            while worker.is_alive():
+            while worker.is_alive() and not self._is_hopeless():
                 worker.join(_TICK_SECONDS)
                 self._display.tick(*self._engine.counts())
                 self._cancel_when_overdue()
         finally:
             _install(handlers)
             if self._cancelling is not None:
-                self._cancelling.join()
+                self._cancelling.join(_TICK_SECONDS)
             if self._owns_engine:
                 self._engine.stop()
         if isinstance(self._result, BaseException):
@@ -161,9 +163,14 @@ class PipelineRun:
         """Again at every tick: a signal between two jobs of a cut cancels nothing, and then the next job begins."""
         if self._interrupted_at is None or not (self._abandoned or time.monotonic() - self._interrupted_at > _GRACE_SECONDS):
             return
+        self._cancelled_at = self._cancelled_at or time.monotonic()
         if self._cancelling is None or not self._cancelling.is_alive():
             self._cancelling = threading.Thread(target=self._cancel, daemon=True)
             self._cancelling.start()
+
+    def _is_hopeless(self) -> bool:
+        """What cannot be cancelled within eight seconds is left behind, as a crash would leave it."""
+        return self._cancelled_at is not None and time.monotonic() - self._cancelled_at > _LAST_SECONDS
 
     def _cancel(self) -> None:
         self._engine.cancel()

@@ -6,7 +6,8 @@ import codecs
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from headrace import faults
 from headrace.errors import DefinitionError, SinkUnreachableError, TransientError
 from headrace.faults import Step
 from headrace.sinks.mysql import tls, variables
+from headrace.sinks.mysql.interruption import Interruption
 from headrace.sinks.mysql.local_infile import LoadingConnection
 from headrace.sinks.mysql.server_errors import INTERRUPTED, Cause, ErrorClass, cause, classify, error_code, error_text, way_out
 from headrace.sinks.mysql.settings import MySqlSettings
@@ -23,6 +25,7 @@ from headrace.sinks.mysql.variables import Variable
 
 RETRY_DELAYS = (0.1, 0.4, 1.5, 4.0, 7.0, 7.0)
 _SILENCE_SECONDS = 5
+_BRIEF_SECONDS = 3
 
 _UNKNOWN_TIME_ZONE = 1298
 _WITNESS = "FROM information_schema.character_sets LIMIT 1"
@@ -41,10 +44,15 @@ class MySqlSession:
     changes: in autocommit, and in the source's time zone. See ``headrace.sinks.mysql.variables`` for all that is set.
     """
 
-    def __init__(self, settings: MySqlSettings, *, ddl: bool = False) -> None:
+    def __init__(self, settings: MySqlSettings, *, ddl: bool = False, interruption: Interruption | None = None) -> None:
+        """``interruption``: with what this session is given up; see there."""
+        self._settings, self._interruption = settings, interruption
         self._connection = _connect(settings, autocommit=ddl)
         try:
             self._configure(settings, ddl=ddl)
+            self._connection.still_runs = self._still_runs
+            if interruption is not None:
+                interruption.watch(self)
         except BaseException:
             self.close()
             raise
@@ -160,6 +168,8 @@ class MySqlSession:
         A DELETE that is killed while it is planned deletes nothing, and MariaDB (10.11) answers that all went well. So one that
         found no row is believed only when a SELECT finds none either, which has to show that it was not killed; see :meth:`find`.
         """
+        if self._interruption is not None and self._interruption.is_requested:
+            raise pymysql.err.OperationalError(INTERRUPTED, "The run was given up")
         text = statement.encode(errors="surrogateescape") if isinstance(statement, str) else statement
         affected = int(cursor.execute(statement))
         if affected or self.is_tidb or not text.startswith(_DELETE):
@@ -202,8 +212,46 @@ class MySqlSession:
 
     def close(self) -> None:
         """Closes the connection; an open transaction is rolled back by the server."""
+        if self._interruption is not None:
+            self._interruption.forget(self)
         with suppress(pymysql.err.MySQLError, OSError):  # it was closed already
             self._connection.close()
+
+    def end_statement(self) -> bool:
+        """See ``Interruptible``. A session that runs nothing takes no notice."""
+        try:
+            with self._aside(_BRIEF_SECONDS) as aside, aside.cursor() as cursor:
+                cursor.execute(f"KILL QUERY {self.connection_id}")
+        except (pymysql.err.MySQLError, OSError) as error:
+            return classify(error) is ErrorClass.REFUSED  # it has just ended by itself
+        return True
+
+    def cut_off(self) -> None:
+        """See ``Interruptible``."""
+        self._connection.cut_off()
+
+    def _still_runs(self) -> bool:
+        """Whether the server runs a statement of this connection, as another connection sees it.
+
+        What a server that can be reached does not tell (all its connections are taken) is for the kernel's timeouts to find out.
+        """
+        # A TiDB's own list has only what runs on itself, and the address may lead to another one.
+        processes = "cluster_processlist" if self.is_tidb else "processlist"
+        try:
+            with self._aside(max(1.0, self._settings.silence_timeout / 8)) as aside, aside.cursor() as cursor:
+                cursor.execute(f"SELECT command FROM information_schema.{processes} WHERE id = {self.connection_id}")
+                commands = [str(command) for (command,) in cursor.fetchall()]
+        except (pymysql.err.MySQLError, OSError) as error:
+            return cause(error) is not Cause.CONNECTION
+        return any(command != "Sleep" for command in commands)
+
+    def _aside(self, seconds: float) -> closing[LoadingConnection]:
+        """Another connection, for a word about this one. Waits for this long to be connected, and for an answer.
+
+        Raises PyMySQL's errors.
+        """
+        brief = replace(self._settings, connect_timeout=min(self._settings.connect_timeout, seconds))
+        return closing(_opened(brief, silence=4 * seconds))
 
     def __enter__(self) -> Self:
         return self
@@ -224,6 +272,16 @@ codecs.register(_codec)
 
 
 def _connect(settings: MySqlSettings, *, autocommit: bool) -> LoadingConnection:
+    try:
+        connection = _opened(settings, silence=settings.silence_timeout, autocommit=autocommit)
+    except (pymysql.err.MySQLError, OSError, RuntimeError) as error:
+        raise _unreachable(settings, error) from None
+    # A definition may hold bytes that are no UTF-8: the default of a BINARY column.
+    connection.encoding = _ANY_BYTES
+    return connection
+
+
+def _opened(settings: MySqlSettings, *, silence: float, autocommit: bool = True) -> LoadingConnection:
     options: dict[str, Any] = {
         "host": settings.host,
         "port": settings.port,
@@ -236,13 +294,7 @@ def _connect(settings: MySqlSettings, *, autocommit: bool) -> LoadingConnection:
     }
     if settings.ssl_ca:
         options["ssl"] = tls.context(settings)
-    try:
-        connection = LoadingConnection(offer_local=settings.local_infile, **options)
-    except (pymysql.err.MySQLError, OSError, RuntimeError) as error:
-        raise _unreachable(settings, error) from None
-    # A definition may hold bytes that are no UTF-8: the default of a BINARY column.
-    connection.encoding = _ANY_BYTES
-    return connection
+    return LoadingConnection(offer_local=settings.local_infile, silence=silence, **options)
 
 
 def _unreachable(settings: MySqlSettings, error: Exception) -> SinkUnreachableError:
@@ -273,13 +325,16 @@ def _fixed(settings: MySqlSettings, name: str, found: str, meaning: str, value: 
     )
 
 
-def repeat(action: Callable[[], _T], what: str, recover: Callable[[BaseException], None]) -> _T:
+def repeat(
+    action: Callable[[], _T], what: str, recover: Callable[[BaseException], None], interruption: Interruption | None = None
+) -> _T:
     """Runs ``action`` until it succeeds or fails for good; a transient failure is repeated for about 20 seconds.
 
     ``recover`` puts the connection back in order before each repetition, and raises nothing itself. Raises TransientError when the
-    repetitions are used up, and everything that is not transient as it is.
+    repetitions are used up, or the run is given up by ``interruption``, and everything that is not transient as it is.
     """
     lost = False
+    pause = time.sleep if interruption is None else interruption.wait
     for delay in (*RETRY_DELAYS, None):
         try:
             return action()
@@ -290,11 +345,13 @@ def repeat(action: Callable[[], _T], what: str, recover: Callable[[BaseException
             elif classify(error) is ErrorClass.REFUSED:
                 raise
             lost = True
+            if interruption is not None and interruption.is_requested:
+                raise TransientError(f"{what} was given up.") from error
             if delay is None:
                 if isinstance(error, SinkUnreachableError):
                     raise
                 message = f"{what} failed {len(RETRY_DELAYS) + 1} times, last: {error_text(error)}."
                 raise TransientError(message, way_out(error)) from error
-            time.sleep(delay)
+            pause(delay)
             recover(error)
     raise AssertionError("the last delay is None")

@@ -15,6 +15,7 @@ from headrace.sinks.base import Commits, LedgerUpdate, WriteReport
 from headrace.sinks.mysql import refusal
 from headrace.sinks.mysql.connection import MySqlSession, repeat
 from headrace.sinks.mysql.fence import Fence
+from headrace.sinks.mysql.interruption import Interruption
 from headrace.sinks.mysql.server_errors import ErrorClass, classify
 from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.types import qualified
@@ -31,6 +32,7 @@ class MySqlLedger:
         self._settings = settings
         self.tables = SqlLedger(MYSQL, settings.ledger_database)
         self.fence = Fence(self.tables)
+        self.interruption = Interruption()
         self._session: MySqlSession | None = None
         self._claim: Claim | None = None
         # What the slots have to count at the next step: see ``Commits``.
@@ -196,7 +198,7 @@ class MySqlLedger:
 
         def attempt() -> _T:
             if self._session is None:
-                self._session = MySqlSession(self._settings)
+                self._session = MySqlSession(self._settings, interruption=self.interruption)
             session = self._session
             try:
                 with session.promptly() if locks else nullcontext():
@@ -208,7 +210,7 @@ class MySqlLedger:
             return result
 
         try:
-            return repeat(attempt, "The ledger", self._recover)
+            return repeat(attempt, "The ledger", self._recover, self.interruption)
         except pymysql.err.MySQLError as error:
             raise refusal.of_ledger(error) from None
 

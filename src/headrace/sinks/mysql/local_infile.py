@@ -13,35 +13,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pymysql
 from pymysql.constants import CLIENT
 
 from headrace.errors import SinkUnreachableError, TerminalError
-
-if TYPE_CHECKING:
-    # The stubs leave out the packet layer, which this class works on.
-    class _BaseConnection:
-        host: str
-        port: int
-        encoding: str
-
-        def __init__(self, **options: Any) -> None: ...
-        def _create_ssl_ctx(self, parameters: dict[str, Any]) -> Any: ...
-        def _execute_command(self, command: int, sql: str | bytes) -> None: ...
-        def _process_auth(self, plugin_name: bytes, *arguments: Any) -> Any: ...
-        def _read_packet(self, *arguments: Any) -> Any: ...
-        def _read_query_result(self, unbuffered: bool = False) -> int: ...
-        def _force_close(self) -> None: ...
-        def write_packet(self, payload: bytes) -> None: ...
-        def cursor(self) -> Any: ...
-        def commit(self) -> None: ...
-        def rollback(self) -> None: ...
-        def close(self) -> None: ...
-else:
-    _BaseConnection = pymysql.connections.Connection
+from headrace.sinks.mysql.patience import PatientConnection
 
 PACKET_TOO_LARGE = 1153
 _CHUNK = 128 * 1024
@@ -55,8 +34,8 @@ class LocalFileRefused(TerminalError):
     """The server asked for a file that it was not offered. The connection is closed: nothing it says can be trusted."""
 
 
-class LoadingConnection(_BaseConnection):
-    """A PyMySQL connection that can send Arrow buffers as the file of a LOAD DATA LOCAL INFILE statement."""
+class LoadingConnection(PatientConnection):
+    """A connection that can send Arrow buffers as the file of a LOAD DATA LOCAL INFILE statement."""
 
     def __init__(self, *, offer_local: bool, **options: Any) -> None:
         self._token = b""

@@ -253,7 +253,7 @@ class MySqlMetadataApplier:
     def _connected(self) -> MySqlSession:
         """The session, holding the pipeline's lock while the ledger says that this run is the newest."""
         if self._session is None:
-            session = MySqlSession(self._settings, ddl=True)
+            session = MySqlSession(self._settings, ddl=True, interruption=self._ledger.interruption)
             try:
                 with session.promptly():
                     self._take_lock(session)
@@ -285,7 +285,7 @@ class MySqlMetadataApplier:
 
     def _repeated(self, action: Callable[[], _T], what: str) -> _T:
         try:
-            return repeat(action, what, self._recover)
+            return repeat(action, what, self._recover, self._ledger.interruption)
         finally:
             self._rest()
 

@@ -13,6 +13,7 @@ DEFAULT_WRITERS = 4
 _DEFAULT_PORTS = {"mysql": 3306, "tidb": 4000}
 _OURS = frozenset(
     {"worker-count", "ssl-ca", "ssl-cert", "ssl-key", "ssl-verify", "time-zone", "timeout", "ledger-database", "local-infile"}
+    | {"silence-timeout"}
 )
 # Parameters of TiCDC's MySQL sink that tune how it writes; Headrace writes in another way, so they are read and left alone.
 _TICDC_ONLY = frozenset(
@@ -53,7 +54,8 @@ class MySqlSettings:
     ``time_zone`` is the source's, for DDL only (data are written in UTC); empty when nobody said it, which means UTC.
     ``local_infile`` allows LOAD DATA LOCAL where the server does. With ``ssl_ca`` (all three are PEM files) a connection is
     encrypted, to a server whose certificate that CA has signed, with ``verify_identity`` for this very host; without, it is
-    encrypted where the server can do that, to whoever answers. ``allow_non_transactional`` is no parameter of the URI: tables
+    encrypted where the server can do that, to whoever answers. ``connect_timeout`` and ``silence_timeout`` are in seconds;
+    within the latter a network that swallows packets is noticed. ``allow_non_transactional`` is no parameter of the URI: tables
     with a key may have an engine without transactions.
     """
 
@@ -67,7 +69,8 @@ class MySqlSettings:
     ssl_key: str = ""
     verify_identity: bool = True
     time_zone: str = ""
-    connect_timeout: int = 10
+    connect_timeout: float = 10
+    silence_timeout: float = 60
     writers: int = DEFAULT_WRITERS
     local_infile: bool = True
     ledger_database: str = LEDGER_DATABASE
@@ -103,7 +106,8 @@ def read_settings(text: str) -> MySqlSettings:
         ssl_key=params.get("ssl-key", ""),
         verify_identity=params.get("ssl-verify", "identity") == "identity",
         time_zone=time_zone_of(params.get("time-zone", "")),
-        connect_timeout=_seconds(params.get("timeout", "10s")),
+        connect_timeout=_seconds(params, "timeout", "10s"),
+        silence_timeout=_seconds(params, "silence-timeout", "60s"),
         writers=_positive(uri, "worker-count", DEFAULT_WRITERS),
         local_infile=_local_infile(params.get("local-infile", "auto")),
         ledger_database=_ledger_database(params.get("ledger-database", LEDGER_DATABASE)),
@@ -135,11 +139,12 @@ def _positive(uri: Uri, name: str, default: int) -> int:
     return int(text)
 
 
-def _seconds(text: str) -> int:
+def _seconds(params: Mapping[str, str], name: str, default: str) -> int:
     """TiCDC writes durations as Go does: ``90s``, ``2m``."""
+    text = params.get(name, default)
     found = re.fullmatch(r"(\d+)(s|m)?", text)
     if found is None or int(found[1]) == 0:
-        raise DefinitionError(f"timeout={text} is not a duration.", "Write it in seconds or minutes: 10s, 2m.")
+        raise DefinitionError(f"{name}={text} is not a duration.", "Write it in seconds or minutes: 10s, 2m.")
     return int(found[1]) * (60 if found[2] == "m" else 1)
 
 

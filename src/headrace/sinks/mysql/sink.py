@@ -111,7 +111,8 @@ class MySqlSink:
         """Nothing to do: rounds are transactions of their own."""
 
     def interrupt(self) -> None:
-        """Nothing runs long on the driver."""
+        """See ``DataSink.interrupt``. Rows are written by tasks, which are not the driver's."""
+        self._ledger.interruption.request()
 
     def abandon_cut(self) -> None:
         """No cut is open, but a failover may have left the connection of schema changes behind, and may lead to other tables."""

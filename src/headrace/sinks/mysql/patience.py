@@ -1,0 +1,155 @@
+"""Connections that tell a statement that takes hours from a network that has gone silent.
+
+A host that lost its power, or a load balancer that forgot a connection, sends nothing, and a read would wait for ever; a plain
+timeout would cut off the long statement too. So after some silence another connection asks whether the server still runs the
+statement. Connections on which nothing is under way are watched by the kernel (keepalive).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pymysql
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+    # The stubs leave out the packet layer, which these classes work on.
+    class BaseConnection:
+        host: str
+        port: int
+        encoding: str
+        connect_timeout: float
+        _sock: socket.socket | None
+        _rfile: Any
+        _read_timeout: float | None
+        _write_timeout: float | None
+        _current_timeout: float | None
+
+        def __init__(self, **options: Any) -> None: ...
+        def connect(self, sock: socket.socket | None = None) -> None: ...
+        def _create_ssl_ctx(self, parameters: dict[str, Any]) -> Any: ...
+        def _execute_command(self, command: int, sql: str | bytes) -> None: ...
+        def _process_auth(self, plugin_name: bytes, *arguments: Any) -> Any: ...
+        def _read_packet(self, *arguments: Any) -> Any: ...
+        def _read_query_result(self, unbuffered: bool = False) -> int: ...
+        def _write_bytes(self, data: bytes) -> None: ...
+        def _force_close(self) -> None: ...
+        def write_packet(self, payload: bytes) -> None: ...
+        def cursor(self) -> Any: ...
+        def commit(self) -> None: ...
+        def rollback(self) -> None: ...
+        def close(self) -> None: ...
+else:
+    BaseConnection = pymysql.connections.Connection
+
+_SERVER_GONE = 2006
+_SENT_AT_ONCE = 128 * 1024
+_KEEPALIVE_PROBES = 3
+_PARTS = 4
+
+
+class PatientConnection(BaseConnection):
+    """A PyMySQL connection that is lost (error 2013 or 2006) when it is silent and ``still_runs`` does not hold.
+
+    ``silence`` is in seconds: within it a dead network is noticed, also where two connections have to find out one after the other.
+    ``still_runs`` is asked in the thread that waits, each time a quarter of that has passed without a byte; until it is set, the
+    connection is lost then. It should take no more than another quarter.
+    """
+
+    def __init__(self, *, silence: float, **options: Any) -> None:
+        self.still_runs: Callable[[], bool] | None = None
+        self._silence = silence
+        super().__init__(**options)
+
+    def connect(self, sock: socket.socket | None = None) -> None:
+        self._read_timeout = self._write_timeout = self.connect_timeout  # a server that does not greet is none
+        super().connect(sock)
+        assert self._sock is not None
+        _watch_by_kernel(self._sock, self._silence)
+        self._read_timeout = self._write_timeout = self._current_timeout = self._silence / _PARTS
+        self._sock.settimeout(self._current_timeout)
+        self._rfile.close()
+        self._rfile = io.BufferedReader(_Answers(self._sock, self._require_running))
+
+    def cut_off(self) -> None:
+        """Ends the connection under a thread that waits for it, which learns that it is lost."""
+        sock = self._sock
+        if sock is None:
+            return
+        try:
+            # Not by the socket itself: a TLS socket would change its state under the other thread.
+            with socket.socket(fileno=os.dup(sock.fileno())) as same:
+                same.shutdown(socket.SHUT_RDWR)
+        except OSError:  # it is closed already
+            return
+
+    def _write_bytes(self, data: bytes) -> None:
+        """Piece by piece, because a timeout counts for all of a ``sendall``, however long it goes on."""
+        assert self._sock is not None
+        if self._current_timeout != self._write_timeout:
+            self._sock.settimeout(self._write_timeout)
+            self._current_timeout = self._write_timeout
+        rest = memoryview(data)
+        try:
+            while rest:
+                try:
+                    rest = rest[self._sock.send(rest[:_SENT_AT_ONCE]) :]
+                except TimeoutError:
+                    self._require_running()
+        except OSError as error:
+            self._force_close()
+            raise pymysql.err.OperationalError(_SERVER_GONE, f"MySQL server has gone away ({error})") from None
+
+    def _require_running(self) -> None:
+        """After a silence. Raises TimeoutError when the connection is lost."""
+        assert self._sock is not None
+        if self.still_runs is not None and self.still_runs():
+            return
+        readable, _, _ = select.select([self._sock], [], [], 0)
+        if not readable:  # else the answer came while somebody was asked
+            raise TimeoutError(f"nothing came for {self._silence / _PARTS:g} s, and the server does not run the statement")
+
+
+class _Answers(io.RawIOBase):
+    """What the server sends; a timeout of the socket ends no read unless ``on_silence`` raises an OSError."""
+
+    def __init__(self, sock: socket.socket, on_silence: Callable[[], None]) -> None:
+        super().__init__()
+        self._sock, self._on_silence = sock, on_silence
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        while True:
+            try:
+                return self._sock.recv_into(buffer)
+            except TimeoutError:
+                self._on_silence()
+
+
+def _watch_by_kernel(sock: socket.socket, silence: float) -> None:
+    """Where nothing was sent. Not every system has all of these options.
+
+    TCP_USER_TIMEOUT is no help: Linux counts by it the time in which a server that waits for a lock takes no more of a load, too.
+    """
+    if sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    third = max(1, int(silence / 3))
+    values = {
+        "TCP_KEEPIDLE": third,
+        "TCP_KEEPALIVE": third,  # its name on macOS
+        "TCP_KEEPINTVL": max(1, int(silence / 3 / _KEEPALIVE_PROBES)),
+        "TCP_KEEPCNT": _KEEPALIVE_PROBES,
+    }
+    for name, value in values.items():
+        option = getattr(socket, name, None)
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
