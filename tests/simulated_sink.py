@@ -36,7 +36,7 @@ from headrace.model.events import (
     TruncateTableEvent,
 )
 from headrace.model.outcome import Notice, Problem, WriteOutcome
-from headrace.model.progress import Decision, LedgerState, TableProgress, TableRequest
+from headrace.model.progress import Decision, LedgerState, TableProgress, TableRequest, Words
 from headrace.model.table import Column, TableId
 from headrace.sinks.base import (
     Begun,
@@ -331,18 +331,15 @@ class SimulatedLedger:
             state = contents.ledgers[pipeline]
             contents.ledgers[pipeline] = replace(state, decisions=state.decisions | {decision.identity: decision})
 
-    def decisions(self, pipeline: str) -> dict[str, Decision]:
-        with self._server.called(Call.WORDS):
-            return dict(self._server.contents.ledgers[pipeline].decisions)
-
     def request(self, pipeline: str, request: TableRequest) -> None:
         with self._server.transaction() as contents:
             state = contents.ledgers[pipeline]
             contents.ledgers[pipeline] = replace(state, requests=state.requests | {request.identity: request})
 
-    def requests(self, pipeline: str) -> dict[str, TableRequest]:
+    def words(self, pipeline: str) -> Words:
         with self._server.called(Call.WORDS):
-            return dict(self._server.contents.ledgers[pipeline].requests)
+            state = self._server.contents.ledgers[pipeline]
+            return Words(dict(state.decisions), dict(state.requests))
 
     def next_attempt(self) -> int:
         with self._server.called(Call.NEXT_ATTEMPT):

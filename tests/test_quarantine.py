@@ -300,6 +300,11 @@ def test_a_schema_change_that_concerns_another_table_too_is_not_passed_over(
 def never_read(scene: Scene, kind: str) -> set[int]:
     """Breaks a file of orders behind which others lie, and asks for something; the rows that the target then never gets."""
     scene.both()
+    if kind == "hold":
+        assert scene.table("hold", "shop.orders") == 0
+        assert scene.run() == 3
+        assert scene.table("release", "shop.orders") == 0
+        return set()
     damaged, lost = scene.files()[-1], scene.number
     repair = scene.breaks(damaged)
     scene.both()
@@ -319,7 +324,7 @@ def never_read(scene: Scene, kind: str) -> set[int]:
     return set()
 
 
-@pytest.mark.parametrize("kind", ["resume", "rows", "file", "resync"])
+@pytest.mark.parametrize("kind", ["resume", "rows", "file", "resync", "hold"])
 def test_a_crash_at_any_step_of_a_request_is_made_good(kind: str, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table that stopped meets request after request until no step is left to die before."""
     missing: set[int] = set()
@@ -422,3 +427,23 @@ def test_files_that_a_stopped_table_needs_and_ticdc_will_remove_are_told(scene: 
     text = capsys.readouterr().out
     assert told in text
     assert f"{scene.name_of(scene.files()[-1])}, about " in text
+
+
+def test_a_run_takes_up_a_hold_and_a_release_while_no_table_is_stopped(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("headrace.engine.loop._DECISIONS_EVERY", 0.1)
+    run = Following(scene.changefeed, scene.uri)
+    run.wait_until(lambda: run.display.polls > 3)
+    assert scene.table("hold", "shop.orders") == 0
+    run.wait_until(lambda: scene.orders is TableStatus.HELD)
+    assert scene.listed(capsys)[0]["held"] is True
+    held = scene.state().tables[ORDERS]
+    run.wait_for(scene.both())
+    assert scene.state().tables[ORDERS] == held
+    assert scene.table("release", "shop.orders") == 0
+    run.wait_until(lambda: scene.orders is TableStatus.RUNNING)
+    run.interrupt()
+    run.ended()
+    assert scene.state().requests == {}
+    scene.is_whole()

@@ -85,7 +85,9 @@ def test_status_shows_the_commands(status: TableStatus) -> None:
     out = io.StringIO()
     _print(ledger, "target", PlainOutput(out, io.StringIO()))
     ways = ways_on(ledger.tables[T], ledger)
-    assert any("headrace ddl approve|skip|edit '100/shop.orders/0000abcd'" in way for way in ways)
+    # What is decided of a held table's change takes effect only when it is released.
+    named = "headrace table release" if status is TableStatus.HELD else "headrace ddl approve|skip|edit '100/shop.orders/0000abcd'"
+    assert any(named in way for way in ways)
     assert all(way in out.getvalue() for way in ways)
     assert status_fields(ledger)["tables"][0]["goes_on"] == list(ways)  # type: ignore[index]
 

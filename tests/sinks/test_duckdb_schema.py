@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +12,12 @@ from fills import FILLS
 
 from headrace.errors import DefinitionError, FencedError, TransientError
 from headrace.model.outcome import Remedy
-from headrace.model.progress import TableProgress
+from headrace.model.progress import RequestKind, TableProgress, TableRequest, Words
 from headrace.model.table import Column, Generated, TableId
 from headrace.model.types import TypeKind
 from headrace.sinks.base import CheckState, LedgerUpdate, SchemaChangeRefused
 from headrace.sinks.duckdb import open_sink
+from headrace.sinks.duckdb.database import Database
 from headrace.sinks.duckdb.sink import DuckDbSink
 from targets import held_open
 
@@ -384,6 +386,27 @@ def test_a_wrong_uri_is_explained(uri: str, told: str) -> None:
 def test_two_slashes_name_a_file_in_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert open_sink("duckdb://Shop.duckdb").identity == f"duckdb://{tmp_path}/Shop.duckdb"
+
+
+def test_what_people_left_is_looked_for_only_when_the_file_has_changed(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An idle run asks every two seconds, and a person may have the file open all day."""
+    ledger = target.sink.ledger
+    ledger.acquire("default", "source", "", 0)
+    long_ago = target.path.stat().st_mtime - 60
+    os.utime(target.path, (long_ago, long_ago))
+    assert ledger.words("default") == Words()
+    with held_open(target.path):
+        assert ledger.words("default") == Words()
+        os.utime(target.path)
+        assert ledger.words("default") == Words(), "the file may have changed, and cannot be opened"
+    hold = TableRequest("1", T, RequestKind.HOLD)
+    open_sink(f"duckdb://{target.path}").ledger.request("default", hold)
+    assert ledger.words("default").requests == {"1": hold}
+    os.utime(target.path, (long_ago, long_ago))
+    assert ledger.words("default").requests == {"1": hold}
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "reading", None)  # it cannot be opened any more
+        assert ledger.words("default").requests == {"1": hold}
 
 
 def test_looking_at_a_ledger_creates_no_file(target: Target) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -204,12 +205,12 @@ def test_a_decision_is_no_step_of_the_run_and_stays_until_it_is_used_up(tmp_path
     decision = Decision("8/shop.orders/00", Verdict.EDIT, "DROP TABLE é")
     for each in (Decision(decision.identity, Verdict.SKIP), decision):
         open_file_ledger(location).decide("shop.a", each)
-    assert run.decisions("shop.a") == {decision.identity: decision}
+    assert run.words("shop.a").decisions == {decision.identity: decision}
     state = run.peek("shop.a")
     assert state is not None
     assert state.decisions == {decision.identity: decision}
     run.update(LedgerUpdate(checkpoint=9, used_decisions=(decision.identity,)))
-    assert run.decisions("shop.a") == open_file_ledger(location).acquire("shop.a", "src", "", 5).decisions == {}
+    assert run.words("shop.a").decisions == open_file_ledger(location).acquire("shop.a", "src", "", 5).decisions == {}
 
 
 def test_the_mark_of_what_was_attempted_never_goes_back() -> None:
@@ -301,5 +302,6 @@ def test_a_request_is_no_step_of_the_run_and_stays_until_it_is_carried_out(tmp_p
     state = run.peek("shop.a")
     assert state is not None
     assert list(state.requests.values()) == [file, skip]
-    run.update(LedgerUpdate(checkpoint=9, used_requests=(file.identity,)))
-    assert run.requests("shop.a") == open_file_ledger(location).acquire("shop.a", "src", "", 5).requests == {"2/b": skip}
+    taken_up = replace(skip, kind=RequestKind.HELD)
+    run.update(LedgerUpdate(checkpoint=9, used_requests=(file.identity,), requests=(taken_up,)))
+    assert run.words("shop.a").requests == open_file_ledger(location).acquire("shop.a", "src", "", 5).requests == {"2/b": taken_up}

@@ -20,6 +20,7 @@ from headrace.model.progress import (
     TableRequest,
     TableStatus,
     Verdict,
+    Words,
 )
 from headrace.model.table import TableId
 from headrace.sinks.base import KEPT_CUTS, LedgerUpdate
@@ -188,10 +189,10 @@ def test_a_decision_stays_until_a_step_uses_it_up(session):
     approve, edit = Decision("7/t/a", Verdict.APPROVE), Decision("9/t/b", Verdict.EDIT, "DROP TABLE `é'`")
     for decision in (Decision("9/t/b", Verdict.SKIP), approve, edit):
         LEDGER.decide(session, "p", decision)
-    assert LEDGER.decisions(session, "p") == LEDGER.load(session, "p").decisions == {"7/t/a": approve, "9/t/b": edit}
+    assert LEDGER.words(session, "p").decisions == LEDGER.load(session, "p").decisions == {"7/t/a": approve, "9/t/b": edit}
     claim = step(session, claim, LedgerUpdate(used_decisions=("7/t/a",)))
-    assert LEDGER.decisions(session, "p") == {"9/t/b": edit}
-    assert LEDGER.decisions(session, "other") == {}
+    assert LEDGER.words(session, "p").decisions == {"9/t/b": edit}
+    assert LEDGER.words(session, "other") == Words()
 
 
 def test_a_request_stays_until_a_step_carries_it_out(session):
@@ -201,9 +202,10 @@ def test_a_request_stays_until_a_step_carries_it_out(session):
     for request in (later, earlier, later):
         LEDGER.request(session, "p", request)
     assert list(LEDGER.load(session, "p").requests.values()) == [earlier, later]
-    claim = step(session, claim, LedgerUpdate(used_requests=("1/a",)))
-    assert LEDGER.requests(session, "p") == {"2/b": later}
-    assert LEDGER.requests(session, "other") == {}
+    taken_up = replace(later, kind=RequestKind.HELD)
+    claim = step(session, claim, LedgerUpdate(used_requests=("1/a",), requests=(taken_up,)))
+    assert LEDGER.words(session, "p").requests == {"2/b": taken_up}
+    assert LEDGER.words(session, "other") == Words()
 
 
 def test_a_ledger_that_an_older_version_made_gets_the_tables_it_lacks(session):

@@ -1,4 +1,4 @@
-"""``headrace table``: what stopped tables wait for, and what a person asks of them. Starts no JVM."""
+"""``headrace table``: what stopped tables wait for, and what a person asks of tables. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 
-from headrace.cli.going_on import ways_on
+from headrace.cli.going_on import is_held, ways_on
 from headrace.cli.ledgers import opened, state_of
 from headrace.cli.output import Output
 from headrace.cli.progress import lag_seconds, seconds_text
 from headrace.errors import DefinitionError
 from headrace.model.cut import HeldSplit
-from headrace.model.progress import LedgerState, RequestKind, TableProgress, TableRequest
+from headrace.model.progress import LedgerState, RequestKind, TableProgress, TableRequest, TableStatus
 from headrace.model.table import TableId
 from headrace.model.tso import format_tso, parse_tso
 from headrace.pipeline.definition import Settings
@@ -24,18 +24,19 @@ _Ask = Callable[[str, str], bool] | None
 
 
 def show_tables(settings: Settings, output: Output) -> int:
-    """Prints each stopped table. Raises DefinitionError."""
+    """Prints each table that is stopped, or that somebody wants to be held. Raises DefinitionError."""
     with opened(settings) as (_, ledger):
         state = state_of(ledger, settings)
-    stopped = _stopped(state)
+    stopped = {t: own for t, own in sorted(state.tables.items()) if own.status.is_stopped or t in state.holds}
     needed = needs(state, _source(settings, state))
     for table_id, own in stopped.items():
         asked = [request for request in state.requests.values() if request.table_id == table_id]
         if output.is_json:
             goes_on = list(ways_on(own, state))
-            output.event("stopped_table", **_fields(own, needed.get(table_id, ()), asked), goes_on=goes_on)
+            held = is_held(own, state)
+            output.event("stopped_table", **_fields(own, needed.get(table_id, ()), asked), held=held, goes_on=goes_on)
         else:
-            _print(own, needed.get(table_id, ()), asked, output)
+            _print(own, needed.get(table_id, ()), asked, output, held=is_held(own, state))
             for way in ways_on(own, state):
                 output.line(f"  {way}")
     if not stopped:
@@ -43,10 +44,38 @@ def show_tables(settings: Settings, output: Output) -> int:
     return 0
 
 
+def hold_table(settings: Settings, name: str, output: Output) -> int:
+    """Asks that nothing touches the table until it is released. Raises DefinitionError."""
+
+    def request(state: LedgerState, own: TableProgress) -> TableRequest:
+        if own.table_id in state.holds:
+            raise DefinitionError(f"{own.table_id} is to be held already.", "headrace table list shows when that has taken effect.")
+        if own.status.is_gone or own.status is TableStatus.EXCLUDED:
+            raise DefinitionError(f"Nothing touches {own.table_id}: it is {own.status}.")
+        return new_request(own.table_id, RequestKind.HOLD, since=state.table_checkpoint(own.table_id))
+
+    return _leave(settings, name, request, output, find=_known)
+
+
+def release_table(settings: Settings, name: str, output: Output) -> int:
+    """Ends the table's hold. Raises DefinitionError."""
+
+    def request(state: LedgerState, own: TableProgress) -> TableRequest:
+        hold = state.holds.get(own.table_id)
+        if hold is None:
+            known = ", ".join(map(str, sorted(state.holds))) or "none"
+            raise DefinitionError(f"Nobody holds {own.table_id}.", f"Held are: {known}.")
+        return new_request(own.table_id, RequestKind.RELEASE, since=own.checkpoint, file=hold.identity)
+
+    return _leave(settings, name, request, output, find=_known)
+
+
 def resume_table(settings: Settings, name: str, output: Output) -> int:
     """Asks to try the table again at once. Raises DefinitionError."""
 
     def request(state: LedgerState, own: TableProgress) -> TableRequest:
+        if own.table_id in state.holds:
+            raise DefinitionError(f"{own.table_id} is held.", f"End that with headrace table release {own.table_id}.")
         return _request(own, RequestKind.RESUME)
 
     return _leave(settings, name, request, output)
@@ -119,11 +148,15 @@ def _leave(
     output: Output,
     *,
     must_exist: bool = False,
+    find: Callable[[LedgerState, str], TableProgress] | None = None,
 ) -> int:
-    """Leaves in the ledger what ``make`` asks of the table; nothing when a person did not confirm it."""
+    """Leaves in the ledger what ``make`` asks of the table; nothing when a person did not confirm it.
+
+    ``find`` finds the table by its name, a stopped one unless it is given.
+    """
     with opened(settings) as (sink, ledger):
         state = state_of(ledger, settings)
-        own = _find(state, name)
+        own = (find or _find)(state, name)
         if must_exist and sink.metadata_applier.describe(own.table_id) is None:
             raise DefinitionError(
                 f"{sink.identity} holds no table {own.table_id}.", "Load it first, in the shape that it had then."
@@ -137,7 +170,9 @@ def _leave(
         output.event("request", **_request_fields(request))
     else:
         output.line(f"{own.table_id}: {_told(request)}")
-        output.line("a run that goes on takes it up within seconds, else the next one does")
+        output.line("a running pipeline takes this up within seconds, else the next run does when it starts")
+        if request.kind is RequestKind.HOLD:
+            output.line("load the table only when headrace table list shows it as held, or while no run is going")
     return 0
 
 
@@ -157,6 +192,14 @@ def _find(state: LedgerState, name: str) -> TableProgress:
     if found is None:
         known = ", ".join(map(str, stopped)) or "none"
         raise DefinitionError(f"No table {name} is stopped.", f"Stopped are: {known}.")
+    return found
+
+
+def _known(state: LedgerState, name: str) -> TableProgress:
+    """A table that the pipeline has seen, whatever its state."""
+    found = next((own for table_id, own in state.tables.items() if str(table_id) == name and table_id.table), None)
+    if found is None:
+        raise DefinitionError(f"The pipeline {state.pipeline} knows no table {name}.", "headrace status lists those it knows.")
     return found
 
 
@@ -197,6 +240,10 @@ def _told(request: TableRequest) -> str:
         return f"the file {request.file} is given up"
     if request.kind is RequestKind.RESYNC:
         return f"it goes on from {request.to}, of which it was loaded"
+    if request.kind is RequestKind.HOLD:
+        return "nothing is to touch it until it is released"
+    if request.kind is RequestKind.RELEASE:
+        return "it is released, and catches up"
     return "it is tried again"
 
 
@@ -224,17 +271,21 @@ def _fields(own: TableProgress, needed: Sequence[HeldSplit], asked: Sequence[Tab
     }
 
 
-def _print(own: TableProgress, needed: Sequence[HeldSplit], asked: Sequence[TableRequest], output: Output) -> None:
+def _print(own: TableProgress, needed: Sequence[HeldSplit], asked: Sequence[TableRequest], output: Output, *, held: bool) -> None:
     lag = seconds_text(lag_seconds(own.checkpoint))
     output.line(f"{own.table_id}: {own.status} at {format_tso(own.checkpoint)} ({own.checkpoint}), lag {lag}")
-    output.line(f"  {own.reason}")
+    if own.reason:
+        output.line(f"  {own.reason}")
+    if held:
+        output.line("  held: nothing touches it")
     if needed:
         output.line(f"  needs {len(needed):,} files, {sum(h.size for h in needed):,} bytes:")
-        for held in needed[:_FILES_SHOWN]:
-            output.line(f"    {held.key}, about {held.size:,} bytes")
+        for each in needed[:_FILES_SHOWN]:
+            output.line(f"    {each.key}, about {each.size:,} bytes")
         if len(needed) > _FILES_SHOWN:
             output.line(f"    and {len(needed) - _FILES_SHOWN:,} more; --json names all")
     if told := removal(needed):
         output.line(f"  {told}")
     for request in asked:
-        output.line(f"  asked: {_told(request)}; the run takes it up within seconds")
+        if request.kind is not RequestKind.HELD:
+            output.line(f"  asked: {_told(request)}; the run takes it up within seconds")

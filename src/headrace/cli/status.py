@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from headrace.cli.going_on import ways_on
+from headrace.cli.going_on import is_held, ways_on
 from headrace.cli.output import Output
 from headrace.cli.progress import lag_seconds, seconds_text
 from headrace.cli.quarantine import needs, removal
@@ -60,6 +60,7 @@ def status_fields(state: LedgerState) -> dict[str, object]:
                 "status": str(p.status),
                 "checkpoint": state.table_checkpoint(t),
                 "reason": p.reason,
+                "held": is_held(p, state),
                 "goes_on": list(ways_on(p, state)),
             }
             for t, p in sorted(state.tables.items())
@@ -105,4 +106,6 @@ def _reason(own: TableProgress, state: LedgerState) -> str:
     """Why it stands as it does, after the number of its dead letters."""
     count = state.dead_letters.get(own.table_id, 0)
     letters = f"dead letters: {count} changes that the target lacks" if count else ""
-    return "; ".join(filter(None, (letters, own.reason)))
+    hold = state.holds.get(own.table_id)
+    held = "held" if is_held(own, state) else "a hold was asked for, and has not taken effect yet" if hold else ""
+    return "; ".join(filter(None, (letters, held if own.status is not TableStatus.HELD else "", own.reason)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,10 +10,9 @@ from headrace.cli.options import Json, LedgerAt, LedgerDefinition, Name, Sink, Y
 from headrace.cli.output import make_output
 from headrace.errors import DefinitionError
 
-if TYPE_CHECKING:
-    pass
-
-table = typer.Typer(help="Tables that stopped: why, what they still need, and how they go on.", no_args_is_help=True)
+table = typer.Typer(
+    help="Tables that stopped, or that you stop: why, what they still need, and how they go on.", no_args_is_help=True
+)
 
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table: shop.orders.")]
 
@@ -22,10 +21,40 @@ Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table: shop.ord
 def list_tables(
     definition: LedgerDefinition = None, sink: Sink = None, name: Name = None, ledger: LedgerAt = None, json: Json = False
 ) -> int:
-    """Show the stopped tables: since when, why, and which files they still need."""
+    """Show the stopped and held tables: since when, why, and which files they still need."""
     from headrace.cli.quarantine import show_tables
 
     return show_tables(recorded_pipeline(definition, sink, name, ledger), make_output(json=json))
+
+
+@table.command()
+def hold(
+    table_name: Table,
+    definition: LedgerDefinition = None,
+    sink: Sink = None,
+    name: Name = None,
+    ledger: LedgerAt = None,
+    json: Json = False,
+) -> int:
+    """Keep the pipeline's hands off a table, to load or mend it: nothing touches it until it is released, or resynced."""
+    from headrace.cli.quarantine import hold_table
+
+    return hold_table(recorded_pipeline(definition, sink, name, ledger), table_name, make_output(json=json))
+
+
+@table.command()
+def release(
+    table_name: Table,
+    definition: LedgerDefinition = None,
+    sink: Sink = None,
+    name: Name = None,
+    ledger: LedgerAt = None,
+    json: Json = False,
+) -> int:
+    """End a hold: the table catches up from where it was held."""
+    from headrace.cli.quarantine import release_table
+
+    return release_table(recorded_pipeline(definition, sink, name, ledger), table_name, make_output(json=json))
 
 
 @table.command()

@@ -21,7 +21,7 @@ from headrace.engine.keys import DeclaredKeys, changed_definition, fingerprint_o
 from headrace.engine.observer import Observer
 from headrace.engine.plan import Cut, Hold, PlanRules, ending_incomplete, first_shared_change, may_be_pending, plan_cut
 from headrace.engine.replaying import Replayer, waits_for
-from headrace.engine.requests import Carried, carry_out, give_up_files
+from headrace.engine.requests import Carried, carry_out, give_up_files, take_up_holds
 from headrace.errors import (
     EXIT_OK,
     EXIT_TABLE_STOPPED,
@@ -219,7 +219,9 @@ class Loop:
         """
         apart = self._apart if self._is_others_turn else frozenset()
         self._is_others_turn = False
-        retried = self._tables_to_retry() - apart
+        told = self._has_new_words()
+        self._serve(take_up_holds(self._state))
+        retried = self._tables_to_retry(told=told) - apart
         self._serve(give_up_files(self._state, self._source.give_up))
         self._replay()
         looks = self._may_have_broken_off and any(own.status.is_gone for own in self._state.tables.values())
@@ -288,7 +290,7 @@ class Loop:
             return None
         state, includes = self._state, self._options.includes
         resting = apart | {t for t, own in state.tables.items() if own.status.is_stopped and t not in retried}
-        resting |= unfollowed(state)
+        resting |= unfollowed(state) | state.holds.keys()
 
         # What comes late of a table that is gone is not read: a cut would wait for it for ever.
         gone = {t: own.checkpoint for t, own in state.tables.items() if own.status.is_gone}
@@ -385,30 +387,27 @@ class Loop:
         )
         self._tell((Notice(text),))
 
-    def _tables_to_retry(self) -> frozenset[TableId]:
-        """The tables that an unfinished cut left behind, and those that stopped.
+    def _tables_to_retry(self, *, told: bool) -> frozenset[TableId]:
+        """The tables that an unfinished cut left behind, and those that stopped and are not held.
 
         Stopped ones are tried at the start of a run and every half minute, when one of them has moved, and when somebody
-        decided about a schema change or asked something of a table.
+        decided about a schema change or asked something of a table (``told``).
         """
         tables = self._state.tables
         behind = frozenset(t for t, p in tables.items() if p.status is TableStatus.CATCHING_UP and self._options.includes(t))
         behind |= back(self._state, self._options.includes)
-        self._due |= self._stopped_to_retry()
+        self._due |= self._stopped_to_retry(told=told)
         return behind.union(t for t in self._due if t in tables and tables[t].status.is_stopped)
 
-    def _stopped_to_retry(self) -> frozenset[TableId]:
+    def _stopped_to_retry(self, *, told: bool) -> frozenset[TableId]:
         all_stopped = self._all_stopped()
         if not any(own.status.is_stopped for own in self._state.tables.values()):
             self._moved = False
-            if self._state.dead_letters:
-                self._has_new_words()
             return frozenset()
         at_start = self._retried_at == float("-inf")
         # While tables catch up they move with every cut.
         moved = self._moved and not self._apart
-        told = self._has_new_words() or at_start or moved
-        if not told and time.monotonic() - self._retried_at < _RETRY_STOPPED_EVERY:
+        if not (told or at_start or moved) and time.monotonic() - self._retried_at < _RETRY_STOPPED_EVERY:
             return frozenset()
         self._retried_at = time.monotonic()
         self._looks.clear()
@@ -417,22 +416,21 @@ class Loop:
         return all_stopped
 
     def _all_stopped(self) -> frozenset[TableId]:
-        """Without those that wait until they are loaded anew."""
-        lacking = TableStatus.INCOMPLETE
-        return frozenset(t for t, own in self._state.tables.items() if own.status.is_stopped and own.status is not lacking)
+        """Without those that are held, or wait until they are loaded anew."""
+        stopped = {t for t, own in self._state.tables.items() if own.status.is_stopped and own.status is not TableStatus.INCOMPLETE}
+        return frozenset(stopped - self._state.holds.keys())
 
     def _has_new_words(self) -> bool:
         """Whether the ledger holds decisions or requests that were not there before; they are then part of the state."""
         if time.monotonic() - self._asked_at < _DECISIONS_EVERY:
             return False
         self._asked_at = time.monotonic()
-        found = self._ledger.decisions(self._name)
-        fresh = {k: d for k, d in found.items() if self._decided.get(k) != d}
-        self._decided = found
-        requests = self._ledger.requests(self._name)
-        asked = requests.keys() - self._asked
+        words = self._ledger.words(self._name)
+        fresh = {k: d for k, d in words.decisions.items() if self._decided.get(k) != d}
+        self._decided = words.decisions
+        asked = words.requests.keys() - self._asked
         self._asked |= asked
-        self._state = replace(self._state, decisions=found, requests=requests)
+        self._state = replace(self._state, decisions=words.decisions, requests=words.requests)
         return bool(fresh or asked)
 
     def _serve(self, carried: Carried | None) -> None:
@@ -472,6 +470,7 @@ class Loop:
     def _apply(self, offer: Offer, retried: frozenset[TableId], apart: frozenset[TableId] = frozenset()) -> Iterable[Problem]:
         """Plans and applies one cut; returns why tables stopped in it."""
         self._take_back()
+        self._serve(take_up_holds(self._state))
         applier = self._sink.metadata_applier
         carried = carry_out(
             self._state, offer, self._source.forget_vanished, lambda change: left_unique_key(change, self._state, applier)

@@ -210,11 +210,11 @@ def _holes_in_shapes(history: History, offer: Offer, splits: Sequence[Split], bo
 
 
 def _resting(state: LedgerState, rules: PlanRules, follows: Followed, hi: int) -> frozenset[TableId]:
-    """The stopped tables that are not tried again, that wait until they are loaded anew or come to an end, or that wait for
-    something beyond ``hi`` (TSO)."""
+    """The stopped tables that are held or not tried again, that wait until they are loaded anew or come to an end, or that wait
+    for something beyond ``hi`` (TSO)."""
     stopped = {t: own for t, own in state.tables.items() if own.status.is_stopped and follows.end(t)}
     waits = {t for t, own in stopped.items() if own.status is TableStatus.INCOMPLETE or own.checkpoint > hi} | loading(state)
-    return frozenset(t for t in stopped if t not in rules.retried or t in waits)
+    return frozenset(t for t in stopped if t not in rules.retried or t in waits or t in state.holds)
 
 
 def _ahead(state: LedgerState, resting: Collection[TableId], hi: int) -> dict[TableId, int]:
@@ -225,7 +225,7 @@ def _ahead(state: LedgerState, resting: Collection[TableId], hi: int) -> dict[Ta
 
 def _ends_of_incomplete(state: LedgerState, changes: Iterable[SchemaChange], follows: Followed) -> dict[TableId, SchemaChange]:
     """Per table that lacks rows the first change after which nobody needs them: it is dropped, emptied, or has another name."""
-    lacking = {t for t, own in state.tables.items() if own.status is TableStatus.INCOMPLETE and follows.end(t)}
+    lacking = {t for t, own in state.tables.items() if own.status is TableStatus.INCOMPLETE and follows.end(t)} - state.holds.keys()
     ends: dict[TableId, SchemaChange] = {}
     for change in changes if lacking else ():
         ended = {e.table_id for e in change.events if isinstance(e, DropTableEvent | TruncateTableEvent | RenameTableEvent)}
@@ -511,8 +511,10 @@ class _Barriers:
         own = self._state.tables.get(cause)  # one that catches up may not have a row yet
         status = problem.status if problem else own.status if own else TableStatus.CATCHING_UP
         remedy = Remedy.REPAIR if status is TableStatus.STOPPED else Remedy.DECISION
-        message = f"its schema change at {change.commit_ts} also touches {cause}, which has stopped."
-        return Problem(change.table_id, message, file=change.origin, hint=f"It goes on when {cause} does.", remedy=remedy)
+        is_held = cause in self._state.holds
+        message = f"its schema change at {change.commit_ts} also touches {cause}, which {'is held' if is_held else 'has stopped'}."
+        hint = f"It goes on when {cause} does{f': headrace table release {cause}' if is_held else ''}."
+        return Problem(change.table_id, message, file=change.origin, hint=hint, remedy=remedy)
 
 
 def databases_of(change: SchemaChange) -> list[str]:

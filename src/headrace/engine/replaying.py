@@ -44,6 +44,8 @@ def waits_for(state: LedgerState, request: TableRequest) -> Notice | None:
     table_id = request.table_id
     if request.kind is not RequestKind.REPLAY:
         return None
+    if table_id in state.holds:
+        return Notice("the replay of its dead letters waits until the table is released.", table_id)
     begun = [e.commit_ts for e in state.journal.values() if e.state is JournalState.PENDING and table_id in e.tables]
     if begun:
         return Notice(f"the replay of its dead letters waits until its schema change at {min(begun)} is done.", table_id)

@@ -1,7 +1,8 @@
-"""Carrying out what people ask of stopped tables (``headrace table``). Pure: what is to be written comes back as an update.
+"""Carrying out what people ask of tables (``headrace table``). Pure: what is to be written comes back as an update.
 
 Trying again and giving up a file are done with one update. Giving up rows, and going on after a table was loaded anew, stand
-until a cut has taken the table that far: all the while the request is the floor under the table's rows.
+until a cut has taken the table that far: all the while the request is the floor under the table's rows. A hold stands until it
+is released, or until the table goes on from where it was loaded.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from headrace.model.progress import (
 from headrace.model.table import TableId
 from headrace.sinks.base import LedgerUpdate
 
+_OF_A_CUT = (RequestKind.RESUME, RequestKind.SKIP_ROWS, RequestKind.SKIP_FILE, RequestKind.RESYNC)
 _INEXACT = "rows carry no exact commit ts, so nothing tells which of them lie before another."
 
 
@@ -41,14 +43,40 @@ class Carried:
     forgotten: frozenset[str] = frozenset()
 
 
+def take_up_holds(state: LedgerState) -> Carried | None:
+    """Holds tables that people want to be held, and lets go those that nobody holds any more; ``None``: there are none.
+
+    From this step on no cut touches a held table. One that is stopped for another reason keeps that status, and is not tried.
+    """
+    released = [request for request in state.requests.values() if request.kind is RequestKind.RELEASE]
+    taken = [replace(hold, kind=RequestKind.HELD) for hold in state.holds.values() if hold.kind is RequestKind.HOLD]
+    rows, notices = [], []
+    for table_id, own in state.tables.items():
+        if table_id in state.holds and own.status in (TableStatus.RUNNING, TableStatus.CATCHING_UP):
+            reached = state.table_checkpoint(table_id)
+            # Of a schema change at the very checkpoint of a running table the journal tells.
+            rows.append(replace(own, checkpoint=reached, after=own.after and own.checkpoint == reached, status=TableStatus.HELD))
+        elif table_id not in state.holds and own.status is TableStatus.HELD:
+            rows.append(replace(own, status=TableStatus.CATCHING_UP))
+            notices.append(Notice(f"the table was released, and catches up from {own.checkpoint}.", table_id))
+    for hold in taken:
+        at = state.table_checkpoint(hold.table_id)
+        notices.append(Notice(f"the table is held at {at}: nothing touches it until it is released.", hold.table_id))
+    if not (released or taken or rows):
+        return None
+    over = tuple(identity for request in released for identity in (request.file, request.identity))
+    return Carried(LedgerUpdate(tables=tuple(rows), requests=tuple(taken), used_requests=over), tuple(notices))
+
+
 def give_up_files(state: LedgerState, give_up: Callable[[str, TableId, str], str]) -> Carried | None:
     """Takes the files that people gave up out of the position; ``None`` when there are none. ``give_up`` is the source's.
 
-    A table that lacks rows, or that is not made yet, is not mended by that. One that ``--tables`` leaves out keeps the request.
+    A table that lacks rows, or that is not made yet, is not mended by that. A table that is held, or that ``--tables`` leaves out,
+    keeps the request.
     """
     asked = [request for request in state.requests.values() if request.kind is RequestKind.SKIP_FILE]
-    excluded = {t for t, own in state.tables.items() if own.status is TableStatus.EXCLUDED}
-    asked = [request for request in asked if request.table_id not in excluded]
+    waits = {t for t, own in state.tables.items() if own.status is TableStatus.EXCLUDED} | state.holds.keys()
+    asked = [request for request in asked if request.table_id not in waits]
     if not asked:
         return None
     position, tables, notices = state.position, dict(state.tables), []
@@ -89,7 +117,7 @@ def carry_out(
     rows: list[TableProgress] = []
     entries: list[JournalEntry] = []
     notices: list[Notice] = []
-    for request in (request for request in state.requests.values() if not request.kind.is_of_letters):
+    for request in (request for request in state.requests.values() if request.kind in _OF_A_CUT):
         refusal = _refusal(state, offer, request)
         if refusal is not None:
             used.append(request.identity)
@@ -98,6 +126,7 @@ def carry_out(
             own = state.tables[request.table_id]
             told = f"loaded anew as of {request.to}"
             rows.append(replace(own, checkpoint=request.to, after=True, status=TableStatus.CATCHING_UP, reason=told))
+            used += [hold.identity for hold in state.holds.values() if hold.table_id == request.table_id]
             overtaken = _overtaken(state, offer, request)
             entries += [_skipped(change) for change in overtaken]
             notices.append(Notice(f"the table was {told}, and goes on from there.", request.table_id))

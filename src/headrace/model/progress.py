@@ -22,6 +22,8 @@ class TableStatus(StrEnum):
     """Stopped before a schema change whose effect on rows nothing tells: they have to be loaded anew."""
     INCOMPLETE = "needs resync, rows are missing"
     """Its rows cannot be told from the source any more: it does not go on before it was loaded anew."""
+    HELD = "held"
+    """Somebody asked that nothing touches it (``headrace table hold``): it keeps its checkpoint, the others go on."""
     EXCLUDED = "left out by --tables"
     """The table filter leaves it out: it keeps its own checkpoint, and is neither read nor changed."""
     GONE = "gone"
@@ -39,6 +41,7 @@ class TableStatus(StrEnum):
             TableStatus.WAITING,
             TableStatus.NEEDS_RESYNC,
             TableStatus.INCOMPLETE,
+            TableStatus.HELD,
             TableStatus.GONE_WAITING,
         )
 
@@ -125,7 +128,14 @@ class Decision:
 
 
 class RequestKind(StrEnum):
-    """What a person asks of a stopped table."""
+    """What a person asks of a table."""
+
+    HOLD = "hold"
+    """Nothing is to touch it until it is released."""
+    HELD = "held"
+    """A hold that a run has taken up: nothing touches the table."""
+    RELEASE = "release"
+    """One of its holds is over."""
 
     RESUME = "resume"
     """Try again at once."""
@@ -151,6 +161,7 @@ class TableRequest:
 
     ``identity`` sorts by the time of the request. ``to`` (TSO) is up to where rows are given up, or what the table was loaded as
     of; ``since`` (TSO) is the table's checkpoint at that time; ``file`` is the source's name of the file.
+    A release has the identity of the hold that it ends as its ``file``.
     """
 
     identity: str
@@ -159,6 +170,14 @@ class TableRequest:
     to: int = 0
     since: int = 0
     file: str = ""
+
+
+@dataclass(frozen=True)
+class Words:
+    """What people left in the ledger for the run, by identity; of the requests the oldest comes first."""
+
+    decisions: dict[str, Decision] = field(default_factory=dict)
+    requests: dict[str, TableRequest] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -244,6 +263,16 @@ class LedgerState:
             if entry.state.is_settled:
                 key = entry.commit_ts, entry.place
                 found[key] = (*found.get(key, ()), entry)
+        return found
+
+    @cached_property
+    def holds(self) -> Mapping[TableId, TableRequest]:
+        """The holds that stand, by table: nobody asked to release them yet. Of several of a table the oldest one."""
+        released = {request.file for request in self.requests.values() if request.kind is RequestKind.RELEASE}
+        found: dict[TableId, TableRequest] = {}
+        for request in self.requests.values():
+            if request.kind in (RequestKind.HOLD, RequestKind.HELD) and request.identity not in released:
+                found.setdefault(request.table_id, request)
         return found
 
     @cached_property

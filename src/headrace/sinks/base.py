@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Notice, Problem, ReadCount, SplitReport, WriteCount, WriteOutcome
-from headrace.model.progress import CutRecord, Decision, JournalEntry, LedgerState, TableProgress, TableRequest, TableStatus
+from headrace.model.progress import CutRecord, Decision, JournalEntry, LedgerState, TableProgress, TableRequest, TableStatus, Words
 from headrace.model.table import SourceTable, TableId, TableSchema
 from headrace.sinks.dead_letters import DeadLetters
 
@@ -150,6 +150,8 @@ class LedgerUpdate:
     cut: CutRecord | None = None
     used_decisions: tuple[str, ...] = ()
     used_requests: tuple[str, ...] = ()
+    requests: tuple[TableRequest, ...] = ()
+    """Requests to put in place of those of the same identities: a run has taken them up."""
     dead_letters: Mapping[TableId, int] = field(default_factory=dict)
     attempt: int | None = None
     fingerprint: str | None = None
@@ -157,7 +159,7 @@ class LedgerUpdate:
 
     def applied_to(self, state: LedgerState) -> LedgerState:
         """The state after this step, as the ledger holds it then. ``attempted`` never goes back."""
-        forgotten = frozenset(self.forget_journal)
+        forgotten, put = frozenset(self.forget_journal), {request.identity: request for request in self.requests}
         journal = {k: e for k, e in state.journal.items() if k not in forgotten}
         return replace(
             state,
@@ -169,7 +171,7 @@ class LedgerUpdate:
             tables=state.tables | {row.table_id: row for row in self.tables},
             journal=journal | {entry.identity: entry for entry in self.journal},
             decisions={k: d for k, d in state.decisions.items() if k not in self.used_decisions},
-            requests={k: r for k, r in state.requests.items() if k not in self.used_requests},
+            requests={k: r for k, r in {**state.requests, **put}.items() if k not in self.used_requests},
             dead_letters={t: count for t, count in {**state.dead_letters, **self.dead_letters}.items() if count},
             cuts=(*state.cuts, *([self.cut] if self.cut else []))[-KEPT_CUTS:],
         )
@@ -458,16 +460,12 @@ class Ledger(Protocol):
         """Leaves a decision for the run that goes on or comes next, in place of an earlier one. Takes no epoch."""
         ...
 
-    def decisions(self, pipeline: str) -> dict[str, Decision]:
-        """The decisions that wait to be used, by identity. Cheap: it is asked while a table waits."""
-        ...
-
     def request(self, pipeline: str, request: TableRequest) -> None:
         """Leaves a request about a table for the run that goes on or comes next. Takes no epoch."""
         ...
 
-    def requests(self, pipeline: str) -> dict[str, TableRequest]:
-        """The requests that wait to be carried out, by identity, the oldest first. As cheap as :meth:`decisions`."""
+    def words(self, pipeline: str) -> Words:
+        """The decisions and requests that wait for the run. Cheap: a run asks every two seconds. Only after :meth:`acquire`."""
         ...
 
     def next_attempt(self) -> int:

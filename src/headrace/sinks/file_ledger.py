@@ -33,6 +33,7 @@ from headrace.model.progress import (
     TableRequest,
     TableStatus,
     Verdict,
+    Words,
 )
 from headrace.model.table import TableId
 from headrace.sinks.base import LedgerUpdate
@@ -103,6 +104,8 @@ class FileLedger:
     def update(self, update: LedgerUpdate) -> None:
         """One step. Raises FencedError, SinkUnreachableError."""
         state = self._write(update.applied_to)
+        for request in update.requests:
+            self.request(state.pipeline, request)
         used = [_word_key(state.pipeline, _DECISIONS, identity) for identity in update.used_decisions]
         used += [_word_key(state.pipeline, _REQUESTS, identity) for identity in update.used_requests]
         if used:
@@ -113,43 +116,36 @@ class FileLedger:
         """Leaves a decision, in place of an earlier one about the same change. Raises SinkUnreachableError."""
         self._leave(pipeline, _DECISIONS, decision.identity, asdict(decision))
 
-    def decisions(self, pipeline: str) -> dict[str, Decision]:
-        """The decisions that wait to be used. Raises SinkUnreachableError."""
-        words = self._words(pipeline, _DECISIONS)
-        found = [Decision(data["identity"], Verdict(data["verdict"]), data["statement"]) for data in words]
-        return {decision.identity: decision for decision in found}
-
     def request(self, pipeline: str, request: TableRequest) -> None:
         """Leaves a request about a table. Raises SinkUnreachableError."""
         self._leave(pipeline, _REQUESTS, request.identity, _request_to_dict(request))
 
-    def requests(self, pipeline: str) -> dict[str, TableRequest]:
-        """The requests that wait to be carried out, the oldest first. Raises SinkUnreachableError."""
-        found = [_request_from_dict(data) for data in self._words(pipeline, _REQUESTS)]
-        return {request.identity: request for request in sorted(found, key=lambda request: request.identity)}
+    def words(self, pipeline: str) -> Words:
+        """The decisions and requests that wait for the run: one listing, and what it names. Raises SinkUnreachableError."""
+        found: dict[str, list[dict[str, str]]] = {_DECISIONS: [], _REQUESTS: []}
+        with self._place.reached():
+            store, folder = self._place.store(create=False), folder_name(pipeline)
+            keys = [item["path"] for chunk in obstore.list(store, folder) for item in chunk] if store else []
+            for key in keys:
+                kind = key.removeprefix(f"{folder}/").rpartition("/")[0]
+                with ignoring_absence():
+                    try:
+                        if kind in found:
+                            found[kind].append(json.loads(bytes(obstore.get(store, key).bytes())))
+                    except ValueError:
+                        raise _not_whole(key) from None
+        decisions = [Decision(data["identity"], Verdict(data["verdict"]), data["statement"]) for data in found[_DECISIONS]]
+        requests = sorted(map(_request_from_dict, found[_REQUESTS]), key=lambda request: request.identity)
+        return Words({d.identity: d for d in decisions}, {r.identity: r for r in requests})
 
     def _leave(self, pipeline: str, kind: str, identity: str, word: Mapping[str, object]) -> None:
         with self._place.reached():
             text = json.dumps(word, ensure_ascii=False)
             obstore.put(self._place.store(create=True), _word_key(pipeline, kind, identity), text.encode())
 
-    def _words(self, pipeline: str, kind: str) -> list[dict[str, str]]:
-        """What people left under this folder."""
-        found = []
-        with self._place.reached():
-            store = self._place.store(create=False)
-            prefix = f"{folder_name(pipeline)}/{kind}"
-            keys = [item["path"] for chunk in obstore.list(store, prefix) for item in chunk] if store else []
-            for key in keys:
-                with ignoring_absence():
-                    try:
-                        found.append(json.loads(bytes(obstore.get(store, key).bytes())))
-                    except ValueError:
-                        raise _not_whole(key) from None
-        return found
-
     def _with_words(self, state: LedgerState) -> LedgerState:
-        return replace(state, decisions=self.decisions(state.pipeline), requests=self.requests(state.pipeline))
+        words = self.words(state.pipeline)
+        return replace(state, decisions=words.decisions, requests=words.requests)
 
     def close(self) -> None:
         """Forgets the held epoch; there is no connection to close."""

@@ -28,6 +28,7 @@ from headrace.model.progress import (
     TableRequest,
     TableStatus,
     Verdict,
+    Words,
 )
 from headrace.model.table import TableId
 from headrace.sinks.base import KEPT_CUTS, LedgerUpdate
@@ -201,6 +202,7 @@ class SqlLedger:
         shape = self._shape(session)
         if not position and "position_parts" in shape:
             position = self._load_position(session, pipeline)
+        words = self.words(session, pipeline) if {"ddl_decisions", "table_requests"} <= shape.keys() else Words()
         return LedgerState(
             pipeline=pipeline,
             source_identity=str(identity),
@@ -214,8 +216,8 @@ class SqlLedger:
             tables=self._load_tables(session, pipeline),
             journal=self._load_journal(session, pipeline),
             cuts=self._load_cuts(session, pipeline, shape["cuts"]),
-            decisions=self._load_decisions(session, pipeline) if "ddl_decisions" in shape else {},
-            requests=self._load_requests(session, pipeline) if "table_requests" in shape else {},
+            decisions=words.decisions,
+            requests=words.requests,
             dead_letters=self._load_dead_letters(session, pipeline) if "dead_letters" in shape else {},
         )
 
@@ -226,17 +228,6 @@ class SqlLedger:
             f"INSERT INTO {self.table('ddl_decisions')} (pipeline, change_identity, verdict, statement) VALUES (?, ?, ?, ?)",
             (pipeline, decision.identity, str(decision.verdict), decision.statement),
         )
-
-    def decisions(self, session: SqlSession, pipeline: str) -> dict[str, Decision]:
-        """The decisions that no schema change has used up, by the change's identity."""
-        return self._load_decisions(session, pipeline) if "ddl_decisions" in self._shape(session) else {}
-
-    def _load_decisions(self, session: SqlSession, pipeline: str) -> dict[str, Decision]:
-        rows = session.execute(
-            f"SELECT change_identity, verdict, statement FROM {self.table('ddl_decisions')} WHERE pipeline = ?", (pipeline,)
-        )
-        found = (Decision(str(identity), Verdict(str(verdict)), str(statement)) for identity, verdict, statement in rows)
-        return {decision.identity: decision for decision in found}
 
     def _forget_decision(self, session: SqlSession, pipeline: str, identity: str) -> None:
         session.execute(
@@ -255,27 +246,24 @@ class SqlLedger:
             ),
         )
 
-    def requests(self, session: SqlSession, pipeline: str) -> dict[str, TableRequest]:
-        """The requests that were not carried out yet, by identity, the oldest first."""
-        return self._load_requests(session, pipeline) if "table_requests" in self._shape(session) else {}
-
-    def _load_requests(self, session: SqlSession, pipeline: str) -> dict[str, TableRequest]:
+    def words(self, session: SqlSession, pipeline: str) -> Words:
+        """The decisions that no schema change has used up, and the requests that were not carried out yet: one SELECT."""
         rows = session.execute(
-            "SELECT identity, database_name, table_name, kind, to_ts, since_ts, file_name"
+            "SELECT change_identity AS identity, verdict AS kind, statement AS content, '' AS database_name, '' AS table_name,"
+            f" -1 AS to_ts, -1 AS since_ts FROM {self.table('ddl_decisions')} WHERE pipeline = ?"
+            " UNION ALL SELECT identity, kind, file_name, database_name, table_name, to_ts, since_ts"
             f" FROM {self.table('table_requests')} WHERE pipeline = ? ORDER BY identity",
-            (pipeline,),
+            (pipeline, pipeline),
         )
-        return {
-            str(identity): TableRequest(
-                identity=str(identity),
-                table_id=TableId(str(database), str(table)),
-                kind=RequestKind(str(kind)),
-                to=_integer(to),
-                since=_integer(since),
-                file=str(file),
-            )
-            for identity, database, table, kind, to, since, file in rows
-        }
+        words = Words()
+        for identity, kind, content, database, table, to, since in rows:
+            key, text = str(identity), str(content)
+            if to == -1:
+                words.decisions[key] = Decision(key, Verdict(str(kind)), text)
+            else:
+                table_id, times = TableId(str(database), str(table)), {"to": _integer(to), "since": _integer(since)}
+                words.requests[key] = TableRequest(key, table_id, RequestKind(str(kind)), file=text, **times)
+        return words
 
     def _forget_request(self, session: SqlSession, pipeline: str, identity: str) -> None:
         session.execute(f"DELETE FROM {self.table('table_requests')} WHERE pipeline = ? AND identity = ?", (pipeline, identity))
@@ -423,6 +411,8 @@ class SqlLedger:
             )
         for identity in update.used_decisions:
             self._forget_decision(session, pipeline, identity)
+        for request in update.requests:
+            self.request(session, pipeline, request)
         for identity in update.used_requests:
             self._forget_request(session, pipeline, identity)
         for table_id, count in update.dead_letters.items():

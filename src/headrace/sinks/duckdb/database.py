@@ -20,6 +20,10 @@ from headrace.faults import Step
 CATALOG = "headrace$target"
 _LOCK_SIGNS = ("could not set lock", "conflicting lock", "already attached", "being used by another process")
 _RETRY_SECONDS = 0.1
+_SETTLED_NS = 1_000_000_000
+"""Times of files are coarse: within a second a file may be written twice under one time."""
+FileMark = tuple[tuple[int, int, int], ...]
+"""Inode, size in bytes, and modification time in ns of a file and of its write-ahead log."""
 # What DuckDB says of a statement or of its values. All else (disk, memory, an interruption) says nothing of the table.
 REFUSALS = (
     duckdb.IntegrityError,
@@ -122,23 +126,33 @@ class Database:
             if own is not None:
                 own.connection.close()
 
+    def mark(self) -> FileMark | None:
+        """Equal for as long as nobody writes the file; ``None`` while that cannot be told: it was written a moment ago."""
+        found = []
+        for path in (self.path, Path(f"{self.path}.wal")):
+            with contextlib.suppress(OSError):
+                known = path.stat()
+                found.append((known.st_ino, known.st_size, known.st_mtime_ns))
+        newest = max((modified for _, _, modified in found), default=0)
+        return tuple(found) if found and time.time_ns() - newest > _SETTLED_NS else None
+
     @contextlib.contextmanager
-    def reading(self) -> Iterator[Session | None]:
-        """A session that only reads; ``None`` when there is no file yet."""
+    def reading(self, patience: float | None = None) -> Iterator[Session | None]:
+        """A session that only reads; ``None`` when there is no file yet. ``patience`` (seconds): see :class:`Database`."""
         if self._cut is not None:
             yield self._cut
             return
         if not self.path.exists():
             yield None
             return
-        session = self._open(read_only=True)
+        session = self._open(read_only=True, patience=patience)
         try:
             yield session
         finally:
             session.connection.close()
 
-    def _open(self, *, read_only: bool) -> Session:
-        until = time.monotonic() + self.patience
+    def _open(self, *, read_only: bool, patience: float | None = None) -> Session:
+        until = time.monotonic() + (self.patience if patience is None else patience)
         while True:
             try:
                 return self._attach(read_only=read_only)

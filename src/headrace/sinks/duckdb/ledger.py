@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 
-from headrace.errors import FencedError
-from headrace.model.progress import Decision, LedgerState, TableRequest
+from headrace.errors import FencedError, TransientError
+from headrace.model.progress import Decision, LedgerState, TableRequest, Words
 from headrace.sinks.base import LedgerUpdate
-from headrace.sinks.duckdb.database import Database, Session
+from headrace.sinks.duckdb.database import Database, FileMark, Session
 from headrace.sinks.sql_ledger import DUCKDB, Claim, SqlLedger
 
 LEDGER_SCHEMA = "headrace"
@@ -23,6 +24,9 @@ class DuckDbLedger:
     _claim: Claim | None = None
     _in_cut: tuple[Session, Claim] | None = field(default=None, repr=False)
     """The open cut's session, and what the run will hold when that is committed."""
+
+    _words: tuple[FileMark | None, Words] = field(default=(None, Words()), repr=False)
+    """What people had left when the file was like this."""
 
     @property
     def tables(self) -> SqlLedger:
@@ -50,7 +54,7 @@ class DuckDbLedger:
             self.tables.create_tables(session)
             above = 0 if self._claim is None else self._claim.epoch
             state, claim = self.tables.acquire(session, pipeline, source_identity, fingerprint, start, above=above)
-        self._claim = claim
+        self._claim, self._words = claim, (None, Words(state.decisions, state.requests))
         return state
 
     def decide(self, pipeline: str, decision: Decision) -> None:
@@ -59,21 +63,22 @@ class DuckDbLedger:
             self.tables.create_tables(session)
             self.tables.decide(session, pipeline, decision)
 
-    def decisions(self, pipeline: str) -> dict[str, Decision]:
-        """The decisions that wait to be used."""
-        with self.database.reading() as session:
-            return self.tables.decisions(session, pipeline) if session is not None else {}
-
     def request(self, pipeline: str, request: TableRequest) -> None:
         """Leaves a request about a table. Raises TransientError while another process writes."""
         with self.database.transaction() as session:
             self.tables.create_tables(session)
             self.tables.request(session, pipeline, request)
 
-    def requests(self, pipeline: str) -> dict[str, TableRequest]:
-        """The requests that wait to be carried out."""
-        with self.database.reading() as session:
-            return self.tables.requests(session, pipeline) if session is not None else {}
+    def words(self, pipeline: str) -> Words:
+        """See ``Ledger.words``. The file is opened only when it may have changed since it was looked at.
+
+        While another program has it open, what was known before is returned, so that an idle run needs no access to the file.
+        """
+        mark = self.database.mark()
+        if mark is None or mark != self._words[0]:
+            with contextlib.suppress(TransientError), self.database.reading(patience=0) as session:
+                self._words = mark, self.tables.words(session, pipeline) if session is not None else Words()
+        return self._words[1]
 
     def next_attempt(self) -> int:
         """Raises the attempt. Files of the former attempt's tasks are never loaded, so nothing else has to be fenced."""

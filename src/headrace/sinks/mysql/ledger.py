@@ -10,7 +10,7 @@ import pymysql
 import structlog
 
 from headrace.errors import DefinitionError, FencedError, TargetWentBackError, TransientError
-from headrace.model.progress import Decision, LedgerState, TableRequest
+from headrace.model.progress import Decision, LedgerState, TableRequest, Words
 from headrace.sinks.base import Commits, LedgerUpdate, WriteReport
 from headrace.sinks.mysql import refusal
 from headrace.sinks.mysql.connection import MySqlSession, repeat
@@ -125,10 +125,6 @@ class MySqlLedger:
 
         self._in_transaction(leave)
 
-    def decisions(self, pipeline: str) -> dict[str, Decision]:
-        """See ``Ledger.decisions``."""
-        return self._in_transaction(lambda session: self.tables.decisions(session, pipeline))
-
     def request(self, pipeline: str, request: TableRequest) -> None:
         """See ``Ledger.request``."""
 
@@ -138,9 +134,9 @@ class MySqlLedger:
 
         self._in_transaction(leave)
 
-    def requests(self, pipeline: str) -> dict[str, TableRequest]:
-        """See ``Ledger.requests``."""
-        return self._in_transaction(lambda session: self.tables.requests(session, pipeline))
+    def words(self, pipeline: str) -> Words:
+        """See ``Ledger.words``."""
+        return self._in_transaction(lambda session: self.tables.words(session, pipeline))
 
     def next_attempt(self) -> int:
         """See ``Ledger.next_attempt``. Writers that came in before the row was locked are ended too."""

@@ -1,0 +1,183 @@
+"""Tables that a person holds: nothing touches them, the others go on, and they catch up when they are released."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from building import Bucket, ask, ledger, tables
+from test_ownership import only
+
+from headrace.cli.main import main
+from headrace.engine import loop
+from headrace.model.progress import RequestKind, TableProgress, TableRequest, TableStatus
+from headrace.model.table import TableId
+
+pytestmark = pytest.mark.pipeline
+
+T = TableId("test", "t")
+
+
+@pytest.fixture(autouse=True)
+def _one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "_LOOKS", 0)
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> Bucket:
+    """``t`` and ``o`` have rows up to 120."""
+    bucket = Bucket(tmp_path)
+    tables(bucket, "o")
+    bucket.create("t")
+    bucket.rows("t/100/1", "I 110 1 a", "I 111 2 b")
+    assert bucket.at(120).code == 0
+    return bucket
+
+
+def table(bucket: Bucket, *words: str) -> int:
+    """``headrace table …``"""
+    return main(["table", *words, "--sink", bucket.sink])
+
+
+def own(bucket: Bucket, table_id: TableId = T) -> TableProgress:
+    return ledger(bucket).tables[table_id]
+
+
+def listed(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:
+    capsys.readouterr()
+    assert table(bucket, "list", "--json") == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    return {event["table"]: event for event in events if event["event"] == "stopped_table"}
+
+
+def execute(bucket: Bucket, *statements: str) -> None:
+    with duckdb.connect(str(bucket.database)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def test_a_running_table_is_held_and_catches_up_when_it_is_released(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:
+    assert table(bucket, "hold", "test.t") == 0
+    assert (listed(bucket, capsys)["test.t"]["status"], listed(bucket, capsys)["test.t"]["held"]) == ("running", False)
+    bucket.rows("t/100/2", "U 150 1 c", "D 151 2 b")
+    ran = bucket.at(300)
+    assert (ran.code, "the table is held at 120" in ran.told) == (3, True)
+    assert (own(bucket).status, own(bucket).checkpoint) == (TableStatus.HELD, 120)
+    shown = listed(bucket, capsys)["test.t"]
+    assert (shown["status"], shown["held"], [f["file"] for f in shown["files"]]) == ("held", True, ["test/t/100/CDC000002.csv"])
+    bucket.rows("o/100/2", "I 350 5 later")
+    assert bucket.at(400).code == 3
+    assert bucket.state("t") == [(1, "a"), (2, "b")]
+    assert (5, "later") in (bucket.state("o") or [])
+    assert table(bucket, "release", "test.t") == 0
+    assert bucket.run().code == 0  # also while the watermark stands still
+    assert bucket.state("t") == [(1, "c")]
+    assert (own(bucket).status, ledger(bucket).requests) == (TableStatus.RUNNING, {})
+
+
+def test_a_table_that_is_loaded_while_it_is_held_is_not_tried_before_the_load_is_over(bucket: Bucket) -> None:
+    """The first run behind a repair used to apply rows that the load then overwrote or brought back."""
+    execute(bucket, "ALTER TABLE test.t DROP COLUMN v")
+    bucket.rows("t/100/2", "U 150 1 b")
+    assert set(bucket.at(160).stopped) == {"test.t"}
+    assert table(bucket, "hold", "test.t") == 0
+    assert bucket.at(170).code == 3
+    stopped = own(bucket)
+    assert (stopped.status, stopped.checkpoint) == (TableStatus.STOPPED, 120)
+    bucket.rows("t/100/3", "U 250 1 c", "D 260 2 b")
+    execute(bucket, "DROP TABLE test.t", "CREATE TABLE test.t (id INT PRIMARY KEY, v VARCHAR)")
+    assert bucket.at(300).code == 3
+    assert own(bucket) == stopped
+    assert bucket.state("t") == []
+    execute(bucket, "INSERT INTO test.t VALUES (1, 'b'), (2, 'b')")  # the rows as of 200
+    assert table(bucket, "resync", "test.t", "--at", "200") == 0
+    assert bucket.at(400).code == 0
+    assert bucket.state("t") == [(1, "c")]
+    assert ledger(bucket).requests == {}
+
+
+def test_schema_changes_of_a_held_table_wait_and_others_go_on(bucket: Bucket) -> None:
+    assert table(bucket, "hold", "test.t") == 0
+    bucket.schema("t", 200, "id,v,c", "ALTER TABLE `t` ADD COLUMN `c` INT DEFAULT 7", 5)
+    bucket.schema("o", 260, "id,v,c", "ALTER TABLE `o` ADD COLUMN `c` INT DEFAULT 7", 5)
+    bucket.schema("z", 220, "id,v,c", "RENAME TABLE `test`.`t` TO `test`.`z`", 14)
+    ran = bucket.at(300)
+    assert ran.code == 3
+    assert "test.t, which is held. It goes on when test.t does: headrace table release test.t" in ran.stopped["test.z"]
+    assert [len(row) for row in (bucket.state("t") or [])] == [2, 2]
+    assert {len(row) for row in (bucket.state("o") or [])} == {3}
+    assert table(bucket, "release", "test.t") == 0
+    ran = bucket.at(310)
+    assert (ran.code, ran.stopped) == (0, {})
+    assert (bucket.state("t"), bucket.state("z")) == (None, [(1, "a", 7), (2, "b", 7)])
+
+
+def test_the_end_of_a_held_table_that_lacks_rows_waits(bucket: Bucket) -> None:
+    bucket.rows("t/100/4", "I 240 4 d")
+    bucket.rows("t/100/5", "I 250 5 e")
+    assert bucket.at(300, **only("*.*,!test.t")).code == 0
+    (bucket.root / "test/t/100/CDC000004.csv").unlink()
+    assert bucket.at(320).code == 3
+    assert own(bucket).status is TableStatus.INCOMPLETE
+    assert table(bucket, "hold", "test.t") == 0
+    bucket.schema("t", 400, "id,v", "TRUNCATE TABLE `t`", 11)
+    assert bucket.at(500).code == 3
+    assert bucket.state("t") == [(1, "a"), (2, "b")]
+    assert table(bucket, "release", "test.t") == 0
+    assert bucket.at(510).code == 0
+    assert bucket.state("t") == []
+
+
+def test_a_file_is_given_up_when_the_table_is_released(bucket: Bucket) -> None:
+    bucket.write(bucket.rows("t/100/2", "U 150 1 c"), b'"U","t"\x00\xff\r\n"')
+    bucket.rows("t/100/3", "U 170 2 d")
+    assert bucket.at(200).code == 3
+    assert table(bucket, "hold", "test.t") == 0
+    assert table(bucket, "skip", "test.t", "--file", "test/t/100/CDC000002.csv", "--yes") == 0
+    assert bucket.at(210).code == 3
+    assert (own(bucket).status, bucket.state("t")) == (TableStatus.STOPPED, [(1, "a"), (2, "b")])
+    assert table(bucket, "release", "test.t") == 0
+    assert bucket.at(220).code == 0
+    assert bucket.state("t") == [(1, "a"), (2, "d")]
+
+
+def test_a_hold_outlives_that_the_filter_leaves_the_table_out(bucket: Bucket) -> None:
+    assert table(bucket, "hold", "test.t") == 0
+    bucket.rows("t/100/2", "U 150 1 c")
+    assert bucket.at(200, **only("*.*,!test.t")).code == 0
+    assert bucket.at(300).code == 3
+    assert (own(bucket).status, bucket.state("t")) == (TableStatus.HELD, [(1, "a"), (2, "b")])
+    assert table(bucket, "release", "test.t") == 0
+    assert bucket.at(310).code == 0
+    assert bucket.state("t") == [(1, "c"), (2, "b")]
+
+
+def test_a_table_that_was_held_twice_at_once_is_released_by_two_releases(bucket: Bucket) -> None:
+    """Two people may ask at the same moment; each of them relies on his own hold."""
+    ask(bucket, *(TableRequest(identity, T, RequestKind.HOLD) for identity in "12"))
+    assert bucket.at(130).code == 3
+    for code in (3, 0):
+        assert table(bucket, "release", "test.t") == 0
+        assert bucket.at(ledger(bucket).checkpoint + 10).code == code
+    assert ledger(bucket).requests == {}
+
+
+def test_what_cannot_be_held_or_released_is_told(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:
+    bucket.schema("o", 200, "id,v", "DROP TABLE `test`.`o`", 4)
+    assert bucket.at(300).code == 0
+    assert table(bucket, "hold", "test.t") == 0
+    for words, told in {
+        ("hold", "test.t"): "is to be held already",
+        ("hold", "test.o"): "Nothing touches test.o: it is gone",
+        ("hold", "test.none"): "knows no table test.none",
+        ("hold", "test"): "knows no table test",
+        ("release", "test.o"): "Held are: test.t",
+    }.items():
+        assert table(bucket, *words) == 2
+        assert told in capsys.readouterr().err
+    assert bucket.at(310).code == 3
+    assert table(bucket, "resume", "test.t") == 2
+    assert "headrace table release test.t" in capsys.readouterr().err
