@@ -112,6 +112,14 @@ class EventSource(Protocol):
         """
         ...
 
+    def read_again(self, position: str, table_id: TableId, since: int) -> str:
+        """The position in which no file of the table that may hold rows above ``since`` (TSO) counts as read.
+
+        A source that has polled before may remember them all the same: another one has to go on with this position. Of files that
+        are gone by then :meth:`vanished` and :meth:`missing` tell.
+        """
+        ...
+
     def forget_vanished(self, position: str, tables: Collection[TableId]) -> tuple[str, frozenset[str]]:
         """The position in which splits of these tables that vanished count as read, and their keys: their rows were loaded anew."""
         ...

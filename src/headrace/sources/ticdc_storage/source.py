@@ -18,6 +18,7 @@ from headrace.model.uri import parse_uri
 from headrace.sources.base import Bound
 from headrace.sources.ticdc_storage.accessor import StorageMetadataAccessor
 from headrace.sources.ticdc_storage.advancing import adopted, advanced, file_states
+from headrace.sources.ticdc_storage.again import without
 from headrace.sources.ticdc_storage.bounding import (
     BoundedOffer,
     Ranges,
@@ -415,19 +416,36 @@ class StorageEventSource:
         present: dict[tuple[str, str], set[int]] = {}
         for _, path in listing.data:
             present.setdefault((path.directory, path.stream), set()).add(path.number)
-        # The date is one of TiCDC's time zone.
-        oldest = (tso_to_datetime(since) - timedelta(days=1)).date().isoformat()
         gone = []
         for directory in place.consumed_directories():
-            parsed = first_file_in(directory, self._options.date_separator, catalogue.table_ids)
-            if parsed is None or catalogue.table_of(parsed.parent, parsed.version) != table_id:
-                continue
-            if parsed.date and parsed.date < oldest[: len(parsed.date)]:
+            if self._parent_of(directory, table_id, since, catalogue) is None:
                 continue
             for stream, intervals in place.consumed_in(directory).items():
                 there = present.get((directory, stream), set())
                 gone += [f"{directory}, number {number}" for number in numbers_of(intervals) if number not in there]
         return tuple(gone)
+
+    def read_again(self, position: str, table_id: TableId, since: int) -> str:
+        """See ``EventSource.read_again``. As in :meth:`vanished` files of earlier dates hold no rows above ``since``."""
+        place = _position(position)
+        _, catalogue = self._opened().scan(place)
+
+        def parent_of(directory: str) -> str | None:
+            return self._parent_of(directory, table_id, since, catalogue)
+
+        read = {*place.consumed_directories(), *place.settled, *(path.rpartition("/")[0] for path in place.open)}
+        parents = {parent for parent in map(parent_of, read) if parent is not None}
+        parents |= {parent for parent in place.unknown_below if catalogue.table_of(parent) == table_id}
+        return without(place, parents, lambda directory: parent_of(directory) is not None).to_text()
+
+    def _parent_of(self, directory: str, table_id: TableId, since: int, catalogue: Catalogue) -> str | None:
+        """The folder of the table, if files of this directory are its and may hold rows above a commit ts (TSO)."""
+        parsed = first_file_in(directory, self._options.date_separator, catalogue.table_ids)
+        if parsed is None or catalogue.table_of(parsed.parent, parsed.version) != table_id:
+            return None
+        # The date is one of TiCDC's time zone.
+        oldest = (tso_to_datetime(since) - timedelta(days=1)).date().isoformat()
+        return None if parsed.date and parsed.date < oldest[: len(parsed.date)] else parsed.parent
 
     def missing(self, position: str, table_id: TableId, since: int) -> str:
         """See ``EventSource.missing``: what TiCDC may have removed by its age, and holes in the numbers of files not read yet."""

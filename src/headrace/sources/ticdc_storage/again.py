@@ -1,0 +1,37 @@
+"""The position in which files count as not read: their rows are wanted once more. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from headrace.sources.ticdc_storage.days import days_of, with_days
+from headrace.sources.ticdc_storage.position import Files, StoragePosition
+
+
+def without(place: StoragePosition, parents: set[str], wanted: Callable[[str], bool]) -> StoragePosition:
+    """The position in which nothing of the ``wanted`` directories was read. ``parents`` are the folders of their tables.
+
+    What has to be read whatever the watermark is stays so.
+    """
+    days: dict[str, dict[str, str]] = {}
+    for base, streams in place.days.items():
+        for stream, text in streams.items():
+            kept = {name: numbers for name, numbers in days_of(text).items() if not wanted(f"{base}/{name}")}
+            if kept:
+                days.setdefault(base, {})[stream] = text if len(kept) == len(days_of(text)) else with_days("", kept)
+    left_out = [replace(left, files=_without(left.files, wanted)) for left in place.left_out]
+    return replace(
+        place,
+        consumed={directory: streams for directory, streams in place.consumed.items() if not wanted(directory)},
+        days=days,
+        settled={directory: at for directory, at in place.settled.items() if directory in days or not wanted(directory)},
+        marks={directory: marks for directory, marks in place.marks.items() if not wanted(directory)},
+        open={path: entry for path, entry in place.open.items() if not wanted(path.rpartition("/")[0])},
+        unknown_below={parent: version for parent, version in place.unknown_below.items() if parent not in parents},
+        left_out=tuple(left for left in left_out if left.files),
+    )
+
+
+def _without(files: Files, wanted: Callable[[str], bool]) -> Files:
+    return {directory: units for directory, units in files.items() if not wanted(directory)}
