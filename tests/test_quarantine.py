@@ -305,6 +305,14 @@ def never_read(scene: Scene, kind: str) -> set[int]:
         assert scene.run() == 3
         assert scene.table("release", "shop.orders") == 0
         return set()
+    if kind == "back":
+        assert scene.run() == 0
+        at, rows = scene.changefeed.watermark, scene.ids()
+        scene.both(2)
+        assert scene.run() == 0
+        scene.execute(f"DELETE FROM shop.orders WHERE id NOT IN ({', '.join(map(str, rows))})")
+        assert scene.table("resync", "shop.orders", "--at", str(at)) == 0
+        return set()
     damaged, lost = scene.files()[-1], scene.number
     repair = scene.breaks(damaged)
     scene.both()
@@ -324,7 +332,7 @@ def never_read(scene: Scene, kind: str) -> set[int]:
     return set()
 
 
-@pytest.mark.parametrize("kind", ["resume", "rows", "file", "resync", "hold"])
+@pytest.mark.parametrize("kind", ["resume", "rows", "file", "resync", "hold", "back"])
 def test_a_crash_at_any_step_of_a_request_is_made_good(kind: str, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table that stopped meets request after request until no step is left to die before."""
     missing: set[int] = set()
@@ -382,7 +390,8 @@ def test_what_cannot_be_asked_is_refused_in_words(scene: Scene, capsys: pytest.C
         ("skip", "shop.orders", "--to", "latest"): "Say --yes",
         ("skip", "shop.orders", "--file", scene.name_of(damaged)): "Say --yes",
         ("skip", "shop.orders", "--file", "shop/orders/1/CDC000001.csv", "--yes"): "does not wait for a file",
-        ("resync", "shop.orders", "--at", str(checkpoint - 1)): "What lies before is applied",
+        ("resync", "shop.orders", "--at", "yesterday"): "neither a TSO nor an ISO time",
+        ("resync", "shop.none", "--at", "1"): "knows no table shop.none",
     }.items():
         assert scene.table(*words) == 2, words
         assert told in capsys.readouterr().err

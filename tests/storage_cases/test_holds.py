@@ -28,8 +28,12 @@ def _one_look(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def bucket(tmp_path: Path) -> Bucket:
+    return begun(tmp_path)
+
+
+def begun(folder: Path) -> Bucket:
     """``t`` and ``o`` have rows up to 120."""
-    bucket = Bucket(tmp_path)
+    bucket = Bucket(folder)
     tables(bucket, "o")
     bucket.create("t")
     bucket.rows("t/100/1", "I 110 1 a", "I 111 2 b")

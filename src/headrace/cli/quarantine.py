@@ -27,7 +27,7 @@ def show_tables(settings: Settings, output: Output) -> int:
     """Prints each table that is stopped, or that somebody wants to be held. Raises DefinitionError."""
     with opened(settings) as (_, ledger):
         state = state_of(ledger, settings)
-    stopped = {t: own for t, own in sorted(state.tables.items()) if own.status.is_stopped or t in state.holds}
+    stopped = {t: own for t, own in sorted(state.tables.items()) if own.status.is_stopped or t in state.held}
     needed = needs(state, _source(settings, state))
     for table_id, own in stopped.items():
         asked = [request for request in state.requests.values() if request.table_id == table_id]
@@ -117,12 +117,17 @@ def resync_table(settings: Settings, name: str, at: str, output: Output) -> int:
     """Lets the table go on from ``at`` (TSO or ISO time), of which somebody loaded it. Raises DefinitionError."""
 
     def request(state: LedgerState, own: TableProgress) -> TableRequest:
-        loaded = _tso(at, "--at")
-        if loaded != own.checkpoint:
-            _within(state, own, loaded, "--at")
-        return _request(own, RequestKind.RESYNC, to=loaded)
+        loaded, table_id = _tso(at, "--at"), own.table_id
+        if own.status in (TableStatus.GONE, TableStatus.GONE_WAITING, TableStatus.EXCLUDED):
+            raise DefinitionError(f"{table_id} cannot go on: it is {own.status}.")
+        if state.cuts and not state.cuts[-1].exact:
+            raise DefinitionError(
+                "The source's rows carry no exact commit ts, so nothing tells which of them the loaded rows have behind them.",
+                "Begin a new pipeline on an empty target instead.",
+            )
+        return new_request(table_id, RequestKind.RESYNC, since=state.table_checkpoint(table_id), to=loaded)
 
-    return _leave(settings, name, request, output, must_exist=True)
+    return _leave(settings, name, request, output, must_exist=True, find=_known)
 
 
 def needs(state: LedgerState, source: DataSource) -> dict[TableId, list[HeldSplit]]:
@@ -171,6 +176,8 @@ def _leave(
     else:
         output.line(f"{own.table_id}: {_told(request)}")
         output.line("a running pipeline takes this up within seconds, else the next run does when it starts")
+        if request.kind is RequestKind.RESYNC and request.to > state.checkpoint:
+            output.line(f"the table is held until the pipeline, which is at {state.checkpoint}, has got there")
         if request.kind is RequestKind.HOLD:
             output.line("load the table only when headrace table list shows it as held, or while no run is going")
     return 0
@@ -234,17 +241,21 @@ def _sure(ask: _Ask, what: str, own: TableProgress) -> bool:
 
 
 def _told(request: TableRequest) -> str:
-    if request.kind is RequestKind.SKIP_ROWS:
-        return f"its rows from {request.since + 1} to {request.to} are given up"
-    if request.kind is RequestKind.SKIP_FILE:
-        return f"the file {request.file} is given up"
-    if request.kind is RequestKind.RESYNC:
-        return f"it goes on from {request.to}, of which it was loaded"
-    if request.kind is RequestKind.HOLD:
-        return "nothing is to touch it until it is released"
-    if request.kind is RequestKind.RELEASE:
-        return "it is released, and catches up"
-    return "it is tried again"
+    match request.kind:
+        case RequestKind.SKIP_ROWS:
+            told = f"its rows from {request.since + 1} to {request.to} are given up"
+        case RequestKind.SKIP_FILE:
+            told = f"the file {request.file} is given up"
+        case RequestKind.RESYNC:
+            way = f"back from {request.since} to" if request.to < request.since else "on from"
+            told = f"it was loaded as of {format_tso(request.to)}, and goes {way} {request.to}"
+        case RequestKind.HOLD:
+            told = "nothing is to touch it until it is released"
+        case RequestKind.RELEASE:
+            told = "it is released, and catches up"
+        case _:
+            told = "it is tried again"
+    return told
 
 
 def _request_fields(request: TableRequest) -> dict[str, object]:
@@ -287,5 +298,5 @@ def _print(own: TableProgress, needed: Sequence[HeldSplit], asked: Sequence[Tabl
     if told := removal(needed):
         output.line(f"  {told}")
     for request in asked:
-        if request.kind is not RequestKind.HELD:
+        if request.kind not in (RequestKind.HELD, RequestKind.LOADED):
             output.line(f"  asked: {_told(request)}; the run takes it up within seconds")

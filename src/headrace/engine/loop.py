@@ -21,7 +21,7 @@ from headrace.engine.keys import DeclaredKeys, changed_definition, fingerprint_o
 from headrace.engine.observer import Observer
 from headrace.engine.plan import Cut, Hold, PlanRules, ending_incomplete, first_shared_change, may_be_pending, plan_cut
 from headrace.engine.replaying import Replayer, waits_for
-from headrace.engine.requests import Carried, carry_out, give_up_files, take_up_holds
+from headrace.engine.requests import Carried, carry_out, give_up_files, resyncs_due, take_up_holds
 from headrace.errors import (
     EXIT_OK,
     EXIT_TABLE_STOPPED,
@@ -290,7 +290,7 @@ class Loop:
             return None
         state, includes = self._state, self._options.includes
         resting = apart | {t for t, own in state.tables.items() if own.status.is_stopped and t not in retried}
-        resting |= unfollowed(state) | state.holds.keys()
+        resting |= unfollowed(state) | state.held
 
         # What comes late of a table that is gone is not read: a cut would wait for it for ever.
         gone = {t: own.checkpoint for t, own in state.tables.items() if own.status.is_gone}
@@ -331,7 +331,7 @@ class Loop:
         return True
 
     def _is_done(self, offer: Offer) -> bool:
-        if self._apart or self._moved:
+        if self._apart or self._moved or resyncs_due(self._state):
             return False
         if self._options.once:
             # Parts of the offer that the run began with may still be to come.
@@ -388,14 +388,14 @@ class Loop:
         self._tell((Notice(text),))
 
     def _tables_to_retry(self, *, told: bool) -> frozenset[TableId]:
-        """The tables that an unfinished cut left behind, and those that stopped and are not held.
+        """The tables that an unfinished cut left behind, those that were loaded anew, and those that stopped and are not held.
 
         Stopped ones are tried at the start of a run and every half minute, when one of them has moved, and when somebody
         decided about a schema change or asked something of a table (``told``).
         """
         tables = self._state.tables
         behind = frozenset(t for t, p in tables.items() if p.status is TableStatus.CATCHING_UP and self._options.includes(t))
-        behind |= back(self._state, self._options.includes)
+        behind |= back(self._state, self._options.includes) | resyncs_due(self._state)
         self._due |= self._stopped_to_retry(told=told)
         return behind.union(t for t in self._due if t in tables and tables[t].status.is_stopped)
 
@@ -418,7 +418,7 @@ class Loop:
     def _all_stopped(self) -> frozenset[TableId]:
         """Without those that are held, or wait until they are loaded anew."""
         stopped = {t for t, own in self._state.tables.items() if own.status.is_stopped and own.status is not TableStatus.INCOMPLETE}
-        return frozenset(stopped - self._state.holds.keys())
+        return frozenset(stopped - self._state.held)
 
     def _has_new_words(self) -> bool:
         """Whether the ledger holds decisions or requests that were not there before; they are then part of the state."""
@@ -472,14 +472,14 @@ class Loop:
         self._take_back()
         self._serve(take_up_holds(self._state))
         applier = self._sink.metadata_applier
-        carried = carry_out(
-            self._state, offer, self._source.forget_vanished, lambda change: left_unique_key(change, self._state, applier)
-        )
+        carried = carry_out(self._state, offer, self._source, lambda change: left_unique_key(change, self._state, applier))
         self._serve(carried)
-        if carried is None or not carried.forgotten:
+        if carried is None or carried.update.position is None:
             carried = self._end_incomplete(offer)
-        if carried is not None and carried.forgotten:
-            self._plans_anew = True  # the offer lacks all files of tables that miss some
+        else:
+            self._source = self._fresh_source()  # this one remembers which files were read
+        if carried is not None and carried.update.position is not None:
+            self._plans_anew = True  # the offer lacks all files of tables that miss some, and those that are read again
             return ()
         excluded: dict[TableId, Problem] = {}
         held: dict[TableId, Hold] = {}
@@ -527,7 +527,7 @@ class Loop:
         """Lets tables that lack rows miss no file any more, when the offer brings a schema change that ends them."""
         ended = ending_incomplete(self._state, offer, self._options.includes)
         position, forgotten = self._source.forget_vanished(self._state.position, ended) if ended else ("", frozenset[str]())
-        carried = Carried(LedgerUpdate(position=position), forgotten=forgotten) if forgotten else None
+        carried = Carried(LedgerUpdate(position=position)) if forgotten else None
         self._serve(carried)
         return carried
 

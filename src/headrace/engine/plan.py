@@ -18,7 +18,7 @@ from headrace.engine.filtering import Followed, drops_with_databases, followed
 from headrace.engine.history import History
 from headrace.engine.journal import comes_late, is_of, is_pending, of_former_lives, tables_of_dropped, unfollowed
 from headrace.engine.namesakes import Namesakes
-from headrace.engine.requests import given_up_to, loading
+from headrace.engine.requests import given_up_to
 from headrace.engine.segments import TablePlan, changes_of, is_found_later, of_other_shape
 from headrace.engine.shapes import from_shape_if_unknown, shapes_before
 from headrace.engine.unreadable import cannot_be_read, is_unborn, lacks_shape, of_those_before, outdated, untold, without_shape
@@ -213,8 +213,8 @@ def _resting(state: LedgerState, rules: PlanRules, follows: Followed, hi: int) -
     """The stopped tables that are held or not tried again, that wait until they are loaded anew or come to an end, or that wait
     for something beyond ``hi`` (TSO)."""
     stopped = {t: own for t, own in state.tables.items() if own.status.is_stopped and follows.end(t)}
-    waits = {t for t, own in stopped.items() if own.status is TableStatus.INCOMPLETE or own.checkpoint > hi} | loading(state)
-    return frozenset(t for t in stopped if t not in rules.retried or t in waits or t in state.holds)
+    waits = {t for t, own in stopped.items() if own.status is TableStatus.INCOMPLETE or own.checkpoint > hi} | state.held
+    return frozenset(t for t in stopped if t not in rules.retried or t in waits)
 
 
 def _ahead(state: LedgerState, resting: Collection[TableId], hi: int) -> dict[TableId, int]:
@@ -225,7 +225,7 @@ def _ahead(state: LedgerState, resting: Collection[TableId], hi: int) -> dict[Ta
 
 def _ends_of_incomplete(state: LedgerState, changes: Iterable[SchemaChange], follows: Followed) -> dict[TableId, SchemaChange]:
     """Per table that lacks rows the first change after which nobody needs them: it is dropped, emptied, or has another name."""
-    lacking = {t for t, own in state.tables.items() if own.status is TableStatus.INCOMPLETE and follows.end(t)} - state.holds.keys()
+    lacking = {t for t, own in state.tables.items() if own.status is TableStatus.INCOMPLETE and follows.end(t)} - state.held
     ends: dict[TableId, SchemaChange] = {}
     for change in changes if lacking else ():
         ended = {e.table_id for e in change.events if isinstance(e, DropTableEvent | TruncateTableEvent | RenameTableEvent)}
@@ -511,7 +511,7 @@ class _Barriers:
         own = self._state.tables.get(cause)  # one that catches up may not have a row yet
         status = problem.status if problem else own.status if own else TableStatus.CATCHING_UP
         remedy = Remedy.REPAIR if status is TableStatus.STOPPED else Remedy.DECISION
-        is_held = cause in self._state.holds
+        is_held = cause in self._state.held
         message = f"its schema change at {change.commit_ts} also touches {cause}, which {'is held' if is_held else 'has stopped'}."
         hint = f"It goes on when {cause} does{f': headrace table release {cause}' if is_held else ''}."
         return Problem(change.table_id, message, file=change.origin, hint=hint, remedy=remedy)

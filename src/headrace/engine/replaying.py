@@ -49,8 +49,8 @@ def waits_for(state: LedgerState, request: TableRequest) -> Notice | None:
     begun = [e.commit_ts for e in state.journal.values() if e.state is JournalState.PENDING and table_id in e.tables]
     if begun:
         return Notice(f"the replay of its dead letters waits until its schema change at {min(begun)} is done.", table_id)
-    asked = (r for r in state.requests.values() if r.kind is RequestKind.RESYNC and r.table_id == table_id)
-    if any(state.table_checkpoint(table_id) < r.to for r in asked):
+    loaded = (RequestKind.RESYNC, RequestKind.LOADED)
+    if any(r.kind in loaded and r.table_id == table_id for r in state.requests.values()):
         return Notice("the replay of its dead letters waits until the table goes on from where it was loaded anew.", table_id)
     return None
 

@@ -7,7 +7,7 @@ is released, or until the table goes on from where it was loaded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from headrace.engine.journal import is_before
@@ -26,21 +26,19 @@ from headrace.model.progress import (
 )
 from headrace.model.table import TableId
 from headrace.sinks.base import LedgerUpdate
+from headrace.sources.base import EventSource
 
 _OF_A_CUT = (RequestKind.RESUME, RequestKind.SKIP_ROWS, RequestKind.SKIP_FILE, RequestKind.RESYNC)
+_FLOORS = (RequestKind.SKIP_ROWS, RequestKind.LOADED)
 _INEXACT = "rows carry no exact commit ts, so nothing tells which of them lie before another."
 
 
 @dataclass(frozen=True)
 class Carried:
-    """What follows from requests: one step of the ledger, and what people are told.
-
-    ``forgotten`` are splits that vanished and that nobody misses any more.
-    """
+    """What follows from requests: one step of the ledger, and what people are told."""
 
     update: LedgerUpdate
     notices: tuple[Notice, ...] = ()
-    forgotten: frozenset[str] = frozenset()
 
 
 def take_up_holds(state: LedgerState) -> Carried | None:
@@ -52,11 +50,11 @@ def take_up_holds(state: LedgerState) -> Carried | None:
     taken = [replace(hold, kind=RequestKind.HELD) for hold in state.holds.values() if hold.kind is RequestKind.HOLD]
     rows, notices = [], []
     for table_id, own in state.tables.items():
-        if table_id in state.holds and own.status in (TableStatus.RUNNING, TableStatus.CATCHING_UP):
+        if table_id in state.held and own.status in (TableStatus.RUNNING, TableStatus.CATCHING_UP):
             reached = state.table_checkpoint(table_id)
             # Of a schema change at the very checkpoint of a running table the journal tells.
             rows.append(replace(own, checkpoint=reached, after=own.after and own.checkpoint == reached, status=TableStatus.HELD))
-        elif table_id not in state.holds and own.status is TableStatus.HELD:
+        elif table_id not in state.held and own.status is TableStatus.HELD:
             rows.append(replace(own, status=TableStatus.CATCHING_UP))
             notices.append(Notice(f"the table was released, and catches up from {own.checkpoint}.", table_id))
     for hold in taken:
@@ -90,7 +88,7 @@ def give_up_files(state: LedgerState, give_up: Callable[[str, TableId, str], str
             continue
         told = f"the file {request.file} was given up"
         reason = f"{own.reason}; {told}" if table_id in changed else told
-        if own.status is not TableStatus.INCOMPLETE and not is_unborn(own) and table_id not in loading(state):
+        if own.status is not TableStatus.INCOMPLETE and not is_unborn(own) and table_id not in state.held:
             tables[table_id] = replace(own, status=TableStatus.CATCHING_UP, reason=reason)
         changed.add(table_id)
         position = after
@@ -106,107 +104,176 @@ def give_up_files(state: LedgerState, give_up: Callable[[str, TableId, str], str
 def carry_out(
     state: LedgerState,
     offer: Offer,
-    forget: Callable[[str, Collection[TableId]], tuple[str, frozenset[str]]],
+    source: EventSource,
     left: Callable[[SchemaChange], Notice | None] = lambda _: None,
 ) -> Carried | None:
     """What the other requests ask for before the offer is planned; ``None`` when there is nothing to write.
 
-    ``forget`` is the source's ``forget_vanished``. ``left`` tells what is wrong in the target when a schema change is passed over.
+    Where the update has a position, what the source offers by then is not what it offered. ``left`` tells what is wrong in the
+    target when a schema change is passed over.
     """
     used: list[str] = []
+    kept: list[TableRequest] = []
     rows: list[TableProgress] = []
     entries: list[JournalEntry] = []
     notices: list[Notice] = []
+    position = state.position
     for request in (request for request in state.requests.values() if request.kind in _OF_A_CUT):
-        refusal = _refusal(state, offer, request)
+        table_id = request.table_id
+        refusal = _refusal(state, offer, source, request)
         if refusal is not None:
-            used.append(request.identity)
-            notices += [Notice(refusal, request.table_id)] if refusal else []
-        elif request.kind is RequestKind.RESYNC and _is_due(state, offer, request):
-            own = state.tables[request.table_id]
+            notices += [Notice(refusal, table_id)] if refusal else []
+            if _stops_because_of(state, request):
+                # What was loaded would be taken for what was there before.
+                kept.append(replace(request, kind=RequestKind.HELD))
+                notices.append(Notice(f"it stays held: load it again, or run headrace table release {table_id}.", table_id))
+            else:
+                used.append(request.identity)
+        elif request.kind is RequestKind.RESYNC and _is_due(state, request):
+            own = state.tables[table_id]
             told = f"loaded anew as of {request.to}"
             rows.append(replace(own, checkpoint=request.to, after=True, status=TableStatus.CATCHING_UP, reason=told))
-            used += [hold.identity for hold in state.holds.values() if hold.table_id == request.table_id]
+            kept.append(replace(request, kind=RequestKind.LOADED))
+            used += [other.identity for other in state.requests.values() if _is_over_with(other, request)]
             overtaken = _overtaken(state, offer, request)
-            entries += [_skipped(change) for change in overtaken]
-            notices.append(Notice(f"the table was {told}, and goes on from there.", request.table_id))
+            entries += [_settled(change, JournalState.SKIPPED) for change in overtaken]
+            if _reads_again(own, request):
+                position = source.read_again(position, table_id, request.to)
+                entries += [_settled(change, JournalState.DONE) for change in _at(state, offer, request)]
+            notices.append(Notice(f"the table was {told}, and goes on from there.", table_id))
             notices += [notice for change in overtaken if (notice := left(change)) is not None]
-    if not used and not rows:
+    if not used and not kept:
         return None
-    position, forgotten = forget(state.position, {row.table_id for row in rows}) if rows else (state.position, frozenset())
+    if rows:
+        position, _ = source.forget_vanished(position, {row.table_id for row in rows})
     update = LedgerUpdate(
         position=position if position != state.position else None,
         tables=tuple(rows),
         journal=tuple(entries),
+        requests=tuple(kept),
         used_requests=tuple(used),
         used_decisions=tuple(entry.identity for entry in entries if entry.identity in state.decisions),
     )
-    return Carried(update, tuple(notices), forgotten)
+    return Carried(update, tuple(notices))
 
 
-def _refusal(state: LedgerState, offer: Offer, request: TableRequest) -> str | None:
+def resyncs_due(state: LedgerState) -> frozenset[TableId]:
+    """The tables that were loaded anew as of a time that the pipeline has reached: they are to go on now."""
+    return frozenset(r.table_id for r in state.requests.values() if r.kind is RequestKind.RESYNC and _is_due(state, r))
+
+
+def _stops_because_of(state: LedgerState, request: TableRequest) -> bool:
+    """Whether the table would run if it were not for this resync."""
+    own = state.tables.get(request.table_id)
+    others = {*state.holds, *(r.table_id for r in state.requests.values() if r.kind is RequestKind.RESYNC and r is not request)}
+    is_resync = request.kind is RequestKind.RESYNC and request.table_id not in others
+    return is_resync and own is not None and own.status is TableStatus.HELD
+
+
+def _is_over_with(other: TableRequest, resync: TableRequest) -> bool:
+    """Whether an earlier request about the same table is over when this resync is carried out."""
+    kinds = (RequestKind.HOLD, RequestKind.HELD, RequestKind.LOADED, RequestKind.SKIP_ROWS)
+    return other.table_id == resync.table_id and other.kind in kinds and other.identity < resync.identity
+
+
+def _reads_again(own: TableProgress, request: TableRequest) -> bool:
+    """Whether files that count as read, or that nobody wanted, are needed for a table that was loaded anew."""
+    return request.to < own.checkpoint or own.status is TableStatus.NOT_FOLLOWED
+
+
+def _refusal(state: LedgerState, offer: Offer, source: EventSource, request: TableRequest) -> str | None:
     """Why a request is over without anything being done, ``""`` when nobody has to be told; ``None`` when it stands."""
     if request.kind is RequestKind.RESUME:
         return ""
     own = state.tables.get(request.table_id)
-    if own is None or own.status is TableStatus.RUNNING or own.status.is_gone:
+    is_resync = request.kind is RequestKind.RESYNC
+    if own is None or own.status in (TableStatus.GONE, TableStatus.GONE_WAITING):
+        return "nothing was done: the table is gone."
+    if not is_resync and (own.status is TableStatus.RUNNING or own.status.is_gone):
         return "nothing was done: the table is not stopped any more."
     if not (offer.has_commit_ts and offer.deletes_first):
         return f"nothing was done: {_INEXACT}"
-    return _refusal_of_resync(state, offer, request) if request.kind is RequestKind.RESYNC else None
+    return next(_refusals_of_resync(state, offer, source, request), None) if is_resync else None
 
 
-def _refusal_of_resync(state: LedgerState, offer: Offer, request: TableRequest) -> str | None:
-    if (replaced := _replaced(state, request)) is not None:
-        return replaced
-    incarnation = state.tables[request.table_id].incarnation
-    nobodys = next((c for c in offer.unread if c.is_nobodys and incarnation <= c.commit_ts), None)
+def _refusals_of_resync(state: LedgerState, offer: Offer, source: EventSource, request: TableRequest) -> Iterator[str]:
+    """Why a resync cannot be carried out, the first reason first; nothing while it has to wait, and when it can."""
+    own, at = state.tables[request.table_id], request.to
+    asked = [r for r in state.requests.values() if r.kind is RequestKind.RESYNC and r.table_id == request.table_id]
+    latest = max(asked, key=lambda other: other.identity)
+    if latest is not request:
+        yield f"the request to go on from {at} was replaced by a later one, to go on from {latest.to}."
+    stays = f"the table does not go on from {at}:"
+    nobodys = next((c for c in offer.unread if c.is_nobodys and own.incarnation <= c.commit_ts), None)
     if nobodys is not None:
-        return (
-            f"the table does not go on from {request.to}: later rows of it may lie in the folder of {nobodys.origin}, which "
+        yield (
+            f"{stays} later rows of it may lie in the folder of {nobodys.origin}, which "
             "cannot be read and tells no table. Repair that file, or move the data files of its version away, first."
         )
     shared = next((c for c in _overtaken(state, offer, request) if c.changes != {request.table_id}), None)
     if shared is not None:
         others = ", ".join(str(table) for table in sorted(shared.changes - {request.table_id}))
-        return (
-            f"the table does not go on from {request.to}: its schema change at {shared.commit_ts} also concerns {others}. "
+        yield (
+            f"{stays} its schema change at {shared.commit_ts} also concerns {others}. "
             "Decide about that one with headrace ddl first."
         )
-    return None
+    if not _is_due(state, request):
+        return
+    if at < state.start:
+        yield f"{stays} the pipeline begins at {state.start}. Load it as of that time or later."
+    if (earliest := _earliest(state, offer, own)) > at:
+        yield (
+            f"{stays} its schema change at {earliest} came after that, and is over in this pipeline. "
+            f"Load the table as of {earliest} or later."
+        )
+    if _stops_because_of(state, request) and not _has_key(offer, own.table_id):
+        yield (
+            f"{stays} it has no key, and changes may have been applied to it while it was loaded, so its rows cannot be told "
+            "apart. Load it once more, now that it is held."
+        )
+    if _reads_again(own, request):
+        if why := source.missing(state.position, own.table_id, at):
+            yield f"{stays} {why} Restore what is missing, or load the table as of a later time."
+        if gone := source.vanished(state.position, own.table_id, at):
+            yield f"{stays} {gone[0]} is not there any more. Restore what is missing, or load the table as of a later time."
 
 
-def _replaced(state: LedgerState, request: TableRequest) -> str | None:
-    """Why a resync is over because the table has another one: the last word counts, if no earlier one was carried out."""
-    others = [r for r in state.requests.values() if r.kind is RequestKind.RESYNC and r.table_id == request.table_id]
-    latest = max(others, key=lambda other: other.identity)
-    if latest is not request and not _is_loaded(state, request):
-        return f"the request to go on from {request.to} was replaced by a later one, to go on from {latest.to}."
-    done = max((r.to for r in others if r.identity < request.identity and _is_loaded(state, r)), default=0)
-    if done > request.to:
-        return f"the table does not go on from {request.to}: by an earlier request it goes on from {done} already."
-    return None
+def _is_due(state: LedgerState, request: TableRequest) -> bool:
+    """Whether the table is to be moved to where it was loaded: not before the pipeline has got there."""
+    own = state.tables.get(request.table_id)
+    return own is not None and own.status is not TableStatus.EXCLUDED and state.checkpoint >= request.to
 
 
-def _is_due(state: LedgerState, offer: Offer, request: TableRequest) -> bool:
-    """Whether the table is to be moved to where it was loaded: once, and not before the pipeline has got there."""
-    own = state.tables[request.table_id]
-    ahead = own.checkpoint < request.to or bool(_overtaken(state, offer, request))
-    waits = own.status.is_stopped or own.status is TableStatus.CATCHING_UP
-    return waits and state.checkpoint >= request.to and (ahead or own.status is TableStatus.INCOMPLETE)
+def _earliest(state: LedgerState, offer: Offer, own: TableProgress) -> int:
+    """The commit ts (TSO) from which on the table has the shape, and the name, that it has at its own checkpoint.
+
+    Of a table that is not followed all counts up to the pipeline's checkpoint: it was skipped.
+    """
+    reached = state.checkpoint if own.status is TableStatus.NOT_FOLLOWED else own.checkpoint
+    told = {c.commit_ts for c in offer.schema_changes if own.table_id in c.changes and (c.statement or c.events)}
+    told = {ts for ts in told if ts < reached}
+    told |= {e.commit_ts for e in state.journal.values() if e.state.is_settled and own.table_id in e.tables}
+    return max({own.incarnation, *(ts for ts in told if ts <= reached)})
 
 
-def loading(state: LedgerState) -> frozenset[TableId]:
-    """The stopped tables that were loaded anew as of a time at which the pipeline is not yet: what is older would undo that."""
-    asked = (
-        request for request in state.requests.values() if request.kind is RequestKind.RESYNC and not _is_loaded(state, request)
-    )
-    return frozenset(r.table_id for r in asked if (own := state.tables.get(r.table_id)) is not None and own.status.is_stopped)
+def _has_key(offer: Offer, table_id: TableId) -> bool:
+    """Whether the table's newest shape has a key, declared or not."""
+    schemas = [change.schema for change in offer.schema_changes if change.table_id == table_id and change.schema is not None]
+    return bool(schemas and schemas[-1].handle_key)
+
+
+def _at(state: LedgerState, offer: Offer, request: TableRequest) -> list[SchemaChange]:
+    """The table's schema changes at the very time of which it was loaded: the loaded rows have them behind them."""
+    told = (c for c in offer.schema_changes if request.table_id in c.changes and c.commit_ts == request.to)
+    return [change for change in told if change.identity not in state.journal]
 
 
 def _overtaken(state: LedgerState, offer: Offer, request: TableRequest) -> list[SchemaChange]:
     """The table's schema changes that were not done, and that the rows which were loaded have behind them."""
-    reached = state.table_checkpoint(request.table_id)
+    own = state.tables[request.table_id]
+    if _reads_again(own, request):
+        return []
+    reached = own.checkpoint
 
     def is_open(change: SchemaChange) -> bool:
         entry = state.journal.get(change.identity)
@@ -229,22 +296,18 @@ def _of_one(state: LedgerState, unread: Iterable[SchemaChange]) -> Iterator[Sche
             yield replace(change, changes=before)
 
 
-def _skipped(change: SchemaChange) -> JournalEntry:
+def _settled(change: SchemaChange, state: JournalState) -> JournalEntry:
     tables = tuple(sorted(change.changes))
-    return JournalEntry(change.identity, change.commit_ts, tables, change.statement, JournalState.SKIPPED)
+    return JournalEntry(change.identity, change.commit_ts, tables, change.statement, state)
 
 
 def given_up_to(state: LedgerState) -> dict[TableId, int]:
     """Up to which commit ts (TSO) nobody wants a table's rows any more: they were given up, or loaded another way."""
     floors: dict[TableId, int] = {}
     for request in state.requests.values():
-        if request.kind is RequestKind.SKIP_ROWS or _is_loaded(state, request):
+        if request.kind in _FLOORS:
             floors[request.table_id] = max(request.to, floors.get(request.table_id, 0))
     return floors
-
-
-def _is_loaded(state: LedgerState, request: TableRequest) -> bool:
-    return request.kind is RequestKind.RESYNC and state.table_checkpoint(request.table_id) >= request.to
 
 
 def served_requests(state: LedgerState) -> tuple[TableRequest, ...]:
@@ -256,7 +319,7 @@ def served_requests(state: LedgerState) -> tuple[TableRequest, ...]:
             return False
         return own.status.is_gone or state.table_checkpoint(request.table_id) >= request.to
 
-    return tuple(request for request in state.requests.values() if request.to and is_over(request))
+    return tuple(request for request in state.requests.values() if request.kind in _FLOORS and is_over(request))
 
 
 def running_reason(state: LedgerState, own: TableProgress) -> str:

@@ -23,7 +23,7 @@ class TableStatus(StrEnum):
     INCOMPLETE = "needs resync, rows are missing"
     """Its rows cannot be told from the source any more: it does not go on before it was loaded anew."""
     HELD = "held"
-    """Somebody asked that nothing touches it (``headrace table hold``): it keeps its checkpoint, the others go on."""
+    """Somebody loads or mends it (``headrace table hold``, or ``resync``): nothing touches it, the others go on."""
     EXCLUDED = "left out by --tables"
     """The table filter leaves it out: it keeps its own checkpoint, and is neither read nor changed."""
     GONE = "gone"
@@ -144,7 +144,9 @@ class RequestKind(StrEnum):
     SKIP_FILE = "skip file"
     """One of its files counts as read."""
     RESYNC = "resync"
-    """It was loaded anew as of a commit ts, and goes on from there."""
+    """It was loaded anew as of a commit ts, and is to go on from there. Nothing touches it before."""
+    LOADED = "loaded"
+    """A resync that a run has carried out: nobody wants the table's rows of before. It stands until the table has caught up."""
     REPLAY = "replay dead letters"
     """What its dead letters hold is applied again, after a repair."""
     DISCARD = "discard dead letters"
@@ -274,6 +276,11 @@ class LedgerState:
             if request.kind in (RequestKind.HOLD, RequestKind.HELD) and request.identity not in released:
                 found.setdefault(request.table_id, request)
         return found
+
+    @cached_property
+    def held(self) -> frozenset[TableId]:
+        """The tables that nothing may touch: those that are held, and those that were loaded anew and do not go on yet."""
+        return frozenset({*self.holds, *(r.table_id for r in self.requests.values() if r.kind is RequestKind.RESYNC)})
 
     @cached_property
     def by_folded_name(self) -> Mapping[TableId, tuple[TableProgress, ...]]:

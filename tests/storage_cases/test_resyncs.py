@@ -1,0 +1,226 @@
+"""Tables that a person loads anew and that go on from there, whatever their state and however far they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from building import Bucket, ask, decide, ledger, tables
+from test_holds import T, begun, execute, own, table
+from test_tables_without_key import PLAIN
+
+from headrace.engine import loop
+from headrace.model.policy import SchemaChangePolicies
+from headrace.model.progress import JournalState, RequestKind, TableRequest, TableStatus, Verdict
+from headrace.model.tso import format_tso
+from storage_folder import V
+
+pytestmark = pytest.mark.pipeline
+
+SKIPS_CREATES = SchemaChangePolicies.parse_text("create-table=skip")
+
+
+@pytest.fixture(autouse=True)
+def _one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "_LOOKS", 0)
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> Bucket:
+    return begun(tmp_path)
+
+
+def loaded(bucket: Bucket, *rows: tuple[int, str]) -> None:
+    """What a person does: the table is emptied and filled."""
+    execute(bucket, "DELETE FROM test.t", *(f"INSERT INTO test.t VALUES ({key}, '{value}')" for key, value in rows))
+
+
+def resync(bucket: Bucket, at: int, name: str = "test.t") -> None:
+    assert table(bucket, "resync", name, "--at", str(at)) == 0
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_running_table_goes_back_to_where_it_was_loaded(bucket: Bucket, held: bool) -> None:
+    bucket.rows("t/100/2", "U 150 1 c", "I 160 3 n", "D 250 2 b", "U 260 3 o")
+    assert bucket.at(300).code == 0
+    if held:
+        assert table(bucket, "hold", "test.t") == 0
+        assert bucket.at(310).code == 3
+    loaded(bucket, (1, "c"), (2, "b"), (3, "n"))  # as of 200
+    resync(bucket, 200)
+    ran = bucket.run()  # also while the watermark stands still
+    assert (ran.code, "loaded anew as of 200" in ran.told) == (0, True)
+    assert bucket.state("t") == [(1, "c"), (3, "o")]
+    bucket.rows("t/100/3", "U 350 3 p")
+    assert bucket.at(400).code == 0
+    assert bucket.state("t") == [(1, "c"), (3, "p")]
+    assert (own(bucket).status, ledger(bucket).requests) == (TableStatus.RUNNING, {})
+
+
+def test_a_table_that_was_loaded_as_of_a_time_ahead_is_held_until_then(bucket: Bucket) -> None:
+    loaded(bucket, (1, "z"), (2, "z"))
+    resync(bucket, 250)
+    bucket.rows("t/100/2", "U 150 1 c", "U 230 1 z", "U 240 2 z")
+    assert bucket.at(200).code == 3
+    assert (own(bucket).status, bucket.state("t")) == (TableStatus.HELD, [(1, "z"), (2, "z")])
+    bucket.rows("t/100/3", "D 260 2 z")
+    assert bucket.at(300).code == 0
+    assert bucket.state("t") == [(1, "z")]
+
+
+def test_a_table_does_not_go_back_behind_a_schema_change_and_stays_held(bucket: Bucket) -> None:
+    bucket.rows("t/100/2", "U 150 1 c")
+    bucket.schema("t", 200, "id,v,c", "ALTER TABLE `t` ADD COLUMN `c` INT DEFAULT 7", 5)
+    bucket.rows("t/200/1", "U 250 2 d 8")
+    assert bucket.at(300).code == 0
+    execute(bucket, "UPDATE test.t SET v = 'loaded'")
+    resync(bucket, 199)
+    ran = bucket.at(310)
+    assert (ran.code, "Load the table as of 200 or later" in ran.told) == (3, True)
+    assert (own(bucket).status, own(bucket).checkpoint) == (TableStatus.HELD, 300)
+    resync(bucket, 200)
+    assert bucket.at(320).code == 0
+    assert bucket.state("t") == [(1, "loaded", 7), (2, "d", 8)]
+    assert [entry.state for entry in ledger(bucket).journal.values()] == [JournalState.DONE] * 3
+
+
+def test_a_table_does_not_go_back_to_before_its_beginning_or_the_pipelines(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path)
+    bucket.create("t")
+    bucket.create("u", 150)
+    bucket.rows("t/100/1", "I 160 1 a")
+    execute(bucket, "CREATE SCHEMA test", "CREATE TABLE test.t (id INT PRIMARY KEY, v VARCHAR)")
+    assert bucket.at(200, start=120, adopt=True).code == 0
+    resync(bucket, 110)
+    assert "the pipeline begins at 120" in bucket.at(210).told
+    resync(bucket, 140, "test.u")
+    assert "Load the table as of 150 or later" in bucket.at(220).told
+
+
+def test_a_table_does_not_go_back_where_files_are_gone(bucket: Bucket) -> None:
+    path = bucket.rows("t/100/2", "U 150 1 c")
+    bucket.rows("t/100/3", "U 250 1 d")
+    assert bucket.at(300).code == 0
+    (bucket.root / path).unlink()
+    loaded(bucket, (1, "a"), (2, "b"))
+    resync(bucket, 130)
+    ran = bucket.at(310)
+    assert (ran.code, "test/t/100, number 2 is not there any more" in ran.told) == (3, True)
+    bucket.write(path, b'"U","t","test",150,1,"c"\n')
+    resync(bucket, 130)
+    assert bucket.at(320).code == 0
+    assert bucket.state("t") == [(1, "d"), (2, "b")]
+
+
+def without_key(tmp_path: Path) -> Bucket:
+    bucket = Bucket(tmp_path)
+    tables(bucket, "o")
+    bucket.schema("t", 100, (PLAIN, V), "CREATE TABLE `t` (`id` INT,`v` VARCHAR(16))", 3)
+    bucket.rows("t/100/1", "I 110 1 a", "I 111 1 a")
+    bucket.rows("t/100/2", "I 150 1 a", "D 250 1 a", "I 260 2 b")
+    assert bucket.at(300).code == 0
+    return bucket
+
+
+def test_a_table_without_key_goes_back_once_it_was_held(tmp_path: Path) -> None:
+    bucket = without_key(tmp_path)
+    assert table(bucket, "hold", "test.t") == 0
+    assert bucket.at(310).code == 3
+    loaded(bucket, (1, "a"), (1, "a"), (1, "a"))  # as of 200
+    resync(bucket, 200)
+    bucket.rows("t/100/3", "I 350 2 b")
+    assert bucket.at(400).code == 0
+    assert bucket.state("t") == [(1, "a"), (1, "a"), (2, "b"), (2, "b")]
+
+
+def test_a_table_without_key_that_ran_while_it_was_loaded_is_not_taken_for_whole(tmp_path: Path) -> None:
+    """What was applied during the load would be applied twice."""
+    bucket = without_key(tmp_path)
+    loaded(bucket, (1, "a"), (1, "a"), (1, "a"))
+    resync(bucket, 200)
+    ran = bucket.at(310)
+    assert (ran.code, "Load it once more, now that it is held" in ran.told) == (3, True)
+    assert own(bucket).status is TableStatus.HELD
+    loaded(bucket, (1, "a"), (1, "a"), (1, "a"))
+    resync(bucket, 200)
+    assert bucket.at(320).code == 0
+    assert bucket.state("t") == [(1, "a"), (1, "a"), (2, "b")]
+
+
+@pytest.mark.parametrize("shape", ["id,v", "id,v,c"])
+def test_a_table_that_is_not_followed_is_taken_in(tmp_path: Path, shape: str) -> None:
+    bucket = Bucket(tmp_path)
+    bucket.create("t")
+    bucket.rows("t/100/1", "I 110 1 a", "I 111 2 b")
+    assert bucket.at(120, policies=SKIPS_CREATES).code == 0
+    at, extra, columns = 130, [], "id INT PRIMARY KEY, v VARCHAR"
+    if shape != "id,v":
+        bucket.schema("t", 200, shape, "ALTER TABLE `t` ADD COLUMN `c` INT DEFAULT 7", 5)
+        at, extra, columns = 205, [7], f"{columns}, c INT DEFAULT 7"
+    value = " 9" if extra else ""
+    bucket.rows("t/200/1" if extra else "t/100/2", f"U 210 1 a2{value}")
+    assert bucket.at(300, policies=SKIPS_CREATES).code == 0
+    assert own(bucket).status is TableStatus.NOT_FOLLOWED
+    execute(
+        bucket, "CREATE SCHEMA test", f"CREATE TABLE test.t ({columns})", "INSERT INTO test.t (id, v) VALUES (1, 'a'), (2, 'b')"
+    )
+    if extra:
+        resync(bucket, 150)
+        assert "Load the table as of 200 or later" in bucket.at(305, policies=SKIPS_CREATES).told
+        assert own(bucket).status is TableStatus.NOT_FOLLOWED
+    resync(bucket, at)
+    assert bucket.at(310, policies=SKIPS_CREATES).code == 0
+    assert bucket.state("t") == [(1, "a2", *([9] if extra else [])), (2, "b", *extra)]
+    bucket.rows(f"t/{200 if extra else 100}/3", f"D 350 2 b{value}")
+    assert bucket.at(400, policies=SKIPS_CREATES).code == 0
+    assert bucket.state("t") == [(1, "a2", *([9] if extra else []))]
+
+
+def test_rows_that_were_given_up_are_wanted_again_when_the_table_was_loaded_as_of_before_them(bucket: Bucket) -> None:
+    bucket.write(bucket.rows("t/100/2", "U 150 1 c"), b'"U","t"\x00\xff\r\n"')
+    bucket.rows("t/100/3", "U 170 2 d", "U 250 1 e")
+    assert bucket.at(300).code == 3
+    ask(bucket, TableRequest("1", T, RequestKind.SKIP_ROWS, to=200, since=120))
+    bucket.write("test/t/100/CDC000002.csv", b'"U","t","test",150,1,"c"\n')
+    loaded(bucket, (1, "c"), (2, "b"))
+    ask(bucket, TableRequest("2", T, RequestKind.RESYNC, to=160, since=120))
+    assert bucket.at(310).code == 0
+    assert bucket.state("t") == [(1, "e"), (2, "d")]
+
+
+def test_days_that_are_sealed_are_read_again_from_the_day_before_on(tmp_path: Path) -> None:
+    """Most of a long history is a few bytes a day in the position, and files of earlier days stay read."""
+    bucket = Bucket(tmp_path)
+    bucket.create("t")
+    day = 86_400_000 << 18
+    begins = 19_000 * day  # 2022-01-08
+    for number in range(40):
+        ts = begins + number * day
+        bucket.rows(f"t/100/{format_tso(ts)[:10]}/1", f"I {ts + 5} {number} n{number}")
+    assert bucket.at(begins + 50 * day).code == 0
+    at = begins + 37 * day
+    execute(bucket, "DELETE FROM test.t", *(f"INSERT INTO test.t VALUES ({n}, 'loaded')" for n in range(37)))
+    resync(bucket, at)
+    ran = bucket.at(begins + 51 * day)
+    assert (ran.code, ran.files, "appeared in the directory" in ran.told) == (0, 4, False)
+    assert [value for _, value in sorted(bucket.state("t") or [])] == ["loaded"] * 37 + ["n37", "n38", "n39"]
+    assert bucket.at(begins + 52 * day).files == 0
+
+
+def test_a_skipped_create_of_a_waiting_table_is_taken_in_later(tmp_path: Path) -> None:
+    """Somebody else has a table of the name, moves it away, and lets the source's one pass for now."""
+    bucket = Bucket(tmp_path)
+    execute(bucket, "CREATE SCHEMA test", "CREATE TABLE test.t (n INT)", "INSERT INTO test.t VALUES (1)")
+    bucket.create("t")
+    bucket.create("o")
+    bucket.rows("t/100/1", "I 110 1 a")
+    assert bucket.at(120).code == 3
+    execute(bucket, "DROP TABLE test.t")
+    decide(bucket, Verdict.SKIP)
+    assert bucket.at(130).code == 0
+    execute(bucket, "CREATE TABLE test.t (id INT PRIMARY KEY, v VARCHAR)", "INSERT INTO test.t VALUES (1, 'a')")
+    bucket.rows("t/100/2", "I 140 2 b")
+    assert bucket.at(150).code == 0
+    resync(bucket, 135)
+    assert bucket.at(160).code == 0
+    assert bucket.state("t") == [(1, "a"), (2, "b")]
