@@ -20,8 +20,6 @@ from headrace.engine.spark import session_settings
 from headrace.errors import DefinitionError
 from headrace.pipeline.registry import open_sink, open_source
 from headrace.testing.shop import write_shop
-from person import Person
-from places import Place
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -190,19 +188,6 @@ def test_exit_codes_are_those_of_the_code(name: str) -> None:
     text = page(name)
     told = {int(cells[0]) for cells in table_rows(text) if cells[0].isdigit()}
     assert told == {value for key, value in vars(errors).items() if key.startswith("EXIT_")} | {errors.JobFailedError.exit_code}
-
-
-def test_forgetting_a_pipeline_empties_each_table_of_the_ledger(place: Place) -> None:
-    target, uri = place.fresh()
-    with open_sink(uri) as sink:
-        assert sink.ledger is not None
-        sink.ledger.acquire("default", "source", "fingerprint", 1)
-        sink.ledger.close()
-    found = Person.at(place, target).run("SELECT table_name FROM information_schema.columns WHERE column_name = 'pipeline'")
-    text = section(page("docs/operations.md"), "Several pipelines in one target")
-    told = re.findall(r"^DELETE FROM headrace\.(\w+) WHERE pipeline = 'default';(.*)", text, re.MULTILINE)
-    of_target = [table for table, remark in told if place.mariadb is not None or "MySQL" not in remark]
-    assert sorted(of_target) == sorted(name for (name,) in found)
 
 
 def test_spark_settings_are_those_of_the_code() -> None:

@@ -221,6 +221,26 @@ def replay_dead_letters(
 
 
 @app.command()
+def reset(
+    definition: DefinitionFile = None,
+    only: Annotated[
+        str | None, typer.Option("--table", help="A table: it alone is forgotten, and begins anew with its first change.")
+    ] = None,
+    yes: Yes = False,
+    sink: Sink = None,
+    name: Name = None,
+    ledger: LedgerAt = None,
+    json: Json = False,
+) -> int:
+    """Forget a pipeline, or one of its tables: what the ledger records of it is removed. Tables and rows in the target stay."""
+    from headrace.cli.reset import reset_pipeline, reset_table
+
+    settings, output = recorded_pipeline(definition, sink, name, ledger), make_output(json=json)
+    ask = None if yes else confirmed
+    return reset_table(settings, only, ask, output) if only else reset_pipeline(settings, ask, output)
+
+
+@app.command()
 def validate(
     definition: DefinitionFile = None,
     source: Source = None,

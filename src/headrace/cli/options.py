@@ -53,7 +53,7 @@ AllowNonTransactional = Annotated[
         show_default=False,
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask: it is known that changes are given up.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask: it is known what is given up.")]
 LedgerDefinition = Annotated[
     Path | None, typer.Option("--definition", "-d", help="The pipeline's YAML file: its sink, name and ledger count.")
 ]
@@ -91,10 +91,10 @@ def recorded_pipeline(definition: Path | None, sink: str | None, name: str | Non
     return completed(Settings(sink=sink, name=name, ledger=ledger), definition)
 
 
-def confirmed(what: str, table_name: str) -> bool:
-    """Whether a person at a terminal writes the table's name. Raises DefinitionError where nobody can."""
+def confirmed(what: str, name: str) -> bool:
+    """Whether a person at a terminal writes the name of the table or pipeline. Raises DefinitionError where nobody can."""
     import sys
 
     if not sys.stdin.isatty():
         raise DefinitionError(f"{what} Nobody is here to be asked.", "Say --yes.")
-    return bool(typer.prompt(f"{what} Write the table's name to go on", err=True) == table_name)
+    return bool(typer.prompt(f"{what} Write {name} to go on", err=True) == name)

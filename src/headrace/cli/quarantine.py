@@ -54,7 +54,7 @@ def hold_table(settings: Settings, name: str, output: Output) -> int:
             raise DefinitionError(f"Nothing touches {own.table_id}: it is {own.status}.")
         return new_request(own.table_id, RequestKind.HOLD, since=state.table_checkpoint(own.table_id))
 
-    return _leave(settings, name, request, output, find=_known)
+    return _leave(settings, name, request, output, find=known_table)
 
 
 def release_table(settings: Settings, name: str, output: Output) -> int:
@@ -67,7 +67,7 @@ def release_table(settings: Settings, name: str, output: Output) -> int:
             raise DefinitionError(f"Nobody holds {own.table_id}.", f"Held are: {known}.")
         return new_request(own.table_id, RequestKind.RELEASE, since=own.checkpoint, file=hold.identity)
 
-    return _leave(settings, name, request, output, find=_known)
+    return _leave(settings, name, request, output, find=known_table)
 
 
 def resume_table(settings: Settings, name: str, output: Output) -> int:
@@ -127,7 +127,7 @@ def resync_table(settings: Settings, name: str, at: str, output: Output) -> int:
             )
         return new_request(table_id, RequestKind.RESYNC, since=state.table_checkpoint(table_id), to=loaded)
 
-    return _leave(settings, name, request, output, must_exist=True, find=_known)
+    return _leave(settings, name, request, output, must_exist=True, find=known_table)
 
 
 def needs(state: LedgerState, source: DataSource) -> dict[TableId, list[HeldSplit]]:
@@ -202,7 +202,7 @@ def _find(state: LedgerState, name: str) -> TableProgress:
     return found
 
 
-def _known(state: LedgerState, name: str) -> TableProgress:
+def known_table(state: LedgerState, name: str) -> TableProgress:
     """A table that the pipeline has seen, whatever its state."""
     found = next((own for table_id, own in state.tables.items() if str(table_id) == name and table_id.table), None)
     if found is None:
@@ -249,6 +249,8 @@ def _told(request: TableRequest) -> str:
         case RequestKind.RESYNC:
             way = f"back from {request.since} to" if request.to < request.since else "on from"
             told = f"it was loaded as of {format_tso(request.to)}, and goes {way} {request.to}"
+        case RequestKind.RESET:
+            told = "it is reset, and begins anew"
         case RequestKind.HOLD:
             told = "nothing is to touch it until it is released"
         case RequestKind.RELEASE:

@@ -22,6 +22,7 @@ from headrace.engine.observer import Observer
 from headrace.engine.plan import Cut, Hold, PlanRules, ending_incomplete, first_shared_change, may_be_pending, plan_cut
 from headrace.engine.replaying import Replayer, waits_for
 from headrace.engine.requests import Carried, carry_out, give_up_files, resyncs_due, take_up_holds
+from headrace.engine.resetting import begin_anew, resets_asked
 from headrace.errors import (
     EXIT_OK,
     EXIT_TABLE_STOPPED,
@@ -331,7 +332,7 @@ class Loop:
         return True
 
     def _is_done(self, offer: Offer) -> bool:
-        if self._apart or self._moved or resyncs_due(self._state):
+        if self._apart or self._moved or resyncs_due(self._state) or resets_asked(self._state):
             return False
         if self._options.once:
             # Parts of the offer that the run began with may still be to come.
@@ -395,7 +396,7 @@ class Loop:
         """
         tables = self._state.tables
         behind = frozenset(t for t, p in tables.items() if p.status is TableStatus.CATCHING_UP and self._options.includes(t))
-        behind |= back(self._state, self._options.includes) | resyncs_due(self._state)
+        behind |= back(self._state, self._options.includes) | resyncs_due(self._state) | resets_asked(self._state)
         self._due |= self._stopped_to_retry(told=told)
         return behind.union(t for t in self._due if t in tables and tables[t].status.is_stopped)
 
@@ -471,14 +472,16 @@ class Loop:
         """Plans and applies one cut; returns why tables stopped in it."""
         self._take_back()
         self._serve(take_up_holds(self._state))
+        anew = begin_anew(self._state, offer, self._source)
+        self._serve(anew)
         applier = self._sink.metadata_applier
         carried = carry_out(self._state, offer, self._source, lambda change: left_unique_key(change, self._state, applier))
         self._serve(carried)
-        if carried is None or carried.update.position is None:
-            carried = self._end_incomplete(offer)
-        else:
+        if _moves(anew) or _moves(carried):
             self._source = self._fresh_source()  # this one remembers which files were read
-        if carried is not None and carried.update.position is not None:
+        else:
+            carried = self._end_incomplete(offer)
+        if _moves(anew) or _moves(carried):
             self._plans_anew = True  # the offer lacks all files of tables that miss some, and those that are read again
             return ()
         excluded: dict[TableId, Problem] = {}
@@ -623,6 +626,11 @@ class Loop:
         except (TransientError, SinkUnreachableError) as error:
             return None if self.stopping else error
         return None
+
+
+def _moves(carried: Carried | None) -> bool:
+    """Whether the source has to offer anew."""
+    return carried is not None and carried.update.position is not None
 
 
 def _waits_for(hold: Hold, tables: Collection[TableId]) -> bool:

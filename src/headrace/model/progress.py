@@ -147,6 +147,8 @@ class RequestKind(StrEnum):
     """It was loaded anew as of a commit ts, and is to go on from there. Nothing touches it before."""
     LOADED = "loaded"
     """A resync that a run has carried out: nobody wants the table's rows of before. It stands until the table has caught up."""
+    RESET = "reset"
+    """It begins anew, as if it had never been seen."""
     REPLAY = "replay dead letters"
     """What its dead letters hold is applied again, after a repair."""
     DISCARD = "discard dead letters"

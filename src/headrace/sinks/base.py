@@ -468,6 +468,14 @@ class Ledger(Protocol):
         """The decisions and requests that wait for the run. Cheap: a run asks every two seconds. Only after :meth:`acquire`."""
         ...
 
+    def reset(self, pipeline: str) -> bool:
+        """Removes all that is recorded of a pipeline, at once. Returns whether there was anything. Takes no epoch.
+
+        A run that lives ends at its next step (FencedError), whoever begins anew under the name. Raises SinkUnreachableError,
+        TransientError.
+        """
+        ...
+
     def next_attempt(self) -> int:
         """Raises the attempt, after a failed or cancelled job, so that its sibling tasks cannot commit any more."""
         ...

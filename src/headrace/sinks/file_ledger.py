@@ -44,6 +44,8 @@ _FORMAT = 1
 _DECISIONS = "decisions"
 _REQUESTS = "requests"
 _ACQUIRE_TRIES = 20
+_NOBODYS = ""
+"""The source of a record that was reset."""
 
 
 def open_file_ledger(location: str) -> FileLedger:
@@ -69,14 +71,28 @@ class FileLedger:
     def peek(self, pipeline: str) -> LedgerState | None:
         """The newest state. Takes no epoch and creates nothing. Raises SinkUnreachableError."""
         newest = self._load(pipeline)
-        return self._with_words(newest.state) if newest else None
+        return self._with_words(newest.state) if newest and not newest.is_reset else None
 
     def pipelines(self) -> list[str]:
         """The names of the pipelines recorded here, sorted."""
         with self._place.reached():
             store = self._place.store(create=False)
             prefixes = obstore.list_with_delimiter(store)["common_prefixes"] if store else []
-        return sorted(unquote(prefix.rstrip("/")) for prefix in prefixes)
+        return [name for name in sorted(unquote(prefix.rstrip("/")) for prefix in prefixes) if not self._is_reset(name)]
+
+    def reset(self, pipeline: str) -> bool:
+        """See ``Ledger.reset``. A last step says that nobody has the record any more; all else is removed after it."""
+        while (newest := self._load(pipeline)) is not None and not newest.is_reset:
+            nobodys = LedgerState(pipeline, _NOBODYS, "", newest.state.epoch + 1)
+            if self._create(_Held(newest.number + 1, nobodys, uuid.uuid4().hex)):
+                break
+        with self._place.reached():
+            store = self._place.store(create=False)
+            numbers = self._numbers(store, folder_name(pipeline)) if store else []
+            if store and numbers[:-1]:
+                with ignoring_absence():
+                    obstore.delete(store, [f"{folder_name(pipeline)}/{number:020}.json" for number in numbers[:-1]])
+        return self._forget_words(pipeline) or (newest is not None and not newest.is_reset)
 
     def acquire(self, pipeline: str, source_identity: str, fingerprint: str, start: int) -> LedgerState:
         """Takes the next epoch; the former run's next write fails. ``fingerprint`` and ``start`` count only for a new record.
@@ -86,8 +102,10 @@ class FileLedger:
         """
         for _ in range(_ACQUIRE_TRIES):
             newest = self._load(pipeline)
-            if newest is None:
-                state = LedgerState(pipeline, source_identity, fingerprint, 1, start=start, checkpoint=start, attempted=start)
+            if newest is None or newest.is_reset:
+                self._forget_words(pipeline)  # of a pipeline that was removed by hand, or whose reset broke off
+                epoch = newest.state.epoch + 1 if newest else 1
+                state = LedgerState(pipeline, source_identity, fingerprint, epoch, start=start, checkpoint=start, attempted=start)
             else:
                 _check_source(newest.state, source_identity)
                 state = replace(newest.state, epoch=newest.state.epoch + 1, attempt=0)
@@ -137,6 +155,25 @@ class FileLedger:
         decisions = [Decision(data["identity"], Verdict(data["verdict"]), data["statement"]) for data in found[_DECISIONS]]
         requests = sorted(map(_request_from_dict, found[_REQUESTS]), key=lambda request: request.identity)
         return Words({d.identity: d for d in decisions}, {r.identity: r for r in requests})
+
+    def _is_reset(self, pipeline: str) -> bool:
+        try:
+            newest = self._load(pipeline)
+        except SinkUnreachableError:  # there is something
+            return False
+        return newest is not None and newest.is_reset
+
+    def _forget_words(self, pipeline: str) -> bool:
+        """Removes what people left for a pipeline. Returns whether there was anything."""
+        folder = folder_name(pipeline)
+        with self._place.reached():
+            store = self._place.store(create=False)
+            keys = [item["path"] for chunk in obstore.list(store, folder) for item in chunk] if store else []
+            words = [key for key in keys if key.removeprefix(f"{folder}/").rpartition("/")[0] in (_DECISIONS, _REQUESTS)]
+            if store and words:
+                with ignoring_absence():
+                    obstore.delete(store, words)
+        return bool(words)
 
     def _leave(self, pipeline: str, kind: str, identity: str, word: Mapping[str, object]) -> None:
         with self._place.reached():
@@ -237,6 +274,11 @@ class _Held:
     state: LedgerState
     writer: str
 
+    @property
+    def is_reset(self) -> bool:
+        """Whether the record was removed: the step keeps the number and the epoch, so that a run that lives notices."""
+        return self.state.source_identity == _NOBODYS
+
 
 def _key(step: _Held) -> str:
     return f"{folder_name(step.state.pipeline)}/{step.number:020}.json"
@@ -255,7 +297,7 @@ def _check_source(state: LedgerState, source_identity: str) -> None:
     if state.source_identity != source_identity:
         raise DefinitionError(
             f"The ledger's pipeline {state.pipeline!r} belongs to the source {state.source_identity}, not to {source_identity}.",
-            "Give this pipeline another name with --name.",
+            "Give this pipeline another name with --name, or forget the former one with headrace reset.",
         )
 
 

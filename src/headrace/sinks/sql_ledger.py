@@ -34,6 +34,8 @@ from headrace.model.table import TableId
 from headrace.sinks.base import KEPT_CUTS, LedgerUpdate
 
 _FORGOTTEN_AT_ONCE = 500
+_NOBODYS = ""
+"""The source of a record that was reset."""
 _ROW_FIGURES = ("netted_rows", "refused_rows", "left_rows", "passed_rows")
 """Columns of the table ``cuts`` that came with a later Headrace, in the order of ``CutRecord``'s last fields."""
 _CLAIMS = {"run_token": "VARCHAR(64) DEFAULT ''", "step": "BIGINT DEFAULT 0"}
@@ -138,7 +140,7 @@ class SqlLedger:
 
         Its ledger was to be moved, then, by a setting alone: the pipeline would begin anew, on tables that it has filled.
         """
-        if self.exists(session) and session.execute(f"SELECT 1 FROM {self.table('pipelines')} WHERE pipeline = ?", (pipeline,)):
+        if self.exists(session) and (self._owner(session, pipeline) or ("", 0))[0]:
             return
         found = session.execute("SELECT table_schema FROM information_schema.tables WHERE table_name = 'ddl_journal'")
         for namespace in sorted({str(name) for (name,) in found} - {self.namespace}):
@@ -187,14 +189,15 @@ class SqlLedger:
 
     def pipelines(self, session: SqlSession) -> list[str]:
         """The names of the pipelines recorded here, sorted."""
-        return [str(row[0]) for row in session.execute(f"SELECT pipeline FROM {self.table('pipelines')} ORDER BY pipeline")]
+        select = f"SELECT pipeline FROM {self.table('pipelines')} WHERE source_identity <> ? ORDER BY pipeline"
+        return [str(name) for (name,) in session.execute(select, (_NOBODYS,))]
 
     def load(self, session: SqlSession, pipeline: str) -> LedgerState | None:
         """The pipeline's whole record, ``None`` if there is none."""
         rows = session.execute(
             "SELECT source_identity, definition_fingerprint, epoch, attempt, start_ts, checkpoint_ts, attempted_ts,"
-            f" source_position FROM {self.table('pipelines')} WHERE pipeline = ?",
-            (pipeline,),
+            f" source_position FROM {self.table('pipelines')} WHERE pipeline = ? AND source_identity <> ?",
+            (pipeline, _NOBODYS),
         )
         if not rows:
             return None
@@ -274,14 +277,16 @@ class SqlLedger:
         """Takes the next epoch, with attempt 0, and creates the record at first (``fingerprint`` and ``start`` count only then).
 
         A new record begins with nothing: what a former pipeline of this name left in the other tables is deleted. The epoch is
-        larger than ``above``, the last one of this run, which the ledger may have forgotten.
+        larger than that of a record that was reset, and than ``above``, this run's last one, which the ledger may have forgotten.
 
         Raises DefinitionError when the record belongs to another source.
         """
         known = self.verify_source(session, pipeline, source_identity, lock=True)
-        claim = Claim(pipeline, max(known or 0, above) + 1, uuid.uuid4().hex)
+        _, last = self._owner(session, pipeline) or ("", 0)
+        claim = Claim(pipeline, max(last, above) + 1, uuid.uuid4().hex)
         pipelines = self.table("pipelines")
         if known is None:
+            session.execute(f"DELETE FROM {pipelines} WHERE pipeline = ? AND source_identity = ?", (pipeline, _NOBODYS))
             session.execute(
                 f"INSERT INTO {pipelines} (pipeline, source_identity, definition_fingerprint, epoch, attempt, start_ts,"
                 " checkpoint_ts, attempted_ts, source_position, run_token, step) VALUES (?, ?, ?, ?, 0, ?, ?, ?, '', ?, 0)",
@@ -307,21 +312,43 @@ class SqlLedger:
         for name in sorted(self._layout().keys() - {"pipelines"}):
             session.execute(f"DELETE FROM {self.table(name)} WHERE pipeline = ?", (pipeline,))
 
-    def verify_source(self, session: SqlSession, pipeline: str, source_identity: str, *, lock: bool = False) -> int | None:
-        """The record's epoch, ``None`` if there is no record. Raises DefinitionError when it belongs to another source."""
+    def reset(self, session: SqlSession, pipeline: str) -> bool:
+        """Removes all that is recorded of a pipeline. Returns whether there was anything.
+
+        The epoch stays, in a row that belongs to no source: a run that lives must not take the name's next pipeline for its own.
+        """
+        pipelines = self.table("pipelines")
+        source_identity, _ = self._owner(session, pipeline, lock=True) or (_NOBODYS, 0)
+        names = sorted(self._layout().keys() - {"pipelines"})
+        left = any(session.execute(f"SELECT 1 FROM {self.table(name)} WHERE pipeline = ? LIMIT 1", (pipeline,)) for name in names)
+        self._clear(session, pipeline)
+        session.execute(
+            f"UPDATE {pipelines} SET source_identity = ?, definition_fingerprint = '', source_position = '', epoch = epoch + 1,"
+            " run_token = '', step = 0 WHERE pipeline = ?",
+            (_NOBODYS, pipeline),
+        )
+        return left or source_identity != _NOBODYS
+
+    def _owner(self, session: SqlSession, pipeline: str, *, lock: bool = False) -> tuple[str, int] | None:
+        """The record's source, empty after a reset, and its epoch; ``None`` if there is no record."""
         rows = session.execute(
             f"SELECT source_identity, epoch FROM {self.table('pipelines')} WHERE pipeline = ?"
             f"{self.dialect.for_update if lock else ''}",
             (pipeline,),
         )
-        if not rows:
+        return (str(rows[0][0]), _integer(rows[0][1])) if rows else None
+
+    def verify_source(self, session: SqlSession, pipeline: str, source_identity: str, *, lock: bool = False) -> int | None:
+        """The record's epoch, ``None`` if there is no record. Raises DefinitionError when it belongs to another source."""
+        owner, epoch = self._owner(session, pipeline, lock=lock) or (_NOBODYS, 0)
+        if owner == _NOBODYS:
             return None
-        if rows[0][0] != source_identity:
+        if owner != source_identity:
             raise DefinitionError(
-                f"The ledger's pipeline {pipeline!r} belongs to the source {rows[0][0]}, not to {source_identity}.",
-                "Give this pipeline another name with --name.",
+                f"The ledger's pipeline {pipeline!r} belongs to the source {owner}, not to {source_identity}.",
+                "Give this pipeline another name with --name, or forget the former one with headrace reset.",
             )
-        return _integer(rows[0][1])
+        return epoch
 
     def raise_attempt(self, session: SqlSession, claim: Claim, *, repeated: bool = False) -> int:
         """The next attempt of this epoch, as a step of its own (see :meth:`write_update`). Raises as :meth:`verify`."""
@@ -363,12 +390,13 @@ class SqlLedger:
     def _held(self, session: SqlSession, pipeline: str) -> Held:
         """Raises FencedError when there is no record."""
         rows = session.execute(
-            f"SELECT epoch, run_token, step, attempt FROM {self.table('pipelines')} WHERE pipeline = ?{self.dialect.for_update}",
+            "SELECT epoch, run_token, step, attempt, source_identity"
+            f" FROM {self.table('pipelines')} WHERE pipeline = ?{self.dialect.for_update}",
             (pipeline,),
         )
-        if not rows:
+        if not rows or rows[0][4] == _NOBODYS:
             raise FencedError(f"The ledger's record of pipeline {pipeline!r} is gone.", "Was it reset while this run went on?")
-        epoch, token, step, attempt = rows[0]
+        epoch, token, step, attempt, _ = rows[0]
         return Held(Claim(pipeline, _integer(epoch), str(token), _integer(step)), _integer(attempt))
 
     def lock_table(self, session: SqlSession, pipeline: str, table_id: TableId) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 
 from headrace.errors import HeadraceError
@@ -10,7 +11,7 @@ from headrace.model.table import SourceTable, folded_name
 from headrace.sinks.base import Check, CheckState
 from headrace.sinks.duckdb.database import CATALOG, Database, Session
 from headrace.sinks.duckdb.generated import columns_left_out
-from headrace.sinks.duckdb.types import UnsupportedPolicy, UnsupportedTypeError, duckdb_type, literal, spelled
+from headrace.sinks.duckdb.types import UnsupportedPolicy, UnsupportedTypeError, duckdb_type, spelled
 from headrace.sinks.sql_ledger import SqlLedger
 
 _NO_KEYS = "the target has none that the source lacks"
@@ -95,10 +96,10 @@ def _other_writers(session: Session, ledger: SqlLedger, pipeline: str, tables: _
         if (folded_name(str(schema)), folded_name(str(name))) in tables:
             writers.setdefault(str(other), []).append(f"{schema}.{name}")
     for other, shared in sorted(writers.items()):
-        forget = f"DELETE FROM {pipelines} WHERE pipeline = {literal(other)}"
         yield Check(
             "other writers",
             CheckState.FAILED,
             f"the pipeline {other!r} writes {', '.join(sorted(shared))} too.",
-            f"Leave them out of one of the two with --tables; if that pipeline is no more, run {forget}; in the target.",
+            "Leave them out of one of the two with --tables; if that pipeline is no more, forget it: "
+            f"headrace reset --name {shlex.quote(other)}.",
         )

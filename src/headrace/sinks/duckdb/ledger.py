@@ -80,6 +80,15 @@ class DuckDbLedger:
                 self._words = mark, self.tables.words(session, pipeline) if session is not None else Words()
         return self._words[1]
 
+    def reset(self, pipeline: str) -> bool:
+        """See ``Ledger.reset``. Raises TransientError while another process writes."""
+        with self.database.reading() as session:
+            if session is None or not self.tables.exists(session):
+                return False
+        with self.database.transaction() as session:
+            self.tables.create_tables(session)
+            return self.tables.reset(session, pipeline)
+
     def next_attempt(self) -> int:
         """Raises the attempt. Files of the former attempt's tasks are never loaded, so nothing else has to be fenced."""
         with self.database.transaction() as session:

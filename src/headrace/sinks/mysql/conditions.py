@@ -5,6 +5,7 @@ Everything is read from ``information_schema``, whose names are compared without
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -266,13 +267,12 @@ def _other_writers(
                 writers[str(other)].append(TableId(str(database), str(table)))
         for other, shared in sorted(writers.items()):
             names = ", ".join(map(str, sorted(shared)))
-            quoted = other.replace("\\", "\\\\").replace("'", "''")
-            forget = f"DELETE FROM {pipelines} WHERE pipeline = '{quoted}'"
             yield Check(
                 "other writers",
                 CheckState.FAILED,
                 f"the pipeline {other!r} writes {names} too.",
-                f"Leave them out of one of the two with --tables; if that pipeline is no more, run {forget}; in the target.",
+                "Leave them out of one of the two with --tables; if that pipeline is no more, forget it: "
+                f"headrace reset --name {shlex.quote(other)}.",
             )
     if not writers:
         yield Check("other writers", CheckState.OK, "no other pipeline of this ledger; whether others write cannot be seen")

@@ -153,6 +153,10 @@ class Fence:
             (epoch, attempt, pipeline),
         )
 
+    def forget(self, session: MySqlSession, pipeline: str) -> None:
+        """Removes the pipeline's slots, in the caller's transaction: no writer that has one can commit from then on."""
+        session.execute(f"DELETE FROM {self._slots} WHERE pipeline = ?", (pipeline,))
+
     def recorded(self, session: MySqlSession, pipeline: str) -> list[int]:
         """The connections that took the pipeline's slots."""
         rows = session.find(

@@ -138,6 +138,24 @@ class MySqlLedger:
         """See ``Ledger.words``."""
         return self._in_transaction(lambda session: self.tables.words(session, pipeline))
 
+    def reset(self, pipeline: str) -> bool:
+        """See ``Ledger.reset``. Ends the connections of a run that lives, so that nothing waits for what it locks."""
+
+        def forget(session: MySqlSession) -> bool:
+            if not self.tables.exists(session):
+                return False
+            self.fence.create_table(session)
+            recorded = self.fence.recorded(session, pipeline)
+            self._end_writers(session, pipeline, recorded, ddl=True)
+            found = self.tables.reset(session, pipeline)
+            recorded = [*recorded, *self.fence.recorded(session, pipeline)]
+            self.fence.forget(session, pipeline)
+            session.commit()
+            self._end_writers(session, pipeline, recorded, ddl=True)
+            return found
+
+        return self._in_transaction(forget, locks=True)
+
     def next_attempt(self) -> int:
         """See ``Ledger.next_attempt``. Writers that came in before the row was locked are ended too."""
         claim = self.own_claim()

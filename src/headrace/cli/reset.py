@@ -1,0 +1,66 @@
+"""``headrace reset``: what the ledger records of a pipeline, or of one of its tables, is forgotten. Starts no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.cli.ledgers import opened, state_of
+from headrace.cli.output import Output
+from headrace.cli.quarantine import known_table, new_request
+from headrace.errors import DefinitionError
+from headrace.model.progress import LedgerState, RequestKind, TableStatus
+from headrace.pipeline.definition import Settings
+
+Ask = Callable[[str, str], bool] | None
+"""Asks a person, who has to write the name; ``None``: it is known."""
+
+
+def reset_pipeline(settings: Settings, ask: Ask, output: Output) -> int:
+    """Removes all that is recorded of the pipeline. Raises DefinitionError when there is nothing of that name."""
+    name = settings.name or "default"
+    with opened(settings) as (sink, ledger):
+        state = ledger.peek(name)
+        what = f"Everything that is recorded of pipeline {name!r} will be removed{_amount(state)}."
+        if state is not None and ask is not None and not ask(what, name):
+            output.line("nothing was removed")
+            return 0
+        # What an interrupted removal left, without a record, nobody has to be asked about.
+        if not ledger.reset(name):
+            state_of(ledger, settings)
+        place = sink.identity if sink.ledger is not None else settings.ledger_place
+    if output.is_json:
+        output.event("reset", pipeline=name, table=None)
+        return 0
+    output.line(f"pipeline {name}: forgotten; nothing of it is recorded in {place}")
+    output.line("tables and rows in the target stay, and so do dead letters in their folder")
+    output.line(
+        "a run under this name begins with the changefeed's first file, or at --start: empty the tables first, or use --adopt"
+    )
+    return 0
+
+
+def reset_table(settings: Settings, table_name: str, ask: Ask, output: Output) -> int:
+    """Asks that the table begins anew, with its CREATE. Raises DefinitionError."""
+    with opened(settings) as (_, ledger):
+        state = state_of(ledger, settings)
+        own = known_table(state, table_name)
+        if own.status in (TableStatus.GONE, TableStatus.GONE_WAITING, TableStatus.EXCLUDED):
+            raise DefinitionError(f"{own.table_id} cannot begin anew: it is {own.status}.")
+        what = f"All that is recorded of {own.table_id} will be removed, and its changes applied from the first one on."
+        if ask is not None and not ask(what, str(own.table_id)):
+            output.line("nothing was asked for")
+            return 0
+        ledger.request(state.pipeline, new_request(own.table_id, RequestKind.RESET, since=state.table_checkpoint(own.table_id)))
+    if output.is_json:
+        output.event("reset", pipeline=state.pipeline, table=str(own.table_id))
+        return 0
+    output.line(f"{own.table_id}: it is reset, and begins anew")
+    output.line("a running pipeline takes this up within seconds, else the next run does when it starts")
+    output.line("drop the table in the target before that: where it holds rows, the run stops the table rather than adding to them")
+    return 0
+
+
+def _amount(state: LedgerState | None) -> str:
+    if state is None:
+        return ""
+    return f": its checkpoint {state.checkpoint}, {len(state.tables):,} tables, {len(state.journal):,} schema changes"

@@ -1,0 +1,107 @@
+"""``headrace reset --table``: a table begins anew with its CREATE, as if the pipeline had never seen it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from headrace.engine.requests import Carried
+from headrace.model.cut import Offer
+from headrace.model.outcome import Notice
+from headrace.model.progress import JournalEntry, JournalState, LedgerState, RequestKind, TableProgress, TableRequest, TableStatus
+from headrace.model.table import TableId
+from headrace.sinks.base import LedgerUpdate
+from headrace.sources.base import EventSource
+
+
+def resets_asked(state: LedgerState) -> frozenset[TableId]:
+    """The tables that somebody wants to begin anew."""
+    return frozenset(request.table_id for request in state.requests.values() if request.kind is RequestKind.RESET)
+
+
+def begin_anew(state: LedgerState, offer: Offer, source: EventSource) -> Carried | None:
+    """Lets tables begin anew, or says why not; ``None`` when nobody asked for it.
+
+    All that people asked of such a table before is over with it, a hold too. Where the update has a position, what the source
+    offers by then is not what it offered.
+    """
+    asked = [request for request in state.requests.values() if request.kind is RequestKind.RESET]
+    if not asked:
+        return None
+    position, rows, notices = state.position, dict[TableId, TableProgress](), []
+    used: list[str] = []
+    forgotten: list[str] = []
+    for request in asked:
+        table_id, own = request.table_id, state.tables.get(request.table_id)
+        refusal = next(_refusals(state, offer, source, table_id), None)
+        if own is None or refusal is not None:
+            used.append(request.identity)
+            notices.append(Notice(f"it does not begin anew: {refusal}", table_id))
+            continue
+        used += [other.identity for other in state.requests.values() if _is_over_with(other, request)]
+        begins = _beginning(state, own)
+        came = own.incarnation > state.start
+        rows[table_id] = replace(own, checkpoint=begins, after=not came, status=TableStatus.CATCHING_UP, reason="it was reset")
+        forgotten += [entry.identity for entry in _entries(state, own) if entry.commit_ts > begins or came]
+        position = source.read_again(position, table_id, begins)
+        notices.append(Notice(f"the table was reset, and begins anew from {begins}.", table_id))
+    if rows:
+        position, _ = source.forget_vanished(position, rows.keys())
+    update = LedgerUpdate(
+        position=position if position != state.position else None,
+        tables=tuple(rows.values()),
+        forget_journal=tuple(forgotten),
+        used_decisions=tuple(identity for identity in forgotten if identity in state.decisions),
+        used_requests=tuple(dict.fromkeys(used)),
+        dead_letters={table_id: 0 for table_id in rows if table_id in state.dead_letters},
+    )
+    return Carried(update, tuple(notices))
+
+
+def _refusals(state: LedgerState, offer: Offer, source: EventSource, table_id: TableId) -> Iterator[str]:
+    """Why a table cannot begin anew, the first reason first."""
+    own = state.tables.get(table_id)
+    if own is None or own.status in (TableStatus.GONE, TableStatus.GONE_WAITING):
+        yield "the table is gone."
+        return
+    if own.status is TableStatus.EXCLUDED:
+        yield "--tables leaves it out."
+    if not (offer.has_commit_ts and offer.deletes_first):
+        yield "rows carry no exact commit ts, so nothing tells which of them are of its former lives. Reset the whole pipeline."
+    begins = _beginning(state, own)
+    entries = _entries(state, own)
+    begun = next((entry for entry in entries if entry.state is JournalState.PENDING), None)
+    if begun is not None:
+        yield f"its schema change at {begun.commit_ts} was begun. Ask again when that is done."
+    told = [c for c in offer.schema_changes if table_id in c.changes and c.commit_ts >= begins and (c.statement or c.events)]
+    others = [(change.commit_ts, change.changes - {table_id}) for change in told]
+    others += [(entry.commit_ts, frozenset(entry.tables) - {table_id}) for entry in entries if entry.commit_ts >= begins]
+    shared = min(((ts, min(tables)) for ts, tables in others if tables), default=None)
+    if shared is not None:
+        yield (
+            f"its schema change at {shared[0]} also concerns {shared[1]}, which has gone on since. "
+            f"Load the table, and go on with headrace table resync {table_id} --at."
+        )
+    if own.incarnation > state.start and all(change.commit_ts != own.incarnation for change in told):
+        yield (
+            f"the source does not tell any more of the CREATE at {own.incarnation} that it began with. "
+            f"Load the table, and go on with headrace table resync {table_id} --at."
+        )
+    why = source.missing(state.position, table_id, begins) or next(iter(source.vanished(state.position, table_id, begins)), "")
+    if why:
+        why = why if why.endswith(".") else f"{why} is not there any more."
+        yield f"{why} Restore what is missing, or load the table and go on with headrace table resync {table_id} --at."
+
+
+def _beginning(state: LedgerState, own: TableProgress) -> int:
+    """The commit ts (TSO) from which on the table's changes are the pipeline's."""
+    return max(own.incarnation, state.start)
+
+
+def _entries(state: LedgerState, own: TableProgress) -> list[JournalEntry]:
+    """What the journal holds of the table since it has its name."""
+    return [e for e in state.journal.values() if own.table_id in e.tables and e.commit_ts >= own.incarnation]
+
+
+def _is_over_with(other: TableRequest, reset: TableRequest) -> bool:
+    return other.table_id == reset.table_id and other.identity <= reset.identity
