@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from headrace.ddl.statement import read_statement
 from headrace.model.events import is_unread_statement
 from headrace.model.progress import JournalEntry, LedgerState, RequestKind, TableProgress, TableStatus
+from headrace.model.table import TableId
 
 _REPAIRED = "after the repair: headrace table resume {table}"
-_LOADED = "after it was loaded anew: headrace table resync {table} --at TSO"
+_LOADED = "after it was loaded anew: headrace table resync {table} --at TSO{until}"
 _WITHOUT_ROWS = "without its rows: headrace table skip {table} --to TSO|latest, or --file PATH"
 _RELEASED = "let it catch up: headrace table release {table}"
+_WITH = "it goes on with {others}, which stopped before it or is held: headrace table list"
 _DECIDED = "decide: headrace ddl {verdicts} '{change}'"
 _WAYS = {
     TableStatus.STOPPED: (_REPAIRED, _WITHOUT_ROWS, _LOADED),
@@ -34,22 +39,64 @@ def ways_on(own: TableProgress, state: LedgerState) -> tuple[str, ...]:
     """
     if not own.status.is_stopped:
         return ()
+    waiting = _waiting_changes(own, state)
+    until = _until(own, waiting)
     if is_held(own, state):
-        return tuple(way.format(table=own.table_id) for way in _WAYS[TableStatus.HELD])
-    decisions = tuple(_DECIDED.format(verdicts=_verdicts(entry), change=entry.identity) for entry in _waiting_changes(own, state))
-    ways = tuple(way.format(table=own.table_id) for way in _WAYS[own.status])
+        return tuple(way.format(table=own.table_id, until=until) for way in _WAYS[TableStatus.HELD])
+    decisions = tuple(_DECIDED.format(verdicts=_verdicts(e, state), change=e.identity) for e in waiting if not _is_held(e, state))
+    stands_at_it = bool(waiting) and own.checkpoint == waiting[0].commit_ts
+    # A schema change does not run because rows are given up.
+    named = [way for way in _WAYS[own.status] if not (stands_at_it and way is _WITHOUT_ROWS)]
+    ways = tuple(way.format(table=own.table_id, until=until) for way in named)
+    if stands_at_it and (before := _before(waiting[0], state) - {own.table_id}):
+        ways = (_LOADED.format(table=own.table_id, until=until),) if _got_its_name(own, waiting[0]) else ()
+        return (_WITH.format(others=", ".join(map(str, sorted(before)))), *ways, *decisions)
     if own.status in (TableStatus.WAITING, TableStatus.GONE_WAITING):
         return decisions or ("decide about what it waits behind: headrace ddl list",)
     return (*ways, *decisions)
 
 
+def _before(entry: JournalEntry, state: LedgerState) -> set[TableId]:
+    """The tables of a waiting schema change that stopped before it, or are held: it runs when they have come to it."""
+    rows = (state.tables[t] for t in entry.tables if t in state.tables)
+    stopped = {own.table_id for own in rows if own.status.is_stopped and own.checkpoint < entry.commit_ts}
+    return stopped | state.held.intersection(entry.tables)
+
+
+def _is_held(entry: JournalEntry, state: LedgerState) -> bool:
+    """Whether no decision about the change takes effect before a table is released."""
+    return not state.held.isdisjoint(entry.tables)
+
+
+def _until(own: TableProgress, waiting: Sequence[JournalEntry]) -> str:
+    """Up to when a table can be loaded anew under its name: then a RENAME gives its rows another one."""
+    for entry in waiting:
+        for old, new in read_statement(entry.statement, own.table_id.database).renames:
+            if old == own.table_id:
+                return f", below {entry.commit_ts}; from then on its rows are in {new}"
+    return ""
+
+
+def _got_its_name(own: TableProgress, entry: JournalEntry) -> bool:
+    """Whether the change is a RENAME to the table's name: the table may be loaded anew as of a time behind it."""
+    renames = read_statement(entry.statement, own.table_id.database).renames
+    return len(renames) == 1 and renames[0][1] == own.table_id
+
+
 def _waiting_changes(own: TableProgress, state: LedgerState) -> list[JournalEntry]:
-    """The schema changes that the table stopped before; those that come first, first."""
-    found = [
-        e for e in state.journal.values() if not e.state.is_settled and own.table_id in e.tables and e.commit_ts >= own.checkpoint
-    ]
+    """The schema changes that the table stopped before, or that were found after its end; those that come first, first."""
+    is_gone = own.status is TableStatus.GONE_WAITING
+    waiting = (e for e in state.journal.values() if not e.state.is_settled and own.table_id in e.tables)
+    found = [e for e in waiting if is_gone or e.commit_ts >= own.checkpoint]
     return sorted(found, key=lambda entry: (entry.commit_ts, entry.identity))
 
 
-def _verdicts(entry: JournalEntry) -> str:
-    return "skip|edit" if is_unread_statement(entry.statement) else "approve|skip|edit"
+def _verdicts(entry: JournalEntry, state: LedgerState) -> str:
+    """What can be decided.
+
+    A change cannot run as it is when it cannot be read, when a table stopped before it, when no event tells its rows, and when it
+    is of a table that is gone since.
+    """
+    stands = {state.tables[t].status for t in entry.tables if t in state.tables}
+    futile = stands & {TableStatus.NEEDS_RESYNC, TableStatus.GONE_WAITING}
+    return "skip|edit" if futile or is_unread_statement(entry.statement) or _before(entry, state) else "approve|skip|edit"

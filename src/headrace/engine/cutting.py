@@ -104,6 +104,7 @@ class CutRun:
             sink.capabilities, sink.metadata_applier, lambda t, ts: includes(t) or cut.outside.get(t, 0) >= ts
         )
         self._reborn = dict(cut.reborn)
+        self._left_behind = list(cut.left_behind)
         self._changes_done = 0
         self._rows = RowFigures()
         self._round_is_over = False
@@ -152,9 +153,9 @@ class CutRun:
         todo: dict[str, SchemaChange] = {}
         for change in (self._ownership.with_tables(change, self.state) for change in changes):
             touched = sorted(change.touches | standing.dropped_with(change))
-            cause = next((t for t in touched if self._stands_still(t, change.commit_ts)), None)
-            if cause is not None:
-                self._hold_rest(change, cause)
+            still = [t for t in touched if self._stands_still(t, change.commit_ts)]
+            if still and not standing.passes_without(self.state, change, still):
+                self._hold_rest(change, still[0])
                 continue
             entry, verdict = self._journalled(change), self._verdict(change)
             begun = Begun.ABSENT if entry is None else self._begun(entry, change)
@@ -195,7 +196,8 @@ class CutRun:
             for e in entries
             if e.identity not in refused
         ]
-        self._journal([*waiting, *settled], self._settled_rows, todo, Step.JOURNAL_SETTLED)
+        also = [entry for e in settled for entry in self._ended_with(todo[e.identity])]
+        self._journal([*waiting, *settled], self._settled_rows, todo, Step.JOURNAL_SETTLED, also)
         self._changes_done += len(settled)
 
     def _in_its_way(self, change: SchemaChange) -> Notice | Problem | None:
@@ -205,6 +207,27 @@ class CutRun:
 
     def _stands_still(self, table_id: TableId, commit_ts: int) -> bool:
         return table_id in self.problems or (table_id in self.holds and self.holds[table_id].at <= commit_ts)
+
+    def _behind(self, change: SchemaChange) -> frozenset[TableId]:
+        """The tables of a change that stand still before it, and that a person let it pass without."""
+        tables = change.changes | standing.dropped_with(change)
+        return frozenset(t for t in tables if self._stands_still(t, change.commit_ts))
+
+    def _ended_with(self, change: SchemaChange) -> list[JournalEntry]:
+        """The earlier changes of tables that end with this one and stood still before them: they will not run any more.
+
+        Tells of the tables that lack rows from then on.
+        """
+        behind = self._behind(change)
+        if not behind:
+            return []
+        rows = {row.table_id: row for row in standing.after(self.state, change, behind)}
+        for table_id, row in rows.items():
+            if row.status is TableStatus.INCOMPLETE:
+                self.notices.append(Notice(f"it does not go on: {row.reason}", table_id))
+        gone = {t for t in behind if t in rows and rows[t].status.is_gone}
+        over = (c for c in self._left_behind if c.changes <= gone and c.commit_ts <= change.commit_ts)
+        return [replace(self._entry(c), state=JournalState.SKIPPED) for c in over]
 
     def _journalled(self, change: SchemaChange) -> JournalEntry | None:
         """The journal's entry of a change that was begun."""
@@ -291,6 +314,8 @@ class CutRun:
         """A change that cannot run because one of its tables is stopped holds its other tables too."""
         message = f"its schema change at {change.commit_ts} also touches {cause}, which has stopped."
         problem = Problem(cause, message, file=change.origin, remedy=_remedy_behind(self.stopped[cause]))
+        if change.changes == {cause}:
+            self._left_behind.append(change)
         for table_id in change.changes | standing.dropped_with(change):
             if not self._stands_still(table_id, change.commit_ts):
                 self.holds[table_id] = Hold(change, replace(problem, table_id=table_id))
@@ -303,7 +328,7 @@ class CutRun:
         A table whose CREATE was skipped is not followed, unless the target has it. It stays so under each later name, whatever the
         target has there. A view that the sink does not make is gone.
         """
-        rows = self._inside(state, standing.after(state, change), change)
+        rows = self._inside(state, standing.after(state, change, self._behind(change)), change)
         if self._verdict(change) is Verdict.SKIP and is_of(unfollowed(state), change):
             return tuple(row if row.status.is_gone else replace(row, status=TableStatus.NOT_FOLLOWED) for row in rows)
         kind = read_statement(change.statement, change.database).kind
@@ -317,7 +342,8 @@ class CutRun:
         return tuple(replace(row, status=TableStatus.NOT_FOLLOWED) if row.table_id in absent else row for row in rows)
 
     def _begun_rows(self, state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
-        return self._inside(state, standing.before(state, change), change)
+        behind = self._behind(change)
+        return self._inside(state, [row for row in standing.before(state, change) if row.table_id not in behind], change)
 
     def _inside(self, state: LedgerState, rows: Iterable[TableProgress], change: SchemaChange) -> tuple[TableProgress, ...]:
         """The rows without those of tables that the filter leaves out, but for what was followed so far or came by the change."""
@@ -332,15 +358,24 @@ class CutRun:
                 kept.append(row if gone else replace(row, status=TableStatus.EXCLUDED, reason=""))
         return tuple(kept)
 
-    def _journal(self, entries: Sequence[JournalEntry], rows: _Rows, changes: Mapping[str, SchemaChange], step: Step) -> None:
-        """Writes the entries down, with where the tables stand of those that do not wait."""
+    def _journal(
+        self,
+        entries: Sequence[JournalEntry],
+        rows: _Rows,
+        changes: Mapping[str, SchemaChange],
+        step: Step,
+        also: Sequence[JournalEntry] = (),
+    ) -> None:
+        """Writes the entries down, with where the tables stand of those that do not wait; ``also`` are entries that move none."""
         if entries:
             begun = [e for e in entries if e.state is not JournalState.WAITING]
             tables = tuple(row for e in begun for row in rows(self.state, changes[e.identity]))
             used = tuple(e.identity for e in entries if e.state.is_settled and e.identity in self.state.decisions)
             moved = {row.table_id for row in tables}
             letters, place = self._letters.count(self.state.dead_letters, moved), self._position_at(moved)
-            update = LedgerUpdate(position=place, journal=tuple(entries), tables=tables, used_decisions=used, dead_letters=letters)
+            update = LedgerUpdate(
+                position=place, journal=(*entries, *also), tables=tables, used_decisions=used, dead_letters=letters
+            )
             self._update(update, step)
 
     def _position_at(self, tables: Collection[TableId]) -> str | None:

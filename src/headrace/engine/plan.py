@@ -21,6 +21,7 @@ from headrace.engine.namesakes import Namesakes
 from headrace.engine.requests import given_up_to
 from headrace.engine.segments import TablePlan, changes_of, is_found_later, of_other_shape
 from headrace.engine.shapes import from_shape_if_unknown, shapes_before
+from headrace.engine.standing import passes_without
 from headrace.engine.unreadable import cannot_be_read, is_unborn, lacks_shape, of_those_before, outdated, untold, without_shape
 from headrace.model.cut import Offer, Segment, Split, Window
 from headrace.model.events import (
@@ -98,6 +99,8 @@ class Cut:
     unapproved: frozenset[str] = frozenset()
     """Identities of changes that wait for approval if somebody made their tables, whose CREATE is skipped in the cut; else they
     are skipped too."""
+    left_behind: tuple[SchemaChange, ...] = ()
+    """Changes that take no part because the one table which they are of stands still before them."""
     lacking: frozenset[TableId] = frozenset()
     """Tables with dead letters: their target may hold rows that are gone in the source."""
 
@@ -195,6 +198,7 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
         deletes_first=offer.deletes_first,
         waiting=(*unreadable, *asked.values()),
         outdated=outdated(state, offer, changes),
+        left_behind=tuple(barriers.left_behind),
         new_collations=offer.new_collations,
         updates_alone=offer.updates_alone,
         lacking=frozenset(state.dead_letters),
@@ -411,6 +415,7 @@ class _Barriers:
         self.holds: dict[TableId, Hold] = {}
         self.decisions: dict[str, Decision] = {}
         self.unapproved: set[str] = set()
+        self.left_behind: list[SchemaChange] = []
         # Tables that a skipped CREATE of this cut may leave unmade.
         self._unmade: set[TableId] = set()
         for table_id, hold in rules.held.items():
@@ -427,14 +432,16 @@ class _Barriers:
         """Whether the change takes part; if not, its tables stop before it."""
         # Tables that stopped in this cut are not in the ledger yet.
         touched = change.touches | tables_of_dropped(change, {*self._state.tables, *self._floors})
-        cause = next((t for t in sorted(touched) if self._stands_still(t, change.commit_ts)), None)
+        still = [t for t in sorted(touched) if self._stands_still(t, change.commit_ts)]
         decision = self._state.decisions.get(change.identity)
         taken = next(((d, why) for d in databases_of(change) if (why := self._rules.reserved.sentence(d))), None)
         if taken is not None and (decision is None or decision.verdict is Verdict.APPROVE):
             self._stop(change, _of_reserved(change.table_id, *taken, self._rules, file=change.origin))
             return False
-        if cause is not None:
-            self._stop(change, self._depends_on(change, cause))
+        if still and not self._passes_without(change, still):
+            if change.changes == {still[0]}:
+                self.left_behind.append(change)
+            self._stop(change, self._depends_on(change, still[0]))
             return False
         problem = self._waits_for_a_person(change, decision)
         if problem is not None:
@@ -461,6 +468,13 @@ class _Barriers:
         self._unmade |= {e.new_table_id for e in change.events if isinstance(e, RenameTableEvent) and e.table_id in self._unmade}
         self._changed |= change.changes
         return True
+
+    def _passes_without(self, change: SchemaChange, still: Iterable[TableId]) -> bool:
+        """Whether a person's decision lets the change pass: the tables before it were tried in this cut, or need not be."""
+        tables = self._state.tables
+        tried = self._rules.retried - self._rules.apart
+        final = all(t in tried or (t in tables and tables[t].status is TableStatus.INCOMPLETE) for t in still)
+        return final and passes_without(self._state, change, still)
 
     def _waits_for_a_person(self, change: SchemaChange, decision: Decision | None) -> Problem | None:
         """Why nobody but a person, or a repair, can let the change take part."""

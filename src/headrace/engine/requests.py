@@ -8,12 +8,12 @@ is released, or until the table goes on from where it was loaded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from headrace.engine.journal import is_before
 from headrace.engine.unreadable import is_unborn, untold
 from headrace.model.cut import Offer
-from headrace.model.events import SchemaChange
+from headrace.model.events import RenameTableEvent, SchemaChange
 from headrace.model.outcome import Notice, SplitReport
 from headrace.model.progress import (
     JournalEntry,
@@ -136,12 +136,20 @@ def carry_out(
             kept.append(replace(request, kind=RequestKind.LOADED))
             used += [other.identity for other in state.requests.values() if _is_over_with(other, request)]
             overtaken = _overtaken(state, offer, request)
-            entries += [_settled(change, JournalState.SKIPPED) for change in overtaken]
+            entries += [_settled(change, JournalState.SKIPPED) for change in overtaken.changes]
+            for ended, ts in overtaken.ended.items():
+                former = state.tables.get(ended) or TableProgress(ended, ts)
+                rows.append(replace(former, checkpoint=ts, after=True, status=TableStatus.GONE, reason=""))
+                used += [r.identity for r in state.requests.values() if r.table_id == ended and not r.kind.is_of_letters]
+                gone = (
+                    f"its rows went over to {table_id} by the schema change at {ts}, which counts as done. If the target still has"
+                )
+                notices.append(Notice(f"{gone} a table {ended}, nobody needs it any more.", ended))
             if _reads_again(own, request):
                 position = source.read_again(position, table_id, request.to)
                 entries += [_settled(change, JournalState.DONE) for change in _at(state, offer, request)]
             notices.append(Notice(f"the table was {told}, and goes on from there.", table_id))
-            notices += [notice for change in overtaken if (notice := left(change)) is not None]
+            notices += [notice for change in overtaken.changes if (notice := left(change)) is not None]
     if not used and not kept:
         return None
     if rows:
@@ -210,13 +218,8 @@ def _refusals_of_resync(state: LedgerState, offer: Offer, source: EventSource, r
             f"{stays} later rows of it may lie in the folder of {nobodys.origin}, which "
             "cannot be read and tells no table. Repair that file, or move the data files of its version away, first."
         )
-    shared = next((c for c in _overtaken(state, offer, request) if c.changes != {request.table_id}), None)
-    if shared is not None:
-        others = ", ".join(str(table) for table in sorted(shared.changes - {request.table_id}))
-        yield (
-            f"{stays} its schema change at {shared.commit_ts} also concerns {others}. "
-            "Decide about that one with headrace ddl first."
-        )
+    if (shared := _overtaken(state, offer, request).blocked) is not None:
+        yield f"{stays} {_is_shared(shared, request.table_id)}"
     if not _is_due(state, request):
         return
     if at < state.start:
@@ -236,6 +239,19 @@ def _refusals_of_resync(state: LedgerState, offer: Offer, source: EventSource, r
             yield f"{stays} {why} Restore what is missing, or load the table as of a later time."
         if gone := source.vanished(state.position, own.table_id, at):
             yield f"{stays} {gone[0]} is not there any more. Restore what is missing, or load the table as of a later time."
+
+
+def _is_shared(change: SchemaChange, table_id: TableId) -> str:
+    """Why a table that was loaded anew cannot pass over a schema change, and what can be done."""
+    renames = [event for event in change.events if isinstance(event, RenameTableEvent)]
+    new = next((event.new_table_id for event in renames if event.table_id == table_id), None)
+    if new is not None:
+        return f"by its schema change at {change.commit_ts} its rows go over to {new}. Load that table instead, and resync it."
+    others = ", ".join(str(table) for table in sorted(change.changes - {table_id}))
+    return (
+        f"its schema change at {change.commit_ts} also concerns {others}. Do it by hand in the target, decide about it with "
+        f"headrace ddl skip '{change.identity}', and run headrace table resync again."
+    )
 
 
 def _is_due(state: LedgerState, request: TableRequest) -> bool:
@@ -268,24 +284,53 @@ def _at(state: LedgerState, offer: Offer, request: TableRequest) -> list[SchemaC
     return [change for change in told if change.identity not in state.journal]
 
 
-def _overtaken(state: LedgerState, offer: Offer, request: TableRequest) -> list[SchemaChange]:
-    """The table's schema changes that were not done, and that the rows which were loaded have behind them."""
-    own = state.tables[request.table_id]
-    if _reads_again(own, request):
-        return []
-    reached = own.checkpoint
+@dataclass
+class _Overtaken:
+    """The schema changes that were not done, and that the rows which were loaded have behind them.
 
-    def is_open(change: SchemaChange) -> bool:
-        entry = state.journal.get(change.identity)
-        return entry is None or not entry.state.is_settled
+    ``ended`` are the tables whose rows went over to the loaded one by them, and when (TSO). ``blocked`` is the first change that is
+    of other tables too, and cannot count as done for them.
+    """
 
+    changes: list[SchemaChange] = field(default_factory=list)
+    ended: dict[TableId, int] = field(default_factory=dict)
+    blocked: SchemaChange | None = None
+
+
+def _overtaken(state: LedgerState, offer: Offer, request: TableRequest) -> _Overtaken:
+    """What a resync passes over: also what comes before on tables whose rows went over to this one."""
+    found = _Overtaken()
+    if _reads_again(state.tables[request.table_id], request):
+        return found
     told = (*offer.schema_changes, *offer.unread)
     known = (*offer.schema_changes, *untold(state, told), *_of_one(state, offer.unread))
-    return [
-        change
-        for change in known
-        if request.table_id in change.changes and reached <= change.commit_ts <= request.to and is_open(change)
-    ]
+    pending = [c for c in known if (entry := state.journal.get(c.identity)) is None or not entry.state.is_settled]
+    tables = [(request.table_id, request.to)]
+    for table_id, to in tables:  # which grows
+        reached = state.table_checkpoint(table_id)
+        for change in pending:
+            if table_id not in change.changes or not reached <= change.commit_ts <= to or change in found.changes:
+                continue
+            came, passing = _moved_to(change, table_id)
+            if came is None or change.changes != {table_id, came, *passing}:
+                if change.changes != {table_id}:
+                    found.blocked = found.blocked or change
+            elif came not in found.ended:
+                found.ended[came] = change.commit_ts
+                tables.append((came, change.commit_ts))
+            found.changes.append(change)
+    return found
+
+
+def _moved_to(change: SchemaChange, table_id: TableId) -> tuple[TableId | None, frozenset[TableId]]:
+    """The table whose rows have this name after the change, and the names that a table had only in between."""
+    origins: dict[TableId, TableId] = {}
+    names: set[TableId] = set()
+    for event in change.events:
+        if isinstance(event, RenameTableEvent):
+            names |= {event.table_id, event.new_table_id}
+            origins[event.new_table_id] = origins.pop(event.table_id, event.table_id)
+    return origins.get(table_id), frozenset(names - origins.keys() - set(origins.values()))
 
 
 def _of_one(state: LedgerState, unread: Iterable[SchemaChange]) -> Iterator[SchemaChange]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from headrace.ddl.statement import read_statement
@@ -9,8 +10,9 @@ from headrace.engine.owning import dropped_by
 from headrace.engine.segments import is_found_later
 from headrace.engine.unreadable import is_unborn
 from headrace.model.events import DropDatabaseEvent, RenameTableEvent, SchemaChange, TruncateTableEvent
-from headrace.model.progress import LedgerState, TableProgress, TableStatus
+from headrace.model.progress import LedgerState, TableProgress, TableStatus, Verdict
 from headrace.model.table import TableId
+from headrace.model.tso import format_tso
 
 
 def before(state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
@@ -55,6 +57,27 @@ def held(row: TableProgress, at: int, former: TableProgress | None) -> TableProg
     return replace(row, checkpoint=max(row.checkpoint, at), after=is_after)
 
 
+def _lacking(state: LedgerState, change: SchemaChange, behind: Collection[TableId]) -> dict[TableId, str]:
+    """The tables that get the rows of one that lacks some by a RENAME, and why they lack them."""
+    lacking: dict[TableId, str] = {}
+    for event in change.events:
+        if not isinstance(event, RenameTableEvent):
+            continue
+        old, new = event.table_id, event.new_table_id
+        own = state.tables.get(old)
+        if old in lacking:
+            lacking[new] = lacking.pop(old).replace(str(old), str(new))
+        elif own is not None and own.status is TableStatus.INCOMPLETE:
+            lacking[new] = own.reason.replace(str(old), str(new))
+        elif old in behind:
+            lacking[new] = (
+                f"it got the rows of {old} by the schema change at {change.commit_ts}, which was decided while {old} had stopped: "
+                f"changes of before are missing. Load it anew as of a time after {format_tso(change.commit_ts)}, and run headrace "
+                f"table resync {new} --at TIME."
+            )
+    return lacking
+
+
 def _newcomer(state: LedgerState, table_id: TableId, change: SchemaChange) -> TableProgress:
     """A table that begins: not lifted by the pipeline's checkpoint, which may be ahead of a table that was found late."""
     return TableProgress(table_id, state.start, status=TableStatus.CATCHING_UP, incarnation=change.commit_ts)
@@ -65,22 +88,34 @@ def _reached(base: TableProgress, change: SchemaChange) -> int:
     return base.checkpoint if is_found_later(change, base.table_id) else max(base.checkpoint, change.commit_ts)
 
 
-def after(state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
-    """The change's tables at (V, after): created, altered, gone, or under a new name."""
+def passes_without(state: LedgerState, change: SchemaChange, still: Iterable[TableId]) -> bool:
+    """Whether a person decided that the change is over, though these tables stand still before it, because others wait for it.
+
+    They have to be known as stopped already: what only this cut has found may be good again in the next one. Nothing of a held
+    table moves.
+    """
+    decision = state.decisions.get(change.identity)
+    if decision is None or decision.verdict is Verdict.APPROVE or len(change.changes) == 1:
+        return False
+    return all(t in state.tables and state.tables[t].status.is_stopped and t not in state.held for t in still)
+
+
+def after(state: LedgerState, change: SchemaChange, behind: Collection[TableId] = ()) -> tuple[TableProgress, ...]:
+    """The change's tables at (V, after): created, altered, gone, or under a new name.
+
+    ``behind`` are those that stand still before it, when a person let it pass all the same. They stay where they are, or end with
+    it; who gets their rows lacks what they lack.
+    """
     gone = set(dropped_by(change, read_statement(change.statement, change.database)))
     renamed: set[TableId] = set()
     emptied: set[TableId] = set()
-    lacking: dict[TableId, str] = {}
-    """Tables that get the rows of one that lacks some, and why it does."""
+    lacking = _lacking(state, change, behind)
     for event in change.events:
         match event:
             case RenameTableEvent(old, new):
                 renamed.discard(old)
                 renamed.add(new)
                 gone.add(old)
-                own = state.tables.get(old)
-                if own is not None and own.status is TableStatus.INCOMPLETE:
-                    lacking[new] = own.reason.replace(str(old), str(new))
             case TruncateTableEvent(table_id):
                 emptied.add(table_id)
             case DropDatabaseEvent():
@@ -91,6 +126,8 @@ def after(state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]
     rows = []
     for table_id in sorted(change.changes | gone):
         base = state.tables.get(table_id)
+        if table_id in behind and table_id not in gone | renamed:
+            continue
         if base is not None and base.status.is_gone and change.commit_ts < base.checkpoint:
             rows.append(replace(base, status=TableStatus.GONE, reason=""))
             continue
