@@ -382,11 +382,14 @@ class Loop:
         return False
 
     def _wait_for_watermark(self, offer: Offer) -> None:
+        """Raises SourceNotReadyError where the run is to end by itself: it has not caught up."""
         text = (
             f"the source is complete up to {format_tso(offer.watermark)} only, but rows up to "
-            f"{format_tso(self._state.attempted)} may have been written before; waiting until it gets there"
+            f"{format_tso(self._state.attempted)} may have been written before"
         )
-        self._tell((Notice(text),))
+        if self._options.once:
+            raise SourceNotReadyError(f"{text[0].upper()}{text[1:]}.", "Run again when its checkpoint has got there.")
+        self._tell((Notice(f"{text}; waiting until it gets there"),))
 
     def _tables_to_retry(self, *, told: bool) -> frozenset[TableId]:
         """The tables that an unfinished cut left behind, those that were loaded anew, and those that stopped and are not held.
