@@ -41,7 +41,7 @@ def test_a_run_to_the_watermark_has_not_caught_up_before_that(bucket: Bucket, ma
     uri = mariadb.uri()
     broken_off(bucket, uri)
     bucket.checkpoint(220)
-    with pytest.raises(SourceNotReadyError, match="rows up to .* may have been written before") as caught:
+    with pytest.raises(SourceNotReadyError, match=r"rows up to .* may have been written before") as caught:
         bucket.run(uri)
     assert caught.value.exit_code == EXIT_UNREACHABLE
     assert ledger_at(uri).checkpoint == 120
