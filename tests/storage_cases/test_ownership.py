@@ -259,7 +259,10 @@ def test_views_are_the_pipelines_only_where_it_made_them(world: World, place: Pl
     assert ran.code == (EXIT_TABLE_STOPPED if makes_views else EXIT_OK)
     if makes_views:
         assert "test.v, which this pipeline did not make" in ran.stopped["test.v"]
-        assert world.at(170, adopt=True).code == EXIT_OK
+        # It is not the first view of the name, so it is not the source's as of the start.
+        assert "--adopt is for what was there" in world.at(170, adopt=True).stopped["test.v"]
+        world.person.run("DROP VIEW test.v")
+        assert world.at(180).code == EXIT_OK
     world.bucket.schema("", 200, (), DROPPED, 2)
     assert world.at(300).code == EXIT_OK
     assert world.names() == (set() if makes_views else {"test.v"})
@@ -539,3 +542,32 @@ def test_another_pipeline_may_have_a_ledger_of_its_own(world: World, tmp_path: P
     other.create("u")
     other.checkpoint(120)
     assert other.run(uri).code == EXIT_OK
+
+
+@pytest.mark.parametrize("stopped_before", [False, True])
+@pytest.mark.parametrize("forgetful", [False, True])
+def test_only_the_first_table_of_a_name_is_adopted(
+    world: World, monkeypatch: pytest.MonkeyPatch, stopped_before: bool, forgetful: bool
+) -> None:
+    """The rows of a later one are the source's as of the start just as little as anybody's."""
+    if forgetful:
+        monkeypatch.setattr(journal, "JOURNAL_KEPT", 0)
+    world.bucket.create("o")
+    world.bucket.create("t")
+    world.bucket.rows("t/100/1", "I 105 1 a")
+    assert world.at(110).code == EXIT_OK
+    world.bucket.schema("t", 120, "id,v", "DROP TABLE `test`.`t`", 4)
+    assert world.at(130).code == EXIT_OK
+    world.person.run("CREATE TABLE test.t (id INT PRIMARY KEY, v VARCHAR(16))", "INSERT INTO test.t VALUES (7, 'mine')")
+    world.bucket.create("t", 140)
+    world.bucket.rows("t/140/1", "I 145 2 b")
+    if stopped_before:
+        assert world.at(150).code == EXIT_TABLE_STOPPED
+        world.bucket.schema("o", 151, "id,v,c", "ALTER TABLE `o` ADD COLUMN `c` INT", 5)
+        assert world.at(155).code == EXIT_TABLE_STOPPED
+    ran = world.at(160, adopt=True)
+    assert ran.code == EXIT_TABLE_STOPPED
+    assert world.person.run("SELECT id FROM test.t") == [(7,)]
+    world.person.run("DROP TABLE test.t")
+    assert world.at(170).code == EXIT_OK
+    assert world.person.run("SELECT id FROM test.t") == [(2,)]

@@ -209,6 +209,12 @@ def forgettable(state: LedgerState) -> tuple[str, ...]:
     return tuple(e.identity for e in surplus if e.identity not in kept and is_over(state, e.commit_ts, e.tables))
 
 
+def is_first_sight(state: LedgerState, table_id: TableId) -> bool:
+    """Whether the source has told of no earlier table of this name: what the target has may be as of the start."""
+    own = state.tables.get(table_id)
+    return own is None or not (own.status.is_gone or own.again)
+
+
 def was_let_in(state: LedgerState, table_id: TableId) -> bool:
     """Whether a person skipped the change by which a table came to its name: it is followed, and was never the pipeline's."""
     return any(True for _ in _skipped_beginnings(state, table_id))

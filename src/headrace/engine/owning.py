@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from headrace.ddl.statement import Statement, StatementKind, read_statement
-from headrace.engine.journal import is_born_later, was_let_in
+from headrace.engine.journal import is_born_later, is_first_sight, was_let_in
 from headrace.engine.unreadable import is_unborn
 from headrace.model.events import (
     CreateTableEvent,
@@ -25,6 +25,7 @@ from headrace.model.table import TableId
 from headrace.sinks.base import MetadataApplier, SinkCapabilities
 
 _ADOPT = "Start with --adopt if it is the source's own as of the start, else drop or rename it in the target."
+_NOT_AS_OF_START = "Drop or rename it in the target: --adopt is for what was there when the source first told of the table."
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,20 @@ class Ownership:
         if read.kind is StatementKind.CREATE_VIEW and self.capabilities.views:
             foreign = self._foreign([change.table_id], change, state)
         foreign = foreign or self._foreign(_rewritten_by(change, read), change, state)
+        foreign = foreign or self._left_from_before(change, state)
         if not foreign:
             return None
         message = f"the target already has {', '.join(map(str, foreign))}, which this pipeline did not make."
-        return Problem(change.table_id, message, file=change.origin, hint=_ADOPT)
+        hint = _ADOPT if all(is_first_sight(state, name) for name in foreign) else _NOT_AS_OF_START
+        return Problem(change.table_id, message, file=change.origin, hint=hint)
+
+    def _left_from_before(self, change: SchemaChange, state: LedgerState) -> list[TableId]:
+        """The tables with rows that a CREATE meets under a name that it is not the first to have: nobody adopts these."""
+        made = (
+            [event.table_id for event in change.events if isinstance(event, CreateTableEvent)] if self.capabilities.adopts else []
+        )
+        again = [name for name in made if not is_first_sight(state, name)]
+        return [name for name in again if (present := self.applier.describe(name)) is not None and present.has_rows]
 
     def _foreign(self, names: Iterable[TableId], change: SchemaChange, state: LedgerState) -> list[TableId]:
         """Those that the target has, and that are not the pipeline's."""
@@ -82,7 +93,8 @@ class Ownership:
 
     def _is_own(self, name: TableId, change: SchemaChange, state: LedgerState) -> bool:
         row = state.tables.get(name)
-        is_own = self.capabilities.adopts if row is None or is_unborn(row) else row.is_made
+        may_adopt = self.capabilities.adopts and is_first_sight(state, name)
+        is_own = may_adopt if row is None or is_unborn(row) else row.is_made
         return self.follows(name, change.commit_ts) and is_own
 
 

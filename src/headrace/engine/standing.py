@@ -49,8 +49,8 @@ def held(row: TableProgress, at: int, former: TableProgress | None) -> TableProg
     What is gone begins anew with the change, unless that was found after the table's end.
     """
     if former is None or is_unborn(former) or (former.status.is_gone and at >= former.checkpoint):
-        begins = max(row.checkpoint, at)
-        return replace(row, checkpoint=begins, after=False, incarnation=begins)
+        begins, again = max(row.checkpoint, at), former is not None and (former.again or former.status.is_gone)
+        return replace(row, checkpoint=begins, after=False, incarnation=begins, again=again)
     if former.status.is_gone:
         return replace(row, status=TableStatus.GONE_WAITING)
     is_after = former.after and (row.checkpoint > at or _came_with(former, at))

@@ -57,7 +57,7 @@ class TableProgress:
     ``checkpoint`` (TSO): everything up to it is applied. A running table's true checkpoint is the larger of this one and the
     pipeline's, so that a cut of a thousand quiet tables writes one row. ``after`` says whether the schema change at exactly
     ``checkpoint`` is done too. ``incarnation`` is the commit ts of the change by which
-    the table came to this name: its CREATE, or a RENAME.
+    the table came to this name: its CREATE, or a RENAME. ``again``: it stopped before that, and another table had the name before.
     """
 
     table_id: TableId
@@ -66,6 +66,7 @@ class TableProgress:
     status: TableStatus = TableStatus.RUNNING
     reason: str = ""
     incarnation: int = 0
+    again: bool = False
 
     @property
     def is_made(self) -> bool:

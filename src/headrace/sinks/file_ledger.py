@@ -359,6 +359,7 @@ def _table_to_dict(table: TableProgress) -> dict[str, object]:
         "status": str(table.status),
         "reason": table.reason,
         "incarnation": str(table.incarnation),
+        "again": table.again,
     }
 
 
@@ -370,6 +371,7 @@ def _table_from_dict(data: dict[str, object]) -> TableProgress:
         status=TableStatus(str(data["status"])),
         reason=str(data["reason"]),
         incarnation=int(str(data["incarnation"])),
+        again=bool(data.get("again", False)),
     )
 
 

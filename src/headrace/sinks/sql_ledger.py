@@ -40,6 +40,8 @@ _ROW_FIGURES = ("netted_rows", "refused_rows", "left_rows", "passed_rows")
 """Columns of the table ``cuts`` that came with a later Headrace, in the order of ``CutRecord``'s last fields."""
 _CLAIMS = {"run_token": "VARCHAR(64) DEFAULT ''", "step": "BIGINT DEFAULT 0"}
 """Columns of the table ``pipelines`` that came with a later Headrace: the run that wrote the last step, and its number."""
+_AGAIN = {"again": "BIGINT DEFAULT 0"}
+"""The column of the table ``tables`` that came with a later Headrace."""
 PART_LENGTH = 1 << 17
 """The characters of a position that are written at once: half a MiB at most, and servers take a packet of 1 MiB at least."""
 
@@ -160,6 +162,8 @@ class SqlLedger:
         present = self._shape(session)
         if "cuts" in present:
             self._add_columns(session, "cuts", present["cuts"], dict.fromkeys(_ROW_FIGURES, "BIGINT DEFAULT 0"))
+        if "tables" in present:
+            self._add_columns(session, "tables", present["tables"], _AGAIN)
         if "pipelines" in present:
             self._add_columns(session, "pipelines", present["pipelines"], _CLAIMS)
         missing = {name: layout for name, layout in self._layout().items() if name not in present}
@@ -216,7 +220,7 @@ class SqlLedger:
             checkpoint=_integer(checkpoint),
             attempted=_integer(attempted),
             position=str(position),
-            tables=self._load_tables(session, pipeline),
+            tables=self._load_tables(session, pipeline, shape["tables"]),
             journal=self._load_journal(session, pipeline),
             cuts=self._load_cuts(session, pipeline, shape["cuts"]),
             decisions=words.decisions,
@@ -467,7 +471,7 @@ class SqlLedger:
             "tables": (
                 f"pipeline {name} NOT NULL, database_name {name} NOT NULL, table_name {name} NOT NULL,"
                 f" checkpoint_ts {number}, after_schema_change {number}, status {name} NOT NULL, reason {text} NOT NULL,"
-                f" incarnation {number}",
+                f" incarnation {number}, again {_AGAIN['again']}",
                 "pipeline, database_name, table_name",
             ),
             "ddl_journal": (
@@ -497,10 +501,10 @@ class SqlLedger:
             ),
         }
 
-    def _load_tables(self, session: SqlSession, pipeline: str) -> dict[TableId, TableProgress]:
+    def _load_tables(self, session: SqlSession, pipeline: str, present: Collection[str]) -> dict[TableId, TableProgress]:
         rows = session.execute(
-            "SELECT database_name, table_name, checkpoint_ts, after_schema_change, status, reason, incarnation"
-            f" FROM {self.table('tables')} WHERE pipeline = ?",
+            "SELECT database_name, table_name, checkpoint_ts, after_schema_change, status, reason, incarnation,"
+            f" {'again' if 'again' in present else '0'} FROM {self.table('tables')} WHERE pipeline = ?",
             (pipeline,),
         )
         tables = (
@@ -511,8 +515,9 @@ class SqlLedger:
                 status=TableStatus(str(status)),
                 reason=str(reason),
                 incarnation=_integer(incarnation),
+                again=bool(again),
             )
-            for database, table, checkpoint, after, status, reason, incarnation in rows
+            for database, table, checkpoint, after, status, reason, incarnation, again in rows
         )
         return {table.table_id: table for table in tables}
 
@@ -602,8 +607,8 @@ class SqlLedger:
         session.execute(f"DELETE FROM {self.table('tables')} WHERE pipeline = ? AND database_name = ? AND table_name = ?", key)
         session.execute(
             f"INSERT INTO {self.table('tables')} (pipeline, database_name, table_name, checkpoint_ts, after_schema_change,"
-            " status, reason, incarnation) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (*key, table.checkpoint, int(table.after), str(table.status), table.reason, table.incarnation),
+            " status, reason, incarnation, again) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*key, table.checkpoint, int(table.after), str(table.status), table.reason, table.incarnation, int(table.again)),
         )
 
     def _put_journal(self, session: SqlSession, pipeline: str, entry: JournalEntry) -> None:
