@@ -132,6 +132,30 @@ def test_a_rename_is_decided_while_its_table_stands_still(tmp_path: Path, verdic
     assert bucket.state("z") == [(3, "y"), (7, "x")]
 
 
+def test_a_statement_in_place_of_a_rename_that_the_target_refuses_is_told(tmp_path: Path) -> None:
+    """It is not tried for ever."""
+    bucket = begun(tmp_path)
+    renamed(bucket)
+    assert ddl(bucket, "edit", "200/", "ALTER TABLE test.none RENAME TO z") == 0
+    ran = bucket.at(310)
+    assert (ran.code, "none" in ran.stopped["test.z"]) == (3, True)
+    assert bucket.state("a") is not None
+
+
+def test_a_rename_and_both_its_names_may_be_asked_about_at_once(tmp_path: Path) -> None:
+    bucket = begun(tmp_path)
+    renamed(bucket)
+    load(bucket, "z", "(7, 'x')", "(3, 'y')")
+    assert table(bucket, "resync", "test.z", "--at", "300") == 0
+    assert table(bucket, "resync", "test.a", "--at", "190") == 0
+    assert ddl(bucket, "skip", "200/") == 0
+    assert table(bucket, "hold", "test.a") == 0
+    assert bucket.at(310).code == 0
+    assert bucket.state("z") == [(3, "y"), (7, "x")]
+    assert (statuses(bucket)["test.a"], ledger(bucket).requests) == (TableStatus.GONE, {})
+    assert not ledger(bucket).decisions
+
+
 def test_a_rename_of_two_tables_is_decided_and_only_the_stopped_one_lacks_rows(tmp_path: Path) -> None:
     bucket = begun(tmp_path)
     damaged(bucket)

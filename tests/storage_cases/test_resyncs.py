@@ -68,6 +68,17 @@ def test_a_table_that_was_loaded_as_of_a_time_ahead_is_held_until_then(bucket: B
     assert bucket.state("t") == [(1, "z")]
 
 
+def test_a_resync_that_waits_is_taken_back(bucket: Bucket) -> None:
+    """Somebody wrote the wrong time."""
+    resync(bucket, 10**17)
+    bucket.rows("t/100/2", "U 150 1 c")
+    assert bucket.at(200).code == 3
+    assert own(bucket).status is TableStatus.HELD
+    assert table(bucket, "release", "test.t") == 0
+    assert bucket.at(210).code == 0
+    assert (bucket.state("t"), ledger(bucket).requests) == ([(1, "c"), (2, "b")], {})
+
+
 def test_a_table_does_not_go_back_behind_a_schema_change_and_stays_held(bucket: Bucket) -> None:
     bucket.rows("t/100/2", "U 150 1 c")
     bucket.schema("t", 200, "id,v,c", "ALTER TABLE `t` ADD COLUMN `c` INT DEFAULT 7", 5)

@@ -58,12 +58,13 @@ def hold_table(settings: Settings, name: str, output: Output) -> int:
 
 
 def release_table(settings: Settings, name: str, output: Output) -> int:
-    """Ends the table's hold. Raises DefinitionError."""
+    """Ends the table's hold, or takes back a resync that was not carried out yet. Raises DefinitionError."""
 
     def request(state: LedgerState, own: TableProgress) -> TableRequest:
-        hold = state.holds.get(own.table_id)
+        resyncs = (r for r in state.requests.values() if r.kind is RequestKind.RESYNC and r.table_id == own.table_id)
+        hold = state.holds.get(own.table_id) or next(resyncs, None)
         if hold is None:
-            known = ", ".join(map(str, sorted(state.holds))) or "none"
+            known = ", ".join(map(str, sorted(state.held))) or "none"
             raise DefinitionError(f"Nobody holds {own.table_id}.", f"Held are: {known}.")
         return new_request(own.table_id, RequestKind.RELEASE, since=own.checkpoint, file=hold.identity)
 

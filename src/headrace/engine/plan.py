@@ -470,7 +470,12 @@ class _Barriers:
         return True
 
     def _passes_without(self, change: SchemaChange, still: Iterable[TableId]) -> bool:
-        """Whether a person's decision lets the change pass: the tables before it were tried in this cut, or need not be."""
+        """Whether a person's decision lets the change pass: the tables before it were tried in this cut, or need not be.
+
+        Not when the target refused, in an earlier try of the cut, what was decided.
+        """
+        if any(hold.change.identity == change.identity for hold in self._rules.held.values()):
+            return False
         tables = self._state.tables
         tried = self._rules.retried - self._rules.apart
         final = all(t in tried or (t in tables and tables[t].status is TableStatus.INCOMPLETE) for t in still)

@@ -16,6 +16,7 @@ from headrace.model.cut import Offer
 from headrace.model.events import RenameTableEvent, SchemaChange
 from headrace.model.outcome import Notice, SplitReport
 from headrace.model.progress import (
+    HOLDS,
     JournalEntry,
     JournalState,
     LedgerState,
@@ -62,8 +63,9 @@ def take_up_holds(state: LedgerState) -> Carried | None:
         notices.append(Notice(f"the table is held at {at}: nothing touches it until it is released.", hold.table_id))
     if not (released or taken or rows):
         return None
-    over = tuple(identity for request in released for identity in (request.file, request.identity))
-    return Carried(LedgerUpdate(tables=tuple(rows), requests=tuple(taken), used_requests=over), tuple(notices))
+    holding = {r.identity for r in state.requests.values() if r.kind in (*HOLDS, RequestKind.RESYNC)}
+    over = {request.identity for request in released} | ({request.file for request in released} & holding)
+    return Carried(LedgerUpdate(tables=tuple(rows), requests=tuple(taken), used_requests=tuple(sorted(over))), tuple(notices))
 
 
 def give_up_files(state: LedgerState, give_up: Callable[[str, TableId, str], str]) -> Carried | None:
@@ -120,6 +122,8 @@ def carry_out(
     position = state.position
     for request in (request for request in state.requests.values() if request.kind in _OF_A_CUT):
         table_id = request.table_id
+        if request.identity in used:
+            continue  # it was about a table that ended with one that was loaded
         refusal = _refusal(state, offer, source, request)
         if refusal is not None:
             notices += [Notice(refusal, table_id)] if refusal else []
@@ -180,7 +184,7 @@ def _stops_because_of(state: LedgerState, request: TableRequest) -> bool:
 
 def _is_over_with(other: TableRequest, resync: TableRequest) -> bool:
     """Whether an earlier request about the same table is over when this resync is carried out."""
-    kinds = (RequestKind.HOLD, RequestKind.HELD, RequestKind.LOADED, RequestKind.SKIP_ROWS)
+    kinds = (*HOLDS, *_FLOORS)
     return other.table_id == resync.table_id and other.kind in kinds and other.identity < resync.identity
 
 

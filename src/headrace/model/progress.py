@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -136,7 +136,7 @@ class RequestKind(StrEnum):
     HELD = "held"
     """A hold that a run has taken up: nothing touches the table."""
     RELEASE = "release"
-    """One of its holds is over."""
+    """One of its holds, or a resync that was not carried out, is withdrawn."""
 
     RESUME = "resume"
     """Try again at once."""
@@ -158,6 +158,9 @@ class RequestKind(StrEnum):
     @property
     def is_of_letters(self) -> bool:
         return self in (RequestKind.REPLAY, RequestKind.DISCARD)
+
+
+HOLDS = (RequestKind.HOLD, RequestKind.HELD)
 
 
 @dataclass(frozen=True)
@@ -273,17 +276,19 @@ class LedgerState:
     @cached_property
     def holds(self) -> Mapping[TableId, TableRequest]:
         """The holds that stand, by table: nobody asked to release them yet. Of several of a table the oldest one."""
-        released = {request.file for request in self.requests.values() if request.kind is RequestKind.RELEASE}
         found: dict[TableId, TableRequest] = {}
-        for request in self.requests.values():
-            if request.kind in (RequestKind.HOLD, RequestKind.HELD) and request.identity not in released:
-                found.setdefault(request.table_id, request)
+        for request in self._unreleased(*HOLDS):
+            found.setdefault(request.table_id, request)
         return found
 
     @cached_property
     def held(self) -> frozenset[TableId]:
         """The tables that nothing may touch: those that are held, and those that were loaded anew and do not go on yet."""
-        return frozenset({*self.holds, *(r.table_id for r in self.requests.values() if r.kind is RequestKind.RESYNC)})
+        return frozenset({*self.holds, *(request.table_id for request in self._unreleased(RequestKind.RESYNC))})
+
+    def _unreleased(self, *kinds: RequestKind) -> Iterator[TableRequest]:
+        released = {request.file for request in self.requests.values() if request.kind is RequestKind.RELEASE}
+        return (r for r in self.requests.values() if r.kind in kinds and r.identity not in released)
 
     @cached_property
     def by_folded_name(self) -> Mapping[TableId, tuple[TableProgress, ...]]:
