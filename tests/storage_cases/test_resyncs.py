@@ -9,10 +9,13 @@ from building import Bucket, ask, decide, ledger, tables
 from test_holds import T, begun, execute, own, table
 from test_tables_without_key import PLAIN
 
+from headrace.cli.main import main
 from headrace.engine import loop
 from headrace.model.policy import SchemaChangePolicies
 from headrace.model.progress import JournalState, RequestKind, TableRequest, TableStatus, Verdict
 from headrace.model.tso import format_tso
+from person import Person
+from places import Place
 from storage_folder import V
 
 pytestmark = pytest.mark.pipeline
@@ -133,15 +136,23 @@ def without_key(tmp_path: Path) -> Bucket:
     return bucket
 
 
-def test_a_table_without_key_goes_back_once_it_was_held(tmp_path: Path) -> None:
-    bucket = without_key(tmp_path)
-    assert table(bucket, "hold", "test.t") == 0
-    assert bucket.at(310).code == 3
-    loaded(bucket, (1, "a"), (1, "a"), (1, "a"))  # as of 200
-    resync(bucket, 200)
+def test_a_table_without_key_goes_back_once_it_was_held(tmp_path: Path, place: Place) -> None:
+    """Its rows are counted: each of the changes since then is applied once."""
+    target, uri = place.fresh()
+    bucket, person = Bucket(tmp_path), Person.at(place, target)
+    tables(bucket, "o")
+    bucket.schema("t", 100, (PLAIN, V), "CREATE TABLE `t` (`id` INT,`v` VARCHAR(16))", 3)
+    bucket.rows("t/100/1", "I 110 1 a", "I 111 1 a")
+    bucket.rows("t/100/2", "I 150 1 a", "D 250 1 a", "I 260 2 b")
+    assert bucket.at(300, sink=uri).code == 0
+    assert main(["table", "hold", "test.t", "--sink", uri]) == 0
+    assert bucket.at(310, sink=uri).code == 3
+    person.run("DELETE FROM test.t", "INSERT INTO test.t VALUES (1, 'a'), (1, 'a'), (1, 'a')")  # as of 200
+    assert main(["table", "resync", "test.t", "--at", "200", "--sink", uri]) == 0
     bucket.rows("t/100/3", "I 350 2 b")
-    assert bucket.at(400).code == 0
-    assert bucket.state("t") == [(1, "a"), (1, "a"), (2, "b"), (2, "b")]
+    for checkpoint in (400, 410):
+        assert bucket.at(checkpoint, sink=uri).code == 0
+        assert sorted(person.run("SELECT id, v FROM test.t")) == [(1, "a"), (1, "a"), (2, "b"), (2, "b")]
 
 
 def test_a_table_without_key_that_ran_while_it_was_loaded_is_not_taken_for_whole(tmp_path: Path) -> None:
