@@ -37,7 +37,9 @@ from headrace.model.types import ColumnType, TypeKind
 from headrace.pipeline.registry import open_sink
 from headrace.pipeline.runner import Definition, PipelineRun
 from headrace.sinks.base import ChangeDemand, DataSink, Ledger, SinkCapabilities
+from headrace.sinks.duckdb.ledger import LEDGER_SCHEMA
 from headrace.sinks.file_ledger import open_file_ledger
+from headrace.sinks.mysql.settings import LEDGER_DATABASE, SYSTEM_DATABASES
 from headrace.testing.delivery import Conduct
 from headrace.testing.faults import Crashed, Fault, Moment, Passage, Step, armed
 from headrace.testing.ticdc_options import ChangefeedOptions
@@ -209,6 +211,8 @@ class Downstream:
     """Remembers all that the target holds; what it returns puts that back, as a failover or a restored backup does."""
     comment: Callable[[TableId, str], None]
     """A person gives a table of the target a comment, which is no business of the pipeline's."""
+    clear: Callable[[], None]
+    """A person drops all databases and tables but the ledger's."""
     server: Server | None = None
     nested_at: frozenset[Step] = frozenset(Step)
     """The steps at which another run can take over in the same thread: where this one holds no lock that it would wait for."""
@@ -227,7 +231,8 @@ def simulated(capability: str) -> Downstream:
     def target() -> Target:
         return SimulatedTarget(server.contents)
 
-    return Downstream(f"simulated, {capability}", target, sink, capabilities.atomic_cut, server.saved, server.comment, server)
+    acts = (server.saved, server.comment, server.clear)
+    return Downstream(f"simulated, {capability}", target, sink, capabilities.atomic_cut, *acts, server)
 
 
 def with_file_ledger() -> Downstream:
@@ -240,7 +245,7 @@ def with_file_ledger() -> Downstream:
     def target() -> Target:
         return SimulatedTarget(server.contents)
 
-    return Downstream("simulated, file ledger", target, sink, False, server.saved, server.comment, server)
+    return Downstream("simulated, file ledger", target, sink, False, server.saved, server.comment, server.clear, server)
 
 
 def on_mariadb(mariadb: MariaDb) -> Downstream:
@@ -253,7 +258,14 @@ def on_mariadb(mariadb: MariaDb) -> Downstream:
         with mariadb.connect() as connection, connection.cursor() as cursor:
             cursor.execute(f"ALTER TABLE `{table_id.database}`.`{table_id.table}` COMMENT = %s", (text,))
 
-    return Downstream("mariadb", lambda: target, lambda: open_sink(mariadb.uri()), False, save, comment, nested_at=nested_at)
+    def clear() -> None:
+        with mariadb.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SHOW DATABASES")
+            for name in {name for (name,) in cursor.fetchall()} - SYSTEM_DATABASES - {LEDGER_DATABASE}:
+                cursor.execute(f"DROP DATABASE `{name}`")
+
+    acts = (save, comment, clear)
+    return Downstream("mariadb", lambda: target, lambda: open_sink(mariadb.uri()), False, *acts, nested_at=nested_at)
 
 
 def on_duckdb(folder: Path) -> Downstream:
@@ -274,9 +286,15 @@ def on_duckdb(folder: Path) -> Downstream:
             ((column, *_), *_) = connection.execute(f"DESCRIBE {name}").fetchall()
             connection.execute(f"""COMMENT ON COLUMN {name}."{column}" IS '{text}'""")
 
+    def clear() -> None:
+        with duckdb.connect(str(target.path)) as connection:
+            found = connection.execute("SELECT schema_name FROM duckdb_schemas() WHERE NOT internal").fetchall()
+            for name in {name for (name,) in found} - {LEDGER_SCHEMA}:
+                connection.execute(f'DROP SCHEMA "{name}" CASCADE')
+
     # The file is open, and so locked, while a cut lasts.
     nested_at = frozenset({Step.POLL})
-    return Downstream("duckdb", lambda: target, lambda: open_sink(target.uri), True, save, comment, nested_at=nested_at)
+    return Downstream("duckdb", lambda: target, lambda: open_sink(target.uri), True, save, comment, clear, nested_at=nested_at)
 
 
 _LOOKS = {(Moment.AFTER, Step.CHECKPOINT)} | {(moment, step) for moment in Moment for step in (Step.POLL, Step.MYSQL_COMMIT)}
@@ -426,6 +444,13 @@ class World:
         is_over = ran.error is None and rest <= _LOOKS
         assert isinstance(ran.error, FencedError) or is_over, str(ran)
         return ran
+
+    def reset(self) -> None:
+        """A person forgets the pipeline, and empties the target for another one of its name."""
+        with self._ledger() as ledger:
+            ledger.reset(PIPELINE)
+        self.downstream.clear()
+        self._reached = 0
 
     def comment(self, text: str) -> None:
         """A person gives all tables of the target this comment."""

@@ -158,7 +158,9 @@ class Contents:
 
         Raises FencedError when another run, or attempt, is the newest, TargetWentBackError when it is not as the run left it.
         """
-        found, state = self.claims[claim.pipeline], self.ledgers[claim.pipeline]
+        found, state = self.claims[claim.pipeline], self.ledgers.get(claim.pipeline)
+        if state is None:
+            raise FencedError(f"The record of {claim.pipeline} is gone.")
         if found.epoch > claim.epoch or (found.epoch == claim.epoch and found.token != claim.token):
             raise FencedError(f"Epoch {claim.epoch} is over: it is {found.epoch} now.")
         if found != claim:
@@ -221,9 +223,13 @@ class Server:
         self.on_commit(working)
 
     def comment(self, table_id: TableId, text: str) -> None:
-        """A person gives a table a comment."""
-        with self.transaction() as contents:
-            contents.tables[table_id].comment = text
+        """A person gives a table a comment. It is no commit of a run."""
+        self.contents = self.contents.copy()
+        self.contents.tables[table_id].comment = text
+
+    def clear(self) -> None:
+        """A person drops all tables and databases."""
+        self.contents = replace(self.contents.copy(), databases=set(), tables={}, effects=Counter())
 
     def saved(self) -> Callable[[], None]:
         """What is called to bring the server back to what it holds now."""
@@ -304,7 +310,8 @@ class SimulatedLedger:
             state = contents.ledgers.get(pipeline, new)
             if state.source_identity != source_identity:
                 raise DefinitionError("The ledger belongs to another source.")
-            state = replace(state, epoch=max(state.epoch, self.claim.epoch) + 1, attempt=0)
+            last = contents.claims.get(pipeline, self.claim).epoch
+            state = replace(state, epoch=max(state.epoch, last, self.claim.epoch) + 1, attempt=0)
             claim = Claim(pipeline, state.epoch, uuid.uuid4().hex)
             contents.ledgers[pipeline], contents.claims[pipeline] = state, claim
             contents.forget_commits(pipeline)
@@ -340,6 +347,11 @@ class SimulatedLedger:
         with self._server.called(Call.WORDS):
             state = self._server.contents.ledgers[pipeline]
             return Words(dict(state.decisions), dict(state.requests))
+
+    def reset(self, pipeline: str) -> bool:
+        """The last epoch stays, in the claims."""
+        with self._server.transaction() as contents:
+            return contents.ledgers.pop(pipeline, None) is not None
 
     def next_attempt(self) -> int:
         with self._server.called(Call.NEXT_ATTEMPT):

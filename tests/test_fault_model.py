@@ -220,6 +220,14 @@ class FaultModel(RuleBasedStateMachine):
         self.world.comment(f"at {seed}")
         self.world.run_and_check()
 
+    @rule(steps=STEPS, seed=SEEDS, number=NUMBERS)
+    def the_pipeline_is_reset(self, steps: list[differential.Step], seed: int, number: int) -> None:
+        """Whatever it was doing, another one begins under its name."""
+        self.goes_on(steps, seed)
+        note(str(self.world.run_with(at(number, crash))))
+        self.world.reset()
+        self.world.run_and_check()
+
     @rule(steps=STEPS, seed=SEEDS, saved=NUMBERS, lost=NUMBERS)
     def the_target_goes_back(self, steps: list[differential.Step], seed: int, saved: int, lost: int) -> None:
         """A failover loses the last transactions, or a backup is restored, while a run lives."""
