@@ -6,7 +6,6 @@ import pickle
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -14,8 +13,10 @@ import pymysql
 
 from differential import History
 from differential_shapes import INT
+from downstreams import Downstream
 from following import Recorder
 from harness import Included, assert_state, assert_tables, included
+from headrace.cli.quarantine import new_request
 from headrace.engine import journal
 from headrace.engine.loop import RunOptions
 from headrace.engine.plan import Cut
@@ -31,15 +32,12 @@ from headrace.errors import (
 )
 from headrace.model.outcome import Notice, Problem, WriteOutcome
 from headrace.model.policy import SchemaChangePolicies
-from headrace.model.progress import Decision, JournalState, LedgerState, TableStatus, Verdict
+from headrace.model.progress import Decision, JournalState, LedgerState, RequestKind, TableStatus, Verdict
 from headrace.model.table import Column, TableId
 from headrace.model.types import ColumnType, TypeKind
-from headrace.pipeline.registry import open_sink
 from headrace.pipeline.runner import Definition, PipelineRun
-from headrace.sinks.base import ChangeDemand, DataSink, Ledger, SinkCapabilities
-from headrace.sinks.duckdb.ledger import LEDGER_SCHEMA
+from headrace.sinks.base import Ledger
 from headrace.sinks.file_ledger import open_file_ledger
-from headrace.sinks.mysql.settings import LEDGER_DATABASE, SYSTEM_DATABASES
 from headrace.testing.delivery import Conduct
 from headrace.testing.faults import Crashed, Fault, Moment, Passage, Step, armed
 from headrace.testing.ticdc_options import ChangefeedOptions
@@ -47,9 +45,7 @@ from headrace.testing.upstream import Statement
 from headrace.testing.upstream_ddl import AddColumn, Clause, DropColumn, RenameColumn
 from headrace.transform.filters import TableFilter
 from local_engine import LocalEngine
-from servers import MariaDb, saved_databases
-from simulated_sink import CAPABILITIES, Contents, Failing, Failure, Server, SimulatedSink, SimulatedTarget
-from targets import DuckDbTarget, MariaDbTarget, Target
+from simulated_sink import Contents, Failing, Failure, SimulatedTarget
 
 PIPELINE = "default"
 OPTIONS = ChangefeedOptions("csv", include_commit_ts=True, output_old_value=True)
@@ -197,104 +193,6 @@ class Ran:
 
     def __str__(self) -> str:
         return f"code {self.code}, {self.error!r}, after {[str(p) for p in self.passed[-3:]]}; told: {self.told}"
-
-
-@dataclass
-class Downstream:
-    """A target of one kind, empty at first. ``server`` is the simulated one, ``spools``: tasks by themselves write nothing."""
-
-    name: str
-    target: Callable[[], Target]
-    sink: Callable[[], DataSink]
-    spools: bool
-    save: Callable[[], Callable[[], None]]
-    """Remembers all that the target holds; what it returns puts that back, as a failover or a restored backup does."""
-    comment: Callable[[TableId, str], None]
-    """A person gives a table of the target a comment, which is no business of the pipeline's."""
-    clear: Callable[[], None]
-    """A person drops all databases and tables but the ledger's."""
-    server: Server | None = None
-    nested_at: frozenset[Step] = frozenset(Step)
-    """The steps at which another run can take over in the same thread: where this one holds no lock that it would wait for."""
-
-    def __str__(self) -> str:
-        return self.name
-
-
-def simulated(capability: str) -> Downstream:
-    """A target in memory."""
-    server, capabilities = Server(), CAPABILITIES[capability]
-
-    def sink() -> DataSink:
-        return SimulatedSink(server, capabilities)
-
-    def target() -> Target:
-        return SimulatedTarget(server.contents)
-
-    acts = (server.saved, server.comment, server.clear)
-    return Downstream(f"simulated, {capability}", target, sink, capabilities.atomic_cut, *acts, server)
-
-
-def with_file_ledger() -> Downstream:
-    """A target in memory that cannot keep a ledger. Nothing fences its tasks, and it cannot take tables without key."""
-    server, capabilities = Server(), SinkCapabilities(ChangeDemand.NET)
-
-    def sink() -> DataSink:
-        return SimulatedSink(server, capabilities, keeps_ledger=False)
-
-    def target() -> Target:
-        return SimulatedTarget(server.contents)
-
-    return Downstream("simulated, file ledger", target, sink, False, server.saved, server.comment, server.clear, server)
-
-
-def on_mariadb(mariadb: MariaDb) -> Downstream:
-    mariadb.fresh()
-    # In the middle of a transaction of the ledger the next run would wait for the lock on its row.
-    nested_at = frozenset(Step) - {Step.MYSQL_COMMIT}
-    target, save = MariaDbTarget(mariadb), partial(saved_databases, mariadb)
-
-    def comment(table_id: TableId, text: str) -> None:
-        with mariadb.connect() as connection, connection.cursor() as cursor:
-            cursor.execute(f"ALTER TABLE `{table_id.database}`.`{table_id.table}` COMMENT = %s", (text,))
-
-    def clear() -> None:
-        with mariadb.connect() as connection, connection.cursor() as cursor:
-            cursor.execute("SHOW DATABASES")
-            for name in {name for (name,) in cursor.fetchall()} - SYSTEM_DATABASES - {LEDGER_DATABASE}:
-                cursor.execute(f"DROP DATABASE `{name}`")
-
-    acts = (save, comment, clear)
-    return Downstream("mariadb", lambda: target, lambda: open_sink(mariadb.uri()), False, *acts, nested_at=nested_at)
-
-
-def on_duckdb(folder: Path) -> Downstream:
-    target = DuckDbTarget(folder / "target.duckdb")
-
-    def save() -> Callable[[], None]:
-        held = target.path.read_bytes()
-
-        def put_back() -> None:
-            target.path.write_bytes(held)
-
-        return put_back
-
-    def comment(table_id: TableId, text: str) -> None:
-        with duckdb.connect(str(target.path)) as connection:
-            # The comment of the table itself is Headrace's mark.
-            name = f'"{table_id.database}"."{table_id.table}"'
-            ((column, *_), *_) = connection.execute(f"DESCRIBE {name}").fetchall()
-            connection.execute(f"""COMMENT ON COLUMN {name}."{column}" IS '{text}'""")
-
-    def clear() -> None:
-        with duckdb.connect(str(target.path)) as connection:
-            found = connection.execute("SELECT schema_name FROM duckdb_schemas() WHERE NOT internal").fetchall()
-            for name in {name for (name,) in found} - {LEDGER_SCHEMA}:
-                connection.execute(f'DROP SCHEMA "{name}" CASCADE')
-
-    # The file is open, and so locked, while a cut lasts.
-    nested_at = frozenset({Step.POLL})
-    return Downstream("duckdb", lambda: target, lambda: open_sink(target.uri), True, save, comment, clear, nested_at=nested_at)
 
 
 _LOOKS = {(Moment.AFTER, Step.CHECKPOINT)} | {(moment, step) for moment in Moment for step in (Step.POLL, Step.MYSQL_COMMIT)}
@@ -445,6 +343,46 @@ class World:
         assert isinstance(ran.error, FencedError) or is_over, str(ran)
         return ran
 
+    def ask(self, table_id: TableId, kind: RequestKind, *, to: int = 0) -> None:
+        """A person asks something of a table, as the command does."""
+        with self._ledger() as ledger:
+            state = ledger.peek(PIPELINE)
+            assert state is not None
+            hold = state.holds[table_id].identity if kind is RequestKind.RELEASE else ""
+            ledger.request(PIPELINE, new_request(table_id, kind, since=state.table_checkpoint(table_id), to=to, file=hold))
+
+    def held(self, table_id: TableId, meanwhile: Callable[[], None]) -> None:
+        """A person holds a table while the others go on."""
+        self.ask(table_id, RequestKind.HOLD)
+        meanwhile()
+        ran = self.run()
+        while ran.code == EXIT_TABLE_STOPPED and self.approve():
+            ran = self.run()
+        follows = TableFilter.parse(self.tables).includes(table_id)
+        assert ran.code == EXIT_TABLE_STOPPED or (ran.is_complete and not follows), str(ran)
+        self.check_the_others()
+
+    def loaded_again(self, table_id: TableId, kept: Callable[[], None], at: int, *faults: Fault) -> None:
+        """A person loads a held table with rows that it had at a commit ts, and lets it go on from there.
+
+        Where it cannot, the person brings back the rows that it had last, and releases it. The run that follows may meet faults.
+        """
+        last = self.downstream.save_table(table_id)
+        kept()
+        self.ask(table_id, RequestKind.RESYNC, to=at)
+        if faults:
+            self.run(*faults)
+        ran = self.run()
+        while ran.code == EXIT_TABLE_STOPPED and self.approve():
+            ran = self.run()
+        assert ran.code in (EXIT_OK, EXIT_TABLE_STOPPED), str(ran)
+        state = self.ledger_state()
+        assert state is not None
+        if table_id in state.holds:
+            last()
+            self.ask(table_id, RequestKind.RELEASE)
+        self.run_and_check()
+
     def reset(self) -> None:
         """A person forgets the pipeline, and empties the target for another one of its name."""
         with self._ledger() as ledger:
@@ -528,6 +466,10 @@ class World:
                 yield ledger
             finally:
                 ledger.close()
+
+    def columns_of(self, table_id: TableId) -> set[str]:
+        """The names of the columns that the target's table has."""
+        return self.downstream.target().columns(table_id.database, table_id.table)
 
     def snapshot(self) -> tuple[object, Mapping[object, object]]:
         """Everything that the target and its ledger hold."""

@@ -231,6 +231,16 @@ class Server:
         """A person drops all tables and databases."""
         self.contents = replace(self.contents.copy(), databases=set(), tables={}, effects=Counter())
 
+    def saved_table(self, table_id: TableId) -> Callable[[], None]:
+        """What is called to load the table with the rows that it has now."""
+        held = self.contents.copy().tables[table_id]
+
+        def load() -> None:
+            self.contents = self.contents.copy()
+            self.contents.tables[table_id].rows = held.copy().rows
+
+        return load
+
     def saved(self) -> Callable[[], None]:
         """What is called to bring the server back to what it holds now."""
         held = self.contents

@@ -20,27 +20,23 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 import differential
+from downstreams import Downstream, on_duckdb, on_mariadb, simulated, with_file_ledger
 from faulty_runs import (
     NAMES,
     OPTIONS,
     PIPELINE,
     TEXT,
     WITHOUT_COMMIT_TS,
-    Downstream,
     World,
     after_a_lost_answer,
     at,
     crash,
     fail,
-    on_duckdb,
-    on_mariadb,
-    simulated,
-    with_file_ledger,
 )
 from headrace.engine import journal
 from headrace.errors import TransientError
-from headrace.model.progress import RequestKind, TableRequest
-from headrace.model.table import Column
+from headrace.model.progress import RequestKind, TableRequest, TableStatus
+from headrace.model.table import Column, TableId
 from headrace.sinks.file_ledger import open_file_ledger
 from headrace.testing.faults import POINTS, Crashed, Moment, Passage, Step, crash_at, fail_at
 from headrace.testing.ticdc_options import ChangefeedOptions
@@ -219,6 +215,41 @@ class FaultModel(RuleBasedStateMachine):
         note(str(self.world.run_with(at(number, crash))))
         self.world.comment(f"at {seed}")
         self.world.run_and_check()
+
+    def _a_table(self, chosen: int) -> TableId | None:
+        """One that runs, and that the target has."""
+        state = self.world.ledger_state()
+        assert state is not None
+        there = self.world.downstream.target().tables()
+        running = [t for t, own in sorted(state.tables.items()) if t.table and own.status is TableStatus.RUNNING]
+        found = [t for t in running if (t.database, t.table) in there]
+        return found[chosen % len(found)] if found else None
+
+    @rule(steps=STEPS, seed=SEEDS, chosen=SEEDS)
+    def a_table_is_held(self, steps: list[differential.Step], seed: int, chosen: int) -> None:
+        table_id = self._a_table(chosen)
+        if table_id is not None:
+            note(f"headrace table hold {table_id}")
+            self.world.held(table_id, lambda: self.goes_on(steps, seed))
+            self.world.ask(table_id, RequestKind.RELEASE)
+        self.world.run_and_check()
+
+    @rule(steps=STEPS, seed=SEEDS, chosen=SEEDS, number=NUMBERS | st.none())
+    def a_table_is_loaded_anew(self, steps: list[differential.Step], seed: int, chosen: int, number: int | None) -> None:
+        """With rows of a time that the pipeline has passed."""
+        self.world.run_and_check()
+        table_id, world = self._a_table(chosen), self.world
+        if table_id is None:
+            return
+        kept, at_ts, columns = world.downstream.save_table(table_id), world.history.promised, world.columns_of(table_id)
+        if at_ts in world.history.schema_changes_below(at_ts + 1):
+            return  # a dump of then has that change behind it, the target has not
+        self.goes_on(steps, seed)
+        world.run_and_check()
+        if self._a_table(chosen) == table_id and world.columns_of(table_id) == columns:
+            note(f"headrace table hold {table_id}, and resync --at {at_ts}")
+            world.held(table_id, lambda: None)
+            world.loaded_again(table_id, kept, at_ts, *([] if number is None else [at(number, crash)]))
 
     @rule(steps=STEPS, seed=SEEDS, number=NUMBERS)
     def the_pipeline_is_reset(self, steps: list[differential.Step], seed: int, number: int) -> None:

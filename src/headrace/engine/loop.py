@@ -244,7 +244,8 @@ class Loop:
             self._apart, self._is_others_turn = behind, bool(behind)
         hi = min(offer.watermark, self._until(offer, apart))
         if hi < self._state.attempted and not offer.catches_up:
-            self._wait_for_watermark(offer)
+            if offer.watermark < self._state.attempted:  # else it ends before a schema change that waits for other tables
+                self._wait_for_watermark(offer)
         elif hi > self._state.checkpoint or retried or self._plans_anew or offer.catches_up or (looks and self._broke_off(offer)):
             self._plans_anew = False
             problems = self._apply(offer, retried, apart)
