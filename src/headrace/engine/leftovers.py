@@ -46,17 +46,17 @@ def _rows_of_before(change: SchemaChange, state: LedgerState, describe: Describe
 
 
 def _had(state: LedgerState, table_id: TableId, commit_ts: int) -> bool:
-    """Whether the pipeline has or had a table of that name, in whatever case. One that stopped before its CREATE has a row as if it
-    never was there: then the journal tells."""
+    """Whether the pipeline has or had a table of that name, in whatever case."""
     name = table_id.folded
-    if any(row.is_made or row.status.is_gone for row in state.by_folded_name.get(name, ())):
+    if any(row.is_made or row.status.is_gone or row.again for row in state.by_folded_name.get(name, ())):
         return True
+    # A row by an older Headrace, of a table that stopped before its CREATE, looks as if none ever was there.
     earlier = (entry for (at, _), entries in state.settled.items() if at < commit_ts for entry in entries)
     return any(t.folded == name for entry in earlier for t in entry.tables)
 
 
 def _is_gone(state: LedgerState, table_id: TableId) -> bool:
-    return any(row.status.is_gone for row in state.by_folded_name.get(table_id.folded, ()))
+    return any(row.status.is_gone or row.again for row in state.by_folded_name.get(table_id.folded, ()))
 
 
 def _values_of_before(change: SchemaChange, describe: Describe) -> Problem | None:

@@ -69,20 +69,11 @@ class Ownership:
         if read.kind is StatementKind.CREATE_VIEW and self.capabilities.views:
             foreign = self._foreign([change.table_id], change, state)
         foreign = foreign or self._foreign(_rewritten_by(change, read), change, state)
-        foreign = foreign or self._left_from_before(change, state)
         if not foreign:
             return None
         message = f"the target already has {', '.join(map(str, foreign))}, which this pipeline did not make."
         hint = _ADOPT if all(is_first_sight(state, name) for name in foreign) else _NOT_AS_OF_START
         return Problem(change.table_id, message, file=change.origin, hint=hint)
-
-    def _left_from_before(self, change: SchemaChange, state: LedgerState) -> list[TableId]:
-        """The tables with rows that a CREATE meets under a name that it is not the first to have: nobody adopts these."""
-        made = (
-            [event.table_id for event in change.events if isinstance(event, CreateTableEvent)] if self.capabilities.adopts else []
-        )
-        again = [name for name in made if not is_first_sight(state, name)]
-        return [name for name in again if (present := self.applier.describe(name)) is not None and present.has_rows]
 
     def _foreign(self, names: Iterable[TableId], change: SchemaChange, state: LedgerState) -> list[TableId]:
         """Those that the target has, and that are not the pipeline's."""
