@@ -90,6 +90,36 @@ def test_a_table_that_ends_in_one_part_and_begins_anew_in_a_later_one_has_its_ro
     assert backlog.keys("b" if renamed else "x") == numbers
 
 
+@pytest.mark.parametrize("most", CUTS)
+@pytest.mark.parametrize("drop", ["DROP TABLE `test`.`t`", "DROP DATABASE `test`"])
+def test_a_table_that_ends_while_it_catches_up_begins_anew_in_the_same_run(
+    tmp_path: Path, place: Place, most: int, drop: str
+) -> None:
+    """Its next CREATE lies below the checkpoint, and nothing else leads to another cut."""
+    backlog = Backlog(tmp_path, place, most)
+    bucket = backlog.bucket
+    bucket.create("o", 99)
+    bucket.create("t")
+    bucket.rows("t/100/1", "I 110 1 a")
+    assert backlog.at(120).code == EXIT_OK
+    bucket.schema("t", 130, "id,v,c", "ALTER TABLE `test`.`t` ADD COLUMN `c` INT", 6)
+    if "TABLE" in drop:
+        bucket.schema("t", 150, "id,v,c", drop, 4)
+    else:
+        bucket.schema("", 150, (), drop, 2)
+        bucket.schema("", 151, (), "CREATE DATABASE `test`", 1)
+    bucket.create("x", 156)  # as long as nobody knows that it is left out, a part of the backlog ends with its files
+    for number in range(1, 5):
+        bucket.rows(f"x/156/{number}", f"I 16{number} {number} x")
+    bucket.create("t", 170)
+    bucket.rows("t/170/1", "I 175 10 x")
+    policies = SchemaChangePolicies.parse_text("add-column=approve")
+    assert backlog.at(300, "*.*,!test.x", policies=policies).code == EXIT_TABLE_STOPPED
+    backlog.approve()
+    assert backlog.at(300, "*.*,!test.x", policies=policies).code == EXIT_OK
+    assert backlog.keys("t") == ["10"]
+
+
 @pytest.mark.parametrize("most", [0, 40])
 def test_a_table_that_is_followed_out_of_the_filter_has_all_its_rows(tmp_path: Path, place: Place, most: int) -> None:
     backlog = Backlog(tmp_path, place, most)

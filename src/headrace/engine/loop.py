@@ -147,8 +147,9 @@ class Loop:
         self._followed: frozenset[TableId] | None = None
         # Whether a schema change that cannot be read waits for itself alone: nothing tells of which table it is.
         self._waits = False
-        # Whether a cut may have broken off, in a former run or in this one, since the last look.
-        self._may_have_broken_off = True
+        # Whether a table that is gone may have a next CREATE below the checkpoint, since the last look: a cut may have broken
+        # off, in a former run or in this one, or a table came to its end while it caught up.
+        self._may_be_back = True
         # Whether the definition changed: what it takes in now is looked for, also when the watermark does not move.
         self._plans_anew = False
 
@@ -218,15 +219,16 @@ class Loop:
 
         While tables catch up in cuts of their own, every other step is the others'.
         """
-        apart = self._apart if self._is_others_turn else frozenset()
+        gone = {t for t, own in self._state.tables.items() if own.status.is_gone}
+        apart = self._apart - gone if self._is_others_turn else frozenset()
         self._is_others_turn = False
         told = self._has_new_words()
         self._serve(take_up_holds(self._state))
         retried = self._tables_to_retry(told=told) - apart
         self._serve(give_up_files(self._state, self._source.give_up))
         self._replay()
-        looks = self._may_have_broken_off and any(own.status.is_gone for own in self._state.tables.values())
-        self._may_have_broken_off = False
+        looks = self._may_be_back and bool(gone)
+        self._may_be_back = False
         seen = -1 if retried or self._plans_anew or looks or (self._apart and not apart) else self._state.checkpoint
         try:
             offer = self._poll(seen, bound=self._bound(retried, apart))
@@ -246,7 +248,7 @@ class Loop:
         if hi < self._state.attempted and not offer.catches_up:
             if offer.watermark < self._state.attempted:  # else it ends before a schema change that waits for other tables
                 self._wait_for_watermark(offer)
-        elif hi > self._state.checkpoint or retried or self._plans_anew or offer.catches_up or (looks and self._broke_off(offer)):
+        elif hi > self._state.checkpoint or retried or self._plans_anew or offer.catches_up or (looks and self._is_back(offer)):
             self._plans_anew = False
             problems = self._apply(offer, retried, apart)
             if self._plans_anew or self._worth_another_look(problems) or not self._is_done(offer):
@@ -255,11 +257,11 @@ class Loop:
             return False
         return self._is_done(offer) or self._pause(offer)
 
-    def _broke_off(self, offer: Offer) -> bool:
-        """Whether a cut that ended at the checkpoint broke off before a schema change of a table that is gone: its next CREATE.
+    def _is_back(self, offer: Offer) -> bool:
+        """Whether there is a schema change of a table that is gone, its next CREATE, up to the checkpoint.
 
-        Such a table was stopped before the cut, and is not any more: nothing else would lead to another cut before the watermark
-        moves.
+        Such a table had stopped when a cut got there, and came to its end since: nothing else would lead to another cut before the
+        watermark moves.
         """
         gone = {t for t, own in self._state.tables.items() if own.status.is_gone}
         of_gone = (c for c in offer.schema_changes if c.commit_ts <= self._state.checkpoint and c.changes & gone)
@@ -333,7 +335,7 @@ class Loop:
         return True
 
     def _is_done(self, offer: Offer) -> bool:
-        if self._apart or self._moved or resyncs_due(self._state) or resets_asked(self._state):
+        if self._apart or self._moved or self._may_be_back or resyncs_due(self._state) or resets_asked(self._state):
             return False
         if self._options.once:
             # Parts of the offer that the run began with may still be to come.
@@ -522,6 +524,9 @@ class Loop:
         waiting = {t for t in retried if t in run.holds and _waits_for(run.holds[t], apart)}
         self._due -= retried - ahead - waiting
         self._moved |= any(_has_moved(own, self._state.tables.get(t)) for t, own in before.tables.items())
+        if cut.hi < self._state.checkpoint:
+            ended = (t for t, own in self._state.tables.items() if own.status.is_gone and own != before.tables.get(t))
+            self._may_be_back |= any(True for _ in ended)
         nobodys = [change.unread for change in cut.waiting if change.unread is not None and not change.changes]
         self._waits = bool(nobodys)
         self._tell((*run.notices, *(Notice(f"{p.message} Nothing tells of which table it is.", file=p.file) for p in nobodys)))
@@ -614,7 +619,7 @@ class Loop:
             self._ledger.next_attempt()
             faults.after(Step.NEXT_ATTEMPT)
             self._state = self._ledger.peek(self._name) or self._state
-            self._may_have_broken_off = True
+            self._may_be_back = True
         except (TransientError, SinkUnreachableError) as error:
             return None if self.stopping else error
         return None
