@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from headrace.pipeline.registry import open_sink
 from headrace.sinks.base import ChangeDemand, DataSink, SinkCapabilities
 from headrace.sinks.duckdb.ledger import LEDGER_SCHEMA
 from headrace.sinks.mysql.settings import LEDGER_DATABASE, SYSTEM_DATABASES
+from server_settings import settled
 from servers import MariaDb, saved_databases
 from simulated_sink import CAPABILITIES, Server, SimulatedSink, SimulatedTarget
 from targets import DuckDbTarget, MariaDbTarget, Target
@@ -34,9 +35,13 @@ class Downstream:
     """A person gives a table of the target a comment, which is no business of the pipeline's."""
     clear: Callable[[], None]
     """A person drops all databases and tables but the ledger's."""
+    drop: Callable[[TableId], None]
+    """A person drops a table."""
     save_table: Callable[[TableId], Callable[[], None]]
     """A person keeps a table's rows. What it returns loads them again, into a table of the same columns."""
     server: Server | None = None
+    set_variables: Callable[[Collection[str]], None] | None = None
+    """A person gives the server the hostile values of these variables, and its own of all others."""
     nested_at: frozenset[Step] = frozenset(Step)
     """The steps at which another run can take over in the same thread: where this one holds no lock that it would wait for."""
 
@@ -54,7 +59,7 @@ def simulated(capability: str) -> Downstream:
     def target() -> Target:
         return SimulatedTarget(server.contents)
 
-    acts = (server.saved, server.comment, server.clear, server.saved_table)
+    acts = (server.saved, server.comment, server.clear, server.drop, server.saved_table)
     return Downstream(f"simulated, {capability}", target, sink, capabilities.atomic_cut, *acts, server)
 
 
@@ -69,11 +74,21 @@ def with_file_ledger() -> Downstream:
         return SimulatedTarget(server.contents)
 
     return Downstream(
-        "simulated, file ledger", target, sink, False, server.saved, server.comment, server.clear, server.saved_table, server
+        "simulated, file ledger",
+        target,
+        sink,
+        False,
+        server.saved,
+        server.comment,
+        server.clear,
+        server.drop,
+        server.saved_table,
+        server,
     )
 
 
 def on_mariadb(mariadb: MariaDb) -> Downstream:
+    mariadb = settled(mariadb)
     mariadb.fresh()
     # In the middle of a transaction of the ledger the next run would wait for the lock on its row.
     nested_at = frozenset(Step) - {Step.MYSQL_COMMIT}
@@ -89,6 +104,10 @@ def on_mariadb(mariadb: MariaDb) -> Downstream:
             for name in {name for (name,) in cursor.fetchall()} - SYSTEM_DATABASES - {LEDGER_DATABASE}:
                 cursor.execute(f"DROP DATABASE `{name}`")
 
+    def drop(table_id: TableId) -> None:
+        with mariadb.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(f"DROP TABLE `{table_id.database}`.`{table_id.table}`")
+
     def save_table(table_id: TableId) -> Callable[[], None]:
         name = f"`{table_id.database}`.`{table_id.table}`"
         with mariadb.connect() as connection, connection.cursor() as cursor:
@@ -103,8 +122,16 @@ def on_mariadb(mariadb: MariaDb) -> Downstream:
 
         return load
 
-    acts = (save, comment, clear, save_table)
-    return Downstream("mariadb", lambda: target, lambda: open_sink(mariadb.uri()), False, *acts, nested_at=nested_at)
+    acts = (save, comment, clear, drop, save_table)
+    return Downstream(
+        "mariadb",
+        lambda: target,
+        lambda: open_sink(mariadb.uri()),
+        False,
+        *acts,
+        set_variables=mariadb.set_variables,
+        nested_at=nested_at,
+    )
 
 
 def on_duckdb(folder: Path) -> Downstream:
@@ -131,6 +158,10 @@ def on_duckdb(folder: Path) -> Downstream:
             for name in {name for (name,) in found} - {LEDGER_SCHEMA}:
                 connection.execute(f'DROP SCHEMA "{name}" CASCADE')
 
+    def drop(table_id: TableId) -> None:
+        with duckdb.connect(str(target.path)) as connection:
+            connection.execute(f'DROP TABLE "{table_id.database}"."{table_id.table}"')
+
     def save_table(table_id: TableId) -> Callable[[], None]:
         name = f'"{table_id.database}"."{table_id.table}"'
         with duckdb.connect(str(target.path)) as connection:
@@ -144,8 +175,7 @@ def on_duckdb(folder: Path) -> Downstream:
 
         return load
 
+    acts = (save, comment, clear, drop, save_table)
     # The file is open, and so locked, while a cut lasts.
     nested_at = frozenset({Step.POLL})
-    return Downstream(
-        "duckdb", lambda: target, lambda: open_sink(target.uri), True, save, comment, clear, save_table, nested_at=nested_at
-    )
+    return Downstream("duckdb", lambda: target, lambda: open_sink(target.uri), True, *acts, nested_at=nested_at)

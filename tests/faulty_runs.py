@@ -383,6 +383,19 @@ class World:
             self.ask(table_id, RequestKind.RELEASE)
         self.run_and_check()
 
+    def reset_table(self, table_id: TableId, *faults: Fault) -> None:
+        """A person lets a table begin anew, and drops it when it stops before its rows. The runs may meet faults."""
+        self.ask(table_id, RequestKind.RESET)
+        self.run(*faults)
+        ran = self.run()
+        while ran.code == EXIT_TABLE_STOPPED and self.approve():
+            ran = self.run()
+        state = self.ledger_state()
+        assert state is not None
+        if not state.tables[table_id].is_made:
+            self.downstream.drop(table_id)
+        self.run_and_check()
+
     def reset(self) -> None:
         """A person forgets the pipeline, and empties the target for another one of its name."""
         with self._ledger() as ledger:
@@ -405,7 +418,7 @@ class World:
         def go_back(_: Passage) -> None:
             if kept:
                 kept[0]()
-                self._reached = 0
+                self._reached, self._cut = 0, None  # readers may see the middle of another cut again
 
         steps = self.downstream.nested_at - {Step.ACQUIRE}
         ran = self.run(at(saved, lambda _: kept.append(self.downstream.save()), steps), at(saved + lost, go_back, steps))

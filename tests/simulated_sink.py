@@ -231,6 +231,11 @@ class Server:
         """A person drops all tables and databases."""
         self.contents = replace(self.contents.copy(), databases=set(), tables={}, effects=Counter())
 
+    def drop(self, table_id: TableId) -> None:
+        """A person drops a table, which may be made again."""
+        self.contents = replace(self.contents.copy(), effects=Counter())
+        del self.contents.tables[table_id]
+
     def saved_table(self, table_id: TableId) -> Callable[[], None]:
         """What is called to load the table with the rows that it has now."""
         held = self.contents.copy().tables[table_id]
@@ -490,11 +495,7 @@ def _apply_event(contents: Contents, event: SchemaChangeEvent) -> None:
             if not any(table_id.database == database for table_id in tables):
                 contents.databases.discard(database)
         case CreateTableEvent(table_id, schema):
-            columns = {c.name: c for c in schema.row_columns}
-            if table_id in tables and list(tables[table_id].columns) != list(columns):
-                raise ValueError(f"{table_id} is there, with other columns")
-            contents.databases.add(table_id.database)
-            tables.setdefault(table_id, Table(columns))
+            _create(contents, table_id, {c.name: c for c in schema.row_columns})
         case DropTableEvent(table_id):
             tables.pop(table_id, None)
         case TruncateTableEvent(table_id):
@@ -506,6 +507,16 @@ def _apply_event(contents: Contents, event: SchemaChangeEvent) -> None:
             tables[new_table_id] = tables.pop(table_id)
         case _:
             raise ValueError(f"a {type(event).__name__} is beyond this server")
+
+
+def _create(contents: Contents, table_id: TableId, columns: dict[str, Column]) -> None:
+    present = contents.tables.get(table_id)
+    if present is not None and list(present.columns) != list(columns):
+        raise ValueError(f"{table_id} is there, with other columns")
+    if present is not None and present.rows:
+        raise ValueError(f"{table_id} is there, with rows that are anybody's")
+    contents.databases.add(table_id.database)
+    contents.tables.setdefault(table_id, Table(columns))
 
 
 def _alter(table: Table, event: AddColumnEvent | DropColumnEvent | RenameColumnEvent | AlterColumnTypeEvent) -> None:

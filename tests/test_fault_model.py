@@ -42,6 +42,7 @@ from headrace.testing.faults import POINTS, Crashed, Moment, Passage, Step, cras
 from headrace.testing.ticdc_options import ChangefeedOptions
 from headrace.testing.upstream import Delete, Insert, Update
 from quick import without_pauses
+from server_settings import HOSTILE
 from simulated_sink import CAPABILITIES, Call, Failing, Failure
 from time_limit import Clock, until_time_is_over
 from upstreams import KEY, NAME
@@ -251,6 +252,15 @@ class FaultModel(RuleBasedStateMachine):
             world.held(table_id, lambda: None)
             world.loaded_again(table_id, kept, at_ts, *([] if number is None else [at(number, crash)]))
 
+    @rule(chosen=SEEDS, number=NUMBERS)
+    @precondition(lambda self: self.world.options.include_commit_ts)
+    def a_table_is_reset(self, chosen: int, number: int) -> None:
+        self.world.run_and_check()
+        table_id = self._a_table(chosen)
+        if table_id is not None:
+            note(f"headrace reset --table {table_id}")
+            self.world.reset_table(table_id, at(number, crash))
+
     @rule(steps=STEPS, seed=SEEDS, number=NUMBERS)
     def the_pipeline_is_reset(self, steps: list[differential.Step], seed: int, number: int) -> None:
         """Whatever it was doing, another one begins under its name."""
@@ -258,6 +268,12 @@ class FaultModel(RuleBasedStateMachine):
         note(str(self.world.run_with(at(number, crash))))
         self.world.reset()
         self.world.run_and_check()
+
+    @rule(names=st.sets(st.sampled_from(sorted(HOSTILE)), max_size=8))
+    @precondition(lambda self: self.world.downstream.set_variables is not None)
+    def the_server_gets_other_settings(self, names: set[str]) -> None:
+        note(f"SET GLOBAL {', '.join(f'{name} = {HOSTILE[name]}' for name in sorted(names))}")
+        self.world.downstream.set_variables(names)
 
     @rule(steps=STEPS, seed=SEEDS, saved=NUMBERS, lost=NUMBERS)
     def the_target_goes_back(self, steps: list[differential.Step], seed: int, saved: int, lost: int) -> None:
@@ -275,6 +291,8 @@ class FaultModel(RuleBasedStateMachine):
         finally:
             self.clock.example_ends()
             journal.JOURNAL_KEPT = KEPT
+            if self.world.downstream.set_variables is not None:
+                self.world.downstream.set_variables(())
         shutil.rmtree(self.folder)
 
 

@@ -15,50 +15,10 @@ from headrace.sinks.mysql import open_sink, variables
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.settings import read_settings
 from headrace.sinks.mysql.variables import Variable, always, differing, wanted
+from server_settings import HOSTILE
 from servers import MariaDb, running_mariadb
 
 PAGE = Path(__file__).parents[2] / "docs" / "connectors" / "mysql.md"
-
-# What a person may have set for a whole server; a session begins with it.
-HOSTILE = {
-    "explicit_defaults_for_timestamp": "OFF",
-    "old_mode": "ZERO_DATE_TIME_CAST",
-    "auto_increment_increment": 10,
-    "auto_increment_offset": 3,
-    "default_week_format": 3,
-    "div_precision_increment": 0,
-    "lc_time_names": "de_DE",
-    "foreign_key_checks": "ON",
-    "unique_checks": "OFF",
-    "check_constraint_checks": "OFF",
-    "sql_auto_is_null": "ON",
-    "sql_safe_updates": "ON",
-    "sql_select_limit": 1,
-    "sql_if_exists": "ON",
-    "sql_quote_show_create": "OFF",
-    "max_error_count": 0,
-    "sql_notes": "OFF",
-    "default_storage_engine": "Aria",
-    "enforce_storage_engine": "Aria",
-    "innodb_strict_mode": "OFF",
-    "alter_algorithm": "INSTANT",
-    "tx_isolation": "SERIALIZABLE",
-    "tx_read_only": "ON",
-    "completion_type": "RELEASE",
-    "binlog_format": "STATEMENT",
-    "max_statement_time": 1,
-    "idle_transaction_timeout": 1,
-    "idle_write_transaction_timeout": 1,
-    "net_read_timeout": 1,
-    "net_write_timeout": 1,
-    "innodb_lock_wait_timeout": 1,
-    "lock_wait_timeout": 0,
-    "sql_mode": "ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PAD_CHAR_TO_FULL_LENGTH,ORACLE",
-    "time_zone": "+09:30",
-    "character_set_server": "latin1",
-    "init_connect": "SET autocommit = 0, collation_connection = utf8mb4_unicode_ci",
-}
-
 
 ALWAYS = always(ddl=True, is_mariadb=True, time_zone="+00:00")
 

@@ -9,6 +9,7 @@ from headrace.cli.output import Output
 from headrace.cli.quarantine import known_table, new_request
 from headrace.errors import DefinitionError
 from headrace.model.progress import LedgerState, RequestKind, TableStatus
+from headrace.model.tso import format_tso
 from headrace.pipeline.definition import Settings
 
 Ask = Callable[[str, str], bool] | None
@@ -56,7 +57,12 @@ def reset_table(settings: Settings, table_name: str, ask: Ask, output: Output) -
         return 0
     output.line(f"{own.table_id}: it is reset, and begins anew")
     output.line("a running pipeline takes this up within seconds, else the next run does when it starts")
-    output.line("drop the table in the target before that: where it holds rows, the run stops the table rather than adding to them")
+    if own.incarnation > state.start:
+        output.line(
+            "drop the table in the target before that: where it holds rows, the run stops the table rather than adding to them"
+        )
+    else:
+        output.line(f"load the table as of {format_tso(state.start)} before that: it was there when the pipeline began")
     return 0
 
 

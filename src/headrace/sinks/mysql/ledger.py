@@ -144,6 +144,7 @@ class MySqlLedger:
         def forget(session: MySqlSession) -> bool:
             if not self.tables.exists(session):
                 return False
+            self.tables.create_tables(session)  # an older Headrace's has fewer tables and columns
             self.fence.create_table(session)
             recorded = self.fence.recorded(session, pipeline)
             self._end_writers(session, pipeline, recorded, ddl=True)
