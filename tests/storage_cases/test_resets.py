@@ -104,6 +104,15 @@ def test_what_an_interrupted_removal_left_is_removed_too(scene: Scene, capsys: p
     assert "There is no pipeline named default here" in capsys.readouterr().err
 
 
+def test_a_ledger_that_an_older_version_made_is_forgotten(scene: Scene) -> None:
+    scene.person.run("DROP TABLE headrace.table_requests", "ALTER TABLE headrace.pipelines DROP COLUMN run_token")
+    assert scene.reset() == EXIT_OK
+    assert scene.person.run("SELECT * FROM headrace.tables") == []
+    scene.drop("t", "o")
+    assert scene.at(160).code == EXIT_OK
+    assert scene.rows() == [(1, "a"), (2, "b")]
+
+
 def test_nobody_is_there_to_be_asked(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reset", "--sink", scene.uri]) == EXIT_USAGE
     assert "its checkpoint 150, 2 tables" in " ".join(capsys.readouterr().err.split())
