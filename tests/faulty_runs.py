@@ -386,6 +386,8 @@ class World:
     def reset_table(self, table_id: TableId, *faults: Fault) -> None:
         """A person lets a table begin anew, and drops it when it stops before its rows. The runs may meet faults."""
         self.ask(table_id, RequestKind.RESET)
+        if self.downstream.server is not None:
+            self.downstream.server.begin_anew()
         self.run(*faults)
         ran = self.run()
         while ran.code == EXIT_TABLE_STOPPED and self.approve():

@@ -232,9 +232,13 @@ class Server:
         self.contents = replace(self.contents.copy(), databases=set(), tables={}, effects=Counter())
 
     def drop(self, table_id: TableId) -> None:
-        """A person drops a table, which may be made again."""
-        self.contents = replace(self.contents.copy(), effects=Counter())
+        """A person drops a table."""
+        self.contents = self.contents.copy()
         del self.contents.tables[table_id]
+
+    def begin_anew(self) -> None:
+        """A person lets a pipeline or a table begin anew: schema changes may take effect once more."""
+        self.contents = replace(self.contents.copy(), effects=Counter())
 
     def saved_table(self, table_id: TableId) -> Callable[[], None]:
         """What is called to load the table with the rows that it has now."""

@@ -212,7 +212,7 @@ def test_an_addition_without_a_column_ends_no_run(world: World) -> None:
 
 @pytest.mark.parametrize("later", ["", "edit", "approve"])
 def test_a_statement_that_may_have_run_in_place_of_a_change_is_not_run_again(world: World, later: str) -> None:
-    """An UPDATE shows in no definition. ``later`` is what the person says before the next run."""
+    """A block of statements may end a transaction. ``later`` is what the person says before the next run."""
     bucket, asks = world.bucket, {"policies": SchemaChangePolicies.parse_text("truncate-table=approve")}
     bucket.create("t", shape="id,c")
     bucket.rows("t/100/1", ("I", 110, 1, 5))
@@ -221,7 +221,7 @@ def test_a_statement_that_may_have_run_in_place_of_a_change_is_not_run_again(wor
     bucket.rows("t/200/1", ("I", 210, 9, 9))
     bucket.checkpoint(250)
     assert bucket.run(world.uri, **asks).code == EXIT_TABLE_STOPPED
-    world.decide("edit", "UPDATE test.t SET c = c + 1")
+    world.decide("edit", "BEGIN NOT ATOMIC UPDATE test.t SET c = c + 1; END")
     with armed(crash_at(Moment.AFTER, Step.SCHEMA_CHANGE)), pytest.raises(Crashed):
         bucket.run(world.uri, **asks)
     if later:

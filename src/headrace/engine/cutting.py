@@ -47,6 +47,7 @@ from headrace.sinks.base import (
     Begun,
     CutCommit,
     DataSink,
+    EditingLedger,
     Ledger,
     LedgerUpdate,
     Round,
@@ -115,8 +116,9 @@ class CutRun:
         self._sink.begin_cut()
         if self.cut.rounds and self.cut.hi > self.state.attempted:
             self._update(LedgerUpdate(attempted=self.cut.hi), Step.INTENT)
+        edited = {identity for identity, decision in self.cut.decisions.items() if decision.verdict is Verdict.EDIT}
         for cut_round in self.cut.rounds:
-            for changes in _journalled_together(cut_round.changes):
+            for changes in _journalled_together(cut_round.changes, edited):
                 self._apply_changes(changes)
             self._write(cut_round)
         return self._commit(started)
@@ -131,12 +133,13 @@ class CutRun:
         """The pipeline's checkpoint after the cut: one of tables that catch up ends below it."""
         return max(self.cut.hi, self.state.checkpoint)
 
-    def _update(self, update: LedgerUpdate, step: Step) -> None:
+    def _update(self, update: LedgerUpdate, step: Step, write: Callable[[LedgerUpdate], None] | None = None) -> None:
+        """One step of the ledger; ``write`` is what writes it, if that is not ``Ledger.update``."""
         if self._round_is_over:
             # With what follows a round its tasks are over too: one that was lost for a while must not write after that.
             update, self._round_is_over = replace(update, attempt=self.state.attempt + 1), False
         faults.before(step)
-        self._ledger.update(update)
+        (write or self._ledger.update)(update)
         faults.after(step)
         self.state = update.applied_to(self.state)
 
@@ -182,6 +185,8 @@ class CutRun:
             elif foreign is not None:
                 skipped.add(change.identity)
                 self.notices.append(foreign)
+            elif verdict is Verdict.EDIT and self._edit_rows(change):
+                continue
             elif not has_run:
                 running.append(change)
             todo[change.identity] = change
@@ -199,6 +204,27 @@ class CutRun:
         also = [entry for e in settled for entry in self._ended_with(todo[e.identity])]
         self._journal([*waiting, *settled], self._settled_rows, todo, Step.JOURNAL_SETTLED, also)
         self._changes_done += len(settled)
+
+    def _edit_rows(self, change: SchemaChange) -> bool:
+        """Runs a person's statement in one transaction with the journal, where the ledger can: nobody has to ask then if it ran."""
+        statement, ledger = self.cut.decisions[change.identity].statement, self._ledger
+        if not isinstance(ledger, EditingLedger) or not ledger.takes_in(statement):
+            return False
+        entry = self._entry(change)
+        settled = [replace(entry, state=JournalState.DONE), *self._ended_with(change)]
+        step = self._journalled_step(settled, self._settled_rows(self.state, change))
+        try:
+            self._update(step, Step.JOURNAL_SETTLED, lambda update: ledger.update_with(update, change, statement))
+        except SchemaChangeRefused as refused:
+            self._refused(change, refused.problem)
+            before = self._begun_rows(self.state, change)
+            self._update(replace(step, journal=(_waiting(entry, change),), tables=before, used_decisions=()), Step.JOURNAL_SETTLED)
+            return True
+        left = left_unique_key(change, self.state, self._sink.metadata_applier)
+        self.notices.append(Notice(f"in place of the source's statement this was run: {statement}", change.table_id))
+        self.notices.extend(filter(None, [left]))
+        self._changes_done += 1
+        return True
 
     def _in_its_way(self, change: SchemaChange) -> Notice | Problem | None:
         """What a change that was not begun yet would meet: something of others (see ``Ownership.foreign``), or leftovers."""
@@ -368,15 +394,16 @@ class CutRun:
     ) -> None:
         """Writes the entries down, with where the tables stand of those that do not wait; ``also`` are entries that move none."""
         if entries:
-            begun = [e for e in entries if e.state is not JournalState.WAITING]
-            tables = tuple(row for e in begun for row in rows(self.state, changes[e.identity]))
-            used = tuple(e.identity for e in entries if e.state.is_settled and e.identity in self.state.decisions)
-            moved = {row.table_id for row in tables}
-            letters, place = self._letters.count(self.state.dead_letters, moved), self._position_at(moved)
-            update = LedgerUpdate(
-                position=place, journal=(*entries, *also), tables=tables, used_decisions=used, dead_letters=letters
-            )
-            self._update(update, step)
+            begun = [changes[e.identity] for e in entries if e.state is not JournalState.WAITING]
+            tables = tuple(row for change in begun for row in rows(self.state, change))
+            self._update(self._journalled_step((*entries, *also), tables), step)
+
+    def _journalled_step(self, entries: Sequence[JournalEntry], tables: tuple[TableProgress, ...]) -> LedgerUpdate:
+        """The entries, and where tables stand with them. What those had read before then counts as read."""
+        used = tuple(e.identity for e in entries if e.state.is_settled and e.identity in self.state.decisions)
+        moved = {row.table_id for row in tables}
+        letters, place = self._letters.count(self.state.dead_letters, moved), self._position_at(moved)
+        return LedgerUpdate(position=place, journal=tuple(entries), tables=tables, used_decisions=used, dead_letters=letters)
 
     def _position_at(self, tables: Collection[TableId]) -> str | None:
         """The source's position with what these tables have read before a schema change; ``None`` when it is the one of before.
@@ -580,13 +607,13 @@ class CutRun:
         return record
 
 
-def _journalled_together(changes: Sequence[SchemaChange]) -> Iterator[Sequence[SchemaChange]]:
-    """Changes of one level in order, each by itself but for tables that are created one after another.
+def _journalled_together(changes: Sequence[SchemaChange], edited: Collection[str]) -> Iterator[Sequence[SchemaChange]]:
+    """Changes of one level in order, each by itself but for tables that are created one after another by the source's statements.
 
     They touch no object in common, and the catalogue tells of each whether it is there, so two ledger updates serve a
     thousand of them.
     """
-    for creates, group in groupby(changes, key=_only_creates):
+    for creates, group in groupby(changes, key=lambda change: _only_creates(change) and change.identity not in edited):
         if creates:
             yield tuple(group)
         else:

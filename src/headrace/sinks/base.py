@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 import pyarrow as pa
 
@@ -485,6 +485,19 @@ class Ledger(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class EditingLedger(Protocol):
+    """A ledger whose steps can take in what a person has run in place of a schema change: it ran where the step is written."""
+
+    def takes_in(self, statement: str) -> bool:
+        """Whether the statement (in the target's own SQL) changes rows alone, and all of that can be rolled back."""
+        ...
+
+    def update_with(self, update: LedgerUpdate, change: SchemaChange, statement: str) -> None:
+        """Runs the statement and writes the step, in one transaction. Raises SchemaChangeRefused, and as ``Ledger.update``."""
+        ...
 
 
 class DataSink(Protocol):

@@ -12,6 +12,7 @@ from headrace.model.table import TableId, folded_name
 from headrace.sinks.base import TableDescription, TextComparison, UniqueTexts
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.server_errors import INTERRUPTED, error_code
+from headrace.sinks.mysql.settings import SYSTEM_DATABASES
 from headrace.sinks.mysql.text import quote_name
 from headrace.sinks.mysql.types import qualified
 
@@ -152,6 +153,12 @@ def definition(session: MySqlSession, table_id: TableId) -> str | None:
         if error_code(error) in _MISSING:
             return None
         raise
+
+
+def databases(session: MySqlSession) -> list[str]:
+    """All databases but the server's own."""
+    found = session.execute("SELECT schema_name FROM information_schema.schemata")
+    return [str(name) for (name,) in found if str(name).casefold() not in SYSTEM_DATABASES]
 
 
 def without_transactions(session: MySqlSession, databases: Collection[str], table: str = "") -> dict[TableId, str]:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import TypeVar
 
 import pymysql
 import structlog
 
 from headrace.errors import DefinitionError, FencedError, TargetWentBackError, TransientError
+from headrace.model.events import SchemaChange
 from headrace.model.progress import Decision, LedgerState, TableRequest, Words
 from headrace.sinks.base import Commits, LedgerUpdate, WriteReport
-from headrace.sinks.mysql import refusal
+from headrace.sinks.mysql import catalogue, refusal
 from headrace.sinks.mysql.connection import MySqlSession, repeat
 from headrace.sinks.mysql.fence import Fence
 from headrace.sinks.mysql.interruption import Interruption
 from headrace.sinks.mysql.server_errors import ErrorClass, classify
 from headrace.sinks.mysql.settings import MySqlSettings
+from headrace.sinks.mysql.statements import changes_rows_only, execute, server_refused
 from headrace.sinks.mysql.types import qualified
 from headrace.sinks.sql_ledger import MYSQL, Claim, SqlLedger
 
@@ -175,15 +178,38 @@ class MySqlLedger:
     def update(self, update: LedgerUpdate) -> None:
         """See ``Ledger.update``. A connection lost at COMMIT does no harm: the step's number tells whether it is there."""
         claim = self.own_claim()
+        self._step(lambda session, repeated: self._write(session, claim, update, repeated=repeated))
+
+    def takes_in(self, statement: str) -> bool:
+        """See ``EditingLedger.takes_in``. A table without transactions, which a trigger may write to, would keep its rows."""
+        if not changes_rows_only(statement):
+            return False
+        found = self._in_transaction(lambda s: catalogue.without_transactions(s, catalogue.databases(s)))
+        return not found
+
+    def update_with(self, update: LedgerUpdate, change: SchemaChange, statement: str) -> None:
+        """See ``EditingLedger.update_with``. The pipeline's row is locked last, so that no other run waits for the statement."""
+        claim = self.own_claim()
 
         def write(session: MySqlSession, repeated: bool) -> None:
-            if not self.tables.write_update(session, claim, update, repeated=repeated):
+            if repeated and self.tables.verify(session, claim, may_follow=True).claim != claim:
                 return
-            self.fence.require_commits(session, claim.pipeline, self._commits)
-            if update.attempt is not None:
-                self.fence.raise_to(session, claim.pipeline, claim.epoch, update.attempt)
+            try:
+                execute(session, change, statement)
+            except pymysql.err.MySQLError as error:
+                if classify(error) is not ErrorClass.REFUSED:
+                    raise
+                raise server_refused(replace(change, statement=statement), error) from None
+            self._write(session, claim, update, repeated=repeated)
 
         self._step(write)
+
+    def _write(self, session: MySqlSession, claim: Claim, update: LedgerUpdate, *, repeated: bool) -> None:
+        if not self.tables.write_update(session, claim, update, repeated=repeated):
+            return
+        self.fence.require_commits(session, claim.pipeline, self._commits)
+        if update.attempt is not None:
+            self.fence.raise_to(session, claim.pipeline, claim.epoch, update.attempt)
 
     def _step(self, action: Callable[[MySqlSession, bool], _T]) -> _T:
         """One step of the run; ``action`` is told whether it was sent before."""

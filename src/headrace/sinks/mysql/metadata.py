@@ -31,10 +31,9 @@ from headrace.model.events import (
     SchemaChange,
     TruncateTableEvent,
 )
-from headrace.model.outcome import Notice, Problem, Remedy
+from headrace.model.outcome import Notice
 from headrace.model.table import TableId, TableSchema, folded_name
-from headrace.model.tso import tso_to_ms
-from headrace.sinks.base import Begun, SchemaChangeRefused, TableDescription, TextComparison
+from headrace.sinks.base import Begun, TableDescription, TextComparison
 from headrace.sinks.mysql import catalogue, collation, databases, end_state
 from headrace.sinks.mysql.adaptation import Adapted, UnadaptableError, adapt
 from headrace.sinks.mysql.connection import MySqlSession, repeat
@@ -43,24 +42,21 @@ from headrace.sinks.mysql.fence import pipeline_lock
 from headrace.sinks.mysql.filling import filled_as_by_tidb
 from headrace.sinks.mysql.ledger import MySqlLedger
 from headrace.sinks.mysql.partitions import same_rows
-from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_code, error_text
+from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_text
 from headrace.sinks.mysql.settings import MySqlSettings
+from headrace.sinks.mysql.statements import BY_HAND, execute, refused, server_refused, shown
 from headrace.sinks.mysql.types import alter_table, create_table, qualified
 from headrace.sinks.mysql.unseen_values import refuse_unseen_values
 from headrace.sinks.mysql.zones import refuse_other_zone
 
 _LOCK_TRIES = 15
 _LOCK_SECONDS = 2
-_STATEMENT_LIMIT = 300
-_SYNTAX = frozenset({1064, 1149, 1235, 4161})
 _COLUMN_ACTIONS = frozenset({"ADD", "CHANGE", "DROP", "RENAME"})
 _NOT_COLUMNS = frozenset(
     {"CHECK", "CONSTRAINT", "FOREIGN", "FULLTEXT", "INDEX", "KEY", "PARTITION", "PRIMARY", "SPATIAL", "UNIQUE", "AS", "TO"}
     | {"COLUMNAR", "HYBRID", "STATS_EXTENDED", "VECTOR"}
 )
 _HINTS = frozenset({"ALGORITHM", "LOCK"})
-_BY_HAND = "Take away what is in its way, and it is tried again; or bring the target to the same state by hand, and skip it."
-_LOAD_ANEW = "Load the table anew and skip the statement, or leave it out by a filter."
 
 
 _T = TypeVar("_T")
@@ -92,8 +88,8 @@ class MySqlMetadataApplier:
             elif session not in asked:  # the connection was lost while the statement ran
                 found = self._begun(session, change, former[0])
                 if found is Begun.UNCLEAR:
-                    message = f"the connection was lost while this ran, and nothing tells whether it did: {_shown(change)}."
-                    raise _refused(change, message)
+                    message = f"the connection was lost while this ran, and nothing tells whether it did: {shown(change)}."
+                    raise refused(change, message)
                 if found is Begun.DONE:
                     _verify(session, change)
                     self._counted(session)
@@ -106,20 +102,20 @@ class MySqlMetadataApplier:
         try:
             return self._repeated(attempt, f"The schema change of {change.table_id}")
         except pymysql.err.MySQLError as error:
-            raise self._server_refused(change, error) from None
+            raise server_refused(change, error) from None
 
     def run_instead(self, change: SchemaChange, statement: str) -> tuple[Notice, ...]:
         """See ``MetadataApplier.run_instead``. A lost connection is not repeated: nothing tells what the statement did."""
         self._verified.difference_update(change.changes)
         try:
             session = self._connected()
-            _execute(session, change, statement)
+            execute(session, change, statement)
             self._counted(session)
         except pymysql.err.MySQLError as error:
             if classify(error) is ErrorClass.LOST:
                 self._recover(error)
                 raise TransientError(f"The connection was lost while this ran: {statement}") from None
-            raise self._server_refused(replace(change, statement=statement), error) from None
+            raise server_refused(replace(change, statement=statement), error) from None
         finally:
             self._rest()
         return (Notice(f"in place of the source's statement this was run: {statement}", change.table_id),)
@@ -203,7 +199,7 @@ class MySqlMetadataApplier:
         for adapted in self._adapted_statements(session, change):
             notices.extend(Notice(text, change.table_id) for text in adapted.notices)
             if adapted.statement:
-                _execute(session, change, adapted.statement)
+                execute(session, change, adapted.statement)
         faults.before(Step.MYSQL_VERIFY, change.statement)
         _verify(session, change)
         faults.after(Step.MYSQL_VERIFY, change.statement)
@@ -213,7 +209,7 @@ class MySqlMetadataApplier:
         if not present.has_rows:
             return ()
         if not self._adopt:
-            raise _refused(
+            raise refused(
                 change,
                 "the target already has this table, with rows that Headrace did not write.",
                 "Start with --adopt if these rows are the source's own as of the start, else empty or drop the table.",
@@ -304,14 +300,6 @@ class MySqlMetadataApplier:
             self._lost_connection = self._session.connection_id
             self.close()
 
-    def _server_refused(self, change: SchemaChange, error: pymysql.err.MySQLError) -> SchemaChangeRefused:
-        reason = "does not know this syntax, which TiDB does" if error_code(error) in _SYNTAX else "refused the statement"
-        message = f"the target {reason}: {error_text(error)}; the statement is {_shown(change)}."
-        if not read_statement(change.statement, change.database).brings_back:
-            return _refused(change, message)
-        message = f"the statement brings rows back that are in no file, and the target cannot run it: {_shown(change)}."
-        return SchemaChangeRefused(Problem(change.table_id, message, file=change.origin, hint=_LOAD_ANEW, remedy=Remedy.RESYNC))
-
 
 def _kept_key(session: MySqlSession, change: SchemaChange) -> str:
     """See ``MetadataApplier.keeps_unique``."""
@@ -348,19 +336,6 @@ def _changed_columns(change: SchemaChange) -> frozenset[str]:
     return frozenset(found)
 
 
-def _execute(session: MySqlSession, change: SchemaChange, statement: str) -> None:
-    if change.database and catalogue.exists(session, TableId(change.database)):
-        session.run(f"USE {qualified(TableId(change.database))}")
-    # Rows that are there get the defaults of the source's time: CURRENT_TIMESTAMP is when the source ran the statement.
-    session.run(f"SET SESSION timestamp = {tso_to_ms(change.commit_ts) / 1000:.3f}")
-    faults.before(Step.MYSQL_STATEMENT, statement)
-    try:
-        session.run(statement)
-    finally:
-        session.run("SET SESSION timestamp = DEFAULT")
-    faults.after(Step.MYSQL_STATEMENT, statement)
-
-
 def _is_shaped(change: SchemaChange, present: TableDescription, wanted: TableSchema) -> bool:
     """Whether a table that is there needs no more of a change that lets it come to be: a CREATE, a shape, or an ALTER of a table
     that the source never showed before. Raises SchemaChangeRefused when the table is another one."""
@@ -369,7 +344,7 @@ def _is_shaped(change: SchemaChange, present: TableDescription, wanted: TableSch
     if read.kind not in (StatementKind.CREATE_TABLE, StatementKind.EMPTY):
         return same and any(_moves_columns(action) for action in read.actions) and _is_told_by_names(read)
     if not same:
-        raise _refused(
+        raise refused(
             change,
             f"the target already has this table, with other columns ({', '.join(present.columns)}).",
             "Drop it or rename it in the target; Headrace then creates it as the source has it.",
@@ -412,7 +387,7 @@ def _adapted(session: MySqlSession, change: SchemaChange, statement: str) -> Ada
     try:
         return adapt(statement, session, change.database)
     except UnadaptableError as error:
-        raise _refused(change, f"{error.message} The statement is {_shown(change)}.", error.hint) from None
+        raise refused(change, f"{error.message} The statement is {shown(change)}.", error.hint) from None
 
 
 def _default_collation(change: SchemaChange) -> str:
@@ -483,9 +458,9 @@ def _verify(session: MySqlSession, change: SchemaChange) -> None:
         else:
             done = bool(renames) or shows(session, event) is not False
         if not done:
-            raise _refused(change, f"the target took the statement, but {type(event).__name__} does not show in it.", _BY_HAND)
+            raise refused(change, f"the target took the statement, but {type(event).__name__} does not show in it.", BY_HAND)
     if renames and not all(catalogue.exists(session, name) for name in final_names(renames)):
-        raise _refused(change, "the target took the statement, but the new names are not there.", _BY_HAND)
+        raise refused(change, "the target took the statement, but the new names are not there.", BY_HAND)
 
 
 def _is_idle(session: MySqlSession, connection_id: int) -> bool:
@@ -499,12 +474,3 @@ def _end(session: MySqlSession, connection_id: int) -> None:
         if classify(error) is not ErrorClass.REFUSED:
             raise
         # It ended by itself, or is another user's: then the lock stays taken, and that is told.
-
-
-def _shown(change: SchemaChange) -> str:
-    statement = " ".join((change.statement or "the change of shape").split())
-    return statement if len(statement) <= _STATEMENT_LIMIT else statement[:_STATEMENT_LIMIT] + "…"
-
-
-def _refused(change: SchemaChange, message: str, hint: str = _BY_HAND) -> SchemaChangeRefused:
-    return SchemaChangeRefused(Problem(change.table_id, message, file=change.origin, hint=hint))

@@ -1,0 +1,66 @@
+"""Running one statement of a schema change, or a person's in its place, and telling why a server refused it."""
+
+from __future__ import annotations
+
+import pymysql
+
+from headrace import faults
+from headrace.ddl.lexer import words
+from headrace.ddl.statement import read_statement
+from headrace.faults import Step
+from headrace.model.events import SchemaChange
+from headrace.model.outcome import Problem, Remedy
+from headrace.model.table import TableId
+from headrace.model.tso import tso_to_ms
+from headrace.sinks.base import SchemaChangeRefused
+from headrace.sinks.mysql import catalogue
+from headrace.sinks.mysql.connection import MySqlSession
+from headrace.sinks.mysql.server_errors import error_code, error_text
+from headrace.sinks.mysql.types import qualified
+
+BY_HAND = "Take away what is in its way, and it is tried again; or bring the target to the same state by hand, and skip it."
+_LOAD_ANEW = "Load the table anew and skip the statement, or leave it out by a filter."
+_STATEMENT_LIMIT = 300
+_SYNTAX = frozenset({1064, 1149, 1235, 4161})
+# What begins with another word may end a transaction, or do something that no ROLLBACK takes back.
+_OF_ROWS = frozenset({"UPDATE", "INSERT", "REPLACE", "DELETE"})
+
+
+def execute(session: MySqlSession, change: SchemaChange, statement: str) -> None:
+    """Runs a statement of the change, in its database and at its time. Raises what the client raises."""
+    if change.database and catalogue.exists(session, TableId(change.database)):
+        session.run(f"USE {qualified(TableId(change.database))}")
+    # Rows that are there get the defaults of the source's time: CURRENT_TIMESTAMP is when the source ran the statement.
+    session.run(f"SET SESSION timestamp = {tso_to_ms(change.commit_ts) / 1000:.3f}")
+    faults.before(Step.MYSQL_STATEMENT, statement)
+    try:
+        session.run(statement)
+    finally:
+        session.run("SET SESSION timestamp = DEFAULT")
+    faults.after(Step.MYSQL_STATEMENT, statement)
+
+
+def changes_rows_only(statement: str) -> bool:
+    """Whether a statement changes rows and no definition, so that a transaction takes it in."""
+    first = (words(statement) or ())[:1]
+    return any(word.says(keyword) for word in first for keyword in _OF_ROWS)
+
+
+def shown(change: SchemaChange) -> str:
+    """The change's statement for a message, cut off when it is long."""
+    statement = " ".join((change.statement or "the change of shape").split())
+    return statement if len(statement) <= _STATEMENT_LIMIT else statement[:_STATEMENT_LIMIT] + "…"
+
+
+def refused(change: SchemaChange, message: str, hint: str = BY_HAND) -> SchemaChangeRefused:
+    return SchemaChangeRefused(Problem(change.table_id, message, file=change.origin, hint=hint))
+
+
+def server_refused(change: SchemaChange, error: pymysql.err.MySQLError) -> SchemaChangeRefused:
+    """Why the server did not run the change's statement."""
+    reason = "does not know this syntax, which TiDB does" if error_code(error) in _SYNTAX else "refused the statement"
+    message = f"the target {reason}: {error_text(error)}; the statement is {shown(change)}."
+    if not read_statement(change.statement, change.database).brings_back:
+        return refused(change, message)
+    message = f"the statement brings rows back that are in no file, and the target cannot run it: {shown(change)}."
+    return SchemaChangeRefused(Problem(change.table_id, message, file=change.origin, hint=_LOAD_ANEW, remedy=Remedy.RESYNC))
