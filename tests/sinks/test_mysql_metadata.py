@@ -307,8 +307,8 @@ def executed(target, monkeypatch) -> list[str]:
         target.execute(f"KILL {session.connection_id}")
         session.scalar("SELECT 1")
 
-    original = metadata._execute
-    monkeypatch.setattr(metadata, "_execute", lose_the_answer)
+    original = metadata.execute
+    monkeypatch.setattr(metadata, "execute", lose_the_answer)
     return found
 
 
@@ -347,7 +347,7 @@ def exchanging(target, monkeypatch) -> Target:
 @pytest.mark.parametrize("trouble", ["lock", "kill"])
 def test_an_exchange_is_not_taken_for_done_while_its_rows_cannot_be_read(exchanging, monkeypatch, trouble):
     """CHECKSUM TABLE answers NULL, without an error, when it waited too long for a lock, or was killed while it waited."""
-    run, read = metadata._execute, catalogue.row_checksum
+    run, read = metadata.execute, catalogue.row_checksum
     with exchanging.server.connect() as other, other.cursor() as cursor:
 
         def unlock(connection_id: int) -> None:
@@ -356,7 +356,7 @@ def test_an_exchange_is_not_taken_for_done_while_its_rows_cannot_be_read(exchang
             cursor.execute("UNLOCK TABLES")
 
         def killed_first(session, change, statement):
-            monkeypatch.setattr(metadata, "_execute", run)
+            monkeypatch.setattr(metadata, "execute", run)
             monkeypatch.setattr(catalogue, "row_checksum", locked_first)
             session.execute("KILL QUERY CONNECTION_ID()")
 
@@ -366,7 +366,7 @@ def test_an_exchange_is_not_taken_for_done_while_its_rows_cannot_be_read(exchang
             threading.Timer(0.3 if trouble == "kill" else 1.3, unlock, [session.connection_id]).start()
             return read(session, table_id)
 
-        monkeypatch.setattr(metadata, "_execute", killed_first)
+        monkeypatch.setattr(metadata, "execute", killed_first)
         apply(exchanging, "ALTER TABLE `t` EXCHANGE PARTITION `p` WITH TABLE `u`", OtherEvent(T))
     assert (exchanging.execute("SELECT id FROM shop.t"), exchanging.execute("SELECT id FROM shop.u")) == ([(2,)], [])
 
