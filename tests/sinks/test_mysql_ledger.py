@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
-from headrace.errors import DefinitionError, FencedError
+from headrace.errors import DefinitionError, FencedError, TransientError
 from headrace.model.progress import CutRecord, JournalEntry, JournalState, TableProgress, TableStatus
 from headrace.model.table import TableId
 from headrace.sinks.base import CheckState, LedgerUpdate
@@ -66,6 +68,34 @@ def test_a_newer_run_fences_the_older_one(mariadb, ledger):
         with pytest.raises(FencedError):
             ledger.next_attempt()
         newer.ledger.update(LedgerUpdate(checkpoint=9))
+
+
+def test_of_first_runs_at_once_each_has_an_epoch_of_its_own_or_tries_again(mariadb):
+    found, count = [], 6
+    at_once = threading.Barrier(count)
+
+    def begin():
+        with open_sink(mariadb.uri()) as sink:
+            sink.ledger.pipelines()
+            at_once.wait()
+            try:
+                found.append(sink.ledger.acquire("p", "src", "f", 5).epoch)
+            except Exception as error:
+                found.append(error)
+
+    for _ in range(4):
+        found.clear()
+        mariadb.fresh()
+        runs = [threading.Thread(target=begin) for _ in range(count)]
+        for run in runs:
+            run.start()
+        for run in runs:
+            run.join()
+        epochs = sorted(epoch for epoch in found if isinstance(epoch, int))
+        assert epochs == list(range(1, len(epochs) + 1))
+        assert epochs
+        others = [error for error in found if not isinstance(error, int)]
+        assert all(isinstance(error, TransientError) for error in others), others
 
 
 def test_another_source_is_refused_and_ends_nothing(mariadb, ledger):

@@ -60,14 +60,14 @@ class _Watching(Recorder):
 
 def observe(history: History, uri: str, patch: pytest.MonkeyPatch) -> Observed:
     seen = Observed()
-    execute = metadata._execute
+    execute = metadata.execute
 
     def watched(session: MySqlSession, change: SchemaChange, statement: str) -> None:
         seen.executed.append(statement)
         execute(session, change, statement)
 
     with patch.context() as context:
-        context.setattr(metadata, "_execute", watched)
+        context.setattr(metadata, "execute", watched)
         run = PipelineRun(defined(history, uri, RunOptions(once=True)), _Watching(seen), LocalEngine())  # type: ignore[arg-type]
         seen.code = run.run()
     return seen
