@@ -35,8 +35,8 @@ class Downstream:
     """A person gives a table of the target a comment, which is no business of the pipeline's."""
     clear: Callable[[], None]
     """A person drops all databases and tables but the ledger's."""
-    drop: Callable[[TableId], None]
-    """A person drops a table."""
+    run: Callable[[str], None]
+    """A person runs a statement in the target's own SQL."""
     save_table: Callable[[TableId], Callable[[], None]]
     """A person keeps a table's rows. What it returns loads them again, into a table of the same columns."""
     server: Server | None = None
@@ -44,9 +44,14 @@ class Downstream:
     """A person gives the server the hostile values of these variables, and its own of all others."""
     nested_at: frozenset[Step] = frozenset(Step)
     """The steps at which another run can take over in the same thread: where this one holds no lock that it would wait for."""
+    quote: str = '"'
 
     def __str__(self) -> str:
         return self.name
+
+    def qualified(self, table_id: TableId) -> str:
+        """A table's name in the target's own SQL."""
+        return ".".join(f"{self.quote}{part}{self.quote}" for part in (table_id.database, table_id.table))
 
 
 def simulated(capability: str) -> Downstream:
@@ -59,7 +64,7 @@ def simulated(capability: str) -> Downstream:
     def target() -> Target:
         return SimulatedTarget(server.contents)
 
-    acts = (server.saved, server.comment, server.clear, server.drop, server.saved_table)
+    acts = (server.saved, server.comment, server.clear, server.run, server.saved_table)
     return Downstream(f"simulated, {capability}", target, sink, capabilities.atomic_cut, *acts, server)
 
 
@@ -81,7 +86,7 @@ def with_file_ledger() -> Downstream:
         server.saved,
         server.comment,
         server.clear,
-        server.drop,
+        server.run,
         server.saved_table,
         server,
     )
@@ -104,9 +109,9 @@ def on_mariadb(mariadb: MariaDb) -> Downstream:
             for name in {name for (name,) in cursor.fetchall()} - SYSTEM_DATABASES - {LEDGER_DATABASE}:
                 cursor.execute(f"DROP DATABASE `{name}`")
 
-    def drop(table_id: TableId) -> None:
+    def run(statement: str) -> None:
         with mariadb.connect() as connection, connection.cursor() as cursor:
-            cursor.execute(f"DROP TABLE `{table_id.database}`.`{table_id.table}`")
+            cursor.execute(statement)
 
     def save_table(table_id: TableId) -> Callable[[], None]:
         name = f"`{table_id.database}`.`{table_id.table}`"
@@ -122,7 +127,7 @@ def on_mariadb(mariadb: MariaDb) -> Downstream:
 
         return load
 
-    acts = (save, comment, clear, drop, save_table)
+    acts = (save, comment, clear, run, save_table)
     return Downstream(
         "mariadb",
         lambda: target,
@@ -131,6 +136,7 @@ def on_mariadb(mariadb: MariaDb) -> Downstream:
         *acts,
         set_variables=mariadb.set_variables,
         nested_at=nested_at,
+        quote="`",
     )
 
 
@@ -158,9 +164,9 @@ def on_duckdb(folder: Path) -> Downstream:
             for name in {name for (name,) in found} - {LEDGER_SCHEMA}:
                 connection.execute(f'DROP SCHEMA "{name}" CASCADE')
 
-    def drop(table_id: TableId) -> None:
+    def run(statement: str) -> None:
         with duckdb.connect(str(target.path)) as connection:
-            connection.execute(f'DROP TABLE "{table_id.database}"."{table_id.table}"')
+            connection.execute(statement)
 
     def save_table(table_id: TableId) -> Callable[[], None]:
         name = f'"{table_id.database}"."{table_id.table}"'
@@ -175,7 +181,7 @@ def on_duckdb(folder: Path) -> Downstream:
 
         return load
 
-    acts = (save, comment, clear, drop, save_table)
+    acts = (save, comment, clear, run, save_table)
     # The file is open, and so locked, while a cut lasts.
     nested_at = frozenset({Step.POLL})
     return Downstream("duckdb", lambda: target, lambda: open_sink(target.uri), True, *acts, nested_at=nested_at)

@@ -195,6 +195,20 @@ class Ran:
         return f"code {self.code}, {self.error!r}, after {[str(p) for p in self.passed[-3:]]}; told: {self.told}"
 
 
+_BY_OTHER_WORDS = {"DROP TABLE": "DROP TABLE", "TRUNCATE TABLE": "DELETE FROM"}
+
+
+def _endings(state: LedgerState) -> Iterator[tuple[str, TableId, str]]:
+    """The DROPs and TRUNCATEs of one table that wait, each the first of its table: its identity, table, and a statement's verb."""
+    waiting = sorted((e for e in state.journal.values() if not e.state.is_settled), key=lambda e: (e.commit_ts, e.identity))
+    for number, entry in enumerate(waiting):
+        verb = _BY_OTHER_WORDS.get(" ".join(entry.statement.split()[:2]).upper())
+        stopped = [t for t in entry.tables if t in state.tables and state.tables[t].status.is_stopped]
+        is_first = not any(set(entry.tables) & set(earlier.tables) for earlier in waiting[:number])
+        if verb and len(stopped) == len(entry.tables) == 1 and is_first and entry.identity not in state.decisions:
+            yield entry.identity, stopped[0], verb
+
+
 _LOOKS = {(Moment.AFTER, Step.CHECKPOINT)} | {(moment, step) for moment in Moment for step in (Step.POLL, Step.MYSQL_COMMIT)}
 """What a run comes by that writes nothing any more; what it looks up in MySQL ends with a commit too."""
 
@@ -214,6 +228,7 @@ class World:
     """The ``--schema-changes`` of the next runs."""
     options: ChangefeedOptions = OPTIONS
     _was_filtered: bool = False
+    _skipped: set[int] = field(default_factory=set)
     _over: int = 0
     _reached: int = 0
     _cut: Cut | None = None
@@ -282,6 +297,27 @@ class World:
             for identity in approved:
                 ledger.decide(PIPELINE, Decision(identity, Verdict.APPROVE))
         return bool(approved)
+
+    def decide_otherwise(self, chosen: Callable[[], bool], *, by_hand: bool) -> list[str]:
+        """A person runs a statement of their own in place of a DROP or TRUNCATE that a table waits before.
+
+        By hand the change is skipped then, else it is edited. What was decided, as the commands say it.
+        """
+        told: list[str] = []
+        with self._ledger() as ledger:
+            state = ledger.peek(PIPELINE)
+            assert state is not None
+            for identity, table_id, verb in sorted(_endings(state)):
+                if not chosen():
+                    continue
+                statement = f"{verb} {self.downstream.qualified(table_id)}"
+                if by_hand:
+                    self.downstream.run(statement)
+                    self._skipped.add(state.journal[identity].commit_ts)
+                decision = Decision(identity, Verdict.SKIP) if by_hand else Decision(identity, Verdict.EDIT, statement)
+                ledger.decide(PIPELINE, decision)
+                told.append(f"{statement}, and headrace ddl {decision.verdict} {identity}")
+        return told
 
     def check_the_others(self) -> None:
         """After a run that tables stopped in: those that did not are as the upstream was at the checkpoint."""
@@ -395,7 +431,7 @@ class World:
         state = self.ledger_state()
         assert state is not None
         if not state.tables[table_id].is_made:
-            self.downstream.drop(table_id)
+            self.downstream.run(f"DROP TABLE {self.downstream.qualified(table_id)}")
         self.run_and_check()
 
     def reset(self) -> None:
@@ -457,7 +493,7 @@ class World:
         open_entries = [entry for entry in entries if not entry.state.is_settled]
         assert not open_entries, f"a complete run left {open_entries}"
         done = {entry.commit_ts for entry in state.journal.values() if entry.state is JournalState.DONE}
-        missing = history.schema_changes_below(state.checkpoint) - done
+        missing = history.schema_changes_below(state.checkpoint) - done - self._skipped
         self._was_filtered |= bool(self.tables)  # what a table missed by that, and is over, never comes into the journal
         assert not missing or self._was_filtered or len(missing | done) > journal.JOURNAL_KEPT, (
             f"the journal does not tell of the schema changes at {sorted(missing)}"

@@ -231,10 +231,10 @@ class Server:
         """A person drops all tables and databases."""
         self.contents = replace(self.contents.copy(), databases=set(), tables={}, effects=Counter())
 
-    def drop(self, table_id: TableId) -> None:
-        """A person drops a table."""
+    def run(self, statement: str) -> None:
+        """A person runs one of the statements that this server knows."""
         self.contents = self.contents.copy()
-        del self.contents.tables[table_id]
+        _execute(self.contents, statement)
 
     def begin_anew(self) -> None:
         """A person lets a pipeline or a table begin anew: schema changes may take effect once more."""
@@ -428,14 +428,28 @@ class SimulatedMetadataApplier:
                 raise SchemaChangeRefused(Problem(change.table_id, f"{change.statement} is impossible here: {error}")) from None
             changed = (before.databases, before.tables) != (contents.databases, contents.tables)
             contents.effects[change.identity] += changed
-            if self._sink.ledger is not None and self._sink.open_cut is None:
-                slot = self._sink.ledger.claim.pipeline, DDL_SLOT
-                contents.commits[slot] += 1
-                self._sink.ledger.expect([Commits(DDL_SLOT, contents.commits[slot] - 1, contents.commits[slot])])
+            self._counted(contents)
         return ()
 
+    def _counted(self, contents: Contents) -> None:
+        """Counts a statement as a commit of the slot of schema changes, where it is one by itself."""
+        if self._sink.ledger is not None and self._sink.open_cut is None:
+            slot = self._sink.ledger.claim.pipeline, DDL_SLOT
+            contents.commits[slot] += 1
+            self._sink.ledger.expect([Commits(DDL_SLOT, contents.commits[slot] - 1, contents.commits[slot])])
+
     def run_instead(self, change: SchemaChange, statement: str) -> tuple[Notice, ...]:
-        raise SchemaChangeRefused(Problem(change.table_id, f"the simulated server speaks no SQL: {statement}"))
+        with self._sink.server.called(Call.APPLY) as refused, self._sink.changing() as contents:
+            if self._sink.ledger is not None:
+                self._sink.ledger.prove()
+            try:
+                if refused:
+                    raise ValueError("it does not feel like it")
+                _execute(contents, statement)
+            except (KeyError, ValueError) as error:
+                raise SchemaChangeRefused(Problem(change.table_id, f"the simulated server refused {statement}: {error}.")) from None
+            self._counted(contents)
+        return ()
 
     def describe(self, table_id: TableId) -> TableDescription | None:
         with self._sink.server.called(Call.DESCRIBE):
@@ -511,6 +525,19 @@ def _apply_event(contents: Contents, event: SchemaChangeEvent) -> None:
             tables[new_table_id] = tables.pop(table_id)
         case _:
             raise ValueError(f"a {type(event).__name__} is beyond this server")
+
+
+def _execute(contents: Contents, statement: str) -> None:
+    """A person's statement: ``DROP TABLE "d"."t"`` or ``DELETE FROM "d"."t"``. Raises KeyError for a table that is not there."""
+    words, database, table = statement.replace('"."', '"').rstrip('"').split('"')
+    table_id = TableId(database, table)
+    match words.strip():
+        case "DROP TABLE":
+            del contents.tables[table_id]
+        case "DELETE FROM":
+            contents.tables[table_id].rows.clear()
+        case other:
+            raise ValueError(f"this server does not know {other}")
 
 
 def _create(contents: Contents, table_id: TableId, columns: dict[str, Column]) -> None:

@@ -69,6 +69,9 @@ ACTIONS = (
 KEPT = journal.JOURNAL_KEPT
 SEEDS = st.integers(0, 2**20)
 STEPS = st.lists(st.builds(differential.Step, st.sampled_from(ACTIONS), SEEDS), min_size=1, max_size=5)
+ENDINGS = st.lists(
+    st.builds(differential.Step, st.sampled_from(("rows", "rows", "drop", "truncate", "recreate")), SEEDS), min_size=1, max_size=5
+)
 FILTERS = ("", "", "*.*,!d1.a", "d1.*", "*.*,!*.b")
 MAX_CUTS = (0, 0, 1, 400)
 APPROVED = ("create-database", "drop-database", "create-table", "drop-table", "truncate-table", "rename-table")
@@ -169,6 +172,21 @@ class FaultModel(RuleBasedStateMachine):
     def a_person_approves_something(self, chosen: int) -> None:
         chance = Random(chosen)
         self.world.approve(lambda: chance.random() < 0.5)
+
+    @rule(steps=ENDINGS, seed=SEEDS, chosen=SEEDS, by_hand=st.booleans(), number=NUMBERS, more=STEPS)
+    def a_person_runs_something_else(
+        self, steps: list[differential.Step], seed: int, chosen: int, by_hand: bool, number: int, more: list[differential.Step]
+    ) -> None:
+        """In place of a DROP or TRUNCATE, to the same end. Then the upstream goes on, and a run dies."""
+        self.goes_on(steps, seed)
+        chance, own, self.world.policies = Random(chosen), self.world.policies, "drop-table=approve,truncate-table=approve"
+        note(str(self.world.run_with()))
+        for told in self.world.decide_otherwise(lambda: chance.random() < 0.8, by_hand=by_hand):
+            note(told)
+        self.goes_on(more, seed)
+        note(str(self.world.run_with(at(number, crash))))
+        self.world.run_and_check()
+        self.world.policies = own
 
     @rule(number=NUMBERS)
     def something_passing_goes_wrong(self, number: int) -> None:
