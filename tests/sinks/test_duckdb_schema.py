@@ -11,6 +11,7 @@ from duckdb_target import NOON, T, Target, column, shape
 from fills import FILLS
 
 from headrace.errors import DefinitionError, FencedError, TransientError
+from headrace.model.events import SchemaChange
 from headrace.model.outcome import Remedy
 from headrace.model.progress import RequestKind, TableProgress, TableRequest, Words
 from headrace.model.table import Column, Generated, TableId
@@ -31,6 +32,21 @@ def test_a_table_is_created_with_the_columns_that_rows_carry(target: Target) -> 
     virtual, hidden = column("v", generated=Generated.VIRTUAL), column("_V$_i_0", hidden=True)
     target.run("CREATE TABLE t (…)", shape(column("s", generated=Generated.STORED), virtual, hidden))
     assert target.columns() == [("id", "INTEGER"), ("s", "INTEGER")]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["CHECKPOINT", "/* done by hand */", "", "BEGIN", "COMMIT", "USE test", "SET threads = 1", "PRAGMA version", "nonsense"]
+    + ["UPDATE test.t SET id = id + 1; COMMIT; SELECT * FROM nothing", "ATTACH ':memory:' AS a", "COPY test.t TO '/dev/null'"]
+    + ["UPDATE test.t SET id = id + 1; SELECT * FROM nothing"],
+)
+def test_a_persons_statement_that_is_no_part_of_the_cut_is_refused_and_leaves_nothing(target: Target, statement: str) -> None:
+    target.run("CREATE TABLE t (id INT PRIMARY KEY)", shape())
+    target.sql("INSERT INTO test.t VALUES (1)")
+    change = SchemaChange(NOON, T, (), "ALTER TABLE t ADD INDEX i (id)", "test", frozenset({T}))
+    with pytest.raises(SchemaChangeRefused):
+        target.sink.metadata_applier.run_instead(change, statement)
+    assert target.sql("SELECT * FROM test.t") == [(1,)]
 
 
 def test_rows_that_were_there_get_an_added_columns_default(target: Target) -> None:

@@ -126,17 +126,25 @@ def test_another_table_of_that_name_is_refused(target):
         apply(target, CREATE, CreateTableEvent(T, SHAPE))
 
 
-def test_columns_come_and_go_and_a_second_time_changes_nothing(target):
-    target.execute("CREATE TABLE shop.t (id INT PRIMARY KEY, a VARCHAR(20))")
+def test_columns_go_and_are_renamed_and_a_second_time_changes_nothing(target):
+    target.execute("CREATE TABLE shop.t (id INT PRIMARY KEY, a VARCHAR(20), b INT)")
     change = (
-        "ALTER TABLE `t` ADD COLUMN `b` INT, DROP COLUMN `a`, CHANGE COLUMN `id` `no` INT",
-        AddColumnEvent(T, column("b", "INT")),
+        "ALTER TABLE `t` DROP COLUMN `a`, CHANGE COLUMN `id` `no` INT",
         DropColumnEvent(T, "a"),
         RenameColumnEvent(T, "id", "no"),
     )
     for _ in range(2):
         apply(target, *change)
         assert columns(target) == ["no", "b"]
+
+
+def test_a_column_is_added_once_and_one_of_its_name_is_not_taken_for_it(target):
+    target.execute("CREATE TABLE shop.t (id INT PRIMARY KEY)")
+    change = "ALTER TABLE `t` ADD COLUMN `b` INT", AddColumnEvent(T, column("b", "INT"))
+    apply(target, *change)
+    assert columns(target) == ["id", "b"]
+    with pytest.raises(SchemaChangeRefused, match="Duplicate column name 'b'"):
+        apply(target, *change)
 
 
 def test_a_rename_that_changes_the_case_of_a_name_only_does_not_hide_the_rest(target):

@@ -5,6 +5,7 @@ A difference is no proof that the statement ran: it has run once at the end, or 
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -73,14 +74,15 @@ ACTS = {
     "a person's index": "CREATE INDEX his ON test.{} (id)",
     "a person's row format": "ALTER TABLE test.{} ROW_FORMAT = COMPACT",
 }
+DROPS = ("drop a table", "drop a column", "drop a partition")
 UNCLEAR = {
     ("a comment", "a person's comment"),
     ("a comment", "a person's row format"),
-    ("drop a table", "a person's comment"),
-    ("drop a table", "a person's index"),
-    ("drop a table", "a person's row format"),
+    *product(
+        ("drop a table", "drop a column", "drop a partition"), ("a person's comment", "a person's index", "a person's row format")
+    ),
 }
-"""What may be asked. That a table which is to be dropped is another one by now cannot be told from an alteration."""
+"""What may be asked. That what is to be dropped has been made anew meanwhile cannot be told from an alteration."""
 
 
 class World:

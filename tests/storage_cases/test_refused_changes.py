@@ -132,7 +132,6 @@ def test_a_change_that_had_run_before_it_was_decided_is_told(world: World, verdi
     assert world.run(150) == EXIT_OK
     bucket.schema("t", 200, "id,v,c", "ALTER TABLE `t` ADD COLUMN `c` INT DEFAULT 7", 5)
     world.dies(250, Moment.AFTER, Step.SCHEMA_CHANGE)
-    assert bucket.run(world.uri, policies=asks).code == EXIT_TABLE_STOPPED
     world.decide(verdict, *(["ALTER TABLE test.t ADD COLUMN c INT DEFAULT 8"] if verdict == "edit" else []))
     ran = bucket.run(world.uri, policies=asks)
     assert (ran.code, world.rows("t")) == (EXIT_OK, [(1, "a", 7)])
@@ -229,7 +228,7 @@ def test_a_statement_that_may_have_run_in_place_of_a_change_is_not_run_again(wor
     for _ in range(2):
         ran = bucket.run(world.uri, **asks)
         assert (ran.code, world.rows("t")) == (EXIT_TABLE_STOPPED, [(1, 6)])
-        assert any(why in ran.stopped["test.t"] for why in ("while this ran in place of its schema change", "waits for approval"))
+        assert "this ran in place of its schema change" in ran.stopped["test.t"]
     world.decide("skip")
     assert (bucket.run(world.uri, **asks).code, world.rows("t")) == (EXIT_OK, [(1, 6), (9, 9)])
 

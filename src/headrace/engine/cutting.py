@@ -16,14 +16,15 @@ from itertools import groupby
 
 from headrace import faults
 from headrace.ddl.statement import StatementKind, read_statement
-from headrace.engine import standing
+from headrace.engine import begun_changes, standing
+from headrace.engine.begun_changes import decision_hint
 from headrace.engine.conservation import row_figures
 from headrace.engine.cut_letters import CutLetters
 from headrace.engine.journal import forgettable, is_of, unfollowed
 from headrace.engine.kept_keys import kept_unique_key, left_unique_key
 from headrace.engine.leftovers import leftovers
 from headrace.engine.owning import Ownership
-from headrace.engine.plan import Cut, CutRound, Hold, awaits_approval, decision_hint
+from headrace.engine.plan import Cut, CutRound, Hold, awaits_approval
 from headrace.engine.requests import running_reason, served_requests
 from headrace.engine.tasks import read_problems
 from headrace.engine.unreadable import is_unborn
@@ -53,6 +54,7 @@ from headrace.sinks.base import (
     Round,
     RowsRefused,
     SchemaChangeRefused,
+    SchemaChangeUnclear,
     WriterContext,
     WriteReport,
 )
@@ -61,6 +63,8 @@ from headrace.sources.base import EventSource
 
 RoundFactory = Callable[[Cut, CutRound, WriterContext, CutCommit | None, Mapping[TableId, TableProgress]], Round]
 _Rows = Callable[[LedgerState, SchemaChange], tuple[TableProgress, ...]]
+_NOT_BEGUN = frozenset({JournalState.WAITING, JournalState.UNCLEAR})
+"""What a decision lets run as if it had never been begun."""
 
 
 class TablesExcluded(Exception):
@@ -137,10 +141,11 @@ class CutRun:
         """One step of the ledger; ``write`` is what writes it, if that is not ``Ledger.update``."""
         if self._round_is_over:
             # With what follows a round its tasks are over too: one that was lost for a while must not write after that.
-            update, self._round_is_over = replace(update, attempt=self.state.attempt + 1), False
+            update = replace(update, attempt=self.state.attempt + 1)
         faults.before(step)
         (write or self._ledger.update)(update)
         faults.after(step)
+        self._round_is_over = False  # only now: a step that is refused closes nothing
         self.state = update.applied_to(self.state)
 
     # --- schema changes -------------------------------------------------------------------------------------------
@@ -150,60 +155,67 @@ class CutRun:
 
         Those that were refused wait from that moment on: whatever becomes of their tables, they have not run.
         """
-        entries: list[JournalEntry] = []
-        running: list[SchemaChange] = []
-        skipped: set[str] = set()
-        todo: dict[str, SchemaChange] = {}
-        for change in (self._ownership.with_tables(change, self.state) for change in changes):
-            touched = sorted(change.touches | standing.dropped_with(change))
-            still = [t for t in touched if self._stands_still(t, change.commit_ts)]
-            if still and not standing.passes_without(self.state, change, still):
-                self._hold_rest(change, still[0])
-                continue
-            entry, verdict = self._journalled(change), self._verdict(change)
-            begun = Begun.ABSENT if entry is None else self._begun(entry, change)
-            has_run = begun is Begun.DONE
-            decided = verdict in (Verdict.SKIP, Verdict.EDIT)
-            foreign = None if decided or entry is not None else self._in_its_way(change)
-            if isinstance(foreign, Problem):
-                self._refused(change, foreign)
-                continue
-            if entry is not None and self._has_to_ask(entry, change, begun):
-                continue
-            if verdict is None and change.identity in self.cut.unapproved:
-                self._stop_before(change, awaits_approval(change))
-                continue
-            if has_run and decided:
-                self.notices.extend(self._decided_too_late(change, entry))
-            elif verdict is Verdict.SKIP:
-                if (kept := kept_unique_key(change, self.state, self._sink.metadata_applier)) is not None:
-                    self._stop_before(change, kept)
-                    continue
-                skipped.add(change.identity)
-                told = " ".join(change.statement.split()) or "a change of shape"
-                self.notices.append(Notice(f"the schema change at {change.commit_ts} was skipped: {told}.", change.table_id))
-            elif foreign is not None:
-                skipped.add(change.identity)
-                self.notices.append(foreign)
-            elif verdict is Verdict.EDIT and self._edit_rows(change):
-                continue
-            elif not has_run:
-                running.append(change)
-            todo[change.identity] = change
-            entries.append(self._entry(change))
+        found = [self._prepared(self._ownership.with_tables(change, self.state)) for change in changes]
+        steps = [step for step in found if step is not None]
+        todo = {change.identity: change for change, _ in steps}
         applier = self._sink.metadata_applier
-        pending = [replace(e, state_before=applier.state_before(c)) for e in entries if (c := todo[e.identity]) in running]
+        running = [(change, entry) for change, entry in steps if entry.state is JournalState.PENDING]
+        pending = [replace(entry, state_before=applier.state_before(change)) for change, entry in running]
         self._journal(pending, self._begun_rows, todo, Step.JOURNAL_PENDING)
-        refused = {change.identity for change in running if not self._run_change(change)}
-        waiting = [_waiting(e, todo[e.identity]) for e in entries if e.identity in refused]
-        settled = [
-            replace(e, state=JournalState.SKIPPED if e.identity in skipped else JournalState.DONE)
-            for e in entries
-            if e.identity not in refused
-        ]
+        ran = [self._run_change(change, entry) for change, entry in running]
+        settled = [entry for entry in (*(entry for _, entry in steps), *ran) if entry.state.is_settled]
+        left = [entry for entry in ran if not entry.state.is_settled]
         also = [entry for e in settled for entry in self._ended_with(todo[e.identity])]
-        self._journal([*waiting, *settled], self._settled_rows, todo, Step.JOURNAL_SETTLED, also)
+        self._journal([*left, *settled], self._settled_rows, todo, Step.JOURNAL_SETTLED, also)
         self._changes_done += len(settled)
+
+    def _prepared(self, change: SchemaChange) -> tuple[SchemaChange, JournalEntry] | None:
+        """The change with its entry: pending when it is to run, settled when that is over.
+
+        ``None`` when its tables stop before it, or when that went into the ledger already.
+        """
+        touched = sorted(change.touches | standing.dropped_with(change))
+        still = [t for t in touched if self._stands_still(t, change.commit_ts)]
+        if still and not standing.passes_without(self.state, change, still):
+            self._hold_rest(change, still[0])
+            return None
+        entry, decision = self._journalled(change), self.cut.decisions.get(change.identity)
+        begun = Begun.ABSENT if entry is None else self._begun(entry, change)
+        decided = self._verdict(change) in (Verdict.SKIP, Verdict.EDIT)
+        foreign = None if decided or begun is not Begun.ABSENT else self._in_its_way(change)
+        if isinstance(foreign, Problem):
+            if entry is not None:  # it has not run, and waits from now on like what was never begun
+                self._update(LedgerUpdate(journal=(begun_changes.waiting(entry, change),)), Step.JOURNAL_SETTLED)
+            self._refused(change, foreign)
+            return None
+        if entry is not None and begun_changes.has_to_ask(change, entry, decision, begun):
+            # A decision that was made before the question is no answer to it.
+            used = (change.identity,) if decision else ()
+            self._update(LedgerUpdate(journal=(begun_changes.unclear(entry),), used_decisions=used), Step.JOURNAL_SETTLED)
+            self._stop_before(change, begun_changes.asks(change, entry))
+            return None
+        if entry is not None and begun is Begun.DONE:
+            if decided or begun_changes.wants_something_else(change, entry, decision):
+                self.notices.extend(filter(None, [begun_changes.ran_before(change, entry, decision)]))
+            if not begun_changes.wants_something_else(change, entry, decision):
+                return change, replace(entry, state=JournalState.DONE)
+        elif self._verdict(change) is None and change.identity in self.cut.unapproved:
+            self._stop_before(change, awaits_approval(change))
+            return None
+        return self._passed_over(change, begun, foreign) if foreign or decided else (change, self._entry(change))
+
+    def _passed_over(self, change: SchemaChange, begun: Begun, foreign: Notice | None) -> tuple[SchemaChange, JournalEntry] | None:
+        """As :meth:`_prepared`, of a change that does not run as it is: it is skipped or edited, or what it drops is of others."""
+        if self._verdict(change) is Verdict.EDIT:
+            return None if self._edit_rows(change) else (change, self._entry(change))
+        if foreign is None and (kept := kept_unique_key(change, self.state, self._sink.metadata_applier)) is not None:
+            self._stop_before(change, kept)
+            return None
+        self.notices.append(foreign or begun_changes.skipped(change, begun))
+        known = self.state.journal.get(change.identity)
+        if known is not None and known.state is JournalState.UNCLEAR:  # to skip it says that it ran
+            return change, replace(known, state=JournalState.DONE)
+        return change, replace(self._entry(change), state=JournalState.SKIPPED)
 
     def _edit_rows(self, change: SchemaChange) -> bool:
         """Runs a person's statement in one transaction with the journal, where the ledger can: nobody has to ask then if it ran."""
@@ -218,7 +230,10 @@ class CutRun:
         except SchemaChangeRefused as refused:
             self._refused(change, refused.problem)
             before = self._begun_rows(self.state, change)
-            self._update(replace(step, journal=(_waiting(entry, change),), tables=before, used_decisions=()), Step.JOURNAL_SETTLED)
+            self._update(
+                replace(step, journal=(begun_changes.waiting(entry, change),), tables=before, used_decisions=()),
+                Step.JOURNAL_SETTLED,
+            )
             return True
         left = left_unique_key(change, self.state, self._sink.metadata_applier)
         self.notices.append(Notice(f"in place of the source's statement this was run: {statement}", change.table_id))
@@ -258,7 +273,7 @@ class CutRun:
     def _journalled(self, change: SchemaChange) -> JournalEntry | None:
         """The journal's entry of a change that was begun."""
         entry = self.state.journal.get(change.identity)
-        return None if entry is None or entry.state is JournalState.WAITING else entry
+        return None if entry is None or entry.state in _NOT_BEGUN else entry
 
     def _verdict(self, change: SchemaChange) -> Verdict | None:
         """What was decided of the change; one of tables that are not followed is skipped."""
@@ -273,8 +288,8 @@ class CutRun:
         tables = tuple(sorted(change.changes))
         return JournalEntry(change.identity, change.commit_ts, tables, statement, JournalState.PENDING)
 
-    def _run_change(self, change: SchemaChange) -> bool:
-        """Executes a change, or what a person wrote in its place; false when the target refuses it."""
+    def _run_change(self, change: SchemaChange, entry: JournalEntry) -> JournalEntry:
+        """Executes a change, or what a person wrote in its place, and returns its entry: it waits when the target refuses it."""
         applier = self._sink.metadata_applier
         faults.before(Step.SCHEMA_CHANGE, change.statement)
         try:
@@ -283,46 +298,21 @@ class CutRun:
                 self.notices.extend(filter(None, [left_unique_key(change, self.state, applier)]))
             else:
                 self.notices.extend(applier.apply_schema_change(change))
+        except SchemaChangeUnclear as found:
+            hint = begun_changes.asks(change, entry).hint
+            self._stop_before(change, replace(found.problem, hint=hint, remedy=Remedy.DECISION))
+            return begun_changes.unclear(entry)
         except SchemaChangeRefused as refused:
             self._refused(change, refused.problem)
-            return False
+            return begun_changes.waiting(entry, change)
         faults.after(Step.SCHEMA_CHANGE, change.statement)
-        return True
+        return replace(entry, state=JournalState.DONE)
 
     def _begun(self, entry: JournalEntry, change: SchemaChange) -> Begun:
         """How far a pending change came before a crash, or the statement that a person had run in its place."""
         if entry.statement != change.statement:
             change = replace(change, statement=entry.statement, events=())
         return self._sink.metadata_applier.begun(change, entry.state_before)
-
-    def _has_to_ask(self, entry: JournalEntry, change: SchemaChange, begun: Begun) -> bool:
-        """Whether a person has to say if a change ran that a run began, or what stood in its place, because nothing else tells.
-
-        What leads to the same state runs again; not a person's statement, which runs once, and not before such a statement. The
-        change waits then, and its decision is used up.
-        """
-        decision, is_own = self.cut.decisions.get(change.identity), entry.statement != change.statement
-        verdict = decision.verdict if decision else None
-        goes_on = begun is Begun.REPEATABLE and verdict is not Verdict.EDIT and not is_own
-        if begun in (Begun.DONE, Begun.ABSENT) or goes_on or verdict is Verdict.SKIP:
-            return False
-        used = (change.identity,) if decision else ()
-        self._update(LedgerUpdate(journal=(_waiting(entry, change),), used_decisions=used), Step.JOURNAL_SETTLED)
-        place = " in place of its schema change" if is_own else ""
-        message = f"a run ended while this ran{place}, and nothing tells whether it did: {entry.statement}."
-        hint = f"If it did, skip the change; else approve it, or edit it. {decision_hint(change, Verdict)}"
-        self._stop_before(change, Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.DECISION))
-        return True
-
-    def _decided_too_late(self, change: SchemaChange, entry: JournalEntry | None) -> Iterator[Notice]:
-        """What to say of a change that had run when a person, or a policy, decided that it is not to run, or not as it is."""
-        decision = self.cut.decisions.get(change.identity)
-        is_edited = decision is not None and decision.verdict is Verdict.EDIT
-        if entry is None or decision is None or (is_edited and entry.statement == decision.statement):
-            return
-        verb, left = ("edit", f" This was not run: {decision.statement}") if is_edited else ("skip", "")
-        message = f"the schema change at {change.commit_ts} had run before it was decided to {verb} it: {entry.statement}.{left}"
-        yield Notice(message, change.table_id)
 
     def _refused(self, change: SchemaChange, problem: Problem) -> None:
         """Its tables stop before it. A change that only a person can get past says how."""
@@ -394,13 +384,14 @@ class CutRun:
     ) -> None:
         """Writes the entries down, with where the tables stand of those that do not wait; ``also`` are entries that move none."""
         if entries:
-            begun = [changes[e.identity] for e in entries if e.state is not JournalState.WAITING]
+            begun = [changes[e.identity] for e in entries if e.state not in _NOT_BEGUN]
             tables = tuple(row for change in begun for row in rows(self.state, change))
             self._update(self._journalled_step((*entries, *also), tables), step)
 
     def _journalled_step(self, entries: Sequence[JournalEntry], tables: tuple[TableProgress, ...]) -> LedgerUpdate:
         """The entries, and where tables stand with them. What those had read before then counts as read."""
-        used = tuple(e.identity for e in entries if e.state.is_settled and e.identity in self.state.decisions)
+        over = (e.identity for e in entries if e.state.is_settled or e.state is JournalState.UNCLEAR)
+        used = tuple(identity for identity in over if identity in self.state.decisions)
         moved = {row.table_id for row in tables}
         letters, place = self._letters.count(self.state.dead_letters, moved), self._position_at(moved)
         return LedgerUpdate(position=place, journal=tuple(entries), tables=tables, used_decisions=used, dead_letters=letters)
@@ -500,6 +491,8 @@ class CutRun:
                 reason=problem.sentence(),
             )
             if table_id not in self.problems:
+                if not standing.follows(own, self.holds[table_id].change):
+                    continue
                 row = standing.held(row, self.holds[table_id].at, own)
             elif own is not None and own.status.is_gone:
                 if table_id not in self._reborn:
@@ -515,7 +508,9 @@ class CutRun:
         held = {hold.change.identity: hold.change for hold in self.holds.values()}
         held |= {change.identity: change for change in self.cut.waiting}
         return tuple(
-            _waiting(self._entry(change), change) for identity, change in held.items() if identity not in self.state.journal
+            begun_changes.waiting(self._entry(change), change)
+            for identity, change in held.items()
+            if identity not in self.state.journal
         )
 
     def _running_rows(self) -> tuple[TableProgress, ...]:
@@ -622,11 +617,6 @@ def _journalled_together(changes: Sequence[SchemaChange], edited: Collection[str
 
 def _only_creates(change: SchemaChange) -> bool:
     return bool(change.events) and all(isinstance(event, CreateTableEvent) for event in change.events)
-
-
-def _waiting(entry: JournalEntry, change: SchemaChange) -> JournalEntry:
-    """The entry of a change that has not run, and waits: for a person, or until what is in its way is gone."""
-    return replace(entry, statement=change.statement, state=JournalState.WAITING, state_before="")
 
 
 def _remedy_behind(problem: Problem) -> Remedy:

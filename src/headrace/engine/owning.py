@@ -68,7 +68,7 @@ class Ownership:
             )
         if read.kind is StatementKind.CREATE_VIEW and self.capabilities.views:
             foreign = self._foreign([change.table_id], change, state)
-        foreign = foreign or self._foreign(_rewritten_by(change, read), change, state)
+        foreign = foreign or self._foreign([*_rewritten_by(change, read), *_taken_by(change)], change, state)
         if not foreign:
             return None
         message = f"the target already has {', '.join(map(str, foreign))}, which this pipeline did not make."
@@ -94,6 +94,12 @@ def dropped_by(change: SchemaChange, read: Statement) -> list[TableId]:
     if read.kind is StatementKind.DROP_VIEW:
         return [event.table_id for event in change.events if isinstance(event, OtherEvent)]
     return [event.table_id for event in change.events if isinstance(event, DropTableEvent)]
+
+
+def _taken_by(change: SchemaChange) -> list[TableId]:
+    """The names that tables get by the change, and that none had before it."""
+    renames = [event for event in change.events if isinstance(event, RenameTableEvent)]
+    return sorted({event.new_table_id for event in renames} - {event.table_id for event in renames})
 
 
 def _rewritten_by(change: SchemaChange, read: Statement) -> list[TableId]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from headrace.ddl.kinds import kinds_of
 from headrace.ddl.statement import read_statement
+from headrace.engine.begun_changes import asks, decision_hint
 from headrace.engine.filtering import Followed, drops_with_databases, followed
 from headrace.engine.history import History
 from headrace.engine.journal import comes_late, is_of, is_pending, of_former_lives, tables_of_dropped, unfollowed
@@ -35,7 +36,7 @@ from headrace.model.events import (
 )
 from headrace.model.outcome import Problem, Remedy
 from headrace.model.policy import Policy, SchemaChangePolicies
-from headrace.model.progress import Decision, LedgerState, TableStatus, Verdict
+from headrace.model.progress import Decision, JournalState, LedgerState, TableStatus, Verdict
 from headrace.model.table import TableId, folded_name
 from headrace.model.tso import MAX_TSO, tso_from_ms, tso_to_ms
 from headrace.sinks.base import Reserved
@@ -443,7 +444,7 @@ class _Barriers:
                 self.left_behind.append(change)
             self._stop(change, self._depends_on(change, still[0]))
             return False
-        problem = self._waits_for_a_person(change, decision)
+        problem = self._is_unclear(change, decision) or self._waits_for_a_person(change, decision)
         if problem is not None:
             self._stop(change, problem)
             return False
@@ -451,7 +452,9 @@ class _Barriers:
             decision = Decision(change.identity, Verdict.SKIP)
         if decision is None:
             policy = self._rules.policies.of(kinds_of(change))
-            if policy is Policy.APPROVE and is_of(self._unmade, change):
+            entry = self._state.journal.get(change.identity)
+            is_begun = entry is not None and entry.state is JournalState.PENDING  # it may have run
+            if policy is Policy.APPROVE and (is_begun or is_of(self._unmade, change)):
                 self.unapproved.add(change.identity)
             elif policy is Policy.APPROVE:
                 self._stop(change, awaits_approval(change))
@@ -480,6 +483,12 @@ class _Barriers:
         tried = self._rules.retried - self._rules.apart
         final = all(t in tried or (t in tables and tables[t].status is TableStatus.INCOMPLETE) for t in still)
         return final and passes_without(self._state, change, still)
+
+    def _is_unclear(self, change: SchemaChange, decision: Decision | None) -> Problem | None:
+        """Why a change that may have run waits for a person's decision."""
+        entry = self._state.journal.get(change.identity)
+        is_asked = decision is None and entry is not None and entry.state is JournalState.UNCLEAR
+        return asks(change, entry) if entry is not None and is_asked else None
 
     def _waits_for_a_person(self, change: SchemaChange, decision: Decision | None) -> Problem | None:
         """Why nobody but a person, or a repair, can let the change take part."""
@@ -567,11 +576,6 @@ def awaits_approval(change: SchemaChange) -> Problem:
         hint=decision_hint(change, (Verdict.APPROVE, Verdict.SKIP, Verdict.EDIT)),
         remedy=Remedy.DECISION,
     )
-
-
-def decision_hint(change: SchemaChange, verdicts: Iterable[Verdict]) -> str:
-    """How a person decides about the change."""
-    return f"Decide with headrace ddl {'|'.join(verdicts)} '{change.identity}'."
 
 
 def _table_plans(

@@ -22,7 +22,7 @@ from headrace.model.cut import Offer, Segment, Split, Window
 from headrace.model.events import SchemaChange
 from headrace.model.letters import Letter
 from headrace.model.outcome import Notice
-from headrace.model.progress import JournalState, LedgerState, RequestKind, TableProgress, TableRequest
+from headrace.model.progress import LedgerState, RequestKind, TableProgress, TableRequest
 from headrace.model.table import TableId
 from headrace.sinks.base import ChangeDemand, DataSink, Ledger, LedgerUpdate, RowsRefused, WriterContext
 from headrace.sinks.dead_letters import DeadLetters
@@ -46,7 +46,7 @@ def waits_for(state: LedgerState, request: TableRequest) -> Notice | None:
         return None
     if table_id in state.holds:
         return Notice("the replay of its dead letters waits until the table is released.", table_id)
-    begun = [e.commit_ts for e in state.journal.values() if e.state is JournalState.PENDING and table_id in e.tables]
+    begun = [e.commit_ts for e in state.journal.values() if e.state.may_have_run and table_id in e.tables]
     if begun:
         return Notice(f"the replay of its dead letters waits until its schema change at {min(begun)} is done.", table_id)
     loaded = (RequestKind.RESYNC, RequestKind.LOADED)

@@ -9,7 +9,7 @@ from headrace.ddl.statement import read_statement
 from headrace.engine.owning import dropped_by
 from headrace.engine.segments import is_found_later
 from headrace.engine.unreadable import is_unborn
-from headrace.model.events import DropDatabaseEvent, RenameTableEvent, SchemaChange, TruncateTableEvent
+from headrace.model.events import CreateTableEvent, DropDatabaseEvent, RenameTableEvent, SchemaChange, TruncateTableEvent
 from headrace.model.progress import LedgerState, TableProgress, TableStatus, Verdict
 from headrace.model.table import TableId
 from headrace.model.tso import format_tso
@@ -36,6 +36,15 @@ def _came_with(own: TableProgress, commit_ts: int) -> bool:
 def dropped_with(change: SchemaChange) -> frozenset[TableId]:
     """The tables and views that go with the databases which the change drops."""
     return frozenset(t for event in change.events if isinstance(event, DropDatabaseEvent) for t in event.tables)
+
+
+def follows(own: TableProgress | None, change: SchemaChange) -> bool:
+    """Whether a change moves a table at all: one that is not followed stays so until something comes to its name, or it ends."""
+    if own is None or own.status is not TableStatus.NOT_FOLLOWED:
+        return True
+    begun = {event.table_id for event in change.events if isinstance(event, CreateTableEvent)}
+    begun |= {event.new_table_id for event in change.events if isinstance(event, RenameTableEvent)}
+    return own.table_id in begun
 
 
 def unborn(table_id: TableId, start: int) -> TableProgress:
@@ -127,6 +136,8 @@ def after(state: LedgerState, change: SchemaChange, behind: Collection[TableId] 
     for table_id in sorted(change.changes | gone):
         base = state.tables.get(table_id)
         if table_id in behind and table_id not in gone | renamed:
+            continue
+        if table_id not in gone and not follows(base, change):
             continue
         if base is not None and base.status.is_gone and change.commit_ts < base.checkpoint:
             rows.append(replace(base, status=TableStatus.GONE, reason=""))

@@ -74,7 +74,7 @@ def _of_journal(entry: JournalEntry) -> SchemaChange:
     named = entry.place.partition("/")[2]
     table_id = next((t for t in entry.tables if str(t) == named), TableId(*named.split(".", 1)))
     events = classify(entry.statement, database=table_id.database, table_id=table_id, before=None, after=None).events
-    begun = "was begun (look in the target whether it ran)" if entry.state is JournalState.PENDING else "was not applied yet"
+    begun = "was begun (look in the target whether it ran)" if entry.state.may_have_run else "was not applied yet"
     statement = " ".join(entry.statement.split()) or "a change of shape"
     return SchemaChange(
         commit_ts=entry.commit_ts,

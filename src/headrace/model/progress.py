@@ -79,6 +79,8 @@ class JournalState(StrEnum):
     """Its tables stopped before it: it was not begun, or what was begun was rolled back."""
     PENDING = "pending"
     """It was begun: whether it ran is for the target's catalogue to say."""
+    UNCLEAR = "unclear"
+    """It, or a person's statement in its place, may have run, in whole or in part. Only a later decision ends this."""
     DONE = "done"
     SKIPPED = "skipped"
     """It counts as done, and was not run."""
@@ -86,6 +88,11 @@ class JournalState(StrEnum):
     @property
     def is_settled(self) -> bool:
         return self in (JournalState.DONE, JournalState.SKIPPED)
+
+    @property
+    def may_have_run(self) -> bool:
+        """Whether it was begun, and nothing says yet how that ended."""
+        return self in (JournalState.PENDING, JournalState.UNCLEAR)
 
 
 @dataclass(frozen=True)

@@ -358,6 +358,13 @@ class SchemaChangeRefused(Exception):
         self.problem = problem
 
 
+class SchemaChangeUnclear(SchemaChangeRefused):
+    """A schema change, or a person's statement in its place, may have run, in whole or in part, and nothing tells.
+
+    It must not be tried again by itself: a person has to look.
+    """
+
+
 class RowsRefused(Exception):
     """An ``atomic_cut`` sink found while writing that a table's rows cannot go in, and its transaction is lost with that.
 
@@ -398,12 +405,17 @@ class MetadataApplier(Protocol):
         """Executes the change once and verifies it against the catalogue; returns what people should know (adaptations).
 
         The target may already be in the state the change leads to when a run was killed (CREATE of a table that is there with
-        these columns, DROP of one that is not): that is done, not an error. Raises SchemaChangeRefused, TransientError.
+        these columns, DROP of one that is not): that is done, not an error. Raises SchemaChangeRefused, SchemaChangeUnclear
+        where it may have run when the connection was lost, TransientError.
         """
         ...
 
     def run_instead(self, change: SchemaChange, statement: str) -> tuple[Notice, ...]:
-        """Executes a person's statement, in the target's own SQL, in place of the change's. Raises as above; verifies nothing."""
+        """Executes a person's statement, in the target's own SQL, in place of the change's; verifies nothing.
+
+        Raises SchemaChangeRefused where nothing of a refused statement is left, SchemaChangeUnclear where a part may be,
+        TransientError.
+        """
         ...
 
     def describe(self, table_id: TableId) -> TableDescription | None:

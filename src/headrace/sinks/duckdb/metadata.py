@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import duckdb
+
 from headrace.ddl.classify import changes_rows_unseen
 from headrace.ddl.defaults import ZoneMismatch, computed_default, zone_mismatch
 from headrace.ddl.statement import StatementKind, read_statement
@@ -52,6 +54,23 @@ from headrace.sinks.duckdb.types import DATE_KINDS, UnsupportedTypeError, duckdb
 _SHOWN = 20
 
 
+_ROLLED_BACK = frozenset(
+    {duckdb.StatementType.ALTER, duckdb.StatementType.CREATE, duckdb.StatementType.DELETE, duckdb.StatementType.DROP}
+    | {duckdb.StatementType.INSERT, duckdb.StatementType.MERGE_INTO, duckdb.StatementType.SELECT, duckdb.StatementType.UPDATE}
+)
+"""The kinds of statements that are part of the cut's transaction, do not end it, and leave the session as it is."""
+
+
+def _require_rollback(change: SchemaChange, statement: str) -> None:
+    """Raises SchemaChangeRefused for a person's statement that is none, or that the cut's transaction does not take in."""
+    kinds = {found.type for found in duckdb.extract_statements(statement)}
+    if kinds and kinds <= _ROLLED_BACK:
+        return
+    message = f"this cannot be run in place of the schema change, because it is not a part of a transaction: {statement}."
+    hint = "Use INSERT, UPDATE, DELETE, MERGE, CREATE, ALTER, DROP or SELECT. To run nothing, skip the change."
+    raise SchemaChangeRefused(Problem(change.table_id, message, file=change.origin, hint=hint))
+
+
 @dataclass
 class DuckDbMetadataApplier:
     """Applies schema changes inside the open cut, or each in a transaction of its own."""
@@ -72,11 +91,12 @@ class DuckDbMetadataApplier:
             return tuple(work.notices)
 
     def run_instead(self, change: SchemaChange, statement: str) -> tuple[Notice, ...]:
-        """Executes a person's statement in the open cut. Raises SchemaChangeRefused."""
+        """Executes a person's statement in the open cut. Raises SchemaChangeRefused; nothing of it is left then."""
         with self.database.transaction() as session:
             try:
+                _require_rollback(change, statement)
                 session.execute(statement)
-            except REFUSALS as error:
+            except duckdb.Error as error:
                 message = f"DuckDB refused the statement that was to be run instead: {str(error).strip().splitlines()[0]}"
                 raise SchemaChangeRefused(Problem(change.table_id, message, file=change.origin)) from error
         return (Notice(f"in place of the source's statement this was run: {statement}", change.table_id),)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import pymysql
@@ -33,7 +33,7 @@ from headrace.model.events import (
     TruncateTableEvent,
 )
 from headrace.model.table import TableId, TableSchema, folded_name
-from headrace.sinks.base import Begun, TableDescription
+from headrace.sinks.base import Begun, SchemaChangeRefused, TableDescription
 from headrace.sinks.mysql import catalogue, databases
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.server_errors import ErrorClass, classify
@@ -45,23 +45,26 @@ _OF_ONE_TABLE = frozenset(
     | {"DROP", "FORCE", "INDEX", "LOCK", "MODIFY", "PARTITION", "REMOVE", "REORGANIZE", "ROW_FORMAT", "TRUNCATE", "UNIQUE"}
 )
 """What the clauses of ALTER TABLE begin with that can be tried out: they touch no other table, file or tablespace."""
+_KEYS = frozenset({"CHECK", "CONSTRAINT", "FOREIGN", "INDEX", "KEY", "PRIMARY", "UNIQUE"})
 
 
 @dataclass(frozen=True)
 class Before:
-    """The target before a change: definitions (``None``: no such table), and checksums of rows that the change moves.
-
-    The latter by the table, and the partition or an empty text.
-    """
+    """The target before a change, as far as it is needed to tell later whether the change ran."""
 
     definitions: Mapping[TableId, str | None]
+    """``None``: no such table."""
     rows: Mapping[tuple[TableId, str], str]
+    """Checksums of rows that the change moves, by the table, and the partition or an empty text."""
+    made: Mapping[TableId, str] | None
+    """When the change's tables, and those that it drops, were made; ``None`` where an older Headrace did not write that down."""
 
     def text(self) -> str:
         """For the journal. ASCII, because a definition may hold bytes that are no text, in a DEFAULT."""
         definitions = [[t.database, t.table, definition] for t, definition in self.definitions.items()]
         rows = [[t.database, t.table, partition, checksum] for (t, partition), checksum in self.rows.items()]
-        return json.dumps({"definitions": definitions, "rows": rows})
+        made = [[t.database, t.table, time] for t, time in (self.made or {}).items()]
+        return json.dumps({"definitions": definitions, "rows": rows, "made": made})
 
     @classmethod
     def read(cls, text: str) -> Before:
@@ -70,15 +73,18 @@ class Before:
             told = json.loads(text)
             definitions = {TableId(database, table): definition for database, table, definition in told["definitions"]}
             rows = {(TableId(database, table), partition): checksum for database, table, partition, checksum in told["rows"]}
+            made = {TableId(database, table): time for database, table, time in told["made"]} if "made" in told else None
         except (ValueError, KeyError, TypeError):
-            return cls({}, {})
-        return cls(definitions, rows)
+            return cls({}, {}, None)
+        return cls(definitions, rows, made)
 
 
 def before(session: MySqlSession, change: SchemaChange) -> Before:
     """The target as it is now. Reads all rows of tables that change places."""
     tables = sorted(name for name in change.changes | {change.table_id} if not name.is_database)
-    return Before({table_id: catalogue.definition(session, table_id) for table_id in tables}, _moved_rows(session, change))
+    definitions = {table_id: catalogue.definition(session, table_id) for table_id in tables}
+    made = catalogue.creation_times(session, {*tables, *_dropped(change)})
+    return Before(definitions, _moved_rows(session, change), made)
 
 
 @dataclass(frozen=True)
@@ -109,14 +115,42 @@ class EndState:
 
     def _of_tables_made(self) -> Begun | None:
         created = [event for event in self.change.events if isinstance(event, CreateTableEvent)]
+        if created and self._statement.kind is StatementKind.ALTER_TABLE and self.former.definitions.get(created[0].table_id):
+            return None  # the first that the source tells of a table which is there
         if created:
             found = {self._made(event) for event in created}
             return found.pop() if len(found) == 1 else Begun.REPEATABLE
-        if self._statement.kind is not StatementKind.CREATE_VIEW or not self.change.events:
+        is_view = self._statement.kind is StatementKind.CREATE_VIEW and self.change.events
+        return self._view_made() if is_view else None
+
+    def _view_made(self) -> Begun:
+        """A view that selects what the statement says; a table under its name is somebody's. One that was there is replaced."""
+        name = self.change.table_id
+        query, was_there = catalogue.view_query(self.session, name), self.former.definitions.get(name, "") is not None
+        if query is not None and query == self._tried_view():
+            return Begun.DONE
+        if query is None:
+            return Begun.ABSENT
+        return Begun.REPEATABLE if was_there else Begun.UNCLEAR
+
+    def _tried_view(self) -> str | None:
+        """What a view of the statement selects; ``None`` where that cannot be tried out."""
+        name = qualified(self.scratch)
+        try:
+            texts = [_under_another_name(text, self.change.database, self.scratch) for text in self.statements()]
+            self.session.run(f"DROP VIEW IF EXISTS {name}")
+            self.session.run(f"USE {qualified(TableId(self.change.database))}")
+            for text in texts:
+                self.session.run(text)
+            query = catalogue.view_query(self.session, self.scratch)
+            self.session.run(f"DROP VIEW IF EXISTS {name}")
+        except SchemaChangeRefused:
             return None
-        if self.former.definitions.get(self.change.table_id, "") is not None:
-            return self._if_unchanged()
-        return Begun.DONE if catalogue.exists(self.session, self.change.table_id) else Begun.ABSENT
+        except pymysql.err.MySQLError as error:
+            if classify(error) is not ErrorClass.REFUSED:
+                raise
+            return None
+        return query
 
     def _made(self, event: CreateTableEvent) -> Begun:
         """A table with rows is somebody's, and one that was there before was not made by the change: to run it tells."""
@@ -132,7 +166,16 @@ class EndState:
         events = [event for event in self.change.events if isinstance(event, CreateDatabaseEvent | DropDatabaseEvent)]
         if not events:
             return None
-        return Begun.DONE if all(shows(self.session, event) for event in events) else Begun.REPEATABLE
+        if all(shows(self.session, event) for event in events):
+            return Begun.DONE
+        return Begun.REPEATABLE if self._are_those_of_before(_dropped(self.change)) else Begun.UNCLEAR
+
+    def _are_those_of_before(self, tables: Collection[TableId]) -> bool:
+        """Whether those of the tables that are there were made before the change: nobody has made them anew, or loaded them."""
+        if self.former.made is None:
+            return True
+        now = catalogue.creation_times(self.session, tables)
+        return all(self.former.made.get(table_id) == time for table_id, time in now.items())
 
     def _of_repeatable(self) -> Begun | None:
         """Nothing comes after a TRUNCATE that is not journalled as done; what has no statement is made of what the target lacks."""
@@ -172,7 +215,7 @@ class EndState:
         return Begun.DONE if all(now[name] == was[origins[name]] for name in names) else Begun.UNCLEAR
 
     def _of_tables_dropped(self) -> Begun | None:
-        """A table that has another definition by now may be another table, and a DROP would destroy it."""
+        """A table of another definition, or one that was made since, may be another table, and a DROP would destroy it."""
         dropped = [event.table_id for event in self.change.events if isinstance(event, DropTableEvent)]
         if self.change.events and self._statement.kind is StatementKind.DROP_VIEW:
             dropped = list(self._statement.tables)
@@ -182,7 +225,7 @@ class EndState:
         if not left:
             return Begun.DONE
         same = all(self.former.definitions.get(t) == catalogue.definition(self.session, t) for t in left)
-        return Begun.REPEATABLE if same else Begun.UNCLEAR
+        return Begun.REPEATABLE if same and self._are_those_of_before(left) else Begun.UNCLEAR
 
     def _of_exchanged_rows(self) -> Begun | None:
         """A partition and a table that change their rows."""
@@ -204,7 +247,10 @@ class EndState:
             deletes = all(isinstance(event, DeletePartitionRowsEvent) for event in self.change.events)
             return None if not self.change.events else Begun.REPEATABLE if deletes else self._if_unchanged()
         was, present = self.former.definitions.get(table_ids[0]), catalogue.definition(self.session, table_ids[0])
-        texts = [_moved_to(text, self.change.database, self.scratch) for text in self.statements()]
+        try:
+            texts = [_moved_to(text, self.change.database, self.scratch) for text in self.statements()]
+        except SchemaChangeRefused:  # not to be tried here; when it runs (again) that is told
+            return self._if_unchanged()
         if was is None or present is None or None in texts:
             return self._if_unchanged()
         try:
@@ -215,7 +261,11 @@ class EndState:
             if classify(error) is not ErrorClass.REFUSED:
                 raise
             return self._if_unchanged()
-        return _by_lines(before, after, now)
+        found = _by_lines(before, after, now)
+        # What was dropped may be there once more by a person's hand, with rows or values of his.
+        drops = any(map(_drops_values, self._statement.actions))
+        altered = found is Begun.ABSENT and drops and not self._are_those_of_before(table_ids)
+        return Begun.UNCLEAR if altered else found
 
     def _if_unchanged(self) -> Begun:
         """Without another proof: it may run (again) where all definitions are as they were."""
@@ -263,11 +313,30 @@ def _moved_to(statement: str, database: str, scratch: TableId) -> str | None:
     return f"{statement[: mention.start]}{qualified(scratch)}{statement[mention.end :]}"
 
 
+def _under_another_name(statement: str, database: str, name: TableId) -> str:
+    """A CREATE VIEW for a view of another name."""
+    read = read_statement(statement, database)
+    mention = next(mention for mention in read.mentions if mention.table_id == read.tables[0])
+    return f"{statement[: mention.start]}{qualified(name)}{statement[mention.end :]}"
+
+
 def _is_of_one_table(action: tuple[Word, ...]) -> bool:
     first, second = (word.text.upper() for word in (*action, Word(""), Word(""))[:2])
     if first == "CONVERT":
         return second == "TO"
     return first in _OF_ONE_TABLE or (first == "RENAME" and second in ("COLUMN", "INDEX", "KEY"))
+
+
+def _dropped(change: SchemaChange) -> frozenset[TableId]:
+    """The tables and views that the change drops, with those of a database."""
+    dropped = {event.table_id for event in change.events if isinstance(event, DropTableEvent)}
+    return frozenset(dropped.union(*(event.tables for event in change.events if isinstance(event, DropDatabaseEvent))))
+
+
+def _drops_values(action: tuple[Word, ...]) -> bool:
+    """Whether a clause of ALTER TABLE drops a column or a partition: with a key nothing is lost."""
+    first, second = (*action, Word(""), Word(""))[:2]
+    return first.says("DROP") and (second.is_name or second.text.upper() not in _KEYS)
 
 
 def _without_name(definition: str) -> str:

@@ -20,6 +20,7 @@ from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.errors import TerminalError, TransientError
 from headrace.faults import Step
 from headrace.model.events import (
+    AddColumnEvent,
     AlterColumnTypeEvent,
     CreateDatabaseEvent,
     CreateTableEvent,
@@ -31,9 +32,9 @@ from headrace.model.events import (
     SchemaChange,
     TruncateTableEvent,
 )
-from headrace.model.outcome import Notice
+from headrace.model.outcome import Notice, Problem
 from headrace.model.table import TableId, TableSchema, folded_name
-from headrace.sinks.base import Begun, TableDescription, TextComparison
+from headrace.sinks.base import Begun, SchemaChangeUnclear, TableDescription, TextComparison
 from headrace.sinks.mysql import catalogue, collation, databases, end_state
 from headrace.sinks.mysql.adaptation import Adapted, UnadaptableError, adapt
 from headrace.sinks.mysql.connection import MySqlSession, repeat
@@ -89,7 +90,7 @@ class MySqlMetadataApplier:
                 found = self._begun(session, change, former[0])
                 if found is Begun.UNCLEAR:
                     message = f"the connection was lost while this ran, and nothing tells whether it did: {shown(change)}."
-                    raise refused(change, message)
+                    raise SchemaChangeUnclear(Problem(change.table_id, message, file=change.origin))
                 if found is Begun.DONE:
                     _verify(session, change)
                     self._counted(session)
@@ -105,19 +106,24 @@ class MySqlMetadataApplier:
             raise server_refused(change, error) from None
 
     def run_instead(self, change: SchemaChange, statement: str) -> tuple[Notice, ...]:
-        """See ``MetadataApplier.run_instead``. A lost connection is not repeated: nothing tells what the statement did."""
+        """See ``MetadataApplier.run_instead``. A lost connection is not repeated: nothing tells what the statement did.
+
+        The statement may change the session, open a transaction or lock tables, so the session ends with it.
+        """
         self._verified.difference_update(change.changes)
         try:
-            session = self._connected()
-            execute(session, change, statement)
-            self._counted(session)
+            execute(self._connected(), change, statement)
+            self.close()
+            self._counted(self._connected())
         except pymysql.err.MySQLError as error:
             if classify(error) is ErrorClass.LOST:
                 self._recover(error)
                 raise TransientError(f"The connection was lost while this ran: {statement}") from None
-            raise server_refused(replace(change, statement=statement), error) from None
+            problem = server_refused(replace(change, statement=statement), error).problem
+            # Of several steps, or of rows in a table without transactions, the first ones stay.
+            raise SchemaChangeUnclear(replace(problem, message=f"{problem.message} A part of it may have run.")) from None
         finally:
-            self._rest()
+            self.close()
         return (Notice(f"in place of the source's statement this was run: {statement}", change.table_id),)
 
     def describe(self, table_id: TableId) -> TableDescription | None:
@@ -240,7 +246,8 @@ class MySqlMetadataApplier:
         def statements() -> list[str]:
             if not change.events:  # a person's
                 return [change.statement]
-            return [adapted.statement for adapted in self._adapted_statements(session, change) if adapted.statement]
+            adapted = [adapted.statement for adapted in self._adapted_statements(session, change) if adapted.statement]
+            return adapted or [change.statement]  # what it drops may be gone because it ran
 
         digest = hashlib.sha256((self._ledger.claim.pipeline if self._ledger.claim else "").encode()).hexdigest()[:16]
         scratch = TableId(self._settings.ledger_database, f"scratch_{digest}")
@@ -438,7 +445,8 @@ def _is_done(session: MySqlSession, change: SchemaChange) -> bool:
     renames = [event for event in change.events if isinstance(event, RenameTableEvent)]
     if renames:
         return are_renamed(session, renames)
-    if any(isinstance(event, TruncateTableEvent) for event in change.events):
+    # The name of a column tells neither its type nor its values.
+    if any(isinstance(event, TruncateTableEvent | AddColumnEvent) for event in change.events):
         return False
     if change.statement:
         told = _is_told_by_names(read_statement(change.statement, change.database))

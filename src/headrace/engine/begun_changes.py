@@ -1,0 +1,80 @@
+"""What becomes of a schema change that a run began, or a person's statement in its place, by what was decided since. Pure.
+
+A change that was refused has not run, and waits. One of which nothing tells whether it ran is ``UNCLEAR``: no retry runs it,
+until a person decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from headrace.model.events import SchemaChange
+from headrace.model.outcome import Notice, Problem, Remedy
+from headrace.model.progress import Decision, JournalEntry, JournalState, Verdict
+from headrace.sinks.base import Begun
+
+
+def has_to_ask(change: SchemaChange, entry: JournalEntry, decision: Decision | None, begun: Begun) -> bool:
+    """Whether a person has to say if a begun change ran, or what stood in its place, because nothing else tells.
+
+    What leads to the same state runs again; not a person's statement, which runs once, and not before such a statement.
+    """
+    verdict = decision.verdict if decision else None
+    goes_on = begun is Begun.REPEATABLE and verdict is not Verdict.EDIT and entry.statement == change.statement
+    return not (begun in (Begun.DONE, Begun.ABSENT) or goes_on or verdict is Verdict.SKIP)
+
+
+def wants_something_else(change: SchemaChange, entry: JournalEntry, decision: Decision | None) -> bool:
+    """Whether a person's statement was begun in place of a change, and then another one, or the change itself, was decided on."""
+    if entry.statement == change.statement or decision is None or decision.verdict is Verdict.SKIP:
+        return False
+    return entry.statement != (decision.statement if decision.verdict is Verdict.EDIT else change.statement)
+
+
+def ran_before(change: SchemaChange, entry: JournalEntry, decision: Decision | None) -> Notice | None:
+    """What to say where something had run before another thing was decided on, by a person: ``None`` where that was decided."""
+    if decision is None:
+        return None
+    at, is_edit = f"the schema change at {change.commit_ts}", decision.verdict is Verdict.EDIT
+    if wants_something_else(change, entry, decision):
+        message = f"before it was decided to {decision.verdict} {at}, this had run: {entry.statement}."
+    elif is_edit and entry.statement == decision.statement:
+        return None
+    else:
+        left = f" This was not run: {decision.statement}" if is_edit else ""
+        message = f"{at} had run before it was decided to {decision.verdict} it: {entry.statement}.{left}"
+    return Notice(message, change.table_id)
+
+
+def skipped(change: SchemaChange, begun: Begun) -> Notice:
+    """What to say of a change that does not run."""
+    statement = " ".join(change.statement.split()) or "a change of shape"
+    before = "" if begun is Begun.ABSENT else " It was begun before that, and may have run, in whole or in part."
+    return Notice(f"the schema change at {change.commit_ts} was skipped: {statement}.{before}", change.table_id)
+
+
+def waiting(entry: JournalEntry, change: SchemaChange) -> JournalEntry:
+    """The entry of a change that has not run, and waits: for a person, or until what is in its way is gone."""
+    return replace(entry, statement=change.statement, state=JournalState.WAITING, state_before="")
+
+
+def unclear(entry: JournalEntry) -> JournalEntry:
+    """The entry of a change that may have run, with the statement that did: the source's or a person's."""
+    return replace(entry, state=JournalState.UNCLEAR, state_before="")
+
+
+def asks(change: SchemaChange, entry: JournalEntry) -> Problem:
+    """Why a change stops its tables of which nothing tells whether it ran, or a person's statement in its place."""
+    statement = " ".join(entry.statement.split())
+    if entry.statement == change.statement:
+        message = f"a run ended while this ran, or lost its connection, and nothing tells whether it did: {statement}."
+    else:
+        message = f"this ran in place of its schema change, and nothing tells whether it did, or a part of it: {statement}."
+    hint = f"If all of it did, skip the change; else take back what did, and approve or edit it. {decision_hint(change, Verdict)}"
+    return Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.DECISION)
+
+
+def decision_hint(change: SchemaChange, verdicts: Iterable[Verdict]) -> str:
+    """How a person decides about the change."""
+    return f"Decide with headrace ddl {'|'.join(verdicts)} '{change.identity}'."
