@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,7 +30,7 @@ from headrace.model.types import ColumnType, TypeKind
 from headrace.pipeline.definition import read_settings
 from headrace.pipeline.registry import open_sink
 from headrace.pipeline.runner import Definition, PipelineRun
-from headrace.sinks.dead_letters import DeadLetters, open_dead_letters
+from headrace.sinks.dead_letters import KEPT_REPLAYED, DeadLetters, open_dead_letters
 from headrace.testing.faults import Moment, Step, armed, crash_at
 from headrace.testing.upstream import Delete, Insert, Statement, Update
 from local_engine import LocalEngine
@@ -127,6 +131,17 @@ class Scene:
         with duckdb.connect(str(self.target.path)) as connection:
             for statement in statements:
                 connection.execute(statement)
+
+    def backup(self) -> Callable[[], object]:
+        """Copies the target's file; what brings the copy back."""
+        assert isinstance(self.target, DuckDbTarget)
+        file, copy = self.target.path, self.target.path.with_suffix(".backup")
+        shutil.copy(file, copy)
+        return lambda: shutil.copy(copy, file)
+
+    def replayed(self, table_id: TableId = ORDERS) -> list[Path]:
+        """The files of letters that were replayed, and do not count any more."""
+        return sorted((self.folder / "default" / table_id.database / table_id.table / "replayed").glob("*.json"))
 
     def is_whole(self) -> None:
         assert_state(self.target, self.changefeed.state())
@@ -394,6 +409,189 @@ def test_a_replay_that_does_not_find_the_letters_is_refused(csv_scene: Scene, ca
     assert csv_scene.replay() == 0
     assert csv_scene.run() == 0
     csv_scene.is_whole()
+
+
+def test_a_replay_that_a_restore_took_back_is_done_again(csv_scene: Scene) -> None:
+    """The restored ledger counts the letter, and the rows are without it; later letters do not stand for it."""
+    first = csv_scene.breaks(csv_scene.orders(4, 5), 2)
+    assert csv_scene.run() == 0
+    first()
+    assert csv_scene.replay() == 0
+    assert csv_scene.run() == 0
+    csv_scene.is_whole()
+    assert len(csv_scene.replayed()) == 1
+    csv_scene.by_hand(
+        "DELETE FROM shop.orders WHERE id = 5", "INSERT INTO headrace.dead_letters VALUES ('default', 'shop', 'orders', 1)"
+    )
+    second = csv_scene.breaks(csv_scene.orders(6, 7), 1)
+    assert csv_scene.run() == 0
+    assert (csv_scene.ids(), csv_scene.state().dead_letters) == ([1, 2, 3, 4, 7], {ORDERS: 2})
+    second()
+    assert csv_scene.replay() == 0
+    assert csv_scene.run() == 0
+    csv_scene.is_whole()
+
+
+@pytest.fixture
+def file_scene(tmp_path: Path) -> Scene:
+    """With a target that a copy of its file restores."""
+    return Scene(Place(tmp_path, None), tmp_path)
+
+
+@pytest.mark.parametrize("is_repaired", [False, True])
+def test_letters_of_a_cut_that_a_restore_took_back_do_not_stand_for_others(is_repaired: bool, file_scene: Scene) -> None:
+    """They are made again where they still are bad."""
+    scene = file_scene
+    first = scene.breaks(scene.orders(4, 5), 2)
+    assert scene.run() == 0
+    restore = scene.backup()
+    first()
+    assert scene.replay() == 0
+    assert scene.run() == 0
+    second = scene.breaks(scene.orders(6, 7), 1)
+    assert scene.run() == 0
+    assert scene.state().dead_letters == {ORDERS: 1}
+    restore()
+    if is_repaired:
+        second()
+    scene.orders(8)
+    assert scene.run() == 0
+    assert scene.state().dead_letters == {ORDERS: 1 if is_repaired else 2}
+    if not is_repaired:
+        second()
+    assert scene.replay() == 0
+    assert scene.run() == 0
+    scene.is_whole()
+
+
+def test_letters_are_replayed_before_the_cut_that_a_restore_took_back_is_taken_again(file_scene: Scene) -> None:
+    scene = file_scene
+    first = scene.breaks(scene.orders(4, 5), 2)
+    assert scene.run() == 0
+    restore = scene.backup()
+    first()
+    assert scene.replay() == 0
+    assert scene.run() == 0
+    second = scene.breaks(scene.orders(6, 7), 2)
+    assert scene.run() == 0
+    restore()
+    assert scene.replay() == 0
+    assert scene.run() == 0
+    assert (scene.ids(), scene.state().dead_letters) == ([1, 2, 3, 4, 5, 6], {ORDERS: 1})
+    second()
+    assert scene.replay() == 0
+    assert scene.run() == 0
+    scene.is_whole()
+
+
+def test_a_letter_that_was_set_aside_counts_again_where_its_ledger_comes_back(file_scene: Scene) -> None:
+    """An older backup was restored first, and its run applied the repaired record."""
+    scene = file_scene
+    older = scene.target.path.with_suffix(".older")
+    shutil.copy(scene.target.path, older)
+    repair = scene.breaks(scene.orders(4, 5), 2)
+    assert scene.run() == 0
+    restore = scene.backup()
+    shutil.copy(older, scene.target.path)
+    repair()
+    scene.breaks(scene.orders(6, 7), 2)
+    assert scene.run() == 0
+    assert (scene.ids(), scene.state().dead_letters) == ([1, 2, 3, 4, 5, 6], {ORDERS: 1})
+    restore()
+    assert scene.run() == 0
+    assert (scene.ids(), scene.state().dead_letters) == ([1, 2, 3, 4, 6], {ORDERS: 2})
+    assert scene.replay() == 0
+    assert scene.run() == 0
+    assert (scene.ids(), scene.state().dead_letters) == ([1, 2, 3, 4, 5, 6], {ORDERS: 1})
+
+
+def test_a_replay_that_a_restore_took_back_is_refused_behind_a_schema_change(
+    file_scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene = file_scene
+    repair = scene.breaks(scene.orders(4, 5), 2)
+    assert scene.run() == 0
+    restore = scene.backup()
+    repair()
+    assert scene.replay() == 0
+    assert scene.run() == 0
+    restore()
+    scene.upstream.add_column(ORDERS, Column("price", INT))
+    again = scene.breaks(scene.orders(6, 7), 2)
+    assert scene.run() == 0
+    again()
+    assert scene.replay() == 0
+    capsys.readouterr()
+    assert scene.run() == 0
+    assert "what is older than its schema change" in capsys.readouterr().err
+    assert (scene.ids(), scene.state().dead_letters) == ([1, 2, 3, 4, 6, 7], {ORDERS: 1})
+    assert scene.replay("--discard", "--yes") == 0
+    assert scene.run() == 0
+    assert (scene.state().dead_letters, scene.letters(), scene.replayed()) == ({}, [], [])
+
+
+def test_letters_of_a_table_that_was_renamed_are_kept_as_well(file_scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene = file_scene
+    repair = scene.breaks(scene.orders(4, 5), 2)
+    assert scene.run() == 0
+    restore = scene.backup()
+    repair()
+    assert scene.replay() == 0
+    assert scene.run() == 0
+    scene.upstream.rename_table(ORDERS, TableId("shop", "sales"))
+    scene.upstream.checkpoint()
+    assert scene.run() == 0
+    restore()
+    assert scene.run() == 0
+    assert scene.state().dead_letters == {ORDERS: 1}
+    assert len(scene.replayed()) == 1
+    assert main(["status", "--sink", scene.uri]) == 0
+    assert "shop.orders: dead letters: 1, of a table that was dropped or renamed since" in capsys.readouterr().out
+
+
+def test_letters_that_were_replayed_are_kept_for_thirty_days(file_scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene = file_scene
+    repair = scene.breaks(scene.orders(4, 5), 2)
+    assert scene.run() == 0
+    restore = scene.backup()
+    repair()
+    assert scene.replay() == 0
+    assert scene.run() == 0
+    (old,) = scene.replayed()
+    month = KEPT_REPLAYED.total_seconds()
+    for age, kept in ((month - 3600, 2), (month + 3600, 2)):
+        os.utime(old, (time.time() - age,) * 2)
+        repair = scene.breaks(scene.orders(int(age), int(age) + 1), 2)
+        assert scene.run() == 0
+        repair()
+        assert scene.replay() == 0
+        assert scene.run() == 0
+        assert (len(scene.replayed()), old.exists()) == (kept, age < month)
+    restore()
+    assert scene.run() == 0
+    for path in scene.replayed():
+        path.unlink()
+    assert scene.replay() == 0
+    capsys.readouterr()
+    assert scene.run() == 0
+    assert "the ledger counts 1, and" in capsys.readouterr().err
+    assert scene.state().dead_letters == {ORDERS: 1}
+
+
+def test_letters_that_a_table_makes_again_count_once(file_scene: Scene) -> None:
+    """It goes back to where it was loaded, before them."""
+    scene = file_scene
+    loaded = scene.changefeed.watermark
+    repair = scene.breaks(scene.orders(4, 5), 2)
+    assert scene.run() == 0
+    scene.by_hand("DELETE FROM shop.orders WHERE id > 3")
+    scene.ask(TableRequest("1", ORDERS, RequestKind.RESYNC, to=loaded))
+    assert scene.run() == 0
+    assert (scene.ids(), scene.state().dead_letters, len(scene.letters())) == ([1, 2, 3, 4], {ORDERS: 1}, 1)
+    repair()
+    assert scene.replay() == 0
+    assert scene.run() == 0
+    scene.is_whole()
 
 
 def test_letters_of_a_table_that_is_gone_are_told(csv_scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
@@ -669,6 +867,15 @@ def test_letters_lie_in_an_object_store(csv_scene: Scene, s3: S3Server) -> None:
     assert csv_scene.replay() == 0
     assert csv_scene.run(letters=letters) == 0
     assert letters.of(ORDERS) == {}
+    csv_scene.by_hand(
+        "DELETE FROM shop.orders WHERE id < 6", "INSERT INTO headrace.dead_letters VALUES ('default', 'shop', 'orders', 2)"
+    )
+    assert csv_scene.replay() == 0
+    assert csv_scene.run(letters=letters) == 0
+    assert csv_scene.ids() == [4, 5, 6]
+    assert len(letters.replayed(ORDERS)) == 2
+    assert letters.discard(ORDERS) == 0
+    assert letters.replayed(ORDERS) == {}
 
 
 @pytest.mark.parametrize("name", ["注文明細" * 8 + "甲", "é" * 64, "😀" * 64, "a.b" * 21, "orders"])
@@ -679,7 +886,7 @@ def test_letters_of_tables_with_long_names_are_found_again(tmp_path: Path, name:
     letters = [Letter(table_id, 1, 1, "no number", file="f", offset=0, raw=b"x") for table_id in (longer, other)]
     assert [box.put([letter]) for letter in letters] == [(letter.name,) for letter in letters]
     assert list(box.of(longer).values()) == letters[:1]
-    box.remove(longer, box.names(longer))
+    assert box.discard(longer) == 1
     assert (box.names(longer), box.names(other)) == ([], [letters[1].name])
 
 

@@ -1,16 +1,21 @@
-"""The dead letters of one cut: which ones its tables got, how many of them the ledger is to count, and which are stale."""
+"""The dead letters of one cut: which ones its tables got, how many of them the ledger is to count, and which are stale.
+
+The ledger's count says what the target lacks, whatever the folder holds: it goes down only by a replay, by a person who discards
+letters, and where a table goes back and reads again what they are about.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headrace.engine.plan import Cut
+from headrace.model.letters import begins
 from headrace.model.outcome import Notice, Problem
 from headrace.model.progress import LedgerState, TableStatus
 from headrace.model.table import TableId
-from headrace.sinks.base import WriteReport
+from headrace.sinks.base import LedgerUpdate, WriteReport
 from headrace.sinks.dead_letters import DeadLetters
 
 _UNTIL = "Until they are replayed rows may be missing, out of date, or there though they were deleted."
@@ -45,12 +50,12 @@ class CutLetters:
         if self.folder is None:
             return counts
         for table_id in sorted(moved):
-            self._remove_stale(table_id, self.folder)
+            counted = known.get(table_id, 0)
+            self._set_stale_aside(table_id, self.folder, counted)
             new = self._new.get(table_id, set()) - self._counted[table_id]
             if new:
                 self._counted[table_id] |= new
-                # A repeated step may have counted them already; there are never more than lie there.
-                counts[table_id] = min(known.get(table_id, 0) + len(new), len(self.folder.names(table_id)))
+                counts[table_id] = counted + len(new)
         return counts
 
     def told(self, stopped: Collection[TableId]) -> list[Notice]:
@@ -66,17 +71,33 @@ class CutLetters:
             for t in sorted(self._new.keys() - stopped)
         ]
 
-    def _remove_stale(self, table_id: TableId, folder: DeadLetters) -> None:
-        """What an earlier try of the same cut left out, and this one did not, was repaired and is applied."""
-        if not (self.cut.is_exact and self._may_be_tried_again(table_id)):
+    def _set_stale_aside(self, table_id: TableId, folder: DeadLetters, counted: int) -> None:
+        """What this cut did not leave out, though an earlier try of it did, was repaired and is applied.
+
+        Also what a later cut left out whose ledger is lost, by a restore or a failover: no letter that this ledger counts lies
+        behind the table's place. Beside letters that are counted it would stand for one that is missing.
+        """
+        new = self._new.get(table_id, set())
+        if not (self.cut.is_exact and (new or counted or self._may_be_tried_again(table_id))):
             return
-        begins = tuple(f"{r.segments[table_id].lo}-" for r in self.cut.rounds if table_id in r.segments)
-        there = folder.names(table_id) if begins else []
-        stale = [name for name in there if name.startswith(begins) and name not in self._new.get(table_id, set())]
+        lo = min((r.segments[table_id].lo for r in self.cut.rounds if table_id in r.segments), default=None)
+        stale = [name for name in folder.names(table_id) if begins(name) >= lo and name not in new] if lo is not None else []
         if stale:
-            folder.remove(table_id, stale)
+            folder.set_aside(table_id, stale)
 
     def _may_be_tried_again(self, table_id: TableId) -> bool:
         own = self.before.tables.get(table_id)
         was_behind = own is not None and (own.status.is_stopped or own.status is TableStatus.CATCHING_UP)
         return was_behind or self.before.attempted > self.before.checkpoint
+
+
+def recounted(update: LedgerUpdate, state: LedgerState, folder: DeadLetters) -> LedgerUpdate:
+    """The update, with the letters taken out of the count that a table which goes back will make again, if need be."""
+    counts = dict(update.dead_letters)
+    for row in update.tables:
+        known = state.dead_letters.get(row.table_id, 0)
+        goes_back = row.status is TableStatus.CATCHING_UP and row.checkpoint < state.table_checkpoint(row.table_id)
+        if known and goes_back and row.table_id not in counts:
+            again = sum(begins(name) >= row.checkpoint for name in folder.names(row.table_id))
+            counts[row.table_id] = max(known - again, 0)
+    return replace(update, dead_letters=counts)

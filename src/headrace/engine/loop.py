@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from headrace import faults
+from headrace.engine.cut_letters import recounted
 from headrace.engine.cutting import CutRun, RoundFactory, TablesExcluded
 from headrace.engine.filtering import back, drops_with_databases, followed, left_out, taken_back
 from headrace.engine.journal import is_pending, tables_of_dropped, unfollowed
@@ -482,6 +483,8 @@ class Loop:
         self._serve(anew)
         applier = self._sink.metadata_applier
         carried = carry_out(self._state, offer, self._source, lambda change: left_unique_key(change, self._state, applier))
+        if carried is not None and self._options.letters is not None:
+            carried = replace(carried, update=recounted(carried.update, self._state, self._options.letters))
         self._serve(carried)
         if _moves(anew) or _moves(carried):
             self._source = self._fresh_source()  # this one remembers which files were read

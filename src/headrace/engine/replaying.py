@@ -3,12 +3,16 @@
 Any repetition of a complete cut is harmless (rule 3): for every key that the window touches the target gets the state at the
 table's checkpoint. So a letter that was repaired takes its place, and cannot overwrite what came after it. What is still bad
 becomes a letter again. Nothing of position and checkpoints changes, and a replay that is broken off is done again.
+
+A restore or a failover may take a replay back. Replayed letters are kept therefore, and taken along where the ledger counts more
+letters than lie there; to replay one again is harmless.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from headrace import faults
 from headrace.engine.conservation import row_figures
@@ -25,7 +29,7 @@ from headrace.model.outcome import Notice
 from headrace.model.progress import LedgerState, RequestKind, TableProgress, TableRequest
 from headrace.model.table import TableId
 from headrace.sinks.base import ChangeDemand, DataSink, Ledger, LedgerUpdate, RowsRefused, WriterContext
-from headrace.sinks.dead_letters import DeadLetters
+from headrace.sinks.dead_letters import KEPT_REPLAYED, DeadLetters
 from headrace.sources.base import EventSource
 
 _BY_HAND = "Mend its rows by hand, and remove the letters with headrace replay-dead-letters --discard."
@@ -33,6 +37,26 @@ _BY_HAND = "Mend its rows by hand, and remove the letters with headrace replay-d
 
 class _Refused(Exception):
     """Nothing is done; carries what people are told."""
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A table's letters by name: those that count, and those that were replayed and may count again.
+
+    ``missing`` is how many the ledger counts beyond those that lie there.
+    """
+
+    there: dict[str, Letter]
+    replayed: dict[str, Letter]
+    missing: int
+
+    def left(self, version: int) -> int:
+        """How many stay counted because a schema change at ``version`` (TSO) came after them.
+
+        Which of the replayed letters the ledger counts is not known, so it may be those.
+        """
+        there, replayed = (sum(letter.version < version for letter in each.values()) for each in (self.there, self.replayed))
+        return there + min(replayed, max(self.missing, 0))
 
 
 def waits_for(state: LedgerState, request: TableRequest) -> Notice | None:
@@ -91,9 +115,8 @@ class Replayer:
         return update.applied_to(state)
 
     def _discard(self, state: LedgerState, table_id: TableId) -> tuple[LedgerState, str]:
-        found = self.letters.names(table_id)
-        self.letters.remove(table_id, found)
-        return self._update(state, LedgerUpdate(dead_letters={table_id: 0})), f"its dead letters were removed ({len(found)})."
+        removed = self.letters.discard(table_id)
+        return self._update(state, LedgerUpdate(dead_letters={table_id: 0})), f"its dead letters were removed ({removed})."
 
     def _replay(self, state: LedgerState, table_id: TableId) -> tuple[LedgerState, str]:
         """Raises _Refused."""
@@ -102,22 +125,12 @@ class Replayer:
         own = state.tables.get(table_id)
         if own is None or own.status.is_gone:
             raise _Refused(f"its dead letters are not replayed: the table is not there any more. {_BY_HAND}")
-        try:
-            found = self.letters.of(table_id)
-        except DefinitionError as error:
-            raise _Refused(f"its dead letters are not replayed: {error}") from None
-        known = state.dead_letters.get(table_id, 0)
-        if len(found) < known:
-            place = self.letters.location(table_id)
-            raise _Refused(
-                f"its dead letters are not replayed: the ledger counts {known}, and {place} has {len(found)}. "
-                f"Start with the --dead-letters of the run that wrote them, or bring them back. Otherwise: {_BY_HAND}"
-            )
         hi = state.table_checkpoint(table_id)
+        found = self._found(state, table_id, hi)
         offer = self._offer(hi)
         version = _newest_version(offer, state, own, hi)
-        outdated = {name for name, letter in found.items() if letter.version < version}
-        wanted = {name: letter for name, letter in found.items() if name not in outdated}
+        outdated = found.left(version)
+        wanted = {name: letter for name, letter in (found.replayed | found.there).items() if letter.version >= version}
         if outdated and not wanted:
             raise _Refused(f"a schema change at {version} came after its dead letters, so they cannot be replayed. {_BY_HAND}")
         new: frozenset[str] = frozenset()
@@ -125,15 +138,38 @@ class Replayer:
             window = Window(min(letter.lo for letter in wanted.values()), hi)
             splits = self._splits(state, table_id, offer, wanted, window)
             new = self._write(state, splits, _segment(offer, table_id, splits, window, version), len(wanted))
-        left = len(new) + len(outdated)
+        left = len(new) + outdated
         # With the checkpoint, which stays as it is, an atomic sink commits; and as after any round its tasks are over.
         update = LedgerUpdate(checkpoint=state.checkpoint, dead_letters={table_id: left}, attempt=state.attempt + 1)
         state = self._update(state, update)
-        self.letters.remove(table_id, wanted.keys() - new)
+        self.letters.set_aside(table_id, wanted.keys() - new)
+        self.letters.forget_replayed(table_id, datetime.now(UTC) - KEPT_REPLAYED)
         told = f"its dead letters were replayed ({len(wanted)})"
         told += f"; still bad are {len(new)}, which lie in {self.letters.location(table_id)}" if new else ""
-        told += f"; what is older than its schema change at {version} stays ({len(outdated)}). {_BY_HAND}" if outdated else "."
+        told += f"; what is older than its schema change at {version} stays ({outdated}). {_BY_HAND}" if outdated else "."
         return state, told
+
+    def _found(self, state: LedgerState, table_id: TableId, hi: int) -> _Found:
+        """The letters up to the table's place: one behind it is of a cut that a restore took back, and is made again if need be.
+
+        Raises _Refused.
+        """
+        known = state.dead_letters.get(table_id, 0)
+        try:
+            there = {name: letter for name, letter in self.letters.of(table_id).items() if letter.lo < hi}
+            missing = known - len(there)
+            kept = self.letters.replayed(table_id) if missing > 0 else {}
+        except DefinitionError as error:
+            raise _Refused(f"its dead letters are not replayed: {error}") from None
+        kept = {name: letter for name, letter in kept.items() if letter.lo < hi and name not in there}
+        if missing > len(kept):
+            replayed = f", and {len(kept)} that were replayed in the last {KEPT_REPLAYED.days} days" if kept else ""
+            raise _Refused(
+                f"its dead letters are not replayed: the ledger counts {known}, and {self.letters.location(table_id)} has "
+                f"{len(there)}{replayed}. Start with the --dead-letters of the run that wrote them, or bring them back. "
+                f"Otherwise: {_BY_HAND}"
+            )
+        return _Found(there, kept, missing)
 
     def _offer(self, hi: int) -> Offer:
         """All that the source has, complete up to ``hi``: what a final drain took has no watermark above it."""

@@ -58,5 +58,11 @@ class Letter:
         return f"{self.lo}-{_digest(repr(sorted((self.key or {}).items())))}"
 
 
+def begins(name: str) -> int:
+    """The ``lo`` of the letter with this name; -1 for a name that no letter has."""
+    lo = name.partition("-")[0]
+    return int(lo) if lo.isdigit() and lo.isascii() else -1
+
+
 def _digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:16]

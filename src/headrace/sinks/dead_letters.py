@@ -2,6 +2,9 @@
 
 ``<folder>/<pipeline>/<database>/<table>/<name>.json``; names are such that a repeated cut writes the same files again. TSOs are
 written as strings: as numbers they are too large for most JSON readers.
+
+Letters that do not count any more are kept for a while, in the folder ``replayed`` beside the others: a restored backup or a
+failover may bring a ledger back that counts them.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from hashlib import sha256
 
 import obstore
@@ -28,8 +32,11 @@ from headrace.sinks.object_place import Place, folder_name, ignoring_absence, op
 
 MOST_LETTERS = 1_000
 """How many records of a table a cut may leave out, where nothing else is said."""
+KEPT_REPLAYED = timedelta(days=30)
+"""How long letters are kept that were replayed: a ledger that a restore brings back may be as old."""
 _FORMAT = 1
 _SUFFIX = ".json"
+_REPLAYED = "replayed"
 _LONGEST_FOLDER = 200
 _THREADS = 16
 
@@ -58,7 +65,7 @@ class DeadLetters:
         faults.before(Step.LETTERS_PUT)
 
         def put(letter: Letter) -> str:
-            obstore.put(store, self._path(letter.table_id, letter.name), letter_to_json(letter).encode())
+            obstore.put(store, _path(self._prefix(letter.table_id), letter.name), letter_to_json(letter).encode())
             return letter.name
 
         with self.place.reached():
@@ -70,34 +77,47 @@ class DeadLetters:
 
     def names(self, table_id: TableId) -> list[str]:
         """The names of the table's letters, sorted. Raises SinkUnreachableError."""
-        with self.place.reached():
-            store = self.place.store(create=False)
-            listed = obstore.list(store, self._prefix(table_id)) if store else ()
-            paths = [item["path"] for chunk in listed for item in chunk]
-        return sorted(path.rpartition("/")[2].removesuffix(_SUFFIX) for path in paths if path.endswith(_SUFFIX))
+        return sorted(self._written(self._prefix(table_id)))
 
     def of(self, table_id: TableId) -> dict[str, Letter]:
         """The table's letters by name. Raises SinkUnreachableError, DefinitionError for a file that is no letter."""
-        found: dict[str, Letter] = {}
-        names = self.names(table_id)
-        with self.place.reached():
-            store = self.place.store(create=False)
-            for name in names:
-                path = self._path(table_id, name)
-                with ignoring_absence():
-                    text = bytes(obstore.get(store, path).bytes()).decode("utf-8", "replace")
-                    found[name] = letter_from_json(text, path)
-        return found
+        return self._read(self._prefix(table_id))
 
-    def remove(self, table_id: TableId, names: Iterable[str]) -> None:
-        """Removes letters; those that are gone do not matter. Raises SinkUnreachableError."""
+    def replayed(self, table_id: TableId) -> dict[str, Letter]:
+        """The letters by name that do not count any more, and are kept. Raises as :meth:`of`."""
+        return self._read(self._replayed(table_id))
+
+    def set_aside(self, table_id: TableId, names: Iterable[str]) -> None:
+        """Moves letters to those that do not count any more, also ones that lie there, whose time begins anew.
+
+        Those that are gone do not matter. Raises SinkUnreachableError.
+        """
         faults.before(Step.LETTERS_REMOVED)
+        counted, kept = self._prefix(table_id), self._replayed(table_id)
         with self.place.reached():
             store = self.place.store(create=False)
             for name in names if store else ():
+                for folder in (kept, counted):
+                    with ignoring_absence():
+                        content = obstore.get(store, _path(folder, name)).bytes()
+                        obstore.put(store, _path(kept, name), bytes(content))
                 with ignoring_absence():
-                    obstore.delete(store, self._path(table_id, name))
+                    obstore.delete(store, _path(counted, name))
         faults.after(Step.LETTERS_REMOVED)
+
+    def discard(self, table_id: TableId) -> int:
+        """Removes all letters of the table, replayed ones too. Returns how many counted. Raises SinkUnreachableError."""
+        faults.before(Step.LETTERS_REMOVED)
+        found = self.names(table_id)
+        self._remove(self._prefix(table_id), found)
+        self._remove(self._replayed(table_id), self._written(self._replayed(table_id)))
+        faults.after(Step.LETTERS_REMOVED)
+        return len(found)
+
+    def forget_replayed(self, table_id: TableId, before: datetime) -> None:
+        """Removes the letters that were replayed before this time. Raises SinkUnreachableError."""
+        folder = self._replayed(table_id)
+        self._remove(folder, [name for name, written in self._written(folder).items() if written < before])
 
     def too_many(self, table_id: TableId, count: int, why: Problem | None = None) -> Problem | None:
         """Why the table stops that has so many letters in one cut; ``None`` as long as they are not too many."""
@@ -107,11 +127,42 @@ class DeadLetters:
         hint = "See its dead letters and repair the cause, or raise --max-dead-letters."
         return replace(why, message=f"{message} The last: {why.message}") if why else Problem(table_id, message, hint=hint)
 
-    def _path(self, table_id: TableId, name: str) -> str:
-        return f"{self._prefix(table_id)}/{name}{_SUFFIX}"
+    def _written(self, folder: str) -> dict[str, datetime]:
+        """When each letter of a folder was written, by name; what lies in folders below it is none of its letters."""
+        with self.place.reached():
+            store = self.place.store(create=False)
+            listed = obstore.list_with_delimiter(store, folder)["objects"] if store else ()
+        paths = {item["path"].rpartition("/")[2]: item["last_modified"] for item in listed}
+        return {path.removesuffix(_SUFFIX): written for path, written in paths.items() if path.endswith(_SUFFIX)}
+
+    def _read(self, folder: str) -> dict[str, Letter]:
+        found: dict[str, Letter] = {}
+        names = sorted(self._written(folder))
+        with self.place.reached():
+            store = self.place.store(create=False)
+            for name in names:
+                path = _path(folder, name)
+                with ignoring_absence():
+                    text = bytes(obstore.get(store, path).bytes()).decode("utf-8", "replace")
+                    found[name] = letter_from_json(text, path)
+        return found
+
+    def _remove(self, folder: str, names: Iterable[str]) -> None:
+        with self.place.reached():
+            store = self.place.store(create=False)
+            for name in names if store else ():
+                with ignoring_absence():
+                    obstore.delete(store, _path(folder, name))
+
+    def _replayed(self, table_id: TableId) -> str:
+        return f"{self._prefix(table_id)}/{_REPLAYED}"
 
     def _prefix(self, table_id: TableId) -> str:
         return "/".join(map(_folder, (self.pipeline, table_id.database, table_id.table)))
+
+
+def _path(folder: str, name: str) -> str:
+    return f"{folder}/{name}{_SUFFIX}"
 
 
 def _folder(text: str) -> str:
