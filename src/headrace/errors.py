@@ -57,6 +57,10 @@ class SinkUnreachableError(HeadraceError):
     exit_code = EXIT_UNREACHABLE
 
 
+class LedgerUnreadableError(SinkUnreachableError):
+    """The ledger is there and can be reached, but nothing that it holds of the pipeline can be read."""
+
+
 class FencedError(HeadraceError):
     """Another run of the same pipeline took over; this one must not write any more."""
 

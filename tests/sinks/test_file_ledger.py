@@ -6,11 +6,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import obstore
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.errors import DefinitionError, FencedError, SinkUnreachableError
+from headrace.cli.main import main
+from headrace.errors import EXIT_OK, EXIT_UNREACHABLE, EXIT_USAGE, DefinitionError, FencedError, SinkUnreachableError
 from headrace.model.progress import (
     CutRecord,
     Decision,
@@ -33,6 +35,7 @@ from headrace.sinks.file_ledger import (
     state_from_json,
     state_to_json,
 )
+from headrace.sinks.object_place import open_place
 from servers import S3Server
 
 SOURCE = "s3://bucket/feed"
@@ -140,11 +143,92 @@ def test_a_torn_newest_state_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_a_ledger_without_any_readable_state_is_an_error_not_a_new_start(tmp_path: Path) -> None:
-    acquire(open_file_ledger(str(tmp_path)))
-    for path in (tmp_path / "shop").iterdir():
-        path.write_text("")
-    with pytest.raises(SinkUnreachableError, match="No state of pipeline 'shop'"):
+    ledger = open_file_ledger(str(tmp_path))
+    acquire(ledger)
+    ledger.update(LedgerUpdate(checkpoint=8))
+    tear(tmp_path)
+    with pytest.raises(SinkUnreachableError, match=r"No state of pipeline 'shop'.*headrace reset"):
         acquire(open_file_ledger(str(tmp_path)))
+
+
+def tear(folder: Path) -> None:
+    """What a power failure may leave of states that were written right before it."""
+    for path in (folder / "shop").iterdir():
+        path.write_text("")
+
+
+def test_a_ledger_without_any_readable_state_can_be_reset(tmp_path: Path) -> None:
+    """Its run has ended then, whatever epoch it had."""
+    former = open_file_ledger(str(tmp_path))
+    for _ in range(3):
+        acquire(former)
+    tear(tmp_path)
+    assert open_file_ledger(str(tmp_path)).reset("shop")
+    assert open_file_ledger(str(tmp_path)).peek("shop") is None
+    with pytest.raises(FencedError):
+        former.update(LedgerUpdate(checkpoint=9))
+    assert acquire(open_file_ledger(str(tmp_path))).epoch > 3
+
+
+def test_a_torn_first_step_is_no_record(tmp_path: Path) -> None:
+    """Nothing was done after it."""
+    acquire(open_file_ledger(str(tmp_path)))
+    tear(tmp_path)
+    ledger = open_file_ledger(str(tmp_path))
+    assert (ledger.peek("shop"), ledger.pipelines()) == (None, [])
+    assert acquire(ledger).checkpoint == 7
+    ledger.update(LedgerUpdate(checkpoint=8))
+    state = ledger.peek("shop")
+    assert state is not None
+    assert state.checkpoint == 8
+
+
+@pytest.mark.parametrize("torn", ["the reset", "the first step after it"])
+def test_a_step_that_is_torn_around_a_reset_is_passed_over(torn: str, tmp_path: Path) -> None:
+    """The state before a reset stays until the next step, and the reset until the one after that."""
+    ledger = open_file_ledger(str(tmp_path))
+    acquire(ledger)
+    ledger.update(LedgerUpdate(checkpoint=8))
+    assert ledger.reset("shop")
+    if torn == "the reset":
+        max((tmp_path / "shop").iterdir()).write_text("")
+        assert acquire(open_file_ledger(str(tmp_path))).checkpoint == 8
+        return
+    acquire(ledger)
+    ledger.close()
+    max((tmp_path / "shop").iterdir()).write_text("")
+    assert open_file_ledger(str(tmp_path)).peek("shop") is None
+    assert acquire(open_file_ledger(str(tmp_path))).checkpoint == 7
+
+
+def test_a_pipeline_of_which_nothing_can_be_read_is_reset_by_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger = open_file_ledger(str(tmp_path))
+    acquire(ledger)
+    ledger.update(LedgerUpdate(checkpoint=8))
+    tear(tmp_path)
+    options = ["--sink", "blackhole://", "--ledger", str(tmp_path), "--name", "shop"]
+    assert main(["status", *options]) == EXIT_UNREACHABLE
+    assert "forget the pipeline with headrace reset" in " ".join(capsys.readouterr().err.split())
+    assert main(["reset", *options]) == EXIT_USAGE
+    assert "though none of it can be read" in " ".join(capsys.readouterr().err.split())
+    assert main(["reset", *options, "--yes"]) == EXIT_OK
+    assert acquire(open_file_ledger(str(tmp_path))).checkpoint == 7
+
+
+@pytest.mark.server
+def test_an_object_that_stays_cut_short_can_be_reset(s3: S3Server) -> None:
+    location = s3.uri(s3.make_bucket(), "ledger")
+    ledger = open_file_ledger(location)
+    acquire(ledger)
+    store = open_place(location, "ledger").store(create=True)
+    obstore.put(store, f"shop/{2:020}.json", b'{"format"')
+    with pytest.raises(SinkUnreachableError, match=r"did not send.*headrace reset"):
+        open_file_ledger(location).peek("shop")
+    assert open_file_ledger(location).reset("shop")
+    assert open_file_ledger(location).peek("shop") is None
+    assert acquire(open_file_ledger(location)).checkpoint == 7
 
 
 def test_a_state_of_a_newer_format_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from headrace.cli.ledgers import opened, state_of
 from headrace.cli.output import Output
 from headrace.cli.quarantine import known_table, new_request
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, LedgerUnreadableError
 from headrace.model.progress import LedgerState, RequestKind, TableStatus
 from headrace.model.tso import format_tso
 from headrace.pipeline.definition import Settings
@@ -20,9 +20,13 @@ def reset_pipeline(settings: Settings, ask: Ask, output: Output) -> int:
     """Removes all that is recorded of the pipeline. Raises DefinitionError when there is nothing of that name."""
     name = settings.name or "default"
     with opened(settings) as (sink, ledger):
-        state = ledger.peek(name)
-        what = f"Everything that is recorded of pipeline {name!r} will be removed{_amount(state)}."
-        if state is not None and ask is not None and not ask(what, name):
+        try:
+            state = ledger.peek(name)
+            is_there, amount = state is not None, _amount(state)
+        except LedgerUnreadableError:
+            is_there, amount = True, ", though none of it can be read"
+        what = f"Everything that is recorded of pipeline {name!r} will be removed{amount}."
+        if is_there and ask is not None and not ask(what, name):
             output.line("nothing was removed")
             return 0
         # What an interrupted removal left, without a record, nobody has to be asked about.

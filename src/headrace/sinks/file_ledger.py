@@ -20,7 +20,7 @@ from obstore.exceptions import AlreadyExistsError, NotFoundError
 from obstore.store import ObjectStore
 
 from headrace import faults
-from headrace.errors import DefinitionError, FencedError, SinkUnreachableError
+from headrace.errors import DefinitionError, FencedError, LedgerUnreadableError, SinkUnreachableError
 from headrace.faults import Step
 from headrace.model.progress import (
     CutRecord,
@@ -81,18 +81,31 @@ class FileLedger:
         return [name for name in sorted(unquote(prefix.rstrip("/")) for prefix in prefixes) if not self._is_reset(name)]
 
     def reset(self, pipeline: str) -> bool:
-        """See ``Ledger.reset``. A last step says that nobody has the record any more; all else is removed after it."""
-        while (newest := self._load(pipeline)) is not None and not newest.is_reset:
+        """See ``Ledger.reset``. A last step says that nobody has the record any more; what was before goes after it.
+
+        Works also where no state can be read. The state before stays until the next step: a power failure may tear the last one.
+        """
+        found = False
+        while (newest := self._newest_to_reset(pipeline)) is not None and not newest.is_reset:
+            found = True
             nobodys = LedgerState(pipeline, _NOBODYS, "", newest.state.epoch + 1)
             if self._create(_Held(newest.number + 1, nobodys, uuid.uuid4().hex)):
                 break
         with self._place.reached():
             store = self._place.store(create=False)
             numbers = self._numbers(store, folder_name(pipeline)) if store else []
-            if store and numbers[:-1]:
-                with ignoring_absence():
-                    obstore.delete(store, [f"{folder_name(pipeline)}/{number:020}.json" for number in numbers[:-1]])
-        return self._forget_words(pipeline) or (newest is not None and not newest.is_reset)
+            if store:
+                self._sweep(store, pipeline, numbers[:-2])
+        return self._forget_words(pipeline) or found
+
+    def _newest_to_reset(self, pipeline: str) -> _Held | None:
+        """As :meth:`_load`, but where nothing can be read a state whose epoch no run can have had: each one took a number."""
+        try:
+            return self._load(pipeline)
+        except LedgerUnreadableError:
+            with self._place.reached():
+                number = self._numbers(self._place.store(create=True), folder_name(pipeline))[-1]
+            return _Held(number, LedgerState(pipeline, "unreadable", "", number), "")
 
     def acquire(self, pipeline: str, source_identity: str, fingerprint: str, start: int) -> LedgerState:
         """Takes the next epoch; the former run's next write fails. ``fingerprint`` and ``start`` count only for a new record.
@@ -112,6 +125,8 @@ class FileLedger:
             held = _Held(newest.number + 1 if newest else 1, state, uuid.uuid4().hex)
             if self._create(held):
                 self._held = held
+                if newest is not None and newest.is_reset:
+                    self._sweep_before(newest)
                 return self._with_words(state)
         raise FencedError(f"Other runs of pipeline {pipeline!r} keep taking the ledger {self.identity}.")
 
@@ -151,7 +166,7 @@ class FileLedger:
                         if kind in found:
                             found[kind].append(json.loads(bytes(obstore.get(store, key).bytes())))
                     except ValueError:
-                        raise _not_whole(key) from None
+                        raise self._not_whole(key) from None
         decisions = [Decision(data["identity"], Verdict(data["verdict"]), data["statement"]) for data in found[_DECISIONS]]
         requests = sorted(map(_request_from_dict, found[_REQUESTS]), key=lambda request: request.identity)
         return Words({d.identity: d for d in decisions}, {r.identity: r for r in requests})
@@ -232,9 +247,21 @@ class FileLedger:
                 obstore.delete(store, key)
                 return False
             if len(numbers) > 2 * KEPT_STATES:
-                with ignoring_absence():
-                    obstore.delete(store, [f"{folder}/{number:020}.json" for number in numbers[:-KEPT_STATES]])
+                self._sweep(store, step.state.pipeline, numbers[:-KEPT_STATES])
         return True
+
+    def _sweep_before(self, step: _Held) -> None:
+        """Removes the states before this one, unless its file is torn and it was read from one of them."""
+        pipeline = step.state.pipeline
+        with self._place.reached():
+            store = self._place.store(create=True)
+            if self._read(store, _key(step)) is not None:
+                self._sweep(store, pipeline, [n for n in self._numbers(store, folder_name(pipeline)) if n < step.number])
+
+    def _sweep(self, store: ObjectStore, pipeline: str, numbers: list[int]) -> None:
+        if numbers:
+            with ignoring_absence():
+                obstore.delete(store, [f"{folder_name(pipeline)}/{number:020}.json" for number in numbers])
 
     def _load(self, pipeline: str) -> _Held | None:
         folder = folder_name(pipeline)
@@ -246,8 +273,14 @@ class FileLedger:
                 found = self._read(store, f"{folder}/{number:020}.json")
                 if found is not None:
                     return _Held(numbers[-1], *found)
+        if numbers == [1]:
+            # The first step of all is torn, and nothing was written after it: its run has done nothing yet.
+            return _Held(1, LedgerState(pipeline, _NOBODYS, "", 1), "")
         if numbers:
-            raise SinkUnreachableError(f"No state of pipeline {pipeline!r} in the ledger {self.identity} can be read.")
+            raise LedgerUnreadableError(
+                f"No state of pipeline {pipeline!r} in the ledger {self.identity} can be read.",
+                "Bring one of its files back, or forget the pipeline with headrace reset: it then begins with the first file.",
+            )
         return None
 
     def _numbers(self, store: ObjectStore, folder: str) -> list[int]:
@@ -263,7 +296,14 @@ class FileLedger:
         except ValueError:
             if self._place.is_local:
                 return None
-            raise _not_whole(key) from None
+            raise self._not_whole(key) from None
+
+    def _not_whole(self, key: str) -> LedgerUnreadableError:
+        """What a store answers is the whole of what it was given, or the answer was cut short: then it is worth another look."""
+        return LedgerUnreadableError(
+            f"The ledger {self.identity} cannot be used: it did not send {key} whole.",
+            "If it stays so, bring that file back, or forget the pipeline with headrace reset.",
+        )
 
 
 @dataclass(frozen=True)
@@ -282,11 +322,6 @@ class _Held:
 
 def _key(step: _Held) -> str:
     return f"{folder_name(step.state.pipeline)}/{step.number:020}.json"
-
-
-def _not_whole(key: str) -> OSError:
-    """What a store answers is the whole of what it was given, or the answer was cut short: then it is worth another look."""
-    return OSError(f"it did not send {key} whole.")
 
 
 def _word_key(pipeline: str, kind: str, identity: str) -> str:
