@@ -20,7 +20,7 @@ from headrace.sinks.duckdb import sink as duckdb_sink
 from headrace.sinks.file_ledger import open_file_ledger
 from headrace.testing.faults import Moment, Passage, Step, armed, fail_at
 from headrace.testing.upstream import Insert, Update
-from servers import MariaDb, S3Server
+from servers import MariaDb, S3Server, running_mariadb
 from severing import severable
 from stopping import Point, stopped_run
 from targets import DuckDbTarget, MariaDbTarget
@@ -145,6 +145,22 @@ class TestMariaDb:
         assert kind.executed(mariadb) == executed
         assert_state(target, history.state())
         ended(newer)
+
+    def test_a_schema_change_does_not_run_whose_run_spells_the_ledger_in_another_way(self, tmp_path: Path) -> None:
+        """Two spellings of the ledger's database are two names of the pipeline's lock, and one ledger."""
+        kind = UNREPEATABLE["TRUNCATE"]
+        history = kind.built(tmp_path)
+        with running_mariadb(lower_case_table_names=1) as server:
+            target, former, newer = MariaDbTarget(server), server.uri(ledger_database="Headrace"), server.uri()
+            with stopped_run(history, former, Point(Moment.BEFORE, Step.MYSQL_STATEMENT, kind.statement)) as older:
+                older.wait_until_stopped()
+                with within_ten_seconds():
+                    assert run_once(history, newer) == 0
+                assert_state(target, history.state())
+                executed = kind.executed(server)
+                assert older.go_on().startswith(_TOOK_OVER)
+            assert kind.executed(server) == executed
+            assert_state(target, history.state())
 
     @pytest.mark.parametrize("step", [Step.INTENT, Step.ROUND, Step.UNIT], ids=["ledger", "slot", "rows"])
     def test_a_run_whose_network_broke_off_is_not_held_up_by_itself(self, step: Step, mariadb: MariaDb, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import pymysql
 import pytest
 
 from headrace.errors import DefinitionError, FencedError, TransientError
@@ -11,7 +12,8 @@ from headrace.model.progress import CutRecord, JournalEntry, JournalState, Table
 from headrace.model.table import TableId
 from headrace.sinks.base import CheckState, LedgerUpdate
 from headrace.sinks.mysql import open_sink
-from headrace.sinks.sql_ledger import PART_LENGTH
+from headrace.sinks.mysql.fence import pipeline_lock
+from headrace.sinks.sql_ledger import MYSQL, PART_LENGTH, SqlLedger
 
 pytestmark = pytest.mark.server
 
@@ -95,6 +97,28 @@ def test_of_first_runs_at_once_each_has_an_epoch_of_its_own_or_tries_again(maria
         assert epochs == list(range(1, len(epochs) + 1))
         assert epochs
         assert len(found) == count, "all others are told to try again"
+
+
+def test_the_schema_changes_of_an_older_version_are_ended(mariadb, ledger):
+    """The connection that runs them is recorded there too, and holds no lock but the pipeline's."""
+    ledger.acquire("p", "src", "f", 5)
+    with mariadb.connect() as older, older.cursor() as cursor, open_sink(mariadb.uri()) as newer:
+        cursor.execute("SELECT CONNECTION_ID()")
+        cursor.execute(f"REPLACE INTO headrace.fences VALUES ('p', -1, 1, 0, {cursor.fetchone()[0]}, 0)")
+        cursor.execute(f"SELECT GET_LOCK('{pipeline_lock(SqlLedger(MYSQL), 'p')}', 0)")
+        newer.ledger.acquire("p", "src", "f", 5)
+        with pytest.raises(pymysql.err.MySQLError):
+            cursor.execute("SELECT 1")
+
+
+def test_a_recorded_connection_that_is_not_the_pipelines_any_more_is_left_alone(mariadb, ledger):
+    """The server has given its id to somebody else since."""
+    ledger.acquire("p", "src", "f", 5)
+    with mariadb.connect() as somebody, somebody.cursor() as cursor:
+        cursor.execute("SELECT CONNECTION_ID()")
+        cursor.execute(f"REPLACE INTO headrace.fences VALUES ('p', -1, 1, 0, {cursor.fetchone()[0]}, 0)")
+        ledger.acquire("p", "src", "f", 5)
+        cursor.execute("SELECT 1")
 
 
 def test_another_source_is_refused_and_ends_nothing(mariadb, ledger):

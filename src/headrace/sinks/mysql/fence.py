@@ -9,7 +9,9 @@ server that was promoted without the last transactions of the former one shows f
 
 Each connection also holds a named lock that carries its id. A recorded id is killed only while that lock is held, so an id that
 the server has given to somebody else since is left alone. The connection that runs the pipeline's DDL has a slot of its own, and
-the pipeline's lock: its id is recorded too, since TiDB's IS_USED_LOCK tells that a lock is held, but not by whom.
+the pipeline's lock too. It is found by its recorded id as well: the pipeline's lock has the name of the ledger's database in it, as
+the sink's URI spells it, and a server may hold two spellings for one database. By the pipeline's lock alone a run of an older
+Headrace is found; in TiDB IS_USED_LOCK tells that it is held, but not by whom.
 """
 
 from __future__ import annotations
@@ -157,19 +159,36 @@ class Fence:
         """Removes the pipeline's slots, in the caller's transaction: no writer that has one can commit from then on."""
         session.execute(f"DELETE FROM {self._slots} WHERE pipeline = ?", (pipeline,))
 
-    def recorded(self, session: MySqlSession, pipeline: str) -> list[int]:
-        """The connections that took the pipeline's slots."""
+    def recorded(self, session: MySqlSession, pipeline: str, *, ddl: bool) -> list[int]:
+        """The connections that took the pipeline's slots, with ``ddl`` also the last one for its DDL."""
+        others = "" if ddl else f" AND slot <> {_DDL_SLOT}"
         rows = session.find(
-            [f"SELECT connection_id FROM {self._slots} WHERE pipeline = ? AND slot <> {_DDL_SLOT} AND connection_id <> 0"],
-            (pipeline,),
+            [f"SELECT connection_id FROM {self._slots} WHERE pipeline = ? AND connection_id <> 0{others}"], (pipeline,)
         )
         return [int(str(row[0])) for row in rows]
+
+    def take_ddl_lock(self, session: MySqlSession, pipeline: str, seconds: int) -> bool:
+        """Takes the pipeline's lock, and waits for the end of the connection that was recorded last for its DDL.
+
+        False where that takes longer than these seconds.
+        """
+        if session.scalar("SELECT GET_LOCK(?, ?)", (pipeline_lock(self.ledger, pipeline), seconds)) != 1:
+            return False
+        former = self._ddl_connection(session, pipeline)
+        if former is None or former == session.connection_id:
+            return True
+        lock = _slot_lock(pipeline, former)
+        if session.scalar("SELECT GET_LOCK(?, ?)", (lock, seconds)) != 1:
+            return False
+        session.scalar("SELECT RELEASE_LOCK(?)", (lock,))
+        return True
 
     def enter_ddl(self, session: MySqlSession, claim: Claim) -> int:
         """Records the connection that holds the pipeline's lock. Returns how many schema changes were counted in this epoch.
 
         The session is one for DDL, in autocommit.
         """
+        session.execute("SELECT GET_LOCK(?, 0)", (_slot_lock(claim.pipeline, session.connection_id),))
         key = (claim.pipeline, _DDL_SLOT)
         rows = session.execute(f"SELECT epoch, commits FROM {self._slots} WHERE pipeline = ? AND slot = ?", key)
         commits = int(str(rows[0][1])) if rows and rows[0][0] == claim.epoch else 0
@@ -191,10 +210,18 @@ class Fence:
         return Commits(_DDL_SLOT, commits, commits + 1)
 
     def ddl_holder(self, session: MySqlSession, pipeline: str) -> int | None:
-        """The connection that holds the pipeline's lock; ``None`` for nobody, or, in TiDB, for one that is not recorded yet."""
+        """The other connection that runs the pipeline's DDL; ``None`` for nobody, or, in TiDB, for one that is not recorded yet."""
         held = session.scalar("SELECT IS_USED_LOCK(?)", (pipeline_lock(self.ledger, pipeline),))
-        if held is None or not session.is_tidb:
-            return held if isinstance(held, int) else None
+        if isinstance(held, int) and not session.is_tidb and held != session.connection_id:
+            return held
+        found = self._ddl_connection(session, pipeline)
+        if found is None or found == session.connection_id:
+            return None
+        is_there = (session.is_tidb and held is not None) or _is_held(session, _slot_lock(pipeline, found))
+        return found if is_there else None
+
+    def _ddl_connection(self, session: MySqlSession, pipeline: str) -> int | None:
+        """The connection that was recorded last for the pipeline's DDL, whether it is there or not."""
         found = session.scalar(f"SELECT connection_id FROM {self._slots} WHERE pipeline = ? AND slot = {_DDL_SLOT}", (pipeline,))
         return found if isinstance(found, int) else None
 

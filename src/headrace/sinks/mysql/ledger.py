@@ -93,12 +93,12 @@ class MySqlLedger:
 
         def take(session: MySqlSession) -> tuple[LedgerState, Claim]:
             self.tables.verify_source(session, pipeline, source_identity)
-            self._end_writers(session, pipeline, self.fence.recorded(session, pipeline), ddl=True)
+            self._end_writers(session, pipeline, self.fence.recorded(session, pipeline, ddl=True), ddl=True)
             try:
                 state, claim = self.tables.acquire(session, pipeline, source_identity, fingerprint, start, above=above)
             except pymysql.err.IntegrityError:
                 raise TransientError(f"Another run of pipeline {pipeline!r} began at the same moment.") from None
-            recorded = self.fence.recorded(session, pipeline)
+            recorded = self.fence.recorded(session, pipeline, ddl=True)
             self.fence.raise_to(session, pipeline, state.epoch, state.attempt)
             session.commit()
             # A writer or a DDL that came in between saw the old epoch; from now on none can.
@@ -149,10 +149,10 @@ class MySqlLedger:
                 return False
             self.tables.create_tables(session)  # an older Headrace's has fewer tables and columns
             self.fence.create_table(session)
-            recorded = self.fence.recorded(session, pipeline)
+            recorded = self.fence.recorded(session, pipeline, ddl=True)
             self._end_writers(session, pipeline, recorded, ddl=True)
             found = self.tables.reset(session, pipeline)
-            recorded = [*recorded, *self.fence.recorded(session, pipeline)]
+            recorded = [*recorded, *self.fence.recorded(session, pipeline, ddl=True)]
             self.fence.forget(session, pipeline)
             session.commit()
             self._end_writers(session, pipeline, recorded, ddl=True)
@@ -165,9 +165,9 @@ class MySqlLedger:
         claim = self.own_claim()
 
         def raise_attempt(session: MySqlSession, repeated: bool) -> int:
-            self._end_writers(session, claim.pipeline, self.fence.recorded(session, claim.pipeline), ddl=False)
+            self._end_writers(session, claim.pipeline, self.fence.recorded(session, claim.pipeline, ddl=False), ddl=False)
             attempt = self.tables.raise_attempt(session, claim, repeated=repeated)
-            recorded = self.fence.recorded(session, claim.pipeline)
+            recorded = self.fence.recorded(session, claim.pipeline, ddl=False)
             self.fence.raise_to(session, claim.pipeline, claim.epoch, attempt)
             session.commit()
             self._end_writers(session, claim.pipeline, recorded, ddl=False)

@@ -39,7 +39,6 @@ from headrace.sinks.mysql import catalogue, collation, databases, end_state
 from headrace.sinks.mysql.adaptation import Adapted, UnadaptableError, adapt
 from headrace.sinks.mysql.connection import MySqlSession, repeat
 from headrace.sinks.mysql.end_state import Before, EndState, are_renamed, final_names, same_columns, shows
-from headrace.sinks.mysql.fence import pipeline_lock
 from headrace.sinks.mysql.filling import filled_as_by_tidb
 from headrace.sinks.mysql.ledger import MySqlLedger
 from headrace.sinks.mysql.partitions import same_rows
@@ -273,8 +272,7 @@ class MySqlMetadataApplier:
         pipeline = claim.pipeline
         for _ in range(_LOCK_TRIES):
             self._ledger.tables.verify(session, claim)  # a run that was taken over does not even wait
-            taken = session.scalar("SELECT GET_LOCK(?, ?)", (pipeline_lock(self._ledger.tables, pipeline), _LOCK_SECONDS))
-            if taken == 1:
+            if self._ledger.fence.take_ddl_lock(session, pipeline, _LOCK_SECONDS):
                 # Before the look at the epoch: whoever raises it after that finds this connection.
                 self._count = self._ledger.fence.enter_ddl(session, claim)
                 self._ledger.tables.verify(session, claim)
