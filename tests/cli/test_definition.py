@@ -167,6 +167,10 @@ def without_function(definition: Definition) -> str:
             LEAST + "pipeline:\n  name: ${NOT_SET_HERE}\n",
             ", line 4, pipeline.name: The environment variable NOT_SET_HERE is not set.",
         ),
+        (
+            LEAST + "pipeline:\n  name: 'shop '\n",
+            ", line 4, pipeline.name: 'shop ' begins or ends with white space, and cannot be the name of a pipeline. Write 'shop'.",
+        ),
         (LEAST + "source:\n  uri: x\n", ", line 3, source: it is there twice."),
         (LEAST + "route:\n  - source-table: a.b\n", ", line 3, route: tables cannot be routed to other names yet. Take it out"),
         (LEAST + "transform: []\n", ", line 3, transform: rows cannot be transformed yet."),
@@ -193,6 +197,17 @@ def test_a_mistake_is_one_sentence_with_file_line_and_key(
     assert told in shown
     assert shown.count("\n") == 1
     assert "open-sesame" not in shown
+
+
+@pytest.mark.parametrize("command", [("run", "--source", "file:///nowhere"), ("status",), ("reset", "--yes"), ("ddl", "list")])
+@pytest.mark.parametrize("name", ["shop ", " shop", "shop\t", "shop\u3000"])
+def test_a_name_with_white_space_around_it_is_refused(
+    command: tuple[str, ...], name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Servers take it for the name without, and the pipeline's lock would be another one."""
+    assert main([*command, "--sink", f"duckdb://{tmp_path}/t.duckdb", "--name", name]) == 2
+    assert f"{name!r} begins or ends with white space" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:

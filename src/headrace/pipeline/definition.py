@@ -21,7 +21,7 @@ from headrace.engine.loop import RunOptions
 from headrace.errors import DefinitionError
 from headrace.model.policy import OnError, SchemaChangePolicies
 from headrace.model.uri import expand_environment, near_match
-from headrace.pipeline.runner import DEFAULT_LEDGER, DEFAULT_SINK, Definition
+from headrace.pipeline.runner import DEFAULT_LEDGER, DEFAULT_SINK, Definition, parse_name
 from headrace.sinks.dead_letters import MOST_LETTERS, DeadLetters, open_dead_letters
 from headrace.transform.filters import TableFilter
 
@@ -107,6 +107,11 @@ class Settings:
     keys: DeclaredKeys = field(default_factory=DeclaredKeys)
     policies: SchemaChangePolicies = field(default_factory=SchemaChangePolicies)
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        """Raises DefinitionError."""
+        if self.name is not None:
+            parse_name(self.name)
 
     def over(self, other: Settings) -> Settings:
         """These, completed by the other's: where both say something, these win (keys, policies and Spark settings one by one)."""
@@ -294,7 +299,7 @@ class _Reader:
     def _settings(self, file: DefinitionFile) -> Settings:
         pipeline = file.pipeline
         interval = pipeline.poll_interval
-        max_cut = pipeline.max_cut
+        max_cut, name = pipeline.max_cut, pipeline.name
         on_error, most = pipeline.on_error, pipeline.max_dead_letters
         tables = pipeline.tables
         if tables is not None:
@@ -305,7 +310,7 @@ class _Reader:
             sink=file.sink.uri if file.sink else None,
             adopt=file.sink.adopt if file.sink else None,
             allow_non_transactional=file.sink.allow_non_transactional if file.sink else None,
-            name=pipeline.name,
+            name=self._at(("pipeline", "name"), lambda: None if name is None else parse_name(name)),
             tables=tables,
             poll_interval=self._at(("pipeline", "poll-interval"), lambda: None if interval is None else parse_seconds(interval)),
             max_cut=self._at(("pipeline", "max-cut"), lambda: None if max_cut is None else parse_bytes(max_cut)),

@@ -19,7 +19,7 @@ from headrace.engine.loop import Loop, RunOptions
 from headrace.engine.observer import Observer
 from headrace.engine.plan import Cut, CutRound
 from headrace.engine.spark import SparkEngine, SparkRound, session_settings
-from headrace.errors import EXIT_INTERRUPTED
+from headrace.errors import EXIT_INTERRUPTED, DefinitionError
 from headrace.model.progress import TableProgress
 from headrace.model.table import TableId
 from headrace.pipeline.registry import open_sink, open_source
@@ -47,6 +47,19 @@ class Definition:
     allow_non_transactional: bool = False
     options: RunOptions = field(default_factory=RunOptions)
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        """Raises DefinitionError."""
+        parse_name(self.name)
+
+
+def parse_name(text: str) -> str:
+    """A pipeline's name. Raises DefinitionError: servers take names that differ in spaces at the end for one, and locks do not."""
+    if text != text.strip():
+        raise DefinitionError(
+            f"{text!r} begins or ends with white space, and cannot be the name of a pipeline.", f"Write {text.strip()!r}."
+        )
+    return text
 
 
 class Display(Observer, Protocol):
