@@ -13,7 +13,7 @@ from failing_over import Pair, running_pair
 from faulty_runs import at
 from following import Following, run_once
 from harness import assert_state
-from headrace.errors import EXIT_INTERRUPTED, EXIT_OK
+from headrace.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_UNREACHABLE, FencedError
 from headrace.model.table import Column
 from headrace.testing.faults import Moment, Passage, Step, armed
 from headrace.testing.upstream import Delete, Insert, Update
@@ -62,6 +62,30 @@ def test_rows_come_back_that_a_restored_file_lacks(changefeed: Changefeed, tmp_p
     run.interrupt()
     assert run.ended() == EXIT_INTERRUPTED
     assert any("a backup was restored" in reason for reason in run.display.failures)
+    assert_state(target, changefeed.state())
+
+
+def test_a_run_that_meets_its_own_epoch_of_another_time_says_what_to_do(changefeed: Changefeed, tmp_path: Path) -> None:
+    """Nothing tells a takeover from that: it ends, and when it is started again all is there."""
+    file, older, newer = tmp_path / "target.duckdb", tmp_path / "older", tmp_path / "newer"
+    target = DuckDbTarget(file)
+    small_shop(changefeed, with_bag=True)
+    for backup in (older, newer):
+        assert run_once(changefeed, target.uri) == EXIT_OK
+        shutil.copy(file, backup)
+        changefeed.upstream.checkpoint()
+    small_shop_goes_on(changefeed, with_bag=True)
+    shutil.copy(older, file)
+    run = Following(changefeed, target.uri)
+    run.wait_for(changefeed.watermark)
+    shutil.copy(newer, file)
+    changefeed.upstream.checkpoint()
+    error = run.ended()
+    assert isinstance(error, FencedError)
+    assert error.exit_code == EXIT_UNREACHABLE
+    assert "took over, or the target went back to the time of another run" in error.message
+    assert "start this run again" in error.hint
+    assert run_once(changefeed, target.uri) == EXIT_OK
     assert_state(target, changefeed.state())
 
 

@@ -14,6 +14,7 @@ from typing import Protocol, Self, runtime_checkable
 
 import pyarrow as pa
 
+from headrace.errors import FencedError
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Notice, Problem, ReadCount, SplitReport, WriteCount, WriteOutcome
 from headrace.model.progress import CutRecord, Decision, JournalEntry, LedgerState, TableProgress, TableRequest, TableStatus, Words
@@ -442,6 +443,24 @@ class MetadataApplier(Protocol):
         their table stops, may answer with nothing.
         """
         ...
+
+
+def taken_over(pipeline: str, epoch: int, found: int | None) -> FencedError:
+    """What a run with ``epoch`` is told whose ledger shows another run, with the epoch ``found`` where that can be read.
+
+    The ledger does not tell a run that took over from one of another time, to which the target was restored. With the same epoch
+    the second is as likely: a restore to before both runs lets each of them take it.
+    """
+    took_over = f"Another run of pipeline {pipeline!r} took over"
+    if found == epoch:
+        message = f"{took_over}, or the target went back to the time of another run: the ledger shows its token with epoch {epoch}."
+    else:
+        message = f"{took_over} ({f'epoch {found}, ' if found is not None else ''}this run had {epoch})."
+    return FencedError(
+        message,
+        "Let only one run of a pipeline go on, or give the other one its own --name. If no other run is there, a restore or a "
+        "failover brought back the ledger of a former one: start this run again.",
+    )
 
 
 class Ledger(Protocol):

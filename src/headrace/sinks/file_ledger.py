@@ -36,7 +36,7 @@ from headrace.model.progress import (
     Words,
 )
 from headrace.model.table import TableId
-from headrace.sinks.base import LedgerUpdate
+from headrace.sinks.base import LedgerUpdate, taken_over
 from headrace.sinks.object_place import Place, folder_name, ignoring_absence, open_place
 
 KEPT_STATES = 5
@@ -220,10 +220,7 @@ class FileLedger:
             with self._place.reached():
                 found = self._read(self._place.store(create=True), _key(following))
             if found is None or found[1] != held.writer:
-                raise FencedError(
-                    f"Another run of pipeline {held.state.pipeline!r} took over (this run had epoch {held.state.epoch}).",
-                    "Let only one run of a pipeline go on, or give the other one its own --name.",
-                )
+                raise taken_over(held.state.pipeline, held.state.epoch, found[0].epoch if found else None)
             self._held = _Held(following.number, *found)
 
     def _create(self, step: _Held) -> bool:

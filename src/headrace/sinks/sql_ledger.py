@@ -31,7 +31,7 @@ from headrace.model.progress import (
     Words,
 )
 from headrace.model.table import TableId
-from headrace.sinks.base import KEPT_CUTS, LedgerUpdate
+from headrace.sinks.base import KEPT_CUTS, LedgerUpdate, taken_over
 
 _FORGOTTEN_AT_ONCE = 500
 _NOBODYS = ""
@@ -374,10 +374,7 @@ class SqlLedger:
         held = self._held(session, claim.pipeline)
         found = held.claim
         if found.epoch > claim.epoch or (found.epoch == claim.epoch and found.token != claim.token):
-            raise FencedError(
-                f"Another run of pipeline {claim.pipeline!r} took over (epoch {found.epoch}, this run had {claim.epoch}).",
-                "Let only one run of a pipeline go on, or give the other one its own --name.",
-            )
+            raise taken_over(claim.pipeline, claim.epoch, found.epoch)
         if attempt is not None and found.epoch == claim.epoch and held.attempt > attempt:
             raise attempt_over(claim.pipeline, attempt, held.attempt)
         if found != claim and not (may_follow and found == claim.following):
