@@ -53,6 +53,10 @@ class Pair:
         """All connections break off, and later ones reach the replica as it is."""
         self.proxy.lead_to(self.replica)
 
+    def switch_over(self) -> None:
+        """Later connections reach the replica; the primary goes on, and those that are there stay with it."""
+        self.proxy.lead_new_ones_to(self.replica)
+
 
 def _query(server: MariaDb, *statements: str) -> list[tuple[object, ...]]:
     with server.connect() as connection, connection.cursor() as cursor:

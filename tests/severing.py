@@ -32,6 +32,10 @@ class Proxy:
         for upstream in kept:
             upstream.close()
 
+    def lead_new_ones_to(self, server: MariaDb) -> None:
+        """Later connections go to this server; those that are there stay where they are."""
+        self._address = (server.host, server.port)
+
     def sever(self) -> None:
         """Closes all connections to clients; those to the server stay open, and silent."""
         clients, self._clients = self._clients, []

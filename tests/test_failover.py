@@ -14,12 +14,15 @@ from faulty_runs import at
 from following import Following, run_once
 from harness import assert_state
 from headrace.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_UNREACHABLE, FencedError
+from headrace.model.progress import RequestKind, TableRequest
 from headrace.model.table import Column
+from headrace.pipeline.registry import open_sink
 from headrace.testing.faults import Moment, Passage, Step, armed
 from headrace.testing.upstream import Delete, Insert, Update
 from quick import without_pauses
+from servers import MariaDb
 from targets import DuckDbTarget, MariaDbTarget
-from upstreams import ORDERS, TEXT, VISITS, Changefeed, small_shop, small_shop_goes_on, visit
+from upstreams import CUSTOMERS, KEY, NAME, ORDERS, TEXT, VISITS, Changefeed, small_shop, small_shop_goes_on, visit
 
 pytestmark = pytest.mark.pipeline
 
@@ -104,6 +107,53 @@ def test_rows_come_back_that_the_promoted_replica_lacks(changefeed: Changefeed, 
     run.interrupt()
     assert run.ended() == EXIT_INTERRUPTED
     assert_state(MariaDbTarget(pair.replica), changefeed.state())
+
+
+@pytest.mark.server
+def test_a_run_whose_connections_stay_on_the_former_primary_follows_the_address(changefeed: Changefeed, pair: Pair) -> None:
+    """Nothing is lost, and nothing breaks off: new connections reach the new primary, and the former one goes on answering."""
+    small_shop(changefeed, with_bag=True)
+    run = Following(changefeed, pair.address.uri())
+    run.wait_for(changefeed.watermark)
+    pair.cut_off()
+    pair.switch_over()
+    small_shop_goes_on(changefeed, with_bag=True)
+    run.wait_for(changefeed.watermark)
+    run.interrupt()
+    assert run.ended() == EXIT_INTERRUPTED
+    assert_state(MariaDbTarget(pair.replica), changefeed.state())
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_table_is_looked_at_again_whatever_noticed_that_the_target_went_back(
+    asks: bool, changefeed: Changefeed, mariadb: MariaDb
+) -> None:
+    """Its key's index was added by a person after the backup, say, and is not there any more."""
+    upstream = changefeed.upstream
+    upstream.create_database("shop")
+    for table_id in (ORDERS, CUSTOMERS):
+        upstream.create_table(table_id, [KEY, NAME])
+    upstream.execute(Insert(ORDERS, {"id": 1, "name": "one"}))
+    upstream.checkpoint()
+    run = Following(changefeed, mariadb.uri())
+    run.wait_for(changefeed.watermark)
+    with mariadb.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE shop.orders DROP PRIMARY KEY")
+        cursor.execute("UPDATE headrace.pipelines SET step = step - 1")
+    if asks:
+        with open_sink(mariadb.uri()) as sink:
+            assert sink.ledger is not None
+            sink.ledger.request("default", TableRequest("1", CUSTOMERS, RequestKind.HOLD))
+            sink.ledger.close()
+        run.wait_until(lambda: bool(run.display.failures))
+    upstream.execute(Update(ORDERS, (1,), {"name": "changed"}))
+    upstream.checkpoint()
+    run.wait_until(lambda: bool(run.display.stopped))
+    run.interrupt()
+    assert run.ended() == EXIT_INTERRUPTED
+    assert "has no unique index over its key" in run.display.stopped[0].message
+    assert MariaDbTarget(mariadb).rows("shop", "orders", {"id": "int", "name": "text"}) == [("1", "one")]
 
 
 def goes_on(changefeed: Changefeed, has_rows: bool) -> None:

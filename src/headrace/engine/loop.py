@@ -628,8 +628,14 @@ class Loop:
         return None
 
     def _take_again(self) -> HeadraceError | None:
-        """Goes on from where the ledger stands now, as a new run would. Returns why that is not possible yet."""
+        """Goes on from where the ledger stands now, as a new run would. Returns why that is not possible yet.
+
+        Nothing is known of the target's tables any more, and its address is asked anew: a connection that is there may lead to a
+        server that is not the target any more.
+        """
         self._source = self._fresh_source()
+        self._sink.abandon_cut()
+        self._ledger.close()
         try:
             if self._ledger.peek(self._name) is None:
                 hint = "Was it reset while this run went on?"
