@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -181,6 +182,23 @@ def test_a_torn_first_step_is_no_record(tmp_path: Path) -> None:
     state = ledger.peek("shop")
     assert state is not None
     assert state.checkpoint == 8
+
+
+def test_a_folder_that_was_given_another_name_is_refused_and_can_be_reset(tmp_path: Path) -> None:
+    """Its steps would go to the pipeline that it was copied from, and end that one's run."""
+    former = open_file_ledger(str(tmp_path))
+    acquire(former)
+    shutil.copytree(tmp_path / "shop", tmp_path / "copy")
+    copy = open_file_ledger(str(tmp_path))
+    with pytest.raises(SinkUnreachableError, match=r"is that of pipeline 'shop'.*headrace reset --name copy"):
+        acquire(copy, "copy")
+    assert copy.reset("copy")
+    assert acquire(copy, "copy").checkpoint == 7
+    copy.update(LedgerUpdate(checkpoint=9))
+    former.update(LedgerUpdate(checkpoint=8))
+    state = copy.peek("copy")
+    assert state is not None
+    assert (state.pipeline, state.checkpoint) == ("copy", 9)
 
 
 @pytest.mark.parametrize("torn", ["the reset", "the first step after it"])

@@ -269,6 +269,7 @@ class FileLedger:
             for number in reversed(numbers):
                 found = self._read(store, f"{folder}/{number:020}.json")
                 if found is not None:
+                    self._require_own(pipeline, found[0])
                     return _Held(numbers[-1], *found)
         if numbers == [1]:
             # The first step of all is torn, and nothing was written after it: its run has done nothing yet.
@@ -279,6 +280,15 @@ class FileLedger:
                 "Bring one of its files back, or forget the pipeline with headrace reset: it then begins with the first file.",
             )
         return None
+
+    def _require_own(self, pipeline: str, state: LedgerState) -> None:
+        """Raises LedgerUnreadableError where a person copied or renamed a folder: its steps would go to the former pipeline."""
+        if state.pipeline != pipeline:
+            raise LedgerUnreadableError(
+                f"What the ledger {self.identity} holds as pipeline {pipeline!r} is that of pipeline {state.pipeline!r}: "
+                "the folder was copied or renamed.",
+                f"Give it its former name, or forget it with headrace reset --name {pipeline}.",
+            )
 
     def _numbers(self, store: ObjectStore, folder: str) -> list[int]:
         paths = (item["path"].rpartition("/") for chunk in obstore.list(store, folder) for item in chunk)
