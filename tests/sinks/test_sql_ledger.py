@@ -81,6 +81,15 @@ def test_a_later_run_takes_the_next_epoch_and_keeps_the_first_start_and_fingerpr
     assert LEDGER.load(session, "p").fingerprint == "g"
 
 
+def test_a_namespace_in_another_case_is_the_same_one_in_duckdb(session):
+    acquire(session)
+    other = SqlLedger(DUCKDB, LEDGER.namespace.upper())
+    other.create_tables(session)
+    assert other.load(session, "p") == LEDGER.load(session, "p")
+    assert other.acquire(session, "q", "src", "f", 5)[0].epoch == 1
+    assert LEDGER.pipelines(session) == ["p", "q"]
+
+
 def test_another_source_under_the_same_name_is_refused_with_the_way_out(session):
     acquire(session)
     with pytest.raises(DefinitionError, match="--name"):

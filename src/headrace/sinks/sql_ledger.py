@@ -60,10 +60,12 @@ class LedgerDialect:
 
     ``name_type`` holds names and compares them with case, ``text_type`` holds text of any length. ``primary_keys`` is off
     where DELETE and INSERT of one key in one transaction trip over the index. ``for_update`` locks the rows of a SELECT.
-    ``setting`` is the URI's parameter that names the ledger's namespace.
+    ``setting`` is the URI's parameter that names the ledger's namespace, and ``folds_case`` says that names which differ in case
+    only are one.
     """
 
     setting: str
+    folds_case: bool = False
 
     quote: str = '"'
     name_type: str = "VARCHAR"
@@ -75,7 +77,7 @@ class LedgerDialect:
     table_options: str = ""
 
 
-DUCKDB = LedgerDialect("ledger-schema")
+DUCKDB = LedgerDialect("ledger-schema", folds_case=True)
 MYSQL = LedgerDialect(
     "ledger-database",
     quote="`",
@@ -170,7 +172,9 @@ class SqlLedger:
         if not missing:
             return
         namespace = self._quoted(self.namespace)
-        if not session.execute("SELECT 1 FROM information_schema.schemata WHERE schema_name = ?", (self.namespace,)):
+        if not session.execute(
+            f"SELECT 1 FROM information_schema.schemata WHERE {self._is_here('schema_name')}", (self.namespace,)
+        ):
             session.execute(f"CREATE SCHEMA IF NOT EXISTS {namespace}{self.dialect.namespace_options}")
         for name, (columns, key) in missing.items():
             constraint = f", PRIMARY KEY ({key})" if self.dialect.primary_keys else ""
@@ -186,10 +190,15 @@ class SqlLedger:
         """The columns of each of the ledger's tables that are there: one that an older Headrace made has fewer."""
         found: dict[str, set[str]] = defaultdict(set)
         for table, column in session.execute(
-            "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = ?", (self.namespace,)
+            f"SELECT table_name, column_name FROM information_schema.columns WHERE {self._is_here('table_schema')}",
+            (self.namespace,),
         ):
             found[str(table)].add(str(column))
         return dict(found)
+
+    def _is_here(self, column: str) -> str:
+        """The condition that a name of the catalogue is that of the namespace."""
+        return f"LOWER({column}) = LOWER(?)" if self.dialect.folds_case else f"{column} = ?"
 
     def pipelines(self, session: SqlSession) -> list[str]:
         """The names of the pipelines recorded here, sorted."""
