@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pymysql
 import pytest
 
 from headrace.errors import DefinitionError, FencedError, TransientError
-from headrace.model.progress import CutRecord, JournalEntry, JournalState, TableProgress, TableStatus
+from headrace.model.progress import CutRecord, Decision, JournalEntry, JournalState, TableProgress, TableStatus, Verdict
 from headrace.model.table import TableId
 from headrace.sinks.base import CheckState, LedgerUpdate
 from headrace.sinks.mysql import open_sink
 from headrace.sinks.mysql.fence import pipeline_lock
 from headrace.sinks.sql_ledger import MYSQL, PART_LENGTH, SqlLedger
+from headrace.testing.faults import Moment, Step, armed
 
 pytestmark = pytest.mark.server
 
@@ -119,6 +122,47 @@ def test_a_recorded_connection_that_is_not_the_pipelines_any_more_is_left_alone(
         cursor.execute(f"REPLACE INTO headrace.fences VALUES ('p', -1, 1, 0, {cursor.fetchone()[0]}, 0)")
         ledger.acquire("p", "src", "f", 5)
         cursor.execute("SELECT 1")
+
+
+def test_of_two_that_complete_an_older_ledger_at_once_both_go_on(mariadb, ledger, monkeypatch):
+    ledger.acquire("p", "src", "f", 5)
+    with mariadb.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE headrace.pipelines DROP COLUMN run_token, DROP COLUMN step")
+        cursor.execute("ALTER TABLE headrace.fences DROP COLUMN commits")
+    looked, add = threading.Barrier(2), SqlLedger._add_columns
+
+    def add_at_once(self, session, table, present, wanted):
+        if table == "pipelines" and "step" not in present:
+            with suppress(threading.BrokenBarrierError):
+                looked.wait(2)
+        add(self, session, table, present, wanted)
+
+    monkeypatch.setattr(SqlLedger, "_add_columns", add_at_once)
+
+    def decide(number):
+        with open_sink(mariadb.uri()) as sink:
+            sink.ledger.decide("p", Decision(f"{number}/shop.t/x", Verdict.SKIP))
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(decide, (1, 2)))
+    assert len(ledger.words("p").decisions) == 2
+    assert ledger.acquire("p", "src", "f", 5).epoch == 2
+
+
+def test_a_reset_whose_answer_was_lost_says_that_there_was_something(mariadb, ledger):
+    ledger.acquire("p", "src", "f", 5)
+    times = []
+
+    def lose(passage):
+        if (passage.moment, passage.step) == (Moment.AFTER, Step.MYSQL_COMMIT) and not times:
+            times.append(passage)
+            raise pymysql.err.OperationalError(2013, "lost")
+
+    with armed(lose):
+        assert ledger.reset("p")
+    assert times
+    assert ledger.peek("p") is None
+    assert not ledger.reset("p")
 
 
 def test_another_source_is_refused_and_ends_nothing(mariadb, ledger):

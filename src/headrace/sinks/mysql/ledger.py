@@ -18,13 +18,14 @@ from headrace.sinks.mysql import catalogue, refusal
 from headrace.sinks.mysql.connection import MySqlSession, repeat
 from headrace.sinks.mysql.fence import Fence
 from headrace.sinks.mysql.interruption import Interruption
-from headrace.sinks.mysql.server_errors import ErrorClass, classify
+from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_code
 from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.statements import changes_rows_only, execute, server_refused
 from headrace.sinks.mysql.types import qualified
 from headrace.sinks.sql_ledger import MYSQL, Claim, SqlLedger
 
 _T = TypeVar("_T")
+_DUPLICATE_COLUMN = 1060
 _log = structlog.get_logger(__name__)
 
 
@@ -85,8 +86,7 @@ class MySqlLedger:
 
         def create(session: MySqlSession) -> None:
             self.tables.verify_place(session, pipeline, source_identity)
-            self.tables.create_tables(session)
-            self.fence.create_table(session)
+            self._create_tables(session)
             self._require_transactions(session)
 
         above = 0 if self._claim is None else self._claim.epoch
@@ -110,6 +110,18 @@ class MySqlLedger:
         self._commits = {}
         return state
 
+    def _create_tables(self, session: MySqlSession) -> None:
+        """The ledger's tables and columns that are not there. Another process may add the same columns at the same time."""
+        while True:
+            try:
+                self.tables.create_tables(session)
+                self.fence.create_table(session)
+            except pymysql.err.MySQLError as error:
+                if error_code(error) != _DUPLICATE_COLUMN:
+                    raise
+            else:
+                return
+
     def _require_transactions(self, session: MySqlSession) -> None:
         """Raises DefinitionError: a step that breaks off in the middle would leave a part of it."""
         for table_id, engine in self.fence.without_transactions(session).items():
@@ -123,7 +135,7 @@ class MySqlLedger:
         """See ``Ledger.decide``."""
 
         def leave(session: MySqlSession) -> None:
-            self.tables.create_tables(session)
+            self._create_tables(session)
             self.tables.decide(session, pipeline, decision)
 
         self._in_transaction(leave)
@@ -132,7 +144,7 @@ class MySqlLedger:
         """See ``Ledger.request``."""
 
         def leave(session: MySqlSession) -> None:
-            self.tables.create_tables(session)
+            self._create_tables(session)
             self.tables.request(session, pipeline, request)
 
         self._in_transaction(leave)
@@ -144,14 +156,16 @@ class MySqlLedger:
     def reset(self, pipeline: str) -> bool:
         """See ``Ledger.reset``. Ends the connections of a run that lives, so that nothing waits for what it locks."""
 
+        found = False
+
         def forget(session: MySqlSession) -> bool:
+            nonlocal found  # the answer to a COMMIT may be lost: the repetition finds nothing
             if not self.tables.exists(session):
-                return False
-            self.tables.create_tables(session)  # an older Headrace's has fewer tables and columns
-            self.fence.create_table(session)
+                return found
+            self._create_tables(session)  # an older Headrace's has fewer tables and columns
             recorded = self.fence.recorded(session, pipeline, ddl=True)
             self._end_writers(session, pipeline, recorded, ddl=True)
-            found = self.tables.reset(session, pipeline)
+            found |= self.tables.reset(session, pipeline)
             recorded = [*recorded, *self.fence.recorded(session, pipeline, ddl=True)]
             self.fence.forget(session, pipeline)
             session.commit()
