@@ -120,6 +120,16 @@ def test_a_table_with_rows_needs_adopt(target):
     assert "adopted" in notice.message
 
 
+def test_an_empty_table_with_a_unique_key_of_later_is_not_taken_over(target):
+    """A table that somebody emptied has the keys that the source added later."""
+    apply(target, CREATE, CreateTableEvent(T, SHAPE))
+    target.execute("ALTER TABLE shop.t ADD UNIQUE KEY k (a)")
+    with pytest.raises(SchemaChangeRefused, match="the unique key k, which the source's does not have then"):
+        apply(target, CREATE, CreateTableEvent(T, SHAPE))
+    target.execute("ALTER TABLE shop.t DROP KEY k, ADD UNIQUE KEY wider (id, a), ADD KEY plain (a)")
+    assert apply(target, CREATE, CreateTableEvent(T, SHAPE)) == ()
+
+
 def test_another_table_of_that_name_is_refused(target):
     target.execute("CREATE TABLE shop.t (id INT PRIMARY KEY, other INT)")
     with pytest.raises(SchemaChangeRefused, match="other columns"):

@@ -49,6 +49,15 @@ class World:
         self.bucket.checkpoint(checkpoint)
         return self.bucket.run(**({"sink": self.uri} | options))
 
+    def skip_what_waits(self) -> None:
+        with open_sink(self.uri) as sink:
+            assert sink.ledger is not None
+            state = sink.ledger.peek("default")
+            assert state is not None
+            (waiting,) = [entry.identity for entry in state.journal.values() if not entry.state.is_settled]
+            sink.ledger.decide("default", Decision(waiting, Verdict.SKIP))
+            sink.ledger.close()
+
     def names(self) -> set[str]:
         return {f"{database}.{table}" for database, table in self.target.tables()}
 
@@ -288,18 +297,35 @@ def test_a_table_that_was_let_in_by_a_skip_is_not_dropped(
             world.bucket.write(path, (world.bucket.root / path).read_bytes()[:60])
     for checkpoint in (310, 315):
         assert world.at(checkpoint).code == EXIT_TABLE_STOPPED
-    with open_sink(world.uri) as sink:
-        assert sink.ledger is not None
-        state = sink.ledger.peek("default")
-        assert state is not None
-        (waiting,) = [entry.identity for entry in state.journal.values() if not entry.state.is_settled]
-        sink.ledger.decide("default", Decision(waiting, Verdict.SKIP))
-        sink.ledger.close()
+    world.skip_what_waits()
     assert world.at(320).code == EXIT_OK
     world.bucket.schema("t" if "TABLE" in statement else "", 350, "id,v" if "TABLE" in statement else (), statement)
     world.at(360)
     world.at(400)
     assert world.person.run("SELECT id, v FROM test.t") == [(1, "a person's")]
+
+
+@pytest.mark.parametrize("end", ["DROP TABLE `test`.`u`", DROPPED])
+@pytest.mark.parametrize("by", ["one", "two"])
+def test_a_table_that_was_let_in_is_not_dropped_under_a_later_name_either(
+    world: World, monkeypatch: pytest.MonkeyPatch, by: str, end: str
+) -> None:
+    monkeypatch.setattr(journal, "JOURNAL_KEPT", 0)
+    world.bucket.create("o")
+    world.at(120)
+    world.person.run("CREATE TABLE test.t (id INT PRIMARY KEY, v VARCHAR(16))", "INSERT INTO test.t VALUES (1, 'a person''s')")
+    world.bucket.create("t", 300)
+    assert world.at(310).code == EXIT_TABLE_STOPPED
+    world.skip_what_waits()
+    assert world.at(320).code == EXIT_OK
+    if by == "two":
+        world.bucket.schema("m", 330, "id,v", "RENAME TABLE `test`.`t` TO `test`.`m`", 14)
+    world.bucket.schema("u", 340, "id,v", f"RENAME TABLE `test`.`{'t' if by == 'one' else 'm'}` TO `test`.`u`", 14)
+    assert world.at(345).code == EXIT_OK
+    world.bucket.schema("u" if "TABLE" in end else "", 350, "id,v" if "TABLE" in end else (), end)
+    world.at(360)
+    world.at(400)
+    assert world.person.run("SELECT id, v FROM test.u") == [(1, "a person's")]
 
 
 # --- statements that change what is there ------------------------------------------------------------------------------

@@ -216,8 +216,9 @@ def is_first_sight(state: LedgerState, table_id: TableId) -> bool:
 
 
 def was_let_in(state: LedgerState, table_id: TableId) -> bool:
-    """Whether a person skipped the change by which a table came to its name: it is followed, and was never the pipeline's."""
-    return any(True for _ in _skipped_beginnings(state, table_id))
+    """Whether a person skipped the change that began a table, under this name or a former one: it is followed, not owned."""
+    own = state.tables.get(table_id)
+    return (own is not None and own.let_in) or any(True for _ in _skipped_beginnings(state, table_id))
 
 
 def _skipped_beginnings(state: LedgerState, table_id: TableId) -> Iterator[JournalEntry]:

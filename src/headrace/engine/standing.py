@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from headrace.ddl.statement import read_statement
+from headrace.engine.journal import was_let_in
 from headrace.engine.owning import dropped_by
 from headrace.engine.segments import is_found_later
 from headrace.engine.unreadable import is_unborn
@@ -117,6 +118,7 @@ def after(state: LedgerState, change: SchemaChange, behind: Collection[TableId] 
     """
     gone = set(dropped_by(change, read_statement(change.statement, change.database)))
     renamed: set[TableId] = set()
+    let_in = {t for t in change.changes if was_let_in(state, t)}
     emptied: set[TableId] = set()
     lacking = _lacking(state, change, behind)
     for event in change.events:
@@ -125,6 +127,7 @@ def after(state: LedgerState, change: SchemaChange, behind: Collection[TableId] 
                 renamed.discard(old)
                 renamed.add(new)
                 gone.add(old)
+                let_in = (let_in - {old, new}) | ({new} if old in let_in else set())
             case TruncateTableEvent(table_id):
                 emptied.add(table_id)
             case DropDatabaseEvent():
@@ -149,6 +152,7 @@ def after(state: LedgerState, change: SchemaChange, behind: Collection[TableId] 
         elif table_id in emptied and base.status is TableStatus.INCOMPLETE:
             base = replace(base, status=TableStatus.CATCHING_UP, reason="")
         status = TableStatus.GONE if table_id in gone else base.status
-        born = change.commit_ts if table_id in renamed else base.incarnation
-        rows.append(replace(base, checkpoint=_reached(base, change), after=True, status=status, incarnation=born))
+        row = replace(base, checkpoint=_reached(base, change), after=True, status=status)
+        is_renamed = table_id in renamed
+        rows.append(replace(row, incarnation=change.commit_ts, let_in=table_id in let_in) if is_renamed else row)
     return tuple(rows)

@@ -58,6 +58,7 @@ class TableProgress:
     pipeline's, so that a cut of a thousand quiet tables writes one row. ``after`` says whether the schema change at exactly
     ``checkpoint`` is done too. ``incarnation`` is the commit ts of the change by which
     the table came to this name: its CREATE, or a RENAME. ``again``: it stopped before that, and another table had the name before.
+    ``let_in``: it has its name by a RENAME, and the change that began it was skipped, because it was somebody's.
     """
 
     table_id: TableId
@@ -67,6 +68,7 @@ class TableProgress:
     reason: str = ""
     incarnation: int = 0
     again: bool = False
+    let_in: bool = False
 
     @property
     def is_made(self) -> bool:

@@ -402,6 +402,7 @@ def _table_to_dict(table: TableProgress) -> dict[str, object]:
         "reason": table.reason,
         "incarnation": str(table.incarnation),
         "again": table.again,
+        "let_in": table.let_in,
     }
 
 
@@ -414,6 +415,7 @@ def _table_from_dict(data: dict[str, object]) -> TableProgress:
         reason=str(data["reason"]),
         incarnation=int(str(data["incarnation"])),
         again=bool(data.get("again", False)),
+        let_in=bool(data.get("let_in", False)),
     )
 
 

@@ -40,8 +40,8 @@ _ROW_FIGURES = ("netted_rows", "refused_rows", "left_rows", "passed_rows")
 """Columns of the table ``cuts`` that came with a later Headrace, in the order of ``CutRecord``'s last fields."""
 _CLAIMS = {"run_token": "VARCHAR(64) DEFAULT ''", "step": "BIGINT DEFAULT 0"}
 """Columns of the table ``pipelines`` that came with a later Headrace: the run that wrote the last step, and its number."""
-_AGAIN = {"again": "BIGINT DEFAULT 0"}
-"""The column of the table ``tables`` that came with a later Headrace."""
+_OF_TABLES = {"again": "BIGINT DEFAULT 0", "let_in": "BIGINT DEFAULT 0"}
+"""Columns of the table ``tables`` that came with a later Headrace, in the order of ``TableProgress``'s last fields."""
 PART_LENGTH = 1 << 17
 """The characters of a position that are written at once: half a MiB at most, and servers take a packet of 1 MiB at least."""
 
@@ -165,7 +165,7 @@ class SqlLedger:
         if "cuts" in present:
             self._add_columns(session, "cuts", present["cuts"], dict.fromkeys(_ROW_FIGURES, "BIGINT DEFAULT 0"))
         if "tables" in present:
-            self._add_columns(session, "tables", present["tables"], _AGAIN)
+            self._add_columns(session, "tables", present["tables"], _OF_TABLES)
         if "pipelines" in present:
             self._add_columns(session, "pipelines", present["pipelines"], _CLAIMS)
         missing = {name: layout for name, layout in self._layout().items() if name not in present}
@@ -477,7 +477,7 @@ class SqlLedger:
             "tables": (
                 f"pipeline {name} NOT NULL, database_name {name} NOT NULL, table_name {name} NOT NULL,"
                 f" checkpoint_ts {number}, after_schema_change {number}, status {name} NOT NULL, reason {text} NOT NULL,"
-                f" incarnation {number}, again {_AGAIN['again']}",
+                f" incarnation {number}, " + ", ".join(f"{column} {kind}" for column, kind in _OF_TABLES.items()),
                 "pipeline, database_name, table_name",
             ),
             "ddl_journal": (
@@ -508,9 +508,10 @@ class SqlLedger:
         }
 
     def _load_tables(self, session: SqlSession, pipeline: str, present: Collection[str]) -> dict[TableId, TableProgress]:
+        later = ", ".join(name if name in present else f"0 AS {name}" for name in _OF_TABLES)
         rows = session.execute(
             "SELECT database_name, table_name, checkpoint_ts, after_schema_change, status, reason, incarnation,"
-            f" {'again' if 'again' in present else '0'} FROM {self.table('tables')} WHERE pipeline = ?",
+            f" {later} FROM {self.table('tables')} WHERE pipeline = ?",
             (pipeline,),
         )
         tables = (
@@ -522,8 +523,9 @@ class SqlLedger:
                 reason=str(reason),
                 incarnation=_integer(incarnation),
                 again=bool(again),
+                let_in=bool(let_in),
             )
-            for database, table, checkpoint, after, status, reason, incarnation, again in rows
+            for database, table, checkpoint, after, status, reason, incarnation, again, let_in in rows
         )
         return {table.table_id: table for table in tables}
 
@@ -613,8 +615,11 @@ class SqlLedger:
         session.execute(f"DELETE FROM {self.table('tables')} WHERE pipeline = ? AND database_name = ? AND table_name = ?", key)
         session.execute(
             f"INSERT INTO {self.table('tables')} (pipeline, database_name, table_name, checkpoint_ts, after_schema_change,"
-            " status, reason, incarnation, again) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*key, table.checkpoint, int(table.after), str(table.status), table.reason, table.incarnation, int(table.again)),
+            f" status, reason, incarnation, {', '.join(_OF_TABLES)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(*key, table.checkpoint, int(table.after), str(table.status), table.reason, table.incarnation),
+                *(int(table.again), int(table.let_in)),
+            ),
         )
 
     def _put_journal(self, session: SqlSession, pipeline: str, entry: JournalEntry) -> None:

@@ -33,7 +33,7 @@ from headrace.model.events import (
     TruncateTableEvent,
 )
 from headrace.model.outcome import Notice, Problem
-from headrace.model.table import TableId, TableSchema, folded_name
+from headrace.model.table import SourceTable, TableId, TableSchema, folded_name
 from headrace.sinks.base import Begun, SchemaChangeUnclear, TableDescription, TextComparison
 from headrace.sinks.mysql import catalogue, collation, databases, end_state
 from headrace.sinks.mysql.adaptation import Adapted, UnadaptableError, adapt
@@ -190,6 +190,7 @@ class MySqlMetadataApplier:
                 notices.extend(_ensure_database(session, change, created.table_id.database))
             else:
                 notices.extend(self._taken_over(change, present))
+                _require_no_more_keys(session, change, created)
                 if _is_shaped(change, present, created.schema):
                     return tuple(notices)
         elif _is_done(session, change):
@@ -355,6 +356,25 @@ def _is_shaped(change: SchemaChange, present: TableDescription, wanted: TableSch
             "Drop it or rename it in the target; Headrace then creates it as the source has it.",
         )
     return True
+
+
+def _require_no_more_keys(session: MySqlSession, change: SchemaChange, created: CreateTableEvent) -> None:
+    """Raises SchemaChangeRefused when a table that is there has a unique key which the source's has not, or not yet.
+
+    Rows that the source holds side by side would push each other out.
+    """
+    if read_statement(change.statement, change.database).kind is not StatementKind.CREATE_TABLE or change.by_shape:
+        return  # not all of the source's keys are told
+    source = SourceTable(created.schema)
+    found = catalogue.unique_keys(session, created.table_id)
+    more = sorted(name for name, columns in found.items() if "" not in columns and not source.is_unique(columns))
+    like = read_statement(change.statement, change.database).like is not None
+    if more and not like:
+        raise refused(
+            change,
+            f"the target already has this table, with the unique key {', '.join(more)}, which the source's does not have then.",
+            "Drop the table, or the key, in the target. A table that was emptied has the keys of later.",
+        )
 
 
 def _is_told_by_names(statement: Statement) -> bool:
