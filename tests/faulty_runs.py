@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -318,6 +319,28 @@ class World:
                 ledger.decide(PIPELINE, decision)
                 told.append(f"{statement}, and headrace ddl {decision.verdict} {identity}")
         return told
+
+    def makes_anew(self, table_id: TableId) -> None:
+        """A person makes a table of their own under the name of one that is gone. No run touches it; then they drop it again.
+
+        What is not known to have run counts as run then.
+        """
+        if self.downstream.server is None:
+            time.sleep(1.1)  # a server tells when a table was made to the second
+        name, target = self.downstream.qualified(table_id), self.downstream.target()
+        self.downstream.run(f"CREATE TABLE {name} AS SELECT 7 AS id")
+        for _ in range(2):
+            ran = self.run()
+            assert ran.error is None, str(ran)
+            rows = target.rows(table_id.database, table_id.table, {"id": "int"})
+            assert rows == [("7",)], f"a run touched a person's table: {rows}; {ran}"
+        with self._ledger() as ledger:
+            state = ledger.peek(PIPELINE)
+            assert state is not None
+            for entry in state.journal.values():
+                if entry.state is JournalState.UNCLEAR:
+                    ledger.decide(PIPELINE, Decision(entry.identity, Verdict.SKIP))
+        self.downstream.run(f"DROP TABLE {name}")
 
     def check_the_others(self) -> None:
         """After a run that tables stopped in: those that did not are as the upstream was at the checkpoint."""

@@ -38,6 +38,7 @@ from headrace.model.events import (
 from headrace.model.outcome import Notice, Problem, WriteOutcome
 from headrace.model.progress import Decision, LedgerState, TableProgress, TableRequest, Words
 from headrace.model.table import Column, TableId
+from headrace.model.types import ColumnType, TypeKind
 from headrace.sinks.base import (
     Begun,
     ChangeDemand,
@@ -528,10 +529,16 @@ def _apply_event(contents: Contents, event: SchemaChangeEvent) -> None:
 
 
 def _execute(contents: Contents, statement: str) -> None:
-    """A person's statement: ``DROP TABLE "d"."t"`` or ``DELETE FROM "d"."t"``. Raises KeyError for a table that is not there."""
-    words, database, table = statement.replace('"."', '"').rstrip('"').split('"')
+    """A person's statement: DROP TABLE, DELETE FROM, or CREATE TABLE … AS SELECT 7 AS id. Raises KeyError for a table that is not there,
+    ValueError for one that is in the way."""
+    words, database, table, _ = statement.replace('"."', '"').split('"')
     table_id = TableId(database, table)
     match words.strip():
+        case "CREATE TABLE":
+            if table_id in contents.tables:
+                raise ValueError("there is such a table")
+            contents.databases.add(database)
+            contents.tables[table_id] = Table({"id": Column("id", ColumnType(TypeKind.INT))}, {(7,): {"id": 7}})
         case "DROP TABLE":
             del contents.tables[table_id]
         case "DELETE FROM":

@@ -235,6 +235,24 @@ class FaultModel(RuleBasedStateMachine):
         self.world.comment(f"at {seed}")
         self.world.run_and_check()
 
+    @rule(steps=ENDINGS, seed=SEEDS, chosen=SEEDS, number=NUMBERS)
+    def a_run_dies_and_a_person_makes_a_dropped_table_anew(
+        self, steps: list[differential.Step], seed: int, chosen: int, number: int
+    ) -> None:
+        """That a table of that name is there is no proof that it was not dropped."""
+        self.world.run_and_check()
+        target = self.world.downstream.target()
+        before = target.tables()
+        self.goes_on([*steps, differential.Step("drop", chosen)], seed)
+        ran = self.world.run_with(at(number, crash))
+        note(str(ran))
+        gone = sorted(before - target.tables())
+        if gone:
+            table_id = TableId(*gone[chosen % len(gone)])
+            note(f"a person makes {table_id}")
+            self.world.makes_anew(table_id)
+        self.world.run_and_check()
+
     def _a_table(self, chosen: int) -> TableId | None:
         """One that runs, and that the target has."""
         state = self.world.ledger_state()
