@@ -529,8 +529,10 @@ def _apply_event(contents: Contents, event: SchemaChangeEvent) -> None:
 
 
 def _execute(contents: Contents, statement: str) -> None:
-    """A person's statement: DROP TABLE, DELETE FROM, or CREATE TABLE … AS SELECT 7 AS id. Raises KeyError for a table that is not there,
-    ValueError for one that is in the way."""
+    """A person's statement: DROP TABLE, DELETE FROM, or CREATE TABLE … AS SELECT 7 AS id.
+
+    Raises KeyError for a table that is not there, ValueError for one that is in the way.
+    """
     words, database, table, _ = statement.replace('"."', '"').split('"')
     table_id = TableId(database, table)
     match words.strip():
