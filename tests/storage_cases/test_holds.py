@@ -159,14 +159,82 @@ def test_a_hold_outlives_that_the_filter_leaves_the_table_out(bucket: Bucket) ->
     assert bucket.state("t") == [(1, "c"), (2, "b")]
 
 
-def test_a_table_that_was_held_twice_at_once_is_released_by_two_releases(bucket: Bucket) -> None:
-    """Two people may ask at the same moment; each of them relies on his own hold."""
-    ask(bucket, *(TableRequest(identity, T, RequestKind.HOLD) for identity in "12"))
+def test_a_release_ends_whatever_held_the_table_until_then(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:
+    ask(bucket, *(TableRequest(f"{number:020}", T, RequestKind.HOLD) for number in (1, 2)))
+    for at in (250, 260):
+        assert table(bucket, "resync", "test.t", "--at", str(10**17 + at)) == 0
+    bucket.rows("t/100/2", "U 150 1 c")
+    assert bucket.at(200).code == 3
+    capsys.readouterr()
+    assert table(bucket, "release", "test.t") == 0
+    told = capsys.readouterr().out
+    assert f"taken back: headrace table resync test.t --at {10**17 + 260}" in told
+    assert "it catches up from 120" in told
+    assert bucket.at(210).code == 0
+    assert (bucket.state("t"), ledger(bucket).requests) == ([(1, "c"), (2, "b")], {})
+
+
+def test_a_hold_that_comes_after_a_release_stands(bucket: Bucket) -> None:
+    for word in ("hold", "release", "hold"):
+        assert table(bucket, word, "test.t") == 0
+    bucket.rows("t/100/2", "U 150 1 c")
+    assert bucket.at(200).code == 3
+    assert (own(bucket).status, bucket.state("t")) == (TableStatus.HELD, [(1, "a"), (2, "b")])
+
+
+def test_a_table_that_is_reset_and_then_held_is_not_touched(tmp_path: Path) -> None:
+    """Neither was taken up yet, and no file of the table has to be read again."""
+    bucket = Bucket(tmp_path)
+    tables(bucket, "o")
+    bucket.create("t")
+    assert bucket.at(120).code == 0
+    execute(bucket, "DROP TABLE test.t")
+    assert main(["reset", "--table", "test.t", "--sink", bucket.sink, "--yes"]) == 0
+    assert table(bucket, "hold", "test.t") == 0
     assert bucket.at(130).code == 3
-    for code in (3, 0):
-        assert table(bucket, "release", "test.t") == 0
-        assert bucket.at(ledger(bucket).checkpoint + 10).code == code
-    assert ledger(bucket).requests == {}
+    assert (own(bucket).status, own(bucket).checkpoint, bucket.state("t")) == (TableStatus.HELD, 100, None)
+    assert table(bucket, "release", "test.t") == 0
+    assert bucket.at(140).code == 0
+    assert bucket.state("t") == []
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_table_that_was_loaded_in_vain_does_not_go_on_when_it_is_released(
+    bucket: Bucket, held: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its rows are of before its place, and nothing would bring what came between."""
+    bucket.schema("t", 200, "id,v,c", "ALTER TABLE `t` ADD COLUMN `c` INT DEFAULT 7", 5)
+    bucket.rows("t/200/1", "U 250 2 d 8", "I 251 3 e 9")
+    assert bucket.at(300).code == 0
+    if held:
+        assert table(bucket, "hold", "test.t") == 0
+        assert bucket.at(310).code == 3
+    execute(bucket, "DELETE FROM test.t", "INSERT INTO test.t VALUES (1, 'c', 7), (2, 'b', 7)")  # as of 190
+    assert table(bucket, "resync", "test.t", "--at", "190") == 0
+    ran = bucket.at(320)
+    assert (ran.code, "run headrace table resync test.t once more" in ran.told) == (3, True)
+    assert all("release" not in way for way in listed(bucket, capsys)["test.t"]["goes_on"])
+    assert table(bucket, "release", "test.t") == 0
+    assert "it does not go on: it was loaded as of 190" in capsys.readouterr().out
+    bucket.rows("t/200/2", "U 325 1 x 1", "U 345 3 y 2")
+    assert bucket.at(330).code == 3
+    assert (own(bucket).status, ledger(bucket).requests) == (TableStatus.INCOMPLETE, {})
+    execute(bucket, "DELETE FROM test.t", "INSERT INTO test.t VALUES (1, 'x', 1), (2, 'd', 8), (3, 'e', 9)")  # as of 340
+    assert table(bucket, "resync", "test.t", "--at", "340") == 0
+    assert bucket.at(350).code == 0
+    assert bucket.state("t") == [(1, "x", 1), (2, "d", 8), (3, "y", 2)]
+
+
+def test_a_table_that_was_loaded_and_is_released_instead_lacks_rows(bucket: Bucket) -> None:
+    bucket.rows("t/100/2", "U 150 1 c")
+    assert bucket.at(200).code == 0
+    assert table(bucket, "hold", "test.t") == 0
+    assert bucket.at(210).code == 3
+    assert table(bucket, "resync", "test.t", "--at", "130") == 0
+    assert table(bucket, "release", "test.t") == 0
+    ran = bucket.at(220)
+    assert (ran.code, "it was loaded as of 130 and released" in ran.told) == (3, True)
+    assert own(bucket).status is TableStatus.INCOMPLETE
 
 
 def test_what_cannot_be_held_or_released_is_told(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:
@@ -185,3 +253,31 @@ def test_what_cannot_be_held_or_released_is_told(bucket: Bucket, capsys: pytest.
     assert bucket.at(310).code == 3
     assert table(bucket, "resume", "test.t") == 2
     assert "headrace table release test.t" in capsys.readouterr().err
+
+
+def test_a_hold_that_is_asked_for_after_a_resync_stands(bucket: Bucket) -> None:
+    """Neither was taken up yet."""
+    bucket.rows("t/100/2", "U 150 1 c")
+    assert bucket.at(170).code == 0
+    assert table(bucket, "resync", "test.t", "--at", "160") == 0
+    assert table(bucket, "hold", "test.t") == 0
+    bucket.schema("t", 200, "id,v", "DROP TABLE `test`.`t`", 4)
+    assert bucket.at(300).code == 3
+    assert (own(bucket).status, own(bucket).checkpoint) == (TableStatus.HELD, 160)
+    assert bucket.state("t") == [(1, "c"), (2, "b")]
+    assert table(bucket, "release", "test.t") == 0
+    assert bucket.at(310).code == 0
+    assert (bucket.state("t"), ledger(bucket).requests) == (None, {})
+
+
+def test_a_held_table_that_the_filter_leaves_out_is_not_renamed_into_it(bucket: Bucket) -> None:
+    assert table(bucket, "hold", "test.t") == 0
+    assert bucket.at(130).code == 3
+    bucket.rows("t/100/2", "U 150 1 c")
+    bucket.schema("z", 200, "id,v", "RENAME TABLE `test`.`t` TO `test`.`z`", 14)
+    ran = bucket.at(300, **only("*.*,!test.t"))
+    assert (ran.code, "test.t, which is held" in ran.stopped["test.z"]) == (3, True)
+    assert (bucket.state("t"), bucket.state("z")) == ([(1, "a"), (2, "b")], None)
+    assert table(bucket, "release", "test.t") == 0
+    assert bucket.at(310, **only("*.*,!test.t")).code == 0
+    assert (bucket.state("t"), bucket.state("z")) == (None, [(1, "c"), (2, "b")])

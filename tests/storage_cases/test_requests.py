@@ -9,6 +9,7 @@ import pytest
 from building import Bucket, ask, ledger, tables
 from test_ownership import only
 
+from headrace.cli.main import main
 from headrace.engine import loop
 from headrace.model.progress import RequestKind, TableRequest, TableStatus
 from headrace.model.table import TableId
@@ -92,3 +93,106 @@ def test_a_file_that_is_given_up_does_not_make_a_table_whole(tmp_path: Path) -> 
         assert bucket.at(checkpoint).code == 3
         own = ledger(bucket).tables[T]
         assert (own.status, "are missing" in own.reason) == (TableStatus.INCOMPLETE, True)
+
+
+def with_a_bad_record(tmp_path: Path) -> Bucket:
+    """``t`` stops at 120, before a record of 150 that cannot be read."""
+    bucket = Bucket(tmp_path)
+    tables(bucket, "o")
+    bucket.create("t")
+    bucket.rows("t/100/1", "I 110 1 a", "I 111 2 b")
+    assert bucket.at(120).code == 0
+    bucket.write(bucket.rows("t/100/2", "U 150 1 c"), b'"U","t"\x00\xff\r\n')
+    return bucket
+
+
+def command(bucket: Bucket, *words: str) -> int:
+    return main([*words, "--sink", bucket.sink])
+
+
+def execute(bucket: Bucket, statement: str) -> None:
+    with duckdb.connect(str(bucket.database)) as connection:
+        connection.execute(statement)
+
+
+def test_no_more_rows_are_given_up_than_was_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The table goes back to before its rows were to be given up: by a reset, or by a resync."""
+    bucket = with_a_bad_record(tmp_path)
+    bucket.rows("t/100/3", "I 190 4 y", "I 250 3 z")
+    assert bucket.at(200).code == 3
+    execute(bucket, "DROP TABLE test.t")
+    assert command(bucket, "reset", "--table", "test.t", "--yes") == 0
+    assert command(bucket, "table", "skip", "test.t", "--to", "latest", "--yes") == 2
+    assert "is to be reset" in capsys.readouterr().err
+    # As of a command that did not see the reset.
+    ask(bucket, TableRequest(f"{10**19:020}", T, RequestKind.SKIP_ROWS, to=200, since=120))
+    ran = bucket.at(300)
+    assert (ran.code, "stands at 100 by now" in ran.told, ledger(bucket).requests) == (3, True, {})
+    assert set(ran.stopped) == {"test.t"}
+    assert command(bucket, "table", "skip", "test.t", "--to", "200", "--yes") == 0
+    # What is given up is told; it begins at the table's own place.
+    assert bucket.at(310).code == 0
+    assert "its rows from 101 to 200 were given up" in ledger(bucket).tables[T].reason
+
+
+def test_a_file_is_given_up_after_a_reset_that_was_asked_for_before(tmp_path: Path) -> None:
+    bucket = with_a_bad_record(tmp_path)
+    bucket.rows("t/100/3", "I 190 4 y")
+    assert bucket.at(200).code == 3
+    execute(bucket, "DROP TABLE test.t")
+    assert command(bucket, "reset", "--table", "test.t", "--yes") == 0
+    assert command(bucket, "table", "skip", "test.t", "--file", "test/t/100/CDC000002.csv", "--yes") == 0
+    bucket.at(210)
+    assert bucket.at(220).code == 0
+    assert bucket.state("t") == [(1, "a"), (2, "b"), (4, "y")]
+
+
+def test_rows_that_are_given_up_are_those_of_one_table(tmp_path: Path) -> None:
+    """Not those of the next one of its name. Who has its rows by then goes on saying that some are missing."""
+    bucket = with_a_bad_record(tmp_path)
+    bucket.schema("u", 200, "id,v", "RENAME TABLE `test`.`t` TO `test`.`u`", 14)
+    bucket.rows("u/200/1", "U 210 1 d")
+    bucket.create("t", 250)
+    bucket.rows("t/250/1", "I 260 7 new")
+    assert bucket.at(300).code == 3
+    assert command(bucket, "table", "skip", "test.t", "--to", "latest", "--yes") == 0
+    ran = bucket.at(310)
+    assert (ran.code, "its rows from 121 to 200 were given up, and are not in the target" in ran.told) == (0, True)
+    assert (bucket.state("t"), bucket.state("u")) == ([(7, "new")], [(1, "d"), (2, "b")])
+    rows = ledger(bucket).tables
+    assert (rows[T].reason, rows[TableId("test", "u")].reason) == ("", "its rows from 121 to 200 were given up")
+    assert ledger(bucket).requests == {}
+    # Also by the next name.
+    bucket.schema("w", 400, "id,v", "RENAME TABLE `test`.`u` TO `test`.`w`", 14)
+    assert bucket.at(500).code == 0
+    assert ledger(bucket).tables[TableId("test", "w")].reason == "its rows from 121 to 200 were given up"
+
+
+def test_rows_that_are_given_up_are_not_those_of_a_table_that_is_created_again(tmp_path: Path) -> None:
+    bucket = with_a_bad_record(tmp_path)
+    bucket.schema("t", 200, "id,v", "DROP TABLE `test`.`t`", 4)
+    bucket.create("t", 250)
+    bucket.rows("t/250/1", "I 260 7 new")
+    assert bucket.at(300).code == 3
+    assert command(bucket, "table", "skip", "test.t", "--to", "latest", "--yes") == 0
+    assert bucket.at(310).code == 0
+    assert (bucket.state("t"), ledger(bucket).requests) == ([(7, "new")], {})
+
+
+def test_a_table_that_lacks_rows_goes_on_by_a_load_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bucket = Bucket(tmp_path)
+    tables(bucket, "o")
+    bucket.create("t")
+    bucket.rows("t/100/1", "I 110 1 a")
+    assert bucket.at(120).code == 0
+    bucket.rows("t/100/4", "I 240 4 d")
+    bucket.rows("t/100/5", "I 250 5 e")
+    assert bucket.at(300, **only("*.*,!test.t")).code == 0
+    (bucket.root / "test/t/100/CDC000004.csv").unlink()
+    assert bucket.at(320).code == 3
+    for words in (("skip", "test.t", "--to", "latest", "--yes"), ("resume", "test.t")):
+        assert command(bucket, "table", *words) == 2
+        assert "headrace table resync test.t --at TSO" in capsys.readouterr().err
+    ask(bucket, *(TableRequest(str(kind), T, kind, to=320) for kind in (RequestKind.SKIP_ROWS, RequestKind.RESUME)))
+    ran = bucket.at(330)
+    assert (ran.code, "nothing was done: it lacks rows" in ran.told, ledger(bucket).requests) == (3, True, {})

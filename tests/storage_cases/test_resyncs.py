@@ -246,3 +246,71 @@ def test_a_skipped_create_of_a_waiting_table_is_taken_in_later(tmp_path: Path) -
     resync(bucket, 135)
     assert bucket.at(160).code == 0
     assert bucket.state("t") == [(1, "a"), (2, "b")]
+
+
+SWAP = {"tmp": "t", "t": "u", "u": "tmp"}
+"""A RENAME of several tables by which two change names: what TiCDC writes in each new name's schema file."""
+
+
+@pytest.mark.parametrize("in_parts", [True, False])
+def test_tables_that_change_names_are_not_passed_over(bucket: Bucket, in_parts: bool) -> None:
+    """The other table of the two has its rows under the former name, and needs the schema change."""
+    bucket.create("u", 121)
+    bucket.rows("u/121/1", "I 122 1 u1")
+    assert bucket.at(130).code == 0
+    assert table(bucket, "hold", "test.t") == 0
+    assert bucket.at(140).code == 3
+    bucket.rows("t/100/2", "I 150 3 t3")
+    parts = {new: f"`test`.`{old}` TO `test`.`{new}`" for new, old in SWAP.items()}
+    for new in SWAP if in_parts else "tu":
+        bucket.schema(new, 200, "id,v", f"RENAME TABLE {parts[new] if in_parts else ', '.join(parts.values())}", 14)
+    bucket.rows("t/200/1", "I 210 4 u4")
+    bucket.rows("u/200/1", "I 210 5 t5")
+    assert bucket.at(250).code == 3
+    execute(bucket, "DELETE FROM test.u", "INSERT INTO test.u VALUES (1, 'a'), (2, 'b'), (3, 't3'), (5, 't5')")  # as of 240
+    resync(bucket, 240, "test.u")
+    ran = bucket.at(300)
+    assert (ran.code, "its schema change at 200 also concerns test.t" in ran.told) == (3, True)
+    assert (own(bucket).status, list(ledger(bucket).holds)) == (TableStatus.HELD, [T])
+    if in_parts:
+        execute(bucket, "DELETE FROM test.u", "INSERT INTO test.u VALUES (1, 'u1')")  # as it was
+        assert table(bucket, "release", "test.t") == 0
+        assert bucket.at(310).code == 0
+        assert bucket.state("t") == [(1, "u1"), (4, "u4")]
+        assert bucket.state("u") == [(1, "a"), (2, "b"), (3, "t3"), (5, "t5")]
+
+
+def test_a_table_that_was_renamed_away_and_back_is_loaded_under_its_name(bucket: Bucket) -> None:
+    assert table(bucket, "hold", "test.t") == 0
+    assert bucket.at(130).code == 3
+    bucket.rows("t/100/2", "U 150 1 c")
+    bucket.schema("u", 200, "id,v", "RENAME TABLE `test`.`t` TO `test`.`u`", 14)
+    bucket.schema("t", 210, "id,v", "RENAME TABLE `test`.`u` TO `test`.`t`", 14)
+    bucket.rows("t/210/1", "U 220 2 d", "U 290 2 e")
+    bucket.create("u", 230)
+    bucket.rows("u/230/1", "I 240 9 new")
+    assert bucket.at(300).code == 3
+    loaded(bucket, (1, "c"), (2, "d"))
+    resync(bucket, 250)
+    assert bucket.at(310).code == 0
+    assert (bucket.state("t"), bucket.state("u")) == ([(1, "c"), (2, "e")], [(9, "new")])
+    assert ledger(bucket).requests == {}
+
+
+def test_the_end_of_a_database_is_not_passed_over(bucket: Bucket) -> None:
+    assert table(bucket, "hold", "test.t") == 0
+    assert bucket.at(130).code == 3
+    bucket.schema("", 200, "id,v", "DROP DATABASE `test`", 2)
+    bucket.schema("", 210, "id,v", "CREATE DATABASE `test`", 1)
+    bucket.create("t", 220)
+    bucket.rows("t/220/1", "I 230 5 n", "I 310 6 later")
+    bucket.create("o", 221)
+    assert bucket.at(300).code == 3
+    loaded(bucket, (5, "n"))
+    resync(bucket, 250)
+    ran = bucket.at(320)
+    assert (ran.code, "drops its database" in ran.told, "--at 199" in ran.told) == (3, True, True)
+    resync(bucket, 199)
+    bucket.at(330)
+    assert bucket.at(340).code == 0
+    assert (bucket.state("t"), bucket.state("o")) == ([(5, "n"), (6, "later")], [(9, "o9")])

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.ddl.statement import read_statement
+from headrace.engine.requests import does_not_fit
 from headrace.model.events import is_unread_statement
-from headrace.model.progress import JournalEntry, LedgerState, RequestKind, TableProgress, TableStatus
+from headrace.model.progress import HOLDS, JournalEntry, LedgerState, RequestKind, TableProgress, TableStatus
 from headrace.model.table import TableId
 
 _REPAIRED = "after the repair: headrace table resume {table}"
@@ -42,7 +43,8 @@ def ways_on(own: TableProgress, state: LedgerState) -> tuple[str, ...]:
     waiting = _waiting_changes(own, state)
     until = _until(own, waiting)
     if is_held(own, state):
-        return tuple(way.format(table=own.table_id, until=until) for way in _WAYS[TableStatus.HELD])
+        ways = (_LOADED,) if _is_loaded_elsewhere(own, state) else _WAYS[TableStatus.HELD]
+        return tuple(way.format(table=own.table_id, until=until) for way in ways)
     decisions = tuple(_DECIDED.format(verdicts=_verdicts(e, state), change=e.identity) for e in waiting if not _is_held(e, state))
     stands_at_it = bool(waiting) and own.checkpoint == waiting[0].commit_ts
     # A schema change does not run because rows are given up.
@@ -54,6 +56,12 @@ def ways_on(own: TableProgress, state: LedgerState) -> tuple[str, ...]:
     if own.status in (TableStatus.WAITING, TableStatus.GONE_WAITING):
         return decisions or ("decide about what it waits behind: headrace ddl list",)
     return (*ways, *decisions)
+
+
+def _is_loaded_elsewhere(own: TableProgress, state: LedgerState) -> bool:
+    """Whether somebody loaded the held table with rows that do not fit its place: released it would need to be loaded once more."""
+    standing = (r for r in state.requests.values() if r.table_id == own.table_id and r not in state.released)
+    return any(does_not_fit(state, request) for request in standing if request.kind in (*HOLDS, RequestKind.RESYNC))
 
 
 def _before(entry: JournalEntry, state: LedgerState) -> set[TableId]:

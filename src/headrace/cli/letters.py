@@ -32,7 +32,7 @@ def _leave(settings: Settings, only: str | None, kind: RequestKind, is_sure: Cal
         state = state_of(ledger, settings)
         asked = [table_id for table_id in _tables(state, only) if is_sure(table_id)]
         for table_id in asked:
-            ledger.request(state.pipeline, new_request(table_id, kind, since=state.table_checkpoint(table_id)))
+            ledger.request(state.pipeline, new_request(state, table_id, kind, since=state.table_checkpoint(table_id)))
     what = "applied again" if kind is RequestKind.REPLAY else "removed"
     for table_id in asked:
         if output.is_json:

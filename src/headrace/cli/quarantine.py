@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from headrace.cli.going_on import is_held, ways_on
 from headrace.cli.ledgers import opened, state_of
 from headrace.cli.output import Output
 from headrace.cli.progress import lag_seconds, seconds_text
+from headrace.engine.requests import does_not_fit
 from headrace.errors import DefinitionError
 from headrace.model.cut import HeldSplit
 from headrace.model.progress import LedgerState, RequestKind, TableProgress, TableRequest, TableStatus
@@ -52,21 +54,19 @@ def hold_table(settings: Settings, name: str, output: Output) -> int:
             raise DefinitionError(f"{own.table_id} is to be held already.", "headrace table list shows when that has taken effect.")
         if own.status.is_gone or own.status is TableStatus.EXCLUDED:
             raise DefinitionError(f"Nothing touches {own.table_id}: it is {own.status}.")
-        return new_request(own.table_id, RequestKind.HOLD, since=state.table_checkpoint(own.table_id))
+        return new_request(state, own.table_id, RequestKind.HOLD, since=state.table_checkpoint(own.table_id))
 
     return _leave(settings, name, request, output, find=known_table)
 
 
 def release_table(settings: Settings, name: str, output: Output) -> int:
-    """Ends the table's hold, or takes back a resync that was not carried out yet. Raises DefinitionError."""
+    """Ends all holds of the table, and takes back the resyncs that were not carried out yet. Raises DefinitionError."""
 
     def request(state: LedgerState, own: TableProgress) -> TableRequest:
-        resyncs = (r for r in state.requests.values() if r.kind is RequestKind.RESYNC and r.table_id == own.table_id)
-        hold = state.holds.get(own.table_id) or next(resyncs, None)
-        if hold is None:
+        if own.table_id not in state.held:
             known = ", ".join(map(str, sorted(state.held))) or "none"
             raise DefinitionError(f"Nobody holds {own.table_id}.", f"Held are: {known}.")
-        return new_request(own.table_id, RequestKind.RELEASE, since=own.checkpoint, file=hold.identity)
+        return new_request(state, own.table_id, RequestKind.RELEASE, since=own.checkpoint)
 
     return _leave(settings, name, request, output, find=known_table)
 
@@ -77,7 +77,8 @@ def resume_table(settings: Settings, name: str, output: Output) -> int:
     def request(state: LedgerState, own: TableProgress) -> TableRequest:
         if own.table_id in state.holds:
             raise DefinitionError(f"{own.table_id} is held.", f"End that with headrace table release {own.table_id}.")
-        return _request(own, RequestKind.RESUME)
+        _needs_no_load(own)
+        return _request(state, own, RequestKind.RESUME)
 
     return _leave(settings, name, request, output)
 
@@ -91,10 +92,16 @@ def skip_rows(settings: Settings, name: str, to: str, ask: _Ask, output: Output)
                 "The source's rows carry no exact commit ts, so nothing tells which lie before another one.",
                 "Give up single files with --file.",
             )
+        _needs_no_load(own)
+        if any(r.kind in (RequestKind.RESET, RequestKind.RESYNC) and r.table_id == own.table_id for r in state.requests.values()):
+            raise DefinitionError(
+                f"{own.table_id} is to be reset, or to go on from where it was loaded, and stands elsewhere then.",
+                "Ask again when a run has taken that up: headrace table list.",
+            )
         reached = state.checkpoint if to == "latest" else _tso(to, "--to")
         _within(state, own, reached, "--to")
         what = f"The changes of {own.table_id} from {own.checkpoint + 1} to {reached} will never be in the target."
-        return _request(own, RequestKind.SKIP_ROWS, to=reached) if _sure(ask, what, own) else None
+        return _request(state, own, RequestKind.SKIP_ROWS, to=reached) if _sure(ask, what, own) else None
 
     return _leave(settings, name, request, output)
 
@@ -109,7 +116,7 @@ def skip_file(settings: Settings, name: str, file: str, ask: _Ask, output: Outpu
                 f"The table {own.table_id} does not wait for a file {file!r}.", "headrace table list names those it waits for."
             )
         what = f"The changes in {file} will never be in the target, whatever their commit ts is."
-        return _request(own, RequestKind.SKIP_FILE, file=file) if _sure(ask, what, own) else None
+        return _request(state, own, RequestKind.SKIP_FILE, file=file) if _sure(ask, what, own) else None
 
     return _leave(settings, name, request, output)
 
@@ -126,7 +133,7 @@ def resync_table(settings: Settings, name: str, at: str, output: Output) -> int:
                 "The source's rows carry no exact commit ts, so nothing tells which of them the loaded rows have behind them.",
                 "Begin a new pipeline on an empty target instead.",
             )
-        return new_request(table_id, RequestKind.RESYNC, since=state.table_checkpoint(table_id), to=loaded)
+        return new_request(state, table_id, RequestKind.RESYNC, since=state.table_checkpoint(table_id), to=loaded)
 
     return _leave(settings, name, request, output, must_exist=True, find=known_table)
 
@@ -172,10 +179,13 @@ def _leave(
             output.line("nothing was asked for")
             return 0
         ledger.request(state.pipeline, request)
+    ended = _ended_by(state, request)
     if output.is_json:
-        output.event("request", **_request_fields(request))
+        output.event("request", **_request_fields(request), takes_back=[_request_fields(other) for other in ended])
     else:
         output.line(f"{own.table_id}: {_told(request)}")
+        for line in _told_of_release(state, ended):
+            output.line(line)
         output.line("a running pipeline takes this up within seconds, else the next run does when it starts")
         if request.kind is RequestKind.RESYNC and request.to > state.checkpoint:
             output.line(f"the table is held until the pipeline, which is at {state.checkpoint}, has got there")
@@ -196,7 +206,7 @@ def _stopped(state: LedgerState) -> dict[TableId, TableProgress]:
 
 def _find(state: LedgerState, name: str) -> TableProgress:
     stopped = _stopped(state)
-    found = next((own for table_id, own in stopped.items() if str(table_id) == name), None)
+    found = _only([own for table_id, own in stopped.items() if str(table_id) == name], name)
     if found is None:
         known = ", ".join(map(str, stopped)) or "none"
         raise DefinitionError(f"No table {name} is stopped.", f"Stopped are: {known}.")
@@ -205,19 +215,39 @@ def _find(state: LedgerState, name: str) -> TableProgress:
 
 def known_table(state: LedgerState, name: str) -> TableProgress:
     """A table that the pipeline has seen, whatever its state."""
-    found = next((own for table_id, own in state.tables.items() if str(table_id) == name and table_id.table), None)
+    found = _only([own for table_id, own in state.tables.items() if str(table_id) == name and table_id.table], name)
     if found is None:
         raise DefinitionError(f"The pipeline {state.pipeline} knows no table {name}.", "headrace status lists those it knows.")
     return found
 
 
-def _request(own: TableProgress, kind: RequestKind, *, to: int = 0, file: str = "") -> TableRequest:
-    return new_request(own.table_id, kind, since=own.checkpoint, to=to, file=file)
+def _only(found: Sequence[TableProgress], name: str) -> TableProgress | None:
+    """The table of a name, unless a dot in a name lets it stand for two."""
+    if len(found) > 1:
+        which = " and ".join(f"table {own.table_id.table} of database {own.table_id.database}" for own in found)
+        raise DefinitionError(f"{name} may be {which}, so nothing tells which is meant.", "Rename one of them in the source.")
+    return found[0] if found else None
 
 
-def new_request(table_id: TableId, kind: RequestKind, *, since: int, to: int = 0, file: str = "") -> TableRequest:
-    """A request under a new identity, which sorts behind all before it."""
-    return TableRequest(f"{time.time_ns():020}-{uuid.uuid4().hex[:8]}", table_id, kind, to=to, since=since, file=file)
+def _needs_no_load(own: TableProgress) -> None:
+    if own.status is TableStatus.INCOMPLETE:
+        raise DefinitionError(
+            f"{own.table_id} lacks rows, and does not go on before it was loaded anew.",
+            f"Load it, and run headrace table resync {own.table_id} --at TSO.",
+        )
+
+
+def _request(state: LedgerState, own: TableProgress, kind: RequestKind, *, to: int = 0, file: str = "") -> TableRequest:
+    return new_request(state, own.table_id, kind, since=own.checkpoint, to=to, file=file)
+
+
+def new_request(
+    state: LedgerState, table_id: TableId, kind: RequestKind, *, since: int, to: int = 0, file: str = ""
+) -> TableRequest:
+    """A request under a new identity, which sorts behind all before it, also behind those of a machine whose clock is ahead."""
+    known = (identity.partition("-")[0] for identity in state.requests)
+    now = max(time.time_ns(), 1 + max((int(time_of) for time_of in known if time_of.isdecimal()), default=0))
+    return TableRequest(f"{now:020}-{uuid.uuid4().hex[:8]}", table_id, kind, to=to, since=since, file=file)
 
 
 def _tso(text: str, option: str) -> int:
@@ -255,10 +285,36 @@ def _told(request: TableRequest) -> str:
         case RequestKind.HOLD:
             told = "nothing is to touch it until it is released"
         case RequestKind.RELEASE:
-            told = "it is released, and catches up"
+            told = "it is released"
         case _:
             told = "it is tried again"
     return told
+
+
+def _ended_by(state: LedgerState, request: TableRequest) -> tuple[TableRequest, ...]:
+    """The holds and resyncs that a release ends; none of any other request."""
+    if request.kind is not RequestKind.RELEASE:
+        return ()
+    after = replace(state, requests={**state.requests, request.identity: request})
+    return tuple(r for r in after.released if r.table_id == request.table_id and r not in state.released)
+
+
+def _told_of_release(state: LedgerState, ended: Sequence[TableRequest]) -> Iterator[str]:
+    """What a release takes back, and what then becomes of the table."""
+    for request in ended:
+        if request.kind is RequestKind.RESYNC:
+            yield f"taken back: headrace table resync {request.table_id} --at {request.to}"
+    loaded = next((request for request in reversed(ended) if request.to), None)
+    if ended and loaded is not None and does_not_fit(state, loaded):
+        reached = state.table_checkpoint(loaded.table_id)
+        yield (
+            f"it does not go on: it was loaded as of {loaded.to}, and stands at {reached}. Load it anew, and run headrace table "
+            f"resync {loaded.table_id} --at TIME"
+        )
+    elif ended:
+        yield f"it catches up from {state.table_checkpoint(ended[0].table_id)}"
+    if loaded is not None and loaded.kind is RequestKind.RESYNC and not does_not_fit(state, loaded):
+        yield "rows that were loaded stay; a table without key then has changes twice"
 
 
 def _request_fields(request: TableRequest) -> dict[str, object]:

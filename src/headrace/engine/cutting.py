@@ -25,7 +25,7 @@ from headrace.engine.kept_keys import kept_unique_key, left_unique_key
 from headrace.engine.leftovers import leftovers
 from headrace.engine.owning import Ownership
 from headrace.engine.plan import Cut, CutRound, Hold, awaits_approval
-from headrace.engine.requests import running_reason, served_requests
+from headrace.engine.requests import over_with_table, running_reason, served_requests, told_given_up
 from headrace.engine.tasks import read_problems
 from headrace.engine.unreadable import is_unborn
 from headrace.faults import Step
@@ -37,7 +37,6 @@ from headrace.model.progress import (
     JournalEntry,
     JournalState,
     LedgerState,
-    RequestKind,
     RowFigures,
     TableProgress,
     TableStatus,
@@ -390,11 +389,20 @@ class CutRun:
 
     def _journalled_step(self, entries: Sequence[JournalEntry], tables: tuple[TableProgress, ...]) -> LedgerUpdate:
         """The entries, and where tables stand with them. What those had read before then counts as read."""
-        over = (e.identity for e in entries if e.state.is_settled or e.state is JournalState.UNCLEAR)
-        used = tuple(identity for identity in over if identity in self.state.decisions)
+        decided = (e.identity for e in entries if e.state.is_settled or e.state is JournalState.UNCLEAR)
+        used = tuple(identity for identity in decided if identity in self.state.decisions)
         moved = {row.table_id for row in tables}
         letters, place = self._letters.count(self.state.dead_letters, moved), self._position_at(moved)
-        return LedgerUpdate(position=place, journal=tuple(entries), tables=tables, used_decisions=used, dead_letters=letters)
+        over = over_with_table(self.state, tables)
+        self.notices.extend(told_given_up(over, max(entry.commit_ts for entry in entries)))
+        return LedgerUpdate(
+            position=place,
+            journal=tuple(entries),
+            tables=tables,
+            used_decisions=used,
+            used_requests=tuple(request.identity for request in over),
+            dead_letters=letters,
+        )
 
     def _position_at(self, tables: Collection[TableId]) -> str | None:
         """The source's position with what these tables have read before a schema change; ``None`` when it is the one of before.
@@ -581,10 +589,7 @@ class CutRun:
         letters = self._letters.count(self.state.dead_letters, self.cut.tables - self.problems.keys())
         self.notices.extend(self._letters.told(self.problems.keys()))
         served = served_requests(settled)
-        for request in served:
-            if request.kind is RequestKind.SKIP_ROWS:
-                told = f"its rows from {request.since + 1} to {request.to} were given up, and are not in the target."
-                self.notices.append(Notice(told, request.table_id))
+        self.notices.extend(told_given_up(served))
         self._update(
             LedgerUpdate(
                 checkpoint=self._reached,

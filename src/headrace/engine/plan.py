@@ -172,11 +172,14 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
         asked |= {end.identity: end for end in ends.values() if end.identity not in run | barriers.decisions.keys()}
         ends = {t: end for t, end in ends.items() if end.identity in run}
     splits = [s for s in splits if s.begins < barriers.floor(s.table_id)]
-    floors = _floors(state, ends)
+    lives = _ends_of_lives(passing, given_up_to(state))
+    floors = _floors(state, lives, ends)
     ended = _ended_by(offer, floors)
+    # What is read of a table that ends is read before that: then nothing of it is left for the next one of its name.
+    floors |= {t: min(floors[t], end - 1) for t, end in lives.items() if t not in ends}
     # A table that is back after a stop, or is tried again, may have nothing left to read.
     back = {t for t, p in state.tables.items() if p.status is TableStatus.CATCHING_UP or (p.status.is_stopped and t not in resting)}
-    back = {t for t in back if rules.includes(t)}
+    back = {t for t in back if rules.includes(t) and t not in resting}
     tables = {s.table_id for s in splits} | {t for c in passing for t in c.changes} | (back - set(problems) - rules.apart)
     outside = {t: follows.until.get(t, 0) for t in tables | set(follows.until) if not rules.includes(t)}
     tables |= {t for t, end in outside.items() if t in state.tables and end > state.table_checkpoint(t)} - set(problems) - resting
@@ -215,11 +218,13 @@ def _holes_in_shapes(history: History, offer: Offer, splits: Sequence[Split], bo
 
 
 def _resting(state: LedgerState, rules: PlanRules, follows: Followed, hi: int) -> frozenset[TableId]:
-    """The stopped tables that are held or not tried again, that wait until they are loaded anew or come to an end, or that wait
-    for something beyond ``hi`` (TSO)."""
+    """The tables that take no part: those that are held, whatever their state, and the stopped ones that are not tried again, that
+    wait until they are loaded anew or come to an end, or that wait for something beyond ``hi`` (TSO)."""
     stopped = {t: own for t, own in state.tables.items() if own.status.is_stopped and follows.end(t)}
-    waits = {t for t, own in stopped.items() if own.status is TableStatus.INCOMPLETE or own.checkpoint > hi} | state.held
-    return frozenset(t for t in stopped if t not in rules.retried or t in waits)
+    waits = {t for t, own in stopped.items() if own.status is TableStatus.INCOMPLETE or own.checkpoint > hi}
+    gone = {t for t, own in state.tables.items() if own.status.is_gone and t not in stopped}
+    held = frozenset(t for t in state.held - gone if follows.end(t))
+    return held.union(t for t in stopped if t not in rules.retried or t in waits)
 
 
 def _ahead(state: LedgerState, resting: Collection[TableId], hi: int) -> dict[TableId, int]:
@@ -264,9 +269,19 @@ def _reborn(state: LedgerState, changes: Iterable[SchemaChange]) -> dict[TableId
     return reborn
 
 
-def _floors(state: LedgerState, ends: Mapping[TableId, SchemaChange]) -> dict[TableId, int]:
-    """Up to which commit ts (TSO) nobody wants a table's rows any more."""
-    floors = given_up_to(state)
+def _ends_of_lives(passing: Iterable[SchemaChange], tables: Collection[TableId]) -> dict[TableId, int]:
+    """The commit ts (TSO) of the change that ends each of these tables, or gives its rows another name, if there is one."""
+    over: dict[TableId, int] = {}
+    for change in passing if tables else ():
+        ended = {e.table_id for e in change.events if isinstance(e, DropTableEvent | RenameTableEvent)}
+        for table_id in ended.intersection(tables) | tables_of_dropped(change, tables):
+            over.setdefault(table_id, change.commit_ts)
+    return over
+
+
+def _floors(state: LedgerState, lives: Mapping[TableId, int], ends: Mapping[TableId, SchemaChange]) -> dict[TableId, int]:
+    """Up to which commit ts (TSO) nobody wants a table's rows any more: not those of a later table of its name."""
+    floors = {t: min(floor, lives.get(t, floor)) for t, floor in given_up_to(state).items()}
     return floors | {t: max(end.commit_ts, floors.get(t, 0)) for t, end in ends.items()}
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from headrace.engine.journal import is_before
+from headrace.engine.journal import is_before, tables_of_dropped
 from headrace.engine.unreadable import is_unborn, untold
 from headrace.model.cut import Offer
-from headrace.model.events import RenameTableEvent, SchemaChange
+from headrace.model.events import DropDatabaseEvent, RenameTableEvent, SchemaChange
 from headrace.model.outcome import Notice, SplitReport
 from headrace.model.progress import (
     HOLDS,
@@ -26,6 +26,7 @@ from headrace.model.progress import (
     TableStatus,
 )
 from headrace.model.table import TableId
+from headrace.model.tso import MAX_TSO
 from headrace.sinks.base import LedgerUpdate
 from headrace.sources.base import EventSource
 
@@ -48,34 +49,71 @@ def take_up_holds(state: LedgerState) -> Carried | None:
     From this step on no cut touches a held table. One that is stopped for another reason keeps that status, and is not tried.
     """
     released = [request for request in state.requests.values() if request.kind is RequestKind.RELEASE]
-    taken = [replace(hold, kind=RequestKind.HELD) for hold in state.holds.values() if hold.kind is RequestKind.HOLD]
-    rows, notices = [], []
+    lacking = {row.table_id: row for row in _released_unfit(state)}
+    gone = {t for t, own in state.tables.items() if own.status in (TableStatus.GONE, TableStatus.GONE_WAITING)}
+    ended = [hold for t, hold in state.holds.items() if t in gone]
+    fresh = [hold for t, hold in state.holds.items() if t not in gone and hold.kind is RequestKind.HOLD]
+    taken = [replace(hold, kind=RequestKind.HELD) for hold in fresh]
+    rows: list[TableProgress] = []
+    notices = [Notice("it is not held any more: the table is gone.", hold.table_id) for hold in ended]
     for table_id, own in state.tables.items():
-        if table_id in state.held and own.status in (TableStatus.RUNNING, TableStatus.CATCHING_UP):
-            reached = state.table_checkpoint(table_id)
-            # Of a schema change at the very checkpoint of a running table the journal tells.
-            rows.append(replace(own, checkpoint=reached, after=own.after and own.checkpoint == reached, status=TableStatus.HELD))
+        if table_id in lacking:
+            rows.append(lacking[table_id])
+            notices.append(Notice(f"it does not go on: {lacking[table_id].reason}", table_id))
+        elif table_id in state.held and own.status in (TableStatus.RUNNING, TableStatus.CATCHING_UP):
+            rows.append(replace(as_reached(state, own), status=TableStatus.HELD))
         elif table_id not in state.held and own.status is TableStatus.HELD:
             rows.append(replace(own, status=TableStatus.CATCHING_UP))
             notices.append(Notice(f"the table was released, and catches up from {own.checkpoint}.", table_id))
     for hold in taken:
         at = state.table_checkpoint(hold.table_id)
         notices.append(Notice(f"the table is held at {at}: nothing touches it until it is released.", hold.table_id))
-    if not (released or taken or rows):
+    if not (released or taken or rows or ended):
         return None
-    holding = {r.identity for r in state.requests.values() if r.kind in (*HOLDS, RequestKind.RESYNC)}
-    over = {request.identity for request in released} | ({request.file for request in released} & holding)
+    over = {request.identity for request in (*released, *state.released, *ended)}
     return Carried(LedgerUpdate(tables=tuple(rows), requests=tuple(taken), used_requests=tuple(sorted(over))), tuple(notices))
+
+
+def as_reached(state: LedgerState, own: TableProgress) -> TableProgress:
+    """The table's row at its true checkpoint. Of a schema change at the very checkpoint of a running table the journal tells."""
+    reached = state.table_checkpoint(own.table_id)
+    return replace(own, checkpoint=reached, after=own.after and own.checkpoint == reached)
+
+
+def _released_unfit(state: LedgerState) -> Iterator[TableProgress]:
+    """The tables that are released though they were loaded with rows that do not fit their place: they lack rows from then on."""
+    for table_id, request in {r.table_id: r for r in state.released if r.to}.items():
+        own = state.tables.get(table_id)
+        is_over = own is None or own.status.is_gone or own.status in (TableStatus.EXCLUDED, TableStatus.INCOMPLETE)
+        if own is None or is_over or not does_not_fit(state, request):
+            continue
+        row = as_reached(state, own)
+        reason = (
+            f"it was loaded as of {request.to} and released, but stands at {row.checkpoint}, and its rows are not those of then. "
+            f"Load it anew, and run headrace table resync {table_id} --at TIME."
+        )
+        yield replace(row, status=TableStatus.INCOMPLETE, reason=reason)
+
+
+def does_not_fit(state: LedgerState, request: TableRequest) -> bool:
+    """Whether a table that was loaded as of ``to`` cannot go on from where it stands.
+
+    Nothing but changes that are there already is applied once more to rows of later, unless a resync to there was refused.
+    """
+    is_refused = request.kind in HOLDS
+    return bool(request.to) and (is_refused or request.to < state.table_checkpoint(request.table_id))
 
 
 def give_up_files(state: LedgerState, give_up: Callable[[str, TableId, str], str]) -> Carried | None:
     """Takes the files that people gave up out of the position; ``None`` when there are none. ``give_up`` is the source's.
 
     A table that lacks rows, or that is not made yet, is not mended by that. A table that is held, or that ``--tables`` leaves out,
-    keeps the request.
+    keeps the request, and so does one that is to begin anew.
     """
     asked = [request for request in state.requests.values() if request.kind is RequestKind.SKIP_FILE]
     waits = {t for t, own in state.tables.items() if own.status is TableStatus.EXCLUDED} | state.holds.keys()
+    # A table that begins anew reads all its files again, this one too.
+    waits |= {request.table_id for request in state.requests.values() if request.kind is RequestKind.RESET}
     asked = [request for request in asked if request.table_id not in waits]
     if not asked:
         return None
@@ -127,16 +165,21 @@ def carry_out(
         refusal = _refusal(state, offer, source, request)
         if refusal is not None:
             notices += [Notice(refusal, table_id)] if refusal else []
-            if _stops_because_of(state, request):
+            if refusal and _stays_held(state, request):
                 # What was loaded would be taken for what was there before.
                 kept.append(replace(request, kind=RequestKind.HELD))
-                notices.append(Notice(f"it stays held: load it again, or run headrace table release {table_id}.", table_id))
+                told = f"it stays held: load it again, and run headrace table resync {table_id} once more."
+                notices.append(Notice(told, table_id))
             else:
                 used.append(request.identity)
         elif request.kind is RequestKind.RESYNC and _is_due(state, request):
             own = state.tables[table_id]
             told = f"loaded anew as of {request.to}"
-            rows.append(replace(own, checkpoint=request.to, after=True, status=TableStatus.CATCHING_UP, reason=told))
+            is_held = any(
+                r.table_id == table_id and r.kind in HOLDS and r.identity > request.identity for r in state.holds.values()
+            )
+            status = TableStatus.HELD if is_held else TableStatus.CATCHING_UP
+            rows.append(replace(own, checkpoint=request.to, after=True, status=status, reason=told))
             kept.append(replace(request, kind=RequestKind.LOADED))
             used += [other.identity for other in state.requests.values() if _is_over_with(other, request)]
             overtaken = _overtaken(state, offer, request)
@@ -145,10 +188,7 @@ def carry_out(
                 former = state.tables.get(ended) or TableProgress(ended, ts)
                 rows.append(replace(former, checkpoint=ts, after=True, status=TableStatus.GONE, reason=""))
                 used += [r.identity for r in state.requests.values() if r.table_id == ended and not r.kind.is_of_letters]
-                gone = (
-                    f"its rows went over to {table_id} by the schema change at {ts}, which counts as done. If the target still has"
-                )
-                notices.append(Notice(f"{gone} a table {ended}, nobody needs it any more.", ended))
+                notices.append(Notice(_went_over(ended, table_id, ts), ended))
             if _reads_again(own, request):
                 position = source.read_again(position, table_id, request.to)
                 entries += [_settled(change, JournalState.DONE) for change in _at(state, offer, request)]
@@ -169,9 +209,32 @@ def carry_out(
     return Carried(update, tuple(notices))
 
 
+def _went_over(ended: TableId, loaded: TableId, ts: int) -> str:
+    """What is told of a table whose rows have the name of a loaded one since a schema change at a commit ts (TSO)."""
+    told = f"its rows went over to {loaded} by the schema change at {ts}, which counts as done."
+    if ended.folded == loaded.folded:
+        return told  # where the target does not tell case apart, both are one table
+    return f"{told} If the target still has a table {ended}, nobody needs it any more."
+
+
 def resyncs_due(state: LedgerState) -> frozenset[TableId]:
     """The tables that were loaded anew as of a time that the pipeline has reached: they are to go on now."""
     return frozenset(r.table_id for r in state.requests.values() if r.kind is RequestKind.RESYNC and _is_due(state, r))
+
+
+def _stays_held(state: LedgerState, request: TableRequest) -> bool:
+    """Whether the table of a refused resync must not go on: it would run, or its rows do not fit its place."""
+    own = state.tables.get(request.table_id)
+    if own is None or own.status.is_gone or request.kind is not RequestKind.RESYNC or _latest_resync(state, request) is not request:
+        return False
+    waits_anyway = own.status in (TableStatus.INCOMPLETE, TableStatus.EXCLUDED)
+    return _stops_because_of(state, request) or (does_not_fit(state, request) and not waits_anyway)
+
+
+def _latest_resync(state: LedgerState, request: TableRequest) -> TableRequest:
+    """The one that counts of those that go on with the table of this one."""
+    asked = [r for r in state.requests.values() if r.kind is RequestKind.RESYNC and r.table_id == request.table_id]
+    return max(asked, key=lambda other: other.identity)
 
 
 def _stops_because_of(state: LedgerState, request: TableRequest) -> bool:
@@ -195,25 +258,34 @@ def _reads_again(own: TableProgress, request: TableRequest) -> bool:
 
 def _refusal(state: LedgerState, offer: Offer, source: EventSource, request: TableRequest) -> str | None:
     """Why a request is over without anything being done, ``""`` when nobody has to be told; ``None`` when it stands."""
+    own = state.tables.get(request.table_id)
+    is_resync, gives_up_rows = request.kind is RequestKind.RESYNC, request.kind is RequestKind.SKIP_ROWS
+    lacks_rows = own is not None and own.status is TableStatus.INCOMPLETE
+    if lacks_rows and (gives_up_rows or request.kind is RequestKind.RESUME):
+        return f"nothing was done: it lacks rows. Load it anew, and run headrace table resync {request.table_id} --at TIME."
     if request.kind is RequestKind.RESUME:
         return ""
-    own = state.tables.get(request.table_id)
-    is_resync = request.kind is RequestKind.RESYNC
     if own is None or own.status in (TableStatus.GONE, TableStatus.GONE_WAITING):
         return "nothing was done: the table is gone."
     if not is_resync and (own.status is TableStatus.RUNNING or own.status.is_gone):
         return "nothing was done: the table is not stopped any more."
     if not (offer.has_commit_ts and offer.deletes_first):
         return f"nothing was done: {_INEXACT}"
-    return next(_refusals_of_resync(state, offer, source, request), None) if is_resync else None
+    gives_up_more = None if _is_at_floor(state, request) else _gives_up_more(own, request)
+    return next(_refusals_of_resync(state, offer, source, request), None) if is_resync else gives_up_more
+
+
+def _gives_up_more(own: TableProgress, request: TableRequest) -> str:
+    return (
+        f"nothing was given up: the table stands at {own.checkpoint} by now, and its rows from {request.since + 1} to "
+        f"{request.to} were to be given up. Ask again if those from {own.checkpoint + 1} on are not wanted either."
+    )
 
 
 def _refusals_of_resync(state: LedgerState, offer: Offer, source: EventSource, request: TableRequest) -> Iterator[str]:
     """Why a resync cannot be carried out, the first reason first; nothing while it has to wait, and when it can."""
     own, at = state.tables[request.table_id], request.to
-    asked = [r for r in state.requests.values() if r.kind is RequestKind.RESYNC and r.table_id == request.table_id]
-    latest = max(asked, key=lambda other: other.identity)
-    if latest is not request:
+    if (latest := _latest_resync(state, request)) is not request:
         yield f"the request to go on from {at} was replaced by a later one, to go on from {latest.to}."
     stays = f"the table does not go on from {at}:"
     nobodys = next((c for c in offer.unread if c.is_nobodys and own.incarnation <= c.commit_ts), None)
@@ -222,8 +294,9 @@ def _refusals_of_resync(state: LedgerState, offer: Offer, source: EventSource, r
             f"{stays} later rows of it may lie in the folder of {nobodys.origin}, which "
             "cannot be read and tells no table. Repair that file, or move the data files of its version away, first."
         )
-    if (shared := _overtaken(state, offer, request).blocked) is not None:
-        yield f"{stays} {_is_shared(shared, request.table_id)}"
+    overtaken = _overtaken(state, offer, request)
+    if (shared := overtaken.blocked) is not None:
+        yield f"{stays} {_is_shared(shared, request.table_id, had_other_names=bool(overtaken.ended))}"
     if not _is_due(state, request):
         return
     if at < state.start:
@@ -233,7 +306,7 @@ def _refusals_of_resync(state: LedgerState, offer: Offer, source: EventSource, r
             f"{stays} its schema change at {earliest} came after that, and is over in this pipeline. "
             f"Load the table as of {earliest} or later."
         )
-    if _stops_because_of(state, request) and not _has_key(offer, own.table_id):
+    if _stops_because_of(state, request) and not _has_key(offer, own.table_id, at, own.checkpoint):
         yield (
             f"{stays} it has no key, and changes may have been applied to it while it was loaded, so its rows cannot be told "
             "apart. Load it once more, now that it is held."
@@ -245,16 +318,21 @@ def _refusals_of_resync(state: LedgerState, offer: Offer, source: EventSource, r
             yield f"{stays} {gone[0]} is not there any more. Restore what is missing, or load the table as of a later time."
 
 
-def _is_shared(change: SchemaChange, table_id: TableId) -> str:
+def _is_shared(change: SchemaChange, table_id: TableId, *, had_other_names: bool) -> str:
     """Why a table that was loaded anew cannot pass over a schema change, and what can be done."""
+    if any(isinstance(event, DropDatabaseEvent) for event in change.events):
+        return (
+            f"its schema change at {change.commit_ts} drops its database, and other tables with it. Let it come to that first: "
+            f"headrace table resync {table_id} --at {change.commit_ts - 1}, whatever rows it has. What comes after is made anew."
+        )
     renames = [event for event in change.events if isinstance(event, RenameTableEvent)]
     new = next((event.new_table_id for event in renames if event.table_id == table_id), None)
-    if new is not None:
+    if new is not None and not had_other_names and all(event.new_table_id != table_id for event in renames):
         return f"by its schema change at {change.commit_ts} its rows go over to {new}. Load that table instead, and resync it."
     others = ", ".join(str(table) for table in sorted(change.changes - {table_id}))
     return (
         f"its schema change at {change.commit_ts} also concerns {others}. Do it by hand in the target, decide about it with "
-        f"headrace ddl skip '{change.identity}', and run headrace table resync again."
+        f"headrace ddl skip '{change.identity}' while none of them is held, and run headrace table resync again."
     )
 
 
@@ -276,10 +354,13 @@ def _earliest(state: LedgerState, offer: Offer, own: TableProgress) -> int:
     return max({own.incarnation, *(ts for ts in told if ts <= reached)})
 
 
-def _has_key(offer: Offer, table_id: TableId) -> bool:
-    """Whether the table's newest shape has a key, declared or not."""
-    schemas = [change.schema for change in offer.schema_changes if change.table_id == table_id and change.schema is not None]
-    return bool(schemas and schemas[-1].handle_key)
+def _has_key(offer: Offer, table_id: TableId, since: int, reached: int) -> bool:
+    """Whether the table had a key, declared or not, at a commit ts (TSO) and in every shape since then, up to where it stands."""
+    changes = [c for c in offer.schema_changes if c.table_id == table_id and c.schema is not None and c.commit_ts <= reached]
+    in_order = sorted(changes, key=lambda change: change.commit_ts)
+    first = max((number for number, change in enumerate(in_order) if change.commit_ts <= since), default=0)
+    schemas = [change.schema for change in in_order[first:] if change.schema is not None]
+    return bool(schemas) and all(schema.handle_key for schema in schemas)
 
 
 def _at(state: LedgerState, offer: Offer, request: TableRequest) -> list[SchemaChange]:
@@ -302,39 +383,48 @@ class _Overtaken:
 
 
 def _overtaken(state: LedgerState, offer: Offer, request: TableRequest) -> _Overtaken:
-    """What a resync passes over: also what comes before on tables whose rows went over to this one."""
+    """What a resync passes over: also what comes before on tables whose rows went over to this one.
+
+    It follows the loaded rows back in time, through all the names that they had. What gives a name to other rows too is not passed
+    over, and neither is the end of a database.
+    """
     found = _Overtaken()
     if _reads_again(state.tables[request.table_id], request):
         return found
     told = (*offer.schema_changes, *offer.unread)
     known = (*offer.schema_changes, *untold(state, told), *_of_one(state, offer.unread))
     pending = [c for c in known if (entry := state.journal.get(c.identity)) is None or not entry.state.is_settled]
-    tables = [(request.table_id, request.to)]
-    for table_id, to in tables:  # which grows
-        reached = state.table_checkpoint(table_id)
-        for change in pending:
-            if table_id not in change.changes or not reached <= change.commit_ts <= to or change in found.changes:
-                continue
-            came, passing = _moved_to(change, table_id)
-            if came is None or change.changes != {table_id, came, *passing}:
-                if change.changes != {table_id}:
-                    found.blocked = found.blocked or change
-            elif came not in found.ended:
-                found.ended[came] = change.commit_ts
-                tables.append((came, change.commit_ts))
-            found.changes.append(change)
+    name, names = request.table_id, {request.table_id}
+    in_order = sorted(pending, key=lambda change: change.commit_ts)
+    for change in reversed(in_order):
+        dropped = tables_of_dropped(change, names)
+        own = [t for t in names & change.changes | dropped if state.table_checkpoint(t) <= change.commit_ts]
+        if not own or change.commit_ts > request.to:
+            continue
+        came, passing = _moved_to(change, name)
+        if dropped or not change.changes <= {*names, *passing, *([came] if came else ())}:
+            found.blocked = change
+        elif came is not None and came != name:
+            found.ended.setdefault(came, change.commit_ts)
+            name = came
+            names.add(came)
+        found.changes.append(change)
+    found.ended.pop(request.table_id, None)
     return found
 
 
 def _moved_to(change: SchemaChange, table_id: TableId) -> tuple[TableId | None, frozenset[TableId]]:
-    """The table whose rows have this name after the change, and the names that a table had only in between."""
+    """The table whose rows have this name after the change, if no others get one, and the names that it had only in between."""
     origins: dict[TableId, TableId] = {}
     names: set[TableId] = set()
     for event in change.events:
         if isinstance(event, RenameTableEvent):
             names |= {event.table_id, event.new_table_id}
             origins[event.new_table_id] = origins.pop(event.table_id, event.table_id)
-    return origins.get(table_id), frozenset(names - origins.keys() - set(origins.values()))
+    if origins.keys() != {table_id}:
+        return None, frozenset()
+    came = origins[table_id]
+    return came, frozenset(names - {table_id, came})
 
 
 def _of_one(state: LedgerState, unread: Iterable[SchemaChange]) -> Iterator[SchemaChange]:
@@ -354,9 +444,32 @@ def given_up_to(state: LedgerState) -> dict[TableId, int]:
     """Up to which commit ts (TSO) nobody wants a table's rows any more: they were given up, or loaded another way."""
     floors: dict[TableId, int] = {}
     for request in state.requests.values():
-        if request.kind in _FLOORS:
+        if request.kind in _FLOORS and _is_at_floor(state, request):
             floors[request.table_id] = max(request.to, floors.get(request.table_id, 0))
     return floors
+
+
+def _is_at_floor(state: LedgerState, request: TableRequest) -> bool:
+    """Whether the table has not gone back behind where its rows are given up from: more than those nobody gave up."""
+    return request.kind is not RequestKind.SKIP_ROWS or state.table_checkpoint(request.table_id) >= request.since
+
+
+def given_up(request: TableRequest, until: int = MAX_TSO) -> str:
+    """What the ledger says of rows that were given up; ``until`` (TSO) is where their table ended."""
+    return f"its rows from {request.since + 1} to {min(request.to, until)} were given up"
+
+
+def over_with_table(state: LedgerState, rows: Iterable[TableProgress]) -> tuple[TableRequest, ...]:
+    """The requests to give up rows, or that stand for loaded ones, that end with a table: the next one of its name has its own."""
+    gone = {row.table_id for row in rows if row.status.is_gone}
+    return tuple(request for request in state.requests.values() if request.kind in _FLOORS and request.table_id in gone)
+
+
+def told_given_up(requests: Iterable[TableRequest], until: int = MAX_TSO) -> Iterator[Notice]:
+    """What people are told of requests that are over; see :func:`given_up`."""
+    for request in requests:
+        if request.kind is RequestKind.SKIP_ROWS:
+            yield Notice(f"{given_up(request, until)}, and are not in the target.", request.table_id)
 
 
 def served_requests(state: LedgerState) -> tuple[TableRequest, ...]:
@@ -375,7 +488,7 @@ def running_reason(state: LedgerState, own: TableProgress) -> str:
     """What the ledger keeps saying of a table that goes on: that it lacks rows, or where they came from."""
     for request in state.requests.values():
         if request.table_id == own.table_id and request.kind is RequestKind.SKIP_ROWS:
-            return f"its rows from {request.since + 1} to {request.to} were given up"
+            return given_up(request)
     return own.reason if own.status is TableStatus.CATCHING_UP else ""
 
 

@@ -8,10 +8,18 @@ from dataclasses import replace
 from headrace.ddl.statement import read_statement
 from headrace.engine.journal import was_let_in
 from headrace.engine.owning import dropped_by
+from headrace.engine.requests import given_up
 from headrace.engine.segments import is_found_later
 from headrace.engine.unreadable import is_unborn
-from headrace.model.events import CreateTableEvent, DropDatabaseEvent, RenameTableEvent, SchemaChange, TruncateTableEvent
-from headrace.model.progress import LedgerState, TableProgress, TableStatus, Verdict
+from headrace.model.events import (
+    CreateTableEvent,
+    DropDatabaseEvent,
+    ExchangePartitionEvent,
+    RenameTableEvent,
+    SchemaChange,
+    TruncateTableEvent,
+)
+from headrace.model.progress import LedgerState, RequestKind, TableProgress, TableStatus, Verdict
 from headrace.model.table import TableId
 from headrace.model.tso import format_tso
 
@@ -88,6 +96,34 @@ def _lacking(state: LedgerState, change: SchemaChange, behind: Collection[TableI
     return lacking
 
 
+def _reasons_carried(state: LedgerState, change: SchemaChange) -> dict[TableId, str]:
+    """What the ledger goes on saying of rows that get another name, or another table, such as that some of them were given up."""
+    told: dict[TableId, str] = {}
+    for event in change.events:
+        match event:
+            case RenameTableEvent(old, new):
+                told[new] = told.pop(old) if old in told else _reason_at(state, old, change.commit_ts)
+            case ExchangePartitionEvent(first, second):
+                for giver, getter in ((first, second), (second, first)):
+                    if lost := _given_up_of(state, giver, change.commit_ts):
+                        told[getter] = f"it got rows of {giver} by the schema change at {change.commit_ts}; of {giver} {lost}"
+            case _:
+                pass
+    return {table_id: reason for table_id, reason in told.items() if reason}
+
+
+def _reason_at(state: LedgerState, table_id: TableId, commit_ts: int) -> str:
+    own = state.tables.get(table_id)
+    goes_on = own is not None and own.status in (TableStatus.RUNNING, TableStatus.CATCHING_UP)
+    return _given_up_of(state, table_id, commit_ts) or (own.reason if own is not None and goes_on else "")
+
+
+def _given_up_of(state: LedgerState, table_id: TableId, commit_ts: int) -> str:
+    """What of a table's rows up to a commit ts (TSO) was given up, if that is not over yet."""
+    asked = (r for r in state.requests.values() if r.table_id == table_id and r.kind is RequestKind.SKIP_ROWS)
+    return next((given_up(request, commit_ts) for request in asked if request.since < commit_ts), "")
+
+
 def _newcomer(state: LedgerState, table_id: TableId, change: SchemaChange) -> TableProgress:
     """A table that begins: not lifted by the pipeline's checkpoint, which may be ahead of a table that was found late."""
     return TableProgress(table_id, state.start, status=TableStatus.CATCHING_UP, incarnation=change.commit_ts)
@@ -120,7 +156,7 @@ def after(state: LedgerState, change: SchemaChange, behind: Collection[TableId] 
     renamed: set[TableId] = set()
     let_in = {t for t in change.changes if was_let_in(state, t)}
     emptied: set[TableId] = set()
-    lacking = _lacking(state, change, behind)
+    lacking, carried = _lacking(state, change, behind), _reasons_carried(state, change)
     for event in change.events:
         match event:
             case RenameTableEvent(old, new):
@@ -147,6 +183,7 @@ def after(state: LedgerState, change: SchemaChange, behind: Collection[TableId] 
             continue
         if base is None or base.status.is_gone or is_unborn(base):
             base = _newcomer(state, table_id, change)
+        base = replace(base, reason=carried.get(table_id, base.reason))
         if table_id in lacking:
             base = replace(base, status=TableStatus.INCOMPLETE, reason=lacking[table_id])
         elif table_id in emptied and base.status is TableStatus.INCOMPLETE:

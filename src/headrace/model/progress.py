@@ -57,8 +57,8 @@ class TableProgress:
     ``checkpoint`` (TSO): everything up to it is applied. A running table's true checkpoint is the larger of this one and the
     pipeline's, so that a cut of a thousand quiet tables writes one row. ``after`` says whether the schema change at exactly
     ``checkpoint`` is done too. ``incarnation`` is the commit ts of the change by which
-    the table came to this name: its CREATE, or a RENAME. ``again``: it stopped before that, and another table had the name before.
-    ``let_in``: it has its name by a RENAME, and the change that began it was skipped, because it was somebody's.
+    the table came to this name: its CREATE, or a RENAME. ``again``: it stands before that, and another table had the name before,
+    or it was reset. ``let_in``: it has its name by a RENAME, and the change that began it was skipped, because it was somebody's.
     """
 
     table_id: TableId
@@ -145,7 +145,7 @@ class RequestKind(StrEnum):
     HELD = "held"
     """A hold that a run has taken up: nothing touches the table."""
     RELEASE = "release"
-    """One of its holds, or a resync that was not carried out, is withdrawn."""
+    """All its holds of before, and the resyncs that were not carried out, are withdrawn."""
 
     RESUME = "resume"
     """Try again at once."""
@@ -178,7 +178,7 @@ class TableRequest:
 
     ``identity`` sorts by the time of the request. ``to`` (TSO) is up to where rows are given up, or what the table was loaded as
     of; ``since`` (TSO) is the table's checkpoint at that time; ``file`` is the source's name of the file.
-    A release has the identity of the hold that it ends as its ``file``.
+    A hold that was a resync, and was refused, has its ``to``: what was loaded does not fit the table's place.
     """
 
     identity: str
@@ -295,9 +295,18 @@ class LedgerState:
         """The tables that nothing may touch: those that are held, and those that were loaded anew and do not go on yet."""
         return frozenset({*self.holds, *(request.table_id for request in self._unreleased(RequestKind.RESYNC))})
 
+    @cached_property
+    def released(self) -> tuple[TableRequest, ...]:
+        """The holds and resyncs that a later release of their table withdraws."""
+        ends: dict[TableId, str] = {}
+        for request in self.requests.values():
+            if request.kind is RequestKind.RELEASE:
+                ends[request.table_id] = max(request.identity, ends.get(request.table_id, ""))
+        kinds = (*HOLDS, RequestKind.RESYNC)
+        return tuple(r for r in self.requests.values() if r.kind in kinds and r.identity < ends.get(r.table_id, ""))
+
     def _unreleased(self, *kinds: RequestKind) -> Iterator[TableRequest]:
-        released = {request.file for request in self.requests.values() if request.kind is RequestKind.RELEASE}
-        return (r for r in self.requests.values() if r.kind in kinds and r.identity not in released)
+        return (request for request in self.requests.values() if request.kind in kinds and request not in self.released)
 
     @cached_property
     def by_folded_name(self) -> Mapping[TableId, tuple[TableProgress, ...]]:
