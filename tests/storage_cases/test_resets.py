@@ -295,3 +295,54 @@ def test_a_shape_that_was_there_before_the_pipeline(tmp_path: Path, place: Place
     bucket.checkpoint(310)
     assert bucket.run(uri, start=200, adopt=True).code == EXIT_OK
     assert sorted(person.run("SELECT * FROM test.t")) == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_was_reset_is_not_adopted(scene: Scene, whole: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """The source's rows from the first one on would be added to those that a table without key has."""
+    create(scene.bucket, "n", 160)
+    scene.bucket.rows("n/160/1", "I 170 1 a", "I 171 1 a")
+    assert scene.at(200, adopt=True).code == EXIT_OK
+    assert scene.reset(*(() if whole else ("--table", "test.n"))) == EXIT_OK
+    assert "--adopt" not in capsys.readouterr().out
+    ran = scene.at(300, adopt=True)
+    assert (ran.code, set(ran.stopped)) == (EXIT_TABLE_STOPPED, {"test.n"})
+    assert scene.rows("n") == [(1, "a"), (1, "a")]
+    scene.drop("n")
+    assert scene.at(310, adopt=True).code == EXIT_OK
+    assert scene.rows("n") == [(1, "a"), (1, "a")]
+
+
+def test_a_table_with_key_that_was_reset_is_not_adopted_either(scene: Scene) -> None:
+    assert scene.reset("--table", "test.t") == EXIT_OK
+    scene.person.run("INSERT INTO test.t VALUES (3, 'mine')")
+    ran = scene.at(200, adopt=True)
+    assert "or it was reset" in ran.stopped["test.t"]
+    scene.drop("t")
+    assert scene.at(300, adopt=True).code == EXIT_OK
+    assert scene.rows() == [(1, "a"), (2, "b")]
+
+
+def test_a_table_that_was_dropped_for_a_reset_that_is_refused_lacks_rows(scene: Scene) -> None:
+    (scene.bucket.root / "test/t/100/CDC000001.csv").unlink()
+    scene.drop("t")
+    assert scene.reset("--table", "test.t") == EXIT_OK
+    ran = scene.at(200)
+    assert (ran.code, "test/t/100, number 1 is not there any more" in ran.told) == (EXIT_TABLE_STOPPED, True)
+    assert (scene.own().status, ledger_at(scene.uri).requests) == (TableStatus.INCOMPLETE, {})
+    scene.person.run("CREATE TABLE test.t (id INT PRIMARY KEY, v VARCHAR(16))", "INSERT INTO test.t VALUES (1, 'a'), (2, 'b')")
+    assert main(["table", "resync", "test.t", "--at", "190", "--sink", scene.uri]) == EXIT_OK
+    scene.bucket.rows("t/100/2", "I 195 3 c")
+    assert scene.at(300).code == EXIT_OK
+    assert scene.rows() == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_a_table_does_not_begin_anew_without_a_schema_change_that_ran(scene: Scene) -> None:
+    truncated = scene.bucket.schema("t", 200, "id,v", "TRUNCATE TABLE `t`", 11)
+    assert scene.at(300).code == EXIT_OK
+    (scene.bucket.root / truncated).unlink()
+    scene.drop("t")
+    assert scene.reset("--table", "test.t") == EXIT_OK
+    ran = scene.at(310)
+    assert "does not tell any more of its schema change at 200" in ran.told
+    assert (ran.code, scene.own().status) == (EXIT_TABLE_STOPPED, TableStatus.INCOMPLETE)

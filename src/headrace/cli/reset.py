@@ -39,7 +39,8 @@ def reset_pipeline(settings: Settings, ask: Ask, output: Output) -> int:
     output.line(f"pipeline {name}: forgotten; nothing of it is recorded in {place}")
     output.line("tables and rows in the target stay, and so do dead letters in their folder")
     output.line(
-        "a run under this name begins with the changefeed's first file, or at --start: empty the tables first, or use --adopt"
+        "a run under this name begins with the changefeed's first file: drop the tables first. Or load them as of one commit ts, "
+        "and begin with --start at that"
     )
     return 0
 
@@ -55,7 +56,8 @@ def reset_table(settings: Settings, table_name: str, ask: Ask, output: Output) -
         if ask is not None and not ask(what, str(own.table_id)):
             output.line("nothing was asked for")
             return 0
-        ledger.request(state.pipeline, new_request(own.table_id, RequestKind.RESET, since=state.table_checkpoint(own.table_id)))
+        request = new_request(state, own.table_id, RequestKind.RESET, since=state.table_checkpoint(own.table_id))
+        ledger.request(state.pipeline, request)
     if output.is_json:
         output.event("reset", pipeline=state.pipeline, table=str(own.table_id))
         return 0
@@ -63,7 +65,7 @@ def reset_table(settings: Settings, table_name: str, ask: Ask, output: Output) -
     output.line("a running pipeline takes this up within seconds, else the next run does when it starts")
     if own.incarnation > state.start:
         output.line(
-            "drop the table in the target before that: where it holds rows, the run stops the table rather than adding to them"
+            "drop the table in the target before that: where it is still there, the run stops the table rather than adding to it"
         )
     else:
         output.line(f"load the table as of {format_tso(state.start)} before that: it was there when the pipeline began")

@@ -31,15 +31,27 @@ def leftovers(change: SchemaChange, state: LedgerState, describe: Describe) -> P
 
 
 def _rows_of_before(change: SchemaChange, state: LedgerState, describe: Describe) -> Problem | None:
-    """Of a table that the pipeline had. What it never had the target judges, and a shape alone says that a table begins only where
-    it is gone."""
+    """Of a table that the pipeline had, or that has no key: the rows that the source brings would be added to those.
+
+    What else it never had the target judges, and a shape alone says that a table begins only where it is gone.
+    """
     begins = read_statement(change.statement, change.database).kind is StatementKind.CREATE_TABLE
     for table_id in (event.table_id for event in change.events if isinstance(event, CreateTableEvent)):
         had = _had(state, table_id, change.commit_ts) if begins else _is_gone(state, table_id)
-        present = describe(table_id) if had else None
-        if present is not None and (begins or present.has_rows):
+        counts = begins and change.commit_ts > state.start and change.schema is not None and not change.schema.handle_key
+        present = describe(table_id) if had or counts else None
+        if present is not None and counts and not had and present.has_rows:
+            message = f"the source creates it at {change.commit_ts}, without a key, and the target has it with rows."
+            hint = (
+                "The source's rows would be added to them, so it is not adopted. Drop it in the target; Headrace then creates it."
+            )
+            return Problem(table_id, message, file=change.origin, hint=hint)
+        if present is not None and had and (begins or present.has_rows):
             rows = "with rows of before" if present.has_rows else "from before, with the columns and keys of then"
-            message = f"the source creates it at {change.commit_ts}, and the target has it {rows}: its DROP never ran here."
+            was_reset = ", or it was reset" if _stands_before_another(state, table_id) else ""
+            message = (
+                f"the source creates it at {change.commit_ts}, and the target has it {rows}: its DROP never ran here{was_reset}."
+            )
             hint = "If it is the one of before, drop it in the target; Headrace then creates it."
             return Problem(table_id, message, file=change.origin, hint=hint)
     return None
@@ -53,6 +65,11 @@ def _had(state: LedgerState, table_id: TableId, commit_ts: int) -> bool:
     # A row by an older Headrace, of a table that stopped before its CREATE, looks as if none ever was there.
     earlier = (entry for (at, _), entries in state.settled.items() if at < commit_ts for entry in entries)
     return any(t.folded == name for entry in earlier for t in entry.tables)
+
+
+def _stands_before_another(state: LedgerState, table_id: TableId) -> bool:
+    row = state.tables.get(table_id)
+    return row is not None and row.again and not row.status.is_gone
 
 
 def _is_gone(state: LedgerState, table_id: TableId) -> bool:

@@ -479,9 +479,9 @@ class Loop:
         """Plans and applies one cut; returns why tables stopped in it."""
         self._take_back()
         self._serve(take_up_holds(self._state))
-        anew = begin_anew(self._state, offer, self._source)
-        self._serve(anew)
         applier = self._sink.metadata_applier
+        anew = begin_anew(self._state, offer, self._source, self._has_rows)
+        self._serve(anew)
         carried = carry_out(self._state, offer, self._source, lambda change: left_unique_key(change, self._state, applier))
         if carried is not None and self._options.letters is not None:
             carried = replace(carried, update=recounted(carried.update, self._state, self._options.letters))
@@ -537,6 +537,13 @@ class Loop:
         self._observer.cut_finished(record, offer.source_watermark, offer.left_bytes)
         rested = {t for t, own in before.tables.items() if own.status.is_stopped} - retried
         return [problem for t, problem in run.stopped.items() if t not in rested]
+
+    def _has_rows(self, table_id: TableId) -> bool:
+        """Whether the target has rows of the table; one that keeps no tables is not asked."""
+        if self._sink.ledger is None:
+            return True
+        present = self._sink.metadata_applier.describe(table_id)
+        return present is not None and present.has_rows
 
     def _end_incomplete(self, offer: Offer) -> Carried | None:
         """Lets tables that lack rows miss no file any more, when the offer brings a schema change that ends them."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
-from headrace.engine.requests import Carried
+from headrace.engine.requests import Carried, as_reached
 from headrace.model.cut import Offer
 from headrace.model.outcome import Notice
 from headrace.model.progress import JournalEntry, JournalState, LedgerState, RequestKind, TableProgress, TableRequest, TableStatus
@@ -19,17 +19,19 @@ def resets_asked(state: LedgerState) -> frozenset[TableId]:
     return frozenset(request.table_id for request in state.requests.values() if request.kind is RequestKind.RESET)
 
 
-def begin_anew(state: LedgerState, offer: Offer, source: EventSource) -> Carried | None:
+def begin_anew(state: LedgerState, offer: Offer, source: EventSource, has_rows: Callable[[TableId], bool]) -> Carried | None:
     """Lets tables begin anew, or says why not; ``None`` when nobody asked for it.
 
     All that people asked of such a table before is over with it, a hold too. Where the update has a position, what the source
-    offers by then is not what it offered.
+    offers by then is not what it offered. ``has_rows`` asks the target: a table that was dropped for a reset which is refused lacks
+    rows.
     """
     asked = [request for request in state.requests.values() if request.kind is RequestKind.RESET]
     if not asked:
         return None
     position, rows, notices = state.position, dict[TableId, TableProgress](), []
     used: list[str] = []
+    refused: list[TableProgress] = []
     forgotten: list[str] = []
     for request in asked:
         table_id, own = request.table_id, state.tables.get(request.table_id)
@@ -37,11 +39,17 @@ def begin_anew(state: LedgerState, offer: Offer, source: EventSource) -> Carried
         if own is None or refusal is not None:
             used.append(request.identity)
             notices.append(Notice(f"it does not begin anew: {refusal}", table_id))
+            if own is not None and own.is_made and own.status is not TableStatus.EXCLUDED and not has_rows(table_id):
+                reason = f"it has no rows in the target, and does not begin anew: {refusal}"
+                refused.append(replace(as_reached(state, own), status=TableStatus.INCOMPLETE, reason=reason))
             continue
         used += [other.identity for other in state.requests.values() if _is_over_with(other, request)]
         begins = _beginning(state, own)
         came = own.incarnation > state.start
-        rows[table_id] = replace(own, checkpoint=begins, after=not came, status=TableStatus.CATCHING_UP, reason="it was reset")
+        # What is there by then was the pipeline's: nothing of it is taken for rows as of the start.
+        anew = replace(own, checkpoint=begins, after=not came, reason="it was reset", again=own.again or came)
+        is_held = table_id in _without(state, used).held
+        rows[table_id] = replace(anew, status=TableStatus.HELD if is_held else TableStatus.CATCHING_UP)
         forgotten += [entry.identity for entry in _entries(state, own) if entry.commit_ts > begins or came]
         position = source.read_again(position, table_id, begins)
         notices.append(Notice(f"the table was reset, and begins anew from {begins}.", table_id))
@@ -49,7 +57,7 @@ def begin_anew(state: LedgerState, offer: Offer, source: EventSource) -> Carried
         position, _ = source.forget_vanished(position, rows.keys())
     update = LedgerUpdate(
         position=position if position != state.position else None,
-        tables=tuple(rows.values()),
+        tables=(*rows.values(), *refused),
         forget_journal=tuple(forgotten),
         used_decisions=tuple(identity for identity in forgotten if identity in state.decisions),
         used_requests=tuple(dict.fromkeys(used)),
@@ -82,6 +90,13 @@ def _refusals(state: LedgerState, offer: Offer, source: EventSource, table_id: T
             f"its schema change at {shared[0]} also concerns {shared[1]}, which has gone on since. "
             f"Load the table, and go on with headrace table resync {table_id} --at."
         )
+    known = {change.commit_ts for change in told}
+    untold = (e for e in entries if e.state.is_settled and e.statement and e.commit_ts > begins and e.commit_ts not in known)
+    if (lost := next(untold, None)) is not None:
+        yield (
+            f"the source does not tell any more of its schema change at {lost.commit_ts}. Restore the schema file, or load the "
+            f"table and go on with headrace table resync {table_id} --at."
+        )
     if own.incarnation > state.start and all(change.commit_ts != own.incarnation for change in told):
         yield (
             f"the source does not tell any more of the CREATE at {own.incarnation} that it began with. "
@@ -101,6 +116,10 @@ def _beginning(state: LedgerState, own: TableProgress) -> int:
 def _entries(state: LedgerState, own: TableProgress) -> list[JournalEntry]:
     """What the journal holds of the table since it has its name."""
     return [e for e in state.journal.values() if own.table_id in e.tables and e.commit_ts >= own.incarnation]
+
+
+def _without(state: LedgerState, used: Collection[str]) -> LedgerState:
+    return replace(state, requests={k: request for k, request in state.requests.items() if k not in used})
 
 
 def _is_over_with(other: TableRequest, reset: TableRequest) -> bool:
