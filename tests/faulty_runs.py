@@ -33,7 +33,7 @@ from headrace.errors import (
 )
 from headrace.model.outcome import Notice, Problem, WriteOutcome
 from headrace.model.policy import SchemaChangePolicies
-from headrace.model.progress import Decision, JournalState, LedgerState, RequestKind, TableStatus, Verdict
+from headrace.model.progress import Decision, JournalState, LedgerState, RequestKind, TableProgress, TableStatus, Verdict
 from headrace.model.table import Column, TableId
 from headrace.model.types import ColumnType, TypeKind
 from headrace.pipeline.runner import Definition, PipelineRun
@@ -407,8 +407,7 @@ class World:
         with self._ledger() as ledger:
             state = ledger.peek(PIPELINE)
             assert state is not None
-            hold = state.holds[table_id].identity if kind is RequestKind.RELEASE else ""
-            ledger.request(PIPELINE, new_request(table_id, kind, since=state.table_checkpoint(table_id), to=to, file=hold))
+            ledger.request(PIPELINE, new_request(state, table_id, kind, since=state.table_checkpoint(table_id), to=to))
 
     def held(self, table_id: TableId, meanwhile: Callable[[], None]) -> None:
         """A person holds a table while the others go on."""
@@ -424,7 +423,8 @@ class World:
     def loaded_again(self, table_id: TableId, kept: Callable[[], None], at: int, *faults: Fault) -> None:
         """A person loads a held table with rows that it had at a commit ts, and lets it go on from there.
 
-        Where it cannot, the person brings back the rows that it had last, and releases it. The run that follows may meet faults.
+        Where it cannot, the person brings back the rows that it had last, and lets it go on from those. The run that follows may
+        meet faults.
         """
         last = self.downstream.save_table(table_id)
         kept()
@@ -439,23 +439,43 @@ class World:
         assert state is not None
         if table_id in state.holds:
             last()
-            self.ask(table_id, RequestKind.RELEASE)
+            self.ask(table_id, RequestKind.RESYNC, to=state.table_checkpoint(table_id))
         self.run_and_check()
 
-    def reset_table(self, table_id: TableId, *faults: Fault) -> None:
-        """A person lets a table begin anew, and drops it when it stops before its rows. The runs may meet faults."""
+    def reset_table(self, table_id: TableId, *faults: Fault, hold: bool) -> None:
+        """A person lets a table begin anew, and drops it when it stops before its rows. The runs may meet faults.
+
+        ``hold``: before a run takes that up, somebody wants the table to be held, and releases it later.
+        """
         self.ask(table_id, RequestKind.RESET)
+        if hold:
+            self.ask(table_id, RequestKind.HOLD)
         if self.downstream.server is not None:
             self.downstream.server.begin_anew()
         self.run(*faults)
+        self._run_with_approvals()
+        if hold:
+            held = self._row(table_id)
+            self._run_with_approvals()
+            assert self._row(table_id) == held
+            self.ask(table_id, RequestKind.RELEASE)
+            self._run_with_approvals()
+        own = self._row(table_id)
+        if own.status is TableStatus.INCOMPLETE:  # the reset was refused, and the table is empty as it should be
+            self.ask(table_id, RequestKind.RESYNC, to=own.checkpoint)
+        elif not own.is_made:
+            self.downstream.run(f"DROP TABLE {self.downstream.qualified(table_id)}")
+        self.run_and_check()
+
+    def _run_with_approvals(self) -> None:
         ran = self.run()
         while ran.code == EXIT_TABLE_STOPPED and self.approve():
             ran = self.run()
+
+    def _row(self, table_id: TableId) -> TableProgress:
         state = self.ledger_state()
         assert state is not None
-        if not state.tables[table_id].is_made:
-            self.downstream.run(f"DROP TABLE {self.downstream.qualified(table_id)}")
-        self.run_and_check()
+        return state.tables[table_id]
 
     def reset(self) -> None:
         """A person forgets the pipeline, and empties the target for another one of its name."""

@@ -261,11 +261,19 @@ class FaultModel(RuleBasedStateMachine):
         found = [t for t in running if (t.database, t.table) in there]
         return found[chosen % len(found)] if found else None
 
-    @rule(steps=STEPS, seed=SEEDS, chosen=SEEDS)
-    def a_table_is_held(self, steps: list[differential.Step], seed: int, chosen: int) -> None:
+    @rule(
+        steps=STEPS,
+        seed=SEEDS,
+        chosen=SEEDS,
+        earlier=st.lists(st.sampled_from((RequestKind.HOLD, RequestKind.RELEASE)), max_size=2),
+    )
+    def a_table_is_held(self, steps: list[differential.Step], seed: int, chosen: int, earlier: list[RequestKind]) -> None:
+        """``earlier`` is what people asked before, and no run has taken up."""
         table_id = self._a_table(chosen)
         if table_id is not None:
-            note(f"headrace table hold {table_id}")
+            for kind in earlier:
+                self.world.ask(table_id, kind)
+            note(f"headrace table {[*earlier, RequestKind.HOLD]} {table_id}")
             self.world.held(table_id, lambda: self.goes_on(steps, seed))
             self.world.ask(table_id, RequestKind.RELEASE)
         self.world.run_and_check()
@@ -287,14 +295,14 @@ class FaultModel(RuleBasedStateMachine):
             world.held(table_id, lambda: None)
             world.loaded_again(table_id, kept, at_ts, *([] if number is None else [at(number, crash)]))
 
-    @rule(chosen=SEEDS, number=NUMBERS)
+    @rule(chosen=SEEDS, number=NUMBERS, hold=st.booleans())
     @precondition(lambda self: self.world.options.include_commit_ts)
-    def a_table_is_reset(self, chosen: int, number: int) -> None:
+    def a_table_is_reset(self, chosen: int, number: int, hold: bool) -> None:
         self.world.run_and_check()
         table_id = self._a_table(chosen)
         if table_id is not None:
-            note(f"headrace reset --table {table_id}")
-            self.world.reset_table(table_id, at(number, crash))
+            note(f"headrace reset --table {table_id}{', and table hold' if hold else ''}")
+            self.world.reset_table(table_id, at(number, crash), hold=hold)
 
     @rule(steps=STEPS, seed=SEEDS, number=NUMBERS)
     def the_pipeline_is_reset(self, steps: list[differential.Step], seed: int, number: int) -> None:
