@@ -14,7 +14,7 @@ from faulty_runs import at
 from following import Following, run_once
 from harness import assert_state
 from headrace.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_UNREACHABLE, FencedError
-from headrace.model.progress import RequestKind, TableRequest
+from headrace.model.progress import RequestKind, TableRequest, TableStatus
 from headrace.model.table import Column
 from headrace.pipeline.registry import open_sink
 from headrace.testing.faults import Moment, Passage, Step, armed
@@ -65,6 +65,62 @@ def test_rows_come_back_that_a_restored_file_lacks(changefeed: Changefeed, tmp_p
     run.interrupt()
     assert run.ended() == EXIT_INTERRUPTED
     assert any("a backup was restored" in reason for reason in run.display.failures)
+    assert_state(target, changefeed.state())
+
+
+def test_a_table_stops_whose_files_are_gone_when_the_target_goes_back(changefeed: Changefeed, tmp_path: Path) -> None:
+    """TiCDC removes files by their age, whether or not a target may need them once more."""
+    file, backup = tmp_path / "target.duckdb", tmp_path / "backup"
+    target = DuckDbTarget(file)
+    small_shop(changefeed, with_bag=True)
+    run = Following(changefeed, target.uri)
+    run.wait_for(changefeed.watermark)
+    shutil.copy(file, backup)
+    there = set(changefeed.writer.root.rglob("CDC*.csv"))
+    small_shop_goes_on(changefeed, with_bag=True)
+    run.wait_for(changefeed.watermark)
+    for later in set(changefeed.writer.root.rglob("CDC*.csv")) - there:
+        if later.is_relative_to(changefeed.writer.root / "shop" / "orders"):
+            later.unlink()
+    shutil.copy(backup, tmp_path / "beside")
+    (tmp_path / "beside").rename(file)
+    goes_on(changefeed, True)
+    run.wait_for(changefeed.watermark)
+    run.interrupt()
+    run.ended()
+    with open_sink(target.uri) as sink:
+        assert sink.ledger is not None
+        state = sink.ledger.peek("default")
+    assert state is not None
+    assert state.tables[ORDERS].status is TableStatus.INCOMPLETE
+    assert "the target went back to" in state.tables[ORDERS].reason
+    assert "is not there any more. Load it anew" in state.tables[ORDERS].reason
+    others = [t for t, own in state.tables.items() if own.status.is_stopped]
+    assert others == [ORDERS]
+
+
+def test_a_file_that_was_replaced_while_a_cut_has_it_open_is_left_as_it_is(changefeed: Changefeed, tmp_path: Path) -> None:
+    file, backup = tmp_path / "target.duckdb", tmp_path / "backup"
+    target = DuckDbTarget(file)
+    small_shop(changefeed, with_bag=True)
+    assert run_once(changefeed, target.uri) == EXIT_OK
+    shutil.copy(file, backup)
+    small_shop_goes_on(changefeed, with_bag=True)
+    content = backup.read_bytes()
+
+    def swap() -> None:
+        backup.rename(file)
+
+    def looked() -> None:
+        assert file.read_bytes() == content
+        assert not Path(f"{file}.wal").exists()
+
+    swapped = first_at(Moment.BEFORE, Step.CHECKPOINT, swap)
+    after = first_at(Moment.BEFORE, Step.NEXT_ATTEMPT, looked, only_after=swapped)
+    with armed(swapped, after):
+        assert run_once(changefeed, target.uri) == EXIT_OK
+    assert swapped.has_acted
+    assert after.has_acted
     assert_state(target, changefeed.state())
 
 

@@ -15,10 +15,11 @@ import pytest
 import harness
 from following import Following, run_once
 from harness import assert_state
-from headrace.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, DefinitionError
+from headrace.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, DefinitionError, TransientError
 from headrace.model.table import Column, TableId
 from headrace.sinks.base import Round, WriteReport
 from headrace.sinks.duckdb.loading import DuckDbEventSink
+from headrace.testing.faults import Moment, Passage, Step, armed
 from headrace.testing.upstream import Delete, Insert, Update
 from headrace.transform.filters import TableFilter
 from processes import Running, running
@@ -308,3 +309,23 @@ class TestCommand:
 def _scalar(cursor: object, query: str) -> object:
     cursor.execute(query)  # type: ignore[attr-defined]
     return cursor.fetchone()[0]  # type: ignore[attr-defined]
+
+
+def test_a_failure_in_the_last_cut_of_a_run_that_is_to_end_is_told(
+    changefeed: Changefeed, target: DuckDbTarget, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is lost, but the checkpoint is not where somebody who waited for the end of the cut expects it."""
+    run = Following(changefeed, target.uri)
+    run.wait_for(changefeed.watermark)
+
+    def fails(passage: Passage) -> None:
+        if (passage.moment, passage.step) == (Moment.BEFORE, Step.CHECKPOINT):
+            run.interrupt()
+            raise TransientError("The disk is full.")
+
+    with armed(fails):
+        order(changefeed, 2)
+        assert run.ended() == EXIT_INTERRUPTED
+    assert "the run ends, and its last cut failed: The disk is full." in capsys.readouterr().err
+    assert run_once(changefeed, target.uri) == EXIT_OK
+    assert_state(target, changefeed.state())

@@ -376,12 +376,12 @@ def test_rows_of_which_nothing_tells_the_table_are_told_of_at_every_run(tmp_path
     path = by_id(bucket, 110, 100, "a", "id,v", create, "I 110 1 a1")
     raw = (bucket.root / path).read_bytes()
     bucket.write(path, raw[:5])
-    for checkpoint in (200, 300):
+    for checkpoint in (200, 200, 300):
         ran = bucket.at(checkpoint)
         assert ran.code == 3
         assert "Nothing tells of which table it is." in ran.told
     bucket.write(path, raw)
-    assert bucket.at(400).code == 0
+    assert bucket.at(300).code == 0
     assert bucket.state("a") == [(1, "a1")]
 
 

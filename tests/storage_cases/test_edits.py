@@ -114,6 +114,29 @@ def test_what_is_refused_waits_and_changes_nothing(scene: Scene) -> None:
     assert not ledger_at(scene.uri).decisions
 
 
+@pytest.mark.parametrize("transactional", [True, False])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM test.t WHERE v LIKE '%nobody%' -- 100 % sure",
+        "DELETE FROM test.t WHERE id = 100;",
+        "DELETE x FROM test.t x JOIN test.t y ON x.id = y.id + 100",
+        "DELETE FROM test.t WHERE id > 100 ORDER BY id RETURNING id",
+        "/* nobody */ DELETE FROM test.t WHERE v = '?'",
+    ],
+)
+def test_it_is_sent_as_it_is_written(scene: Scene, statement: str, transactional: bool) -> None:
+    """Also one that deletes no row, which MariaDB is asked about again where Headrace wrote the statement itself."""
+    if not transactional:
+        scene.person.run("CREATE TABLE test.log (v INT) ENGINE=Aria")
+    scene.edit(statement)
+    with armed(lambda passage: sent.append(passage) if passage.step is Step.MYSQL_STATEMENT else None):
+        sent: list[Passage] = []
+        assert scene.run().code == EXIT_OK
+    assert [passage.detail for passage in sent] == [statement] * 2
+    assert scene.rows() == [(1, "a"), (2, "b")]
+
+
 def test_where_a_table_has_no_transactions_a_person_is_asked(scene: Scene) -> None:
     """A trigger might write to it, and nothing would take that back."""
     scene.person.run("CREATE TABLE test.log (v INT) ENGINE=Aria")

@@ -16,6 +16,7 @@ from headrace import faults
 from headrace.engine.cut_letters import recounted
 from headrace.engine.cutting import CutRun, RoundFactory, TablesExcluded
 from headrace.engine.filtering import back, drops_with_databases, followed, left_out, taken_back
+from headrace.engine.going_back import lacking_files
 from headrace.engine.journal import is_pending, tables_of_dropped, unfollowed
 from headrace.engine.kept_keys import left_unique_key
 from headrace.engine.keys import DeclaredKeys, changed_definition, fingerprint_of, read_fingerprint, with_declared_keys
@@ -43,7 +44,7 @@ from headrace.model.cut import Offer
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Notice, Problem
 from headrace.model.policy import OnError, SchemaChangePolicies
-from headrace.model.progress import Decision, LedgerState, TableProgress, TableStatus
+from headrace.model.progress import Decision, JournalState, LedgerState, TableProgress, TableStatus
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO, format_tso
 from headrace.sinks.base import ChangeDemand, DataSink, Ledger, LedgerUpdate
@@ -208,7 +209,9 @@ class Loop:
         faults.before(Step.ACQUIRE)
         self._begin(self._ledger.acquire(self._name, self._source_identity, options.fingerprint, options.start or 0))
         faults.after(Step.ACQUIRE)
-        self._plans_anew = known is not None and known.fingerprint != options.fingerprint
+        changed = known is not None and known.fingerprint != options.fingerprint
+        # Nothing that is stopped leads to a look at a change of which nothing tells the table.
+        self._plans_anew = changed or any(not e.tables and e.state is JournalState.WAITING for e in self._state.journal.values())
         # With the definition's fingerprint go the places of the tables that it leaves out.
         former = TableFilter.parse(read_fingerprint(self._state.fingerprint)[0])
         rows = left_out(self._state, options.includes, former.includes)
@@ -617,7 +620,9 @@ class Loop:
         hopeless = isinstance(error, SourceNotReadyError) or self._tries >= _ONCE_TRIES
         if hopeless and (self._options.once or self._options.until_end or isinstance(error, JobFailedError)):
             raise error
-        if not self.stopping:
+        if self.stopping:
+            self._observer.notice(Notice(f"the run ends, and its last cut failed: {error}"))
+        else:
             pause = min(_FIRST_PAUSE * 2 ** min(self._tries - 1, _DOUBLINGS), _LONGEST_PAUSE)
             self._observer.trying_again(str(error), pause)
             self._stopping.wait(pause)
@@ -625,6 +630,7 @@ class Loop:
     def _reload(self) -> HeadraceError | None:
         """After a failed cut: no sibling may commit any more, and the ledger says what is true. Returns why it cannot be asked."""
         try:
+            self._forget_target()
             faults.before(Step.NEXT_ATTEMPT)
             self._ledger.next_attempt()
             faults.after(Step.NEXT_ATTEMPT)
@@ -635,22 +641,27 @@ class Loop:
         return None
 
     def _take_again(self) -> HeadraceError | None:
-        """Goes on from where the ledger stands now, as a new run would. Returns why that is not possible yet.
-
-        Nothing is known of the target's tables any more, and its address is asked anew: a connection that is there may lead to a
-        server that is not the target any more.
-        """
+        """Goes on from where the ledger stands now, as a new run would. Returns why that is not possible yet."""
         self._source = self._fresh_source()
-        self._sink.abandon_cut()
-        self._ledger.close()
+        self._forget_target()
         try:
-            if self._ledger.peek(self._name) is None:
+            if (now := self._ledger.peek(self._name)) is None:
                 hint = "Was it reset while this run went on?"
                 raise FencedError(f"The ledger's record of pipeline {self._name!r} is gone.", hint)
+            former, gone = self._state, self._source.gone_since(self._state.position, now.position)
             self._acquire()
-        except (TransientError, SinkUnreachableError) as error:
+            self._serve(lacking_files(former, self._state, gone))
+        except (TransientError, SinkUnreachableError, SourceNotReadyError, SourceUnreachableError) as error:
             return None if self.stopping else error
         return None
+
+    def _forget_target(self) -> None:
+        """Nothing is known of the target's tables any more, and its address is asked anew.
+
+        A connection that is there may lead to a server that is not the target any more.
+        """
+        self._sink.abandon_cut()
+        self._ledger.close()
 
 
 def _moves(carried: Carried | None) -> bool:

@@ -98,6 +98,13 @@ class EventSource(Protocol):
         """
         ...
 
+    def gone_since(self, former: str, position: str) -> Mapping[TableId, str]:
+        """Of a position that went back from ``former``: a file of each table that counted as read then, does not now, and is gone.
+
+        Of files before a table's last schema change at ``former`` nothing is known.
+        """
+        ...
+
     def missing(self, position: str, table_id: TableId, since: int) -> str:
         """Why files with rows of the table above ``since`` (TSO) that were never read may not be there any more.
 

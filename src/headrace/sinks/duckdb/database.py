@@ -24,6 +24,8 @@ _SETTLED_NS = 1_000_000_000
 """Times of files are coarse: within a second a file may be written twice under one time."""
 FileMark = tuple[tuple[int, int, int], ...]
 """Inode, size in bytes, and modification time in ns of a file and of its write-ahead log."""
+FileId = tuple[int, int]
+"""Device and inode: another file that is moved to the same path has others."""
 # What DuckDB says of a statement or of its values. All else (disk, memory, an interruption) says nothing of the table.
 REFUSALS = (
     duckdb.IntegrityError,
@@ -35,10 +37,10 @@ REFUSALS = (
 
 
 class Session:
-    """One open connection. Satisfies ``headrace.sinks.sql_ledger.SqlSession``."""
+    """One open connection, and which file it has open. Satisfies ``headrace.sinks.sql_ledger.SqlSession``."""
 
-    def __init__(self, connection: Any) -> None:
-        self.connection = connection
+    def __init__(self, connection: Any, file: FileId | None = None) -> None:
+        self.connection, self.file = connection, file
 
     def execute(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
         """Runs a statement with ``?`` placeholders and returns its rows."""
@@ -79,9 +81,7 @@ class Database:
         if session is None:
             return
         try:
-            faults.before(Step.DUCKDB_COMMIT)
-            session.execute("COMMIT")
-            faults.after(Step.DUCKDB_COMMIT)
+            self._commit(session)
         except duckdb.Error as error:
             raise TransientError(f"The cut could not be committed to {self.path}: {_first_line(error)}") from error
         finally:
@@ -117,14 +117,23 @@ class Database:
                 own.execute("BEGIN TRANSACTION")
             yield session
             if own is not None:
-                faults.before(Step.DUCKDB_COMMIT)
-                own.execute("COMMIT")
-                faults.after(Step.DUCKDB_COMMIT)
+                self._commit(own)
         except duckdb.Error as error:
             raise TransientError(f"DuckDB failed to write {self.path}: {_first_line(error)}") from error
         finally:
             if own is not None:
                 own.connection.close()
+
+    def _commit(self, session: Session) -> None:
+        """Raises TransientError where another file lies at the path by now.
+
+        DuckDB writes its log by the path, beside the other file: that would be changed, or could not be opened any more.
+        """
+        faults.before(Step.DUCKDB_COMMIT)
+        if session.file != _file_id(self.path):
+            raise TransientError(f"The DuckDB file {self.path} was replaced while a transaction was open, which is taken again.")
+        session.execute("COMMIT")
+        faults.after(Step.DUCKDB_COMMIT)
 
     def mark(self) -> FileMark | None:
         """Equal for as long as nobody writes the file; ``None`` while that cannot be told: it was written a moment ago."""
@@ -177,12 +186,22 @@ class Database:
         try:
             connection.execute("SET TimeZone = 'UTC'")
             path = str(self.path).replace("'", "''")
+            before = _file_id(self.path)
             connection.execute(f"ATTACH '{path}' AS \"{CATALOG}\"" + (" (READ_ONLY)" if read_only else ""))
             connection.execute(f'USE "{CATALOG}"')
         except BaseException:
             connection.close()
             raise
-        return Session(connection)
+        return Session(connection, before or _file_id(self.path))
+
+
+def _file_id(path: Path) -> FileId | None:
+    """``None`` where there is no file."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _first_line(error: Exception) -> str:

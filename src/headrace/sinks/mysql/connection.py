@@ -157,6 +157,16 @@ class MySqlSession:
             self.affected = self._send(cursor, statement)
             return int(cursor.warning_count)
 
+    def run_verbatim(self, statement: str) -> None:
+        """Runs a statement that is not Headrace's own, as it is written: no other question is made of it, as :meth:`run` does.
+
+        Of a DELETE that somebody kills while it is planned MariaDB says that all went well, but for a run that was given up.
+        """
+        with self._connection.cursor() as cursor:
+            self._require_wanted()
+            cursor.execute(statement)
+            self._require_wanted()
+
     def affect(self, statement: str | bytes) -> int:
         """Runs a statement whose text is complete; returns how many rows it changed."""
         with self._connection.cursor() as cursor:
@@ -168,8 +178,7 @@ class MySqlSession:
         A DELETE that is killed while it is planned deletes nothing, and MariaDB (10.11) answers that all went well. So one that
         found no row is believed only when a SELECT finds none either, which has to show that it was not killed; see :meth:`find`.
         """
-        if self._interruption is not None and self._interruption.is_requested:
-            raise pymysql.err.OperationalError(INTERRUPTED, "The run was given up")
+        self._require_wanted()
         text = statement.encode(errors="surrogateescape") if isinstance(statement, str) else statement
         affected = int(cursor.execute(statement))
         if affected or self.is_tidb or not text.startswith(_DELETE):
@@ -182,6 +191,10 @@ class MySqlSession:
             raise pymysql.err.OperationalError(INTERRUPTED, "A DELETE was interrupted and deleted nothing")
         cursor.warning_count = warnings
         return 0
+
+    def _require_wanted(self) -> None:
+        if self._interruption is not None and self._interruption.is_requested:
+            raise pymysql.err.OperationalError(INTERRUPTED, "The run was given up")
 
     def load(self, statement: str, buffers: Sequence[pa.Buffer]) -> int:
         """Runs LOAD DATA LOCAL INFILE ``{file}`` with these bytes as the file; returns how many warnings it left.

@@ -34,7 +34,7 @@ def execute(session: MySqlSession, change: SchemaChange, statement: str) -> None
     session.run(f"SET SESSION timestamp = {tso_to_ms(change.commit_ts) / 1000:.3f}")
     faults.before(Step.MYSQL_STATEMENT, statement)
     try:
-        session.run(statement)
+        session.run_verbatim(statement)
     finally:
         session.run("SET SESSION timestamp = DEFAULT")
     faults.after(Step.MYSQL_STATEMENT, statement)

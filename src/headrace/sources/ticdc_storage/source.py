@@ -413,17 +413,19 @@ class StorageEventSource:
         """See ``EventSource.vanished``. Files lie under the date on which they were written; those of earlier ones do not count."""
         place = _position(position)
         listing, catalogue = self._opened().scan(StoragePosition(owners=place.owners))
-        present: dict[tuple[str, str], set[int]] = {}
-        for _, path in listing.data:
-            present.setdefault((path.directory, path.stream), set()).add(path.number)
-        gone = []
-        for directory in place.consumed_directories():
-            if self._parent_of(directory, table_id, since, catalogue) is None:
-                continue
-            for stream, intervals in place.consumed_in(directory).items():
-                there = present.get((directory, stream), set())
-                gone += [f"{directory}, number {number}" for number in numbers_of(intervals) if number not in there]
-        return tuple(gone)
+        theirs = (d for d in place.consumed_directories() if self._parent_of(d, table_id, since, catalogue) is not None)
+        return tuple(f"{directory}, number {number}" for directory, number in _gone(place, theirs, listing))
+
+    def gone_since(self, former: str, position: str) -> Mapping[TableId, str]:
+        """See ``EventSource.gone_since``."""
+        known, place = _position(former), _position(position)
+        listing, catalogue = self._opened().scan(StoragePosition(owners=known.owners))
+        gone: dict[TableId, str] = {}
+        for directory, number in _gone(known, known.consumed_directories(), listing, still_read=place):
+            parsed = first_file_in(directory, self._options.date_separator, catalogue.table_ids)
+            if parsed is not None:
+                gone.setdefault(catalogue.table_of(parsed.parent, parsed.version), f"{directory}, number {number}")
+        return gone
 
     def read_again(self, position: str, table_id: TableId, since: int) -> str:
         """See ``EventSource.read_again``. As in :meth:`vanished` files of earlier dates hold no rows above ``since``."""
@@ -573,6 +575,20 @@ def _published(folder: Folder) -> int | None:
         return folder.reader.checkpoint()
     except NoWatermarkError:
         return None
+
+
+def _gone(
+    place: StoragePosition, directories: Iterable[str], listing: Listing, still_read: StoragePosition | None = None
+) -> Iterator[tuple[str, int]]:
+    """The directories and numbers of files that count as read and are not there; ``still_read`` is a position that needs none."""
+    present: dict[tuple[str, str], set[int]] = {}
+    for _, path in listing.data:
+        present.setdefault((path.directory, path.stream), set()).add(path.number)
+    for directory in directories:
+        needless = still_read.consumed_in(directory) if still_read is not None else {}
+        for stream, intervals in place.consumed_in(directory).items():
+            there = present.get((directory, stream), set()).union(numbers_of(needless.get(stream, ())))
+            yield from ((directory, number) for number in numbers_of(intervals) if number not in there)
 
 
 def _position(text: str) -> StoragePosition:
