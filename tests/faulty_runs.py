@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -54,6 +55,8 @@ WITHOUT_COMMIT_TS = replace(OPTIONS, include_commit_ts=False)
 NAMES = (TableId("d1", "a"), TableId("d1", "b"), TableId("d-2", "a"), TableId("d-2", "c"))
 TEXT = ColumnType(TypeKind.VARCHAR, length=20)
 _MOST_TABLES = 3
+_MOST_POLLS = 1000
+_MOST_TWICE = 30
 _COLUMNS = ("n", "v", "w")
 
 
@@ -158,18 +161,23 @@ class Kept:
 
 @dataclass
 class KeepingEngine(LocalEngine):
-    """Keeps the work of every write task, so that it can be done again later; ``twice``: does all of it twice."""
+    """Keeps the work of every write task, so that it can be done again later; ``twice``: does it twice, of the first tasks.
+
+    A task that commits its cut fails it when it is done twice: the run begins anew behind it, and has forgotten where the rows of
+    files lie. Where each did so, a small ``--max-cut`` would let the run go on by one commit ts at a time, without an end in sight.
+    """
 
     kept: list[Kept]
     twice: bool = False
 
     def __post_init__(self) -> None:
         super().__init__()
+        self._twice = iter(range(_MOST_TWICE if self.twice else 0))
 
     def write_unit(self, gathered: Gathered, write: WriteJob, slot: int) -> list[object]:
         work = pickle.dumps((gathered, write, slot))
         self.kept.append(Kept((write.context.epoch, write.context.attempt), work))
-        if self.twice:
+        if next(self._twice, None) is not None:
             _do(work)
         return super().write_unit(gathered, write, slot)
 
@@ -214,6 +222,17 @@ _LOOKS = {(Moment.AFTER, Step.CHECKPOINT)} | {(moment, step) for moment in Momen
 """What a run comes by that writes nothing any more; what it looks up in MySQL ends with a commit too."""
 
 
+def comes_to_an_end() -> Fault:
+    """Fails a run that polls again and again: it is to end at the watermark, and here that is a few cuts ahead."""
+    polls = itertools.count(1)
+
+    def fault(passage: Passage) -> None:
+        if (passage.moment, passage.step) == (Moment.BEFORE, Step.POLL):
+            assert next(polls) < _MOST_POLLS, "the run comes to no end"
+
+    return fault
+
+
 @dataclass
 class World:
     """A changefeed, a target, and runs. ``kept`` is the work of all write tasks so far."""
@@ -249,10 +268,12 @@ class World:
         server = self.downstream.server
         if server is not None:
             server.failure = failure
-        with armed(*faults) as passed:
+        with armed(comes_to_an_end(), *faults) as passed:
             code, error, told = self._run(twice)
         if server is not None:
             server.failure = None
+        if isinstance(error, AssertionError):
+            raise error
         self._check_checkpoint()
         return Ran(code, error, passed, told)
 

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from building import Bucket
+from building import Bucket, ask, ledger
+from test_holds import execute, table
 from test_ownership import only
 
 from headrace.engine import loop
-from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED, TransientError
+from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED, EXIT_USAGE, TransientError
+from headrace.model.progress import RequestKind, TableRequest
+from headrace.model.table import TableId
 from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at, fail_at
 from places import Place
 from quick import without_pauses
@@ -38,8 +41,8 @@ def creates_anew(bucket: Bucket) -> Rows:
 
 
 def swaps(bucket: Bucket) -> Rows:
-    for table in ("z", "t", "o"):
-        bucket.schema(table, 200, "id,v", SWAP, 14)
+    for name in ("z", "t", "o"):
+        bucket.schema(name, 200, "id,v", SWAP, 14)
     write(bucket, "t/200/1", '"I","{t}","test",9,"t"')
     return {"t": [("1", "o"), ("9", "t")], "o": [("1", "a"), ("2", "b")]}
 
@@ -175,3 +178,22 @@ def test_the_end_of_a_changefeed_is_reached_in_parts_without_what_is_left_out(
     bucket.schema("o", 1 << 28, "id,v", "ALTER TABLE `o` ADD INDEX `i` (`v`)", 7)
     ran = bucket.run(max_cut=1, once=False, until_end=True, quiet=0.0, poll_interval=0.01, **left_out)
     assert (ran.code, bucket.state("o")) == (EXIT_OK, [(1, "o"), (3, "c")])
+
+
+def test_a_held_table_goes_on_when_it_was_loaded_as_of_where_it_is_held(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:
+    """As of another time nothing tells which rows of its files it has, and the refusal says what can be loaded."""
+    assert bucket.at(150).code == EXIT_OK
+    assert table(bucket, "hold", "test.t") == 0
+    write(bucket, "t/100/2", '"U","{t}","test",1,"c"')
+    assert bucket.at(200).code == EXIT_TABLE_STOPPED
+    assert table(bucket, "resync", "test.t", "--at", "190") == EXIT_USAGE
+    assert "Load the table as of where it is held, 150, or" in capsys.readouterr().err
+    ask(bucket, TableRequest("2", TableId("test", "t"), RequestKind.RESYNC, to=190))  # before a run knew what the source is
+    ran = bucket.run()
+    assert "Load it as of 150, where it is held, and run headrace table resync test.t --at 150." in ran.told
+    execute(bucket, "UPDATE test.t SET v = 'loaded'")
+    assert table(bucket, "resync", "test.t", "--at", "150") == 0
+    ran = bucket.run()
+    assert (ran.code, "loaded anew as of 150" in ran.told) == (EXIT_OK, True)
+    assert bucket.state("t") == [(1, "c"), (2, "loaded")]
+    assert not ledger(bucket).requests

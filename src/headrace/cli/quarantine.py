@@ -128,12 +128,15 @@ def resync_table(settings: Settings, name: str, at: str, output: Output) -> int:
         loaded, table_id = _tso(at, "--at"), own.table_id
         if own.status in (TableStatus.GONE, TableStatus.GONE_WAITING, TableStatus.EXCLUDED):
             raise DefinitionError(f"{table_id} cannot go on: it is {own.status}.")
-        if state.cuts and not state.cuts[-1].exact:
+        place = state.table_checkpoint(table_id)
+        in_place = own.status is TableStatus.HELD and loaded == place
+        if state.cuts and not state.cuts[-1].exact and not in_place:
+            held = f"is held, {place}" if own.status is TableStatus.HELD else f"is held then (headrace table hold {table_id})"
             raise DefinitionError(
                 "The source's rows carry no exact commit ts, so nothing tells which of them the loaded rows have behind them.",
-                "Begin a new pipeline on an empty target instead.",
+                f"Load the table as of where it {held}, or let it begin anew with headrace reset --table {table_id}.",
             )
-        return new_request(state, table_id, RequestKind.RESYNC, since=state.table_checkpoint(table_id), to=loaded)
+        return new_request(state, table_id, RequestKind.RESYNC, since=place, to=loaded)
 
     return _leave(settings, name, request, output, must_exist=True, find=known_table)
 

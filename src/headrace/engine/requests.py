@@ -179,9 +179,14 @@ def carry_out(
                 r.table_id == table_id and r.kind in HOLDS and r.identity > request.identity for r in state.holds.values()
             )
             status = TableStatus.HELD if is_held else TableStatus.CATCHING_UP
+            used += [other.identity for other in state.requests.values() if _is_over_with(other, request)]
+            if not _is_exact(offer):  # it is where it was held, and has no rows to pass over
+                rows.append(replace(own, status=status, reason=told))
+                used.append(request.identity)
+                notices.append(Notice(f"the table was {told}, and goes on from there.", table_id))
+                continue
             rows.append(replace(own, checkpoint=request.to, after=True, status=status, reason=told))
             kept.append(replace(request, kind=RequestKind.LOADED))
-            used += [other.identity for other in state.requests.values() if _is_over_with(other, request)]
             overtaken = _overtaken(state, offer, request)
             entries += [_settled(change, JournalState.SKIPPED) for change in overtaken.changes]
             for ended, ts in overtaken.ended.items():
@@ -269,10 +274,30 @@ def _refusal(state: LedgerState, offer: Offer, source: EventSource, request: Tab
         return "nothing was done: the table is gone."
     if not is_resync and (own.status is TableStatus.RUNNING or own.status.is_gone):
         return "nothing was done: the table is not stopped any more."
-    if not (offer.has_commit_ts and offer.deletes_first):
-        return f"nothing was done: {_INEXACT}"
+    if not _is_exact(offer) and not (is_resync and _is_in_place(state, offer, request)):
+        return f"nothing was done: {_INEXACT}{_in_place(state, own) if is_resync else ''}"
     gives_up_more = None if _is_at_floor(state, request) else _gives_up_more(own, request)
     return next(_refusals_of_resync(state, offer, source, request), None) if is_resync else gives_up_more
+
+
+def _is_exact(offer: Offer) -> bool:
+    """Whether rows tell on which side of a commit ts they lie."""
+    return offer.has_commit_ts and offer.deletes_first
+
+
+def _is_in_place(state: LedgerState, offer: Offer, request: TableRequest) -> bool:
+    """Whether a held table was loaded as of where it is held: nothing has to tell which rows of its files lie before another."""
+    if state.tables[request.table_id].status is not TableStatus.HELD or request.to != state.table_checkpoint(request.table_id):
+        return False
+    overtaken = _overtaken(state, offer, request)
+    return overtaken.blocked is None and not overtaken.changes and not overtaken.ended
+
+
+def _in_place(state: LedgerState, own: TableProgress) -> str:
+    if own.status is not TableStatus.HELD:
+        return f" Hold it, and load it as of the time at which it is held: headrace table hold {own.table_id}."
+    at = state.table_checkpoint(own.table_id)
+    return f" Load it as of {at}, where it is held, and run headrace table resync {own.table_id} --at {at}."
 
 
 def _gives_up_more(own: TableProgress, request: TableRequest) -> str:
