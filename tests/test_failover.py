@@ -181,6 +181,23 @@ def test_a_run_whose_connections_stay_on_the_former_primary_follows_the_address(
 
 
 @pytest.mark.server
+def test_a_run_goes_on_where_the_target_lacks_columns_of_the_ledger(changefeed: Changefeed, mariadb: MariaDb) -> None:
+    """An upgrade added them, and the failover lost that too."""
+    small_shop(changefeed, with_bag=True)
+    run = Following(changefeed, mariadb.uri())
+    run.wait_for(changefeed.watermark)
+    with mariadb.connect() as connection, connection.cursor() as cursor:
+        for column in ("run_token", "step"):
+            cursor.execute(f"ALTER TABLE headrace.pipelines DROP COLUMN {column}")
+    small_shop_goes_on(changefeed, with_bag=True)
+    run.wait_for(changefeed.watermark)
+    run.interrupt()
+    assert run.ended() == EXIT_INTERRUPTED
+    assert any("lacks a part of the ledger" in reason for reason in run.display.failures)
+    assert_state(MariaDbTarget(mariadb), changefeed.state())
+
+
+@pytest.mark.server
 @pytest.mark.parametrize("asks", [False, True])
 def test_a_table_is_looked_at_again_whatever_noticed_that_the_target_went_back(
     asks: bool, changefeed: Changefeed, mariadb: MariaDb

@@ -16,16 +16,19 @@ import harness
 from following import Following, run_once
 from harness import assert_state
 from headrace.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, DefinitionError, TransientError
+from headrace.model.progress import LedgerState, RequestKind, TableRequest, TableStatus
 from headrace.model.table import Column, TableId
+from headrace.pipeline.registry import open_sink
 from headrace.sinks.base import Round, WriteReport
+from headrace.sinks.duckdb.ledger import DuckDbLedger
 from headrace.sinks.duckdb.loading import DuckDbEventSink
 from headrace.testing.faults import Moment, Passage, Step, armed
 from headrace.testing.upstream import Delete, Insert, Update
 from headrace.transform.filters import TableFilter
 from processes import Running, running
 from servers import MariaDb
-from targets import DuckDbTarget, MariaDbTarget, Target
-from upstreams import CUSTOMERS, INT, KEY, NAME, ORDERS, Changefeed, many_rows
+from targets import DuckDbTarget, MariaDbTarget, Target, held_open
+from upstreams import CUSTOMERS, INT, KEY, NAME, ORDERS, VISITS, Changefeed, many_rows, visit
 
 pytestmark = pytest.mark.pipeline
 
@@ -329,3 +332,44 @@ def test_a_failure_in_the_last_cut_of_a_run_that_is_to_end_is_told(
     assert "the run ends, and its last cut failed: The disk is full." in capsys.readouterr().err
     assert run_once(changefeed, target.uri) == EXIT_OK
     assert_state(target, changefeed.state())
+
+
+def test_what_was_carried_out_is_not_carried_out_again_while_somebody_has_the_file_open(
+    changefeed: Changefeed, target: DuckDbTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run cannot look for what people ask then. A table without key would get its rows once more."""
+    words, answers = DuckDbLedger.words, []
+    monkeypatch.setattr(DuckDbLedger, "words", lambda ledger, pipeline: answers.append(words(ledger, pipeline)) or answers[-1])
+    changefeed.upstream.create_table(VISITS, [Column("page", NAME.type), Column("seconds", INT)])
+    visit(changefeed.upstream, "/", 1, 1)
+    loaded = changefeed.upstream.checkpoint()
+    run = Following(changefeed, target.uri)
+    run.wait_for(loaded)
+    asks(target, TableRequest("1", VISITS, RequestKind.HOLD))
+    run.wait_until(lambda: state_of(target).tables[VISITS].status is TableStatus.HELD)
+    visit(changefeed.upstream, "/", 1, 2)
+    run.wait_for(changefeed.upstream.checkpoint())
+    asks(target, TableRequest("2", VISITS, RequestKind.RESYNC, to=loaded))
+    run.wait_until(lambda: state_of(target).tables[VISITS].status is TableStatus.RUNNING)
+    with held_open(target.path):
+        seen, polls = len(answers), run.display.polls
+        run.wait_until(lambda: len(answers) > seen and run.display.polls > polls + 10)
+    assert answers[seen] is None
+    run.wait_for(changefeed.upstream.checkpoint())
+    run.interrupt()
+    assert run.ended() == EXIT_INTERRUPTED
+    assert_state(target, changefeed.state())
+
+
+def asks(target: DuckDbTarget, request: TableRequest) -> None:
+    with open_sink(target.uri) as sink:
+        assert sink.ledger is not None
+        sink.ledger.request("default", request)
+
+
+def state_of(target: DuckDbTarget) -> LedgerState:
+    with open_sink(target.uri) as sink:
+        assert sink.ledger is not None
+        state = sink.ledger.peek("default")
+    assert state is not None
+    return state

@@ -6,6 +6,8 @@ stops the command, so each message is one sentence that says what is wrong and, 
 
 from __future__ import annotations
 
+from typing import Self
+
 EXIT_OK = 0
 EXIT_USAGE = 2
 EXIT_TABLE_STOPPED = 3
@@ -65,6 +67,12 @@ class FencedError(HeadraceError):
     """Another run of the same pipeline took over; this one must not write any more."""
 
     exit_code = EXIT_UNREACHABLE
+
+    @classmethod
+    def forgotten(cls, pipeline: str) -> Self:
+        """The ledger has no record of the pipeline any more."""
+        hint = "Was it reset, or did the target go back to before the pipeline began? The next run begins anew."
+        return cls(f"The ledger's record of pipeline {pipeline!r} is gone.", hint)
 
 
 class TransientError(HeadraceError):

@@ -437,6 +437,8 @@ class Loop:
             return False
         self._asked_at = time.monotonic()
         words = self._ledger.words(self._name)
+        if words is None:
+            return False
         fresh = {k: d for k, d in words.decisions.items() if self._decided.get(k) != d}
         self._decided = words.decisions
         asked = words.requests.keys() - self._asked
@@ -646,8 +648,7 @@ class Loop:
         self._forget_target()
         try:
             if (now := self._ledger.peek(self._name)) is None:
-                hint = "Was it reset while this run went on?"
-                raise FencedError(f"The ledger's record of pipeline {self._name!r} is gone.", hint)
+                raise FencedError.forgotten(self._name)
             former, gone = self._state, self._source.gone_since(self._state.position, now.position)
             self._acquire()
             self._serve(lacking_files(former, self._state, gone))

@@ -495,8 +495,11 @@ class Ledger(Protocol):
         """Leaves a request about a table for the run that goes on or comes next. Takes no epoch."""
         ...
 
-    def words(self, pipeline: str) -> Words:
-        """The decisions and requests that wait for the run. Cheap: a run asks every two seconds. Only after :meth:`acquire`."""
+    def words(self, pipeline: str) -> Words | None:
+        """The decisions and requests that wait for the run. Cheap: a run asks every two seconds. Only after :meth:`acquire`.
+
+        ``None`` where they cannot be read just now: what the run knew of them, less what it has carried out since, still counts.
+        """
         ...
 
     def reset(self, pipeline: str) -> bool:

@@ -405,7 +405,7 @@ class SqlLedger:
             (pipeline,),
         )
         if not rows or rows[0][4] == _NOBODYS:
-            raise FencedError(f"The ledger's record of pipeline {pipeline!r} is gone.", "Was it reset while this run went on?")
+            raise FencedError.forgotten(pipeline)
         epoch, token, step, attempt, _ = rows[0]
         return Held(Claim(pipeline, _integer(epoch), str(token), _integer(step)), _integer(attempt))
 

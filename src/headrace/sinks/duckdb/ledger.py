@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass, field
 
 from headrace.errors import FencedError, TransientError
@@ -69,15 +68,18 @@ class DuckDbLedger:
             self.tables.create_tables(session)
             self.tables.request(session, pipeline, request)
 
-    def words(self, pipeline: str) -> Words:
+    def words(self, pipeline: str) -> Words | None:
         """See ``Ledger.words``. The file is opened only when it may have changed since it was looked at.
 
-        While another program has it open, what was known before is returned, so that an idle run needs no access to the file.
+        ``None`` while another program has it open, so that an idle run needs no access to the file.
         """
         mark = self.database.mark()
         if mark is None or mark != self._words[0]:
-            with contextlib.suppress(TransientError), self.database.reading(patience=0) as session:
-                self._words = mark, self.tables.words(session, pipeline) if session is not None else Words()
+            try:
+                with self.database.reading(patience=0) as session:
+                    self._words = mark, self.tables.words(session, pipeline) if session is not None else Words()
+            except TransientError:
+                return None
         return self._words[1]
 
     def reset(self, pipeline: str) -> bool:

@@ -18,7 +18,7 @@ from headrace.sinks.mysql import catalogue, refusal
 from headrace.sinks.mysql.connection import MySqlSession, repeat
 from headrace.sinks.mysql.fence import Fence
 from headrace.sinks.mysql.interruption import Interruption
-from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_code
+from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_code, error_text
 from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.statements import changes_rows_only, execute, server_refused
 from headrace.sinks.mysql.types import qualified
@@ -26,6 +26,7 @@ from headrace.sinks.sql_ledger import MYSQL, Claim, SqlLedger
 
 _T = TypeVar("_T")
 _DUPLICATE_COLUMN = 1060
+_NOT_THERE = frozenset({1049, 1054, 1146})  # no such database, column, table
 _log = structlog.get_logger(__name__)
 
 
@@ -267,6 +268,11 @@ class MySqlLedger:
         try:
             return repeat(attempt, "The ledger", self._recover, self.interruption)
         except pymysql.err.MySQLError as error:
+            if self._claim is not None and error_code(error) in _NOT_THERE:
+                raise TargetWentBackError(
+                    f"The target lacks a part of the ledger that this run had written to: {error_text(error)}: a failover lost "
+                    "transactions, or a backup was restored. What the ledger says now counts."
+                ) from None
             raise refusal.of_ledger(error) from None
 
     def _recover(self, error: BaseException) -> None:
