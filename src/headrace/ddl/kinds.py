@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.ddl.lexer import Word
+from headrace.ddl.lexer import Word, begins_with
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.model.events import (
     AddColumnEvent,
@@ -81,4 +81,4 @@ def _keyword(action: tuple[Word, ...], at: int) -> str:
 
 
 def _is_drop_index(read: Statement, change: SchemaChange) -> bool:
-    return read.kind is StatementKind.OTHER and change.statement.lstrip().upper().startswith("DROP INDEX")
+    return read.kind is StatementKind.OTHER and begins_with(change.statement, "DROP", "INDEX")

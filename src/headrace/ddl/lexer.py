@@ -26,6 +26,9 @@ _QUOTED = frozenset({TokenType.IDENTIFIER})
 _LITERALS = frozenset({TokenType.STRING, TokenType.HEX_STRING, TokenType.BIT_STRING, TokenType.NATIONAL_STRING, TokenType.NUMBER})
 
 
+_DIALECT = MySQL()  # whose names may begin with a digit; a tokenizer by itself takes no notice of that
+
+
 class _Tokenizer(MySQL.Tokenizer):  # type: ignore[misc, unused-ignore]
     COMMANDS: Any = frozenset()  # with sqlglot's own, all of a RENAME after its first word is one token
 
@@ -60,7 +63,7 @@ def open_feature_comments(statement: str) -> str:
 def words(statement: str) -> tuple[Word, ...] | None:
     """The words of a statement, without comments and the final semicolon; ``None`` for text that is no SQL at all."""
     try:
-        tokens = _Tokenizer().tokenize(open_feature_comments(statement))
+        tokens = _Tokenizer(dialect=_DIALECT).tokenize(open_feature_comments(statement))
     except SqlglotError:
         return None
     found: list[Word] = []
@@ -75,6 +78,12 @@ def words(statement: str) -> tuple[Word, ...] | None:
     while found and found[-1].says(";"):
         found.pop()
     return tuple(found)
+
+
+def begins_with(statement: str, *keywords: str) -> bool:
+    """Whether these keywords (given in upper case) are a statement's first words, whatever comment stands before them."""
+    found = words(statement) or ()
+    return len(found) >= len(keywords) and all(word.says(keyword) for word, keyword in zip(found, keywords, strict=False))
 
 
 def text_of(found: tuple[Word, ...], statement: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import groupby
 
+from headrace.ddl.lexer import begins_with
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.engine.filtering import Followed
 from headrace.engine.journal import comes_late, is_of, tables_of_dropped, unfollowed
@@ -111,4 +112,4 @@ def _is_of_view(change: SchemaChange) -> bool:
     """Whether it creates or drops a view, or something else that is no table."""
     only_statement = all(isinstance(e, OtherEvent) for e in change.events)
     drops = read_statement(change.statement, change.database).kind is StatementKind.DROP_VIEW
-    return only_statement and (drops or change.statement.lstrip().upper().startswith("CREATE"))
+    return only_statement and (drops or begins_with(change.statement, "CREATE"))

@@ -36,8 +36,8 @@ class Draft:
 
     @property
     def masked(self) -> str:
-        """The text with names, strings and comments blanked out by dots, every other character in its place."""
-        return _NO_SYNTAX.sub(lambda found: "." * len(found[0]), self.text)
+        """The text with dots for names, strings and comments of TiDB, blanks for other comments. Each sign keeps its place."""
+        return _NO_SYNTAX.sub(_mask, self.text)
 
     @property
     def is_create_table(self) -> bool:
@@ -94,6 +94,11 @@ class Draft:
         if len(kept) < len(clauses):
             parts = ",".join(self.text[start:end] for start, end in kept)
             self.text = self.text[: clauses[0][0]] + parts + self.text[clauses[-1][1] :] if kept else ""
+
+
+def _mask(found: re.Match[str]) -> str:
+    is_comment = found[0][0] in "/-#" and not found[0].startswith("/*T!")
+    return (" " if is_comment else ".") * len(found[0])
 
 
 def closing(masked: str, opening: int) -> int:
