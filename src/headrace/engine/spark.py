@@ -346,7 +346,10 @@ class SparkRound:
     commit: CutCommit | None = None
 
     def write_in_tasks(self, writer: UnitWriter, texts: TextComparisons | None = None) -> WriteReport:
-        report = self._write(writer, texts, self.round.splits)
+        # Only a job that has the whole round may take the ledger's part along. A second one has some of its tables, and does not
+        # know what the first one found of the others.
+        is_small = sum(split.size for split in self.round.splits) <= self.capabilities.atomic_bytes
+        report = self._write(writer, texts, self.round.splits, commit=self.commit if is_small else None)
         apart = frozenset(problem.table_id for o in report.outcomes if (problem := o.problem) is not None and problem.needs_whole)
         if not apart:
             return report
@@ -362,12 +365,17 @@ class SparkRound:
         )
 
     def _write(
-        self, writer: UnitWriter, texts: TextComparisons | None, of_round: Iterable[Split], *, spread: bool = True
+        self,
+        writer: UnitWriter,
+        texts: TextComparisons | None,
+        of_round: Iterable[Split],
+        *,
+        commit: CutCommit | None = None,
+        spread: bool = True,
     ) -> WriteReport:
         """One job. Without ``spread`` all of a table is one bucket."""
         splits = sorted(of_round, key=lambda s: (s.table_id, s.rank))
         total = sum(s.size for s in splits)
-        commit = self.commit if total <= self.capabilities.atomic_bytes else None
         write_tasks = 1 if total <= max(ONE_TASK_BYTES, self.capabilities.atomic_bytes) else self._write_tasks(total)
         read = ReadJob(
             source=self.source,
