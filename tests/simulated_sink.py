@@ -44,7 +44,6 @@ from headrace.sinks.base import (
     ChangeDemand,
     Check,
     Commits,
-    CutCommit,
     LedgerUpdate,
     Round,
     RowsRefused,
@@ -55,6 +54,7 @@ from headrace.sinks.base import (
     WriterContext,
     WriteReport,
 )
+from headrace.sinks.cut_commit import CutCommit
 from headrace.sinks.sql_ledger import Claim
 from headrace.sinks.stateless import StatelessSink
 from headrace.testing.upstream_table import default_value

@@ -12,7 +12,8 @@ from headrace.model.block import block_schema
 from headrace.model.outcome import WriteOutcome
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind, arrow_type
-from headrace.sinks.base import CutCommit, TableChange, WriterContext, WriteReport
+from headrace.sinks.base import TableChange, WriterContext, WriteReport
+from headrace.sinks.cut_commit import CutCommit
 from headrace.sinks.mysql import MySqlSink, open_sink
 from headrace.sinks.mysql.settings import read_settings
 from headrace.sinks.mysql.writer import MySqlWriter

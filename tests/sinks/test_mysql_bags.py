@@ -15,7 +15,8 @@ from mysql_writing import PIPELINE, Target, acquired, change, column, rows_of, t
 from headrace.errors import TransientError
 from headrace.model.progress import TableProgress, TableStatus
 from headrace.model.table import Generated, TableSchema
-from headrace.sinks.base import CutCommit, TableChange
+from headrace.sinks.base import TableChange
+from headrace.sinks.cut_commit import CutCommit
 from headrace.sinks.mysql import open_sink
 from headrace.sinks.mysql.bag import row_conditions
 from headrace.sinks.mysql.connection import MySqlSession

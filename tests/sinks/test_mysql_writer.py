@@ -16,7 +16,8 @@ from headrace.errors import FencedError, SinkUnreachableError, TerminalError
 from headrace.model.events import RowKind
 from headrace.model.progress import TableStatus
 from headrace.model.table import TableId
-from headrace.sinks.base import CutCommit, WriterContext
+from headrace.sinks.base import WriterContext
+from headrace.sinks.cut_commit import CutCommit
 from headrace.sinks.mysql import writer as writer_module
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.settings import read_settings

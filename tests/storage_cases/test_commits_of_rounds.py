@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from building import Bucket, ledger_at
+from building import Bucket, Ran, ledger_at
 
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
-from headrace.model.policy import OnError
+from headrace.model.policy import OnError, SchemaChangePolicies
 from headrace.model.progress import TableStatus
 from headrace.model.table import TableId
 from headrace.sinks.dead_letters import DeadLetters, open_dead_letters
+from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at
 from local_engine import as_if_large
 from servers import MariaDb
 
@@ -81,3 +83,103 @@ class TestRoundOfTwoJobs:
         assert ledger_at(mariadb.uri()).dead_letters == {S: 1}
         assert len(box.names(S)) == 1
         assert execute(mariadb, "SELECT COUNT(*) FROM s") == [(2,)]
+
+
+class TestRunThatDiesBehindARound:
+    """Between the transaction of a whole cut and the step behind it: the next run knows all that a living one would."""
+
+    @pytest.fixture(params=[False, True], ids=["lives", "dies"])
+    def dies(self, request: pytest.FixtureRequest) -> bool:
+        return bool(request.param)
+
+    @pytest.fixture
+    def bucket(self, tmp_path: Path, mariadb: MariaDb) -> Bucket:
+        bucket = Bucket(tmp_path)
+        bucket.create("t")
+        bucket.create("s", 101)
+        bucket.rows("t/100/1", "I 110 1 a")
+        bucket.rows("s/101/1", "I 110 1 a")
+        bucket.checkpoint(150)
+        assert bucket.run(mariadb.uri()).code == EXIT_OK
+        return bucket
+
+    def cut(self, bucket: Bucket, mariadb: MariaDb, dies: bool, **options: Any) -> None:
+        """A cut that is one transaction; a run that ``dies`` takes no step behind it."""
+        if dies:
+            with armed(crash_at(Moment.AFTER, Step.ROUND)), suppress(Crashed):
+                bucket.run(mariadb.uri(), **options)
+        else:
+            bucket.run(mariadb.uri(), **options)
+        assert ledger_at(mariadb.uri()).checkpoint > 150
+
+    def next_run(self, bucket: Bucket, mariadb: MariaDb, **options: Any) -> Ran:
+        bucket.rows("s/101/9", "I 260 9 z")
+        bucket.checkpoint(300)
+        return bucket.run(mariadb.uri(), **options)
+
+    @pytest.mark.parametrize("what", ["record", "refused"])
+    def test_letters_before_a_schema_change_that_waits_are_counted(
+        self, bucket: Bucket, mariadb: MariaDb, dies: bool, what: str, tmp_path: Path
+    ) -> None:
+        box, options = letters_of(tmp_path)
+        options["policies"] = SchemaChangePolicies.parse({"truncate-table": "approve"})
+        path = bucket.root / bucket.rows("t/100/2", "I 160 2 refused", "I 161 3 c")
+        if what == "record":
+            path.write_text(path.read_text().replace("160,2", "160,two"))
+        else:
+            execute(mariadb, "ALTER TABLE t MODIFY v VARCHAR(2)")
+        bucket.schema("t", 170, "id,v", "TRUNCATE TABLE `t`", 11)
+        bucket.checkpoint(200)
+        self.cut(bucket, mariadb, dies, **options)
+        assert self.next_run(bucket, mariadb, **options).code == EXIT_TABLE_STOPPED
+        assert (ledger_at(mariadb.uri()).dead_letters, len(box.names(T))) == ({T: 1}, 1)
+
+    def test_letters_of_a_table_that_goes_on_after_a_stop_are_counted_once(
+        self, bucket: Bucket, mariadb: MariaDb, dies: bool, tmp_path: Path
+    ) -> None:
+        """So are those of a record without a readable commit ts, whose file is not read again behind the cut."""
+        path = bucket.root / bucket.rows("t/100/2", "I 160 2 b", "I 161 3 c")
+        path.write_text(path.read_text().replace("160,2", "never,2"))
+        bucket.checkpoint(180)
+        assert bucket.run(mariadb.uri()).code == EXIT_TABLE_STOPPED
+        box, options = letters_of(tmp_path)
+        bucket.checkpoint(200)
+        self.cut(bucket, mariadb, dies, **options)
+        ran = self.next_run(bucket, mariadb, **options)
+        assert (ran.code, ran.files) == (EXIT_OK, 1)
+        assert (ledger_at(mariadb.uri()).dead_letters, len(box.names(T))) == ({T: 1}, 1)
+
+    def test_a_file_that_its_stopped_table_needs_is_missed_when_it_vanishes(
+        self, bucket: Bucket, mariadb: MariaDb, dies: bool
+    ) -> None:
+        path = bucket.root / bucket.rows("t/100/2", "I 160 2 b")
+        path.write_text(path.read_text().replace("160,2", "160,two"))
+        bucket.rows("s/101/2", "I 160 2 b")
+        bucket.checkpoint(200)
+        self.cut(bucket, mariadb, dies)
+        path.unlink()
+        ran = self.next_run(bucket, mariadb)
+        assert (ran.code, list(ran.stopped)) == (EXIT_TABLE_STOPPED, ["test.t"])
+        assert "vanished" in ran.stopped["test.t"]
+
+    def test_a_file_that_comes_after_larger_numbers_is_told(self, bucket: Bucket, mariadb: MariaDb, dies: bool) -> None:
+        bucket.rows("t/100/3", "I 190 3 c")
+        bucket.checkpoint(200)
+        self.cut(bucket, mariadb, dies)
+        bucket.rows("t/100/2", "I 160 2 late")
+        assert "1 of its rows are not above the checkpoint (200)" in self.next_run(bucket, mariadb).told
+
+    def test_a_row_that_a_bounded_cut_left_behind_stops_its_table(self, bucket: Bucket, mariadb: MariaDb, dies: bool) -> None:
+        bucket.rows("t/100/2", *(f"I {160 + n} {n} a" for n in range(2, 22)))
+        bucket.rows("t/100/3", "I 240 100 a", "I 165 101 out-of-order")
+        bucket.checkpoint(250)
+        self.cut(bucket, mariadb, dies, max_cut=100)
+        ran = self.next_run(bucket, mariadb, max_cut=100)
+        assert ran.code == EXIT_TABLE_STOPPED
+        assert "not in the order of their commit ts" in ledger_at(mariadb.uri()).tables[T].reason
+
+    def test_what_a_changefeed_brings_behind_a_final_drain_is_told(self, bucket: Bucket, mariadb: MariaDb, dies: bool) -> None:
+        bucket.rows("t/100/2", "I 190 2 b")
+        self.cut(bucket, mariadb, dies, once=False, until_end=True, quiet=0.0)
+        bucket.rows("t/100/3", "I 180 3 late")
+        assert "came after --until-end" in self.next_run(bucket, mariadb).told

@@ -20,16 +20,16 @@ from headrace.engine import begun_changes, standing
 from headrace.engine.begun_changes import decision_hint
 from headrace.engine.conservation import row_figures
 from headrace.engine.cut_letters import CutLetters
+from headrace.engine.ending import CutEnd
 from headrace.engine.journal import forgettable, is_of, unfollowed
 from headrace.engine.kept_keys import kept_unique_key, left_unique_key
 from headrace.engine.leftovers import leftovers
 from headrace.engine.owning import Ownership
 from headrace.engine.plan import Cut, CutRound, Hold, awaits_approval
-from headrace.engine.requests import over_with_table, running_reason, served_requests, told_given_up
+from headrace.engine.requests import over_with_table, served_requests, told_given_up
 from headrace.engine.tasks import read_problems
-from headrace.engine.unreadable import is_unborn
 from headrace.faults import Step
-from headrace.model.cut import Progress, Split
+from headrace.model.cut import Split
 from headrace.model.events import CreateTableEvent, RenameTableEvent, SchemaChange
 from headrace.model.outcome import Notice, Problem, Remedy, SplitReport, WriteOutcome
 from headrace.model.progress import (
@@ -45,7 +45,6 @@ from headrace.model.progress import (
 from headrace.model.table import TableId
 from headrace.sinks.base import (
     Begun,
-    CutCommit,
     DataSink,
     EditingLedger,
     Ledger,
@@ -57,6 +56,7 @@ from headrace.sinks.base import (
     WriterContext,
     WriteReport,
 )
+from headrace.sinks.cut_commit import CutCommit
 from headrace.sinks.dead_letters import DeadLetters
 from headrace.sources.base import EventSource
 
@@ -112,6 +112,7 @@ class CutRun:
         self._changes_done = 0
         self._rows = RowFigures()
         self._round_is_over = False
+        self._committed: CutCommit | None = None
 
     def run(self) -> CutRecord:
         """Applies the cut. Raises what sinks and ledgers raise; then nothing of the checkpoint has moved."""
@@ -129,12 +130,12 @@ class CutRun:
     @property
     def stopped(self) -> dict[TableId, Problem]:
         """Every table that did not reach the end of the cut, and why."""
-        return {t: hold.problem for t, hold in self.holds.items()} | self.problems
+        return self._end.stopped
 
     @property
-    def _reached(self) -> int:
-        """The pipeline's checkpoint after the cut: one of tables that catch up ends below it."""
-        return max(self.cut.hi, self.state.checkpoint)
+    def _end(self) -> CutEnd:
+        """The end of the cut, as far as is known by now."""
+        return CutEnd(self.cut, self.state, self.problems, self.holds, self._reborn)
 
     def _update(self, update: LedgerUpdate, step: Step, write: Callable[[LedgerUpdate], None] | None = None) -> None:
         """One step of the ledger; ``write`` is what writes it, if that is not ``Ledger.update``."""
@@ -425,10 +426,9 @@ class CutRun:
         if not splits:
             return
         context = WriterContext(self.state.pipeline, self.state.epoch, self.state.attempt, 0, self._letters.folder)
-        alone = len(self.cut.rounds) == 1 and not cut_round.changes
-        rows = {t: self.state.tables[t] for t in self.cut.checkpoints if t in self.state.tables}
-        before = CutCommit(self._reached, self.cut.checkpoints, self._stopped_rows(), rows, self.state.dead_letters)
-        commit = before if alone else None
+        is_whole = len(self.cut.rounds) == 1 and not cut_round.changes
+        is_small = sum(split.size for split in splits) <= self._sink.capabilities.atomic_bytes
+        commit = self._commit_of(splits) if is_whole and is_small else None
         tables = {s.table_id for s in splits}
         progress = {t: self.state.tables.get(t) or self._new_row(t) for t in tables}
         part = self._make_round(self.cut, replace(cut_round, splits=splits), context, commit, progress)
@@ -439,10 +439,15 @@ class CutRun:
             raise TablesExcluded({refused.problem.table_id: refused.problem}, {}) from None
         faults.after(Step.ROUND)
         self._round_is_over = True
+        self._committed = commit if report.committed else None
         self._rows += row_figures(report, splits, read_problems(report.splits).keys())
         self._take(report)
         for split in splits:
             self._read.setdefault(split.table_id, {})[split.key] = split
+
+    def _commit_of(self, splits: Collection[Split]) -> CutCommit:
+        """The checkpoint of a cut that reads these splits, for the task that writes all of it."""
+        return self._end.commit(self._source.taking(self.state.position, {split.key for split in splits}))
 
     def _go_on(self, cut_round: CutRound) -> Iterator[Split]:
         """The splits of earlier rounds that have rows for this one too.
@@ -487,30 +492,6 @@ class CutRun:
 
     # --- commit ---------------------------------------------------------------------------------------------------
 
-    def _stopped_rows(self) -> tuple[TableProgress, ...]:
-        """Tables with a problem stay where they are; those before a schema change they may not pass stand at it."""
-        rows = []
-        for table_id, problem in self.stopped.items():
-            own = self.state.tables.get(table_id)
-            row = replace(
-                own or standing.unborn(table_id, self.state.start),
-                checkpoint=self.state.table_checkpoint(table_id),
-                status=problem.status,
-                reason=problem.sentence(),
-            )
-            if table_id not in self.problems:
-                if not standing.follows(own, self.holds[table_id].change):
-                    continue
-                row = standing.held(row, self.holds[table_id].at, own)
-            elif own is not None and own.status.is_gone:
-                if table_id not in self._reborn:
-                    continue  # it came to its end in this cut, and stays gone
-                row = standing.held(row, self._reborn[table_id], own)
-            if own is not None and own.status is TableStatus.INCOMPLETE:
-                row = replace(row, status=own.status, reason=own.reason)
-            rows.append(row)
-        return tuple(rows)
-
     def _waiting_entries(self) -> tuple[JournalEntry, ...]:
         """The schema changes that tables stopped before, for people to see and to decide about."""
         held = {hold.change.identity: hold.change for hold in self.holds.values()}
@@ -520,39 +501,6 @@ class CutRun:
             for identity, change in held.items()
             if identity not in self.state.journal
         )
-
-    def _running_rows(self) -> tuple[TableProgress, ...]:
-        """Tables that are new to the ledger, or that go on again after a stop: at once with the others, or still behind them."""
-        status = TableStatus.RUNNING if self.cut.hi >= self.state.checkpoint else TableStatus.CATCHING_UP
-        rows = []
-        for table_id in sorted(self.cut.tables - set(self.stopped)):
-            own = self.state.tables.get(table_id)
-            if table_id in self.cut.outside:
-                rows += self._followed_row(table_id, own)
-            elif own is None:
-                rows.append(TableProgress(table_id, self.cut.hi, status=status))
-            elif own.status is TableStatus.INCOMPLETE:
-                continue  # no schema change has ended that
-            elif own.status.is_gone:
-                is_followed = own.status is not TableStatus.NOT_FOLLOWED
-                rows.append(replace(own, status=TableStatus.GONE if is_followed else own.status, reason=""))
-            elif is_unborn(own):
-                # Nothing made it, and nothing is left that would. What may come yet begins where it stood.
-                rows.append(replace(own, checkpoint=max(0, own.checkpoint - 1), status=TableStatus.GONE, reason=""))
-            elif own.status.is_stopped or own.status is TableStatus.CATCHING_UP:
-                reason = running_reason(self.state, own)
-                reached = max(own.checkpoint, self.cut.hi)
-                rows.append(replace(own, checkpoint=reached, status=status, reason=reason))
-        return tuple(rows)
-
-    def _followed_row(self, table_id: TableId, own: TableProgress | None) -> list[TableProgress]:
-        """Where a table stands that the filter leaves out, and that was followed up to a schema change, or so far."""
-        reached = min(self.cut.hi, self.cut.outside[table_id])
-        if own is None:
-            return [TableProgress(table_id, reached, status=TableStatus.EXCLUDED)] if reached else []
-        if own.status.is_gone or own.checkpoint >= reached:
-            return []
-        return [replace(own, checkpoint=reached, after=False, status=TableStatus.EXCLUDED, reason="")]
 
     def _commit(self, started: float) -> CutRecord:
         record = CutRecord(
@@ -571,20 +519,17 @@ class CutRun:
             left=self._rows.left,
             passed=self._rows.passed,
         )
-        rows = tuple(r for r in (*self._running_rows(), *self._stopped_rows()) if self.state.tables.get(r.table_id) != r)
+        end = self._end
+        rows = tuple(r for r in (*end.running_rows(), *end.stopped_rows()) if self.state.tables.get(r.table_id) != r)
         waiting = self._waiting_entries()
-        settled = LedgerUpdate(checkpoint=self._reached, tables=rows).applied_to(self.state)
-        # What was read of a table up to the schema change that it stopped before is applied, and need not be read again.
-        # One that lacks rows is loaded anew, without the files of the time before.
-        waits = {t: own.status for t, own in settled.tables.items() if own.status.is_stopped}
-        # What --tables left out is taken back one day, and has to know then whether its files are all there.
-        waits |= {t: own.status for t, own in settled.tables.items() if own.status is TableStatus.EXCLUDED}
-        behind = frozenset(t for t, status in waits.items() if status is not TableStatus.INCOMPLETE)
-        gone = frozenset(t for t, own in settled.tables.items() if own.status.is_gone)
-        progress = Progress(self.cut.hi, frozenset(self.problems), behind, gone)
+        settled = LedgerUpdate(checkpoint=end.checkpoint, tables=rows).applied_to(self.state)
+        progress = end.progress(settled)
         checkpoints = {t: settled.table_checkpoint(t) for t in settled.tables}
         reports = tuple(r for key, r in self._reports.items() if key not in self._consumed)
         position = self._source.advance(self.state.position, reports, progress, checkpoints)
+        if self._committed is not None and self._committed.after is not None:
+            # The task has written it already, but for what the source alone can seal.
+            self.state = replace(self.state, position=self._committed.after.after(reports, progress))
         # Tables with a problem stay where they are, and make the same letters again when they are taken along.
         letters = self._letters.count(self.state.dead_letters, self.cut.tables - self.problems.keys())
         self.notices.extend(self._letters.told(self.problems.keys()))
@@ -592,7 +537,7 @@ class CutRun:
         self.notices.extend(told_given_up(served))
         self._update(
             LedgerUpdate(
-                checkpoint=self._reached,
+                checkpoint=end.checkpoint,
                 position=position if position != self.state.position else None,
                 tables=rows,
                 journal=waiting,

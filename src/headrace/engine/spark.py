@@ -43,7 +43,6 @@ from headrace.model.table import TableId
 from headrace.model.types import CHARACTER_KINDS
 from headrace.sinks.base import (
     Commits,
-    CutCommit,
     SinkCapabilities,
     TextComparison,
     TextComparisons,
@@ -51,6 +50,7 @@ from headrace.sinks.base import (
     WriterContext,
     WriteReport,
 )
+from headrace.sinks.cut_commit import CutCommit
 from headrace.sources.base import EventSource
 
 if TYPE_CHECKING:
@@ -334,7 +334,10 @@ def _write_task(read: ReadJob, write: WriteJob, local: bool) -> Task:
 
 @dataclass(frozen=True)
 class SparkRound:
-    """One round of a cut, as an EventSink gets it (``headrace.sinks.base.Round``)."""
+    """One round of a cut, as an EventSink gets it (``headrace.sinks.base.Round``).
+
+    ``commit`` is there where the round is the whole cut and has at most ``SinkCapabilities.atomic_bytes``.
+    """
 
     engine: SparkEngine
     source: EventSource
@@ -346,14 +349,12 @@ class SparkRound:
     commit: CutCommit | None = None
 
     def write_in_tasks(self, writer: UnitWriter, texts: TextComparisons | None = None) -> WriteReport:
-        # Only a job that has the whole round may take the ledger's part along. A second one has some of its tables, and does not
-        # know what the first one found of the others.
-        is_small = sum(split.size for split in self.round.splits) <= self.capabilities.atomic_bytes
-        report = self._write(writer, texts, self.round.splits, commit=self.commit if is_small else None)
+        report = self._write(writer, texts, self.round.splits, commit=self.commit)
         apart = frozenset(problem.table_id for o in report.outcomes if (problem := o.problem) is not None and problem.needs_whole)
         if not apart:
             return report
-        # The rows of these tables that were written are written again, which does no harm: a cut may be repeated.
+        # The rows of these tables that were written are written again, which does no harm: a cut may be repeated. Never with the
+        # ledger's part: this job does not know what the first one found of the other tables.
         again = self._write(writer, texts, [s for s in self.round.splits if s.table_id in apart], spread=False)
         return WriteReport(
             (*(r for r in report.splits if r.table_id not in apart), *again.splits),

@@ -33,12 +33,12 @@ from headrace.model.outcome import Notice, Problem, ReadCount, SplitReport, Writ
 from headrace.model.table import TableId, folded_name
 from headrace.sinks.base import (
     ChangeDemand,
-    CutCommit,
     SpellingWatch,
     TableChange,
     UnitWriter,
     WriterContext,
 )
+from headrace.sinks.cut_commit import CutCommit
 from headrace.sinks.dead_letters import DeadLetters, no_letters_of_bags
 from headrace.sources.base import EventSource
 
@@ -538,7 +538,7 @@ def write_gathered(gathered: Gathered, job: WriteJob, slot: int) -> Iterator[obj
         job.writer.open(replace(job.context, slot=slot))
         try:
             faults.before(Step.UNIT)
-            outcomes = job.writer.write(changes, _with_problems(job.commit, gathered, unfit))
+            outcomes = job.writer.write(changes, _once_read(job.commit, gathered, unfit))
             faults.after(Step.UNIT)
             commits = job.writer.commits()
         finally:
@@ -555,12 +555,13 @@ def write_gathered(gathered: Gathered, job: WriteJob, slot: int) -> Iterator[obj
         yield outcome if outcome.problem else replace(outcome, progress=reached.get(table_id), notices=told)
 
 
-def _with_problems(commit: CutCommit | None, gathered: Gathered, unfit: list[WriteOutcome]) -> CutCommit | None:
+def _once_read(commit: CutCommit | None, gathered: Gathered, unfit: list[WriteOutcome]) -> CutCommit | None:
+    """The commit with what reading the cut has shown."""
     if commit is None:
         return None
     problems = {o.table_id: o.problem for o in unfit if o.problem} | read_problems(gathered.reports.values())
-    stopped = (*commit.stopped, *map(commit.stopped_row, problems.values()))
-    return replace(commit, stopped=stopped, new_letters=gathered.letters())
+    found = replace(commit, new_letters=gathered.letters(), reports=tuple(gathered.reports.values()))
+    return found.stopping(problems.values())
 
 
 def result_batch(results: Iterable[object]) -> Iterator[pa.RecordBatch]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from headrace.model.events import SchemaChange
-from headrace.model.outcome import Notice, Problem
+from headrace.model.outcome import Notice, Problem, SplitReport
 from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import MAX_TSO
 
@@ -163,3 +164,14 @@ class Progress:
     stopped: frozenset[TableId] = frozenset()
     behind: frozenset[TableId] = frozenset()
     gone: frozenset[TableId] = frozenset()
+
+
+class PositionAfter(Protocol):
+    """A source's position after a cut, where only the reports of its splits are missing: for the task that commits the cut.
+
+    It pickles, and looks at nothing but what it holds.
+    """
+
+    def after(self, reports: Iterable[SplitReport], progress: Progress) -> str:
+        """The position, in which splits of tables that stopped count as not read."""
+        ...

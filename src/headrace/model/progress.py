@@ -75,6 +75,14 @@ class TableProgress:
         """Whether the pipeline made or adopted the table, and it is not gone. One that stands before its own CREATE is not."""
         return not self.status.is_gone and (self.after or self.checkpoint > self.incarnation)
 
+    @property
+    def needs_files(self) -> bool:
+        """Whether it stands still and goes on one day from the files that it has not read: the source has to remember these.
+
+        One that lacks rows is loaded anew, without the files of the time before. One that the filter leaves out is taken back.
+        """
+        return self.status is TableStatus.EXCLUDED or (self.status.is_stopped and self.status is not TableStatus.INCOMPLETE)
+
 
 class JournalState(StrEnum):
     WAITING = "waiting"

@@ -23,7 +23,8 @@ from headrace.errors import EXIT_INTERRUPTED, DefinitionError
 from headrace.model.progress import TableProgress
 from headrace.model.table import TableId
 from headrace.pipeline.registry import open_sink, open_source
-from headrace.sinks.base import CutCommit, DataSink, Ledger, Round, WriterContext
+from headrace.sinks.base import DataSink, Ledger, Round, WriterContext
+from headrace.sinks.cut_commit import CutCommit
 from headrace.sinks.file_ledger import open_file_ledger
 from headrace.sources.base import DataSource
 

@@ -6,22 +6,24 @@ The engine asks ``SinkCapabilities``; it never asks which system a sink is. A si
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import TracebackType
-from typing import Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 import pyarrow as pa
 
 from headrace.errors import FencedError
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Notice, Problem, ReadCount, SplitReport, WriteCount, WriteOutcome
-from headrace.model.progress import CutRecord, Decision, JournalEntry, LedgerState, TableProgress, TableRequest, TableStatus, Words
+from headrace.model.progress import CutRecord, Decision, JournalEntry, LedgerState, TableProgress, TableRequest, Words
 from headrace.model.table import SourceTable, TableId, TableSchema
 from headrace.sinks.dead_letters import DeadLetters
 
-_NOTHING: Mapping[TableId, int] = {}
+if TYPE_CHECKING:
+    from headrace.sinks.cut_commit import CutCommit
+
 KEPT_CUTS = 100
 """How many of the last cuts a ledger keeps, for people."""
 
@@ -176,48 +178,6 @@ class LedgerUpdate:
             dead_letters={t: count for t, count in {**state.dead_letters, **self.dead_letters}.items() if count},
             cuts=(*state.cuts, *([self.cut] if self.cut else []))[-KEPT_CUTS:],
         )
-
-
-@dataclass(frozen=True)
-class CutCommit:
-    """The ledger's part of a cut that is written in one transaction with its data (``SinkCapabilities.atomic_bytes``).
-
-    ``checkpoints`` are the tables' checkpoints (TSO) before the cut: what a table keeps when it cannot be written. ``rows`` are
-    the tables' own rows then, where they have one. ``stopped`` are the tables that stopped already while they were read.
-    ``dead_letters`` is how many letters tables had then, and ``new_letters`` what was added while they were read.
-    """
-
-    hi: int
-    checkpoints: Mapping[TableId, int]
-    stopped: tuple[TableProgress, ...] = ()
-    rows: Mapping[TableId, TableProgress] = field(default_factory=dict)
-    dead_letters: Mapping[TableId, int] = field(default_factory=dict)
-    new_letters: Mapping[TableId, int] = field(default_factory=dict)
-
-    def stopped_row(self, problem: Problem) -> TableProgress:
-        """The row of the problem's table, stopped where it was."""
-        table_id = problem.table_id
-        own = self.rows.get(table_id) or TableProgress(table_id, 0)
-        return replace(own, checkpoint=self.checkpoints[table_id], status=problem.status, reason=problem.sentence())
-
-    def update(
-        self,
-        problems: Sequence[Problem],
-        refused: Mapping[TableId, int] = _NOTHING,
-        reached: Iterable[TableProgress] = (),
-    ) -> LedgerUpdate:
-        """The ledger's update, with the tables of these problems stopped where they were; ``refused`` counts rows by table.
-
-        ``reached`` is where tables without key are now. One that stopped before a schema change of the cut stands there instead:
-        the checkpoint lifts every table that is not stopped. Letters of tables that are not lifted by the checkpoint yet are
-        counted with the cut that takes them along.
-        """
-        stopped = (*self.stopped, *map(self.stopped_row, problems))
-        lifted = {t for t, row in self.rows.items() if row.status is TableStatus.RUNNING} - {row.table_id for row in stopped}
-        new = {t: self.new_letters.get(t, 0) + refused.get(t, 0) for t in {*self.new_letters, *refused} & lifted}
-        counts = {t: self.dead_letters.get(t, 0) + count for t, count in new.items() if count}
-        going_on = (row for row in reached if row.table_id not in {own.table_id for own in stopped})
-        return LedgerUpdate(checkpoint=self.hi, tables=(*going_on, *stopped), dead_letters=counts)
 
 
 class UnitWriter(Protocol):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headrace.model.block import ChangeBlock
-from headrace.model.cut import HeldSplit, Offer, Progress, Split, Window
+from headrace.model.cut import HeldSplit, Offer, PositionAfter, Progress, Split, Window
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import SplitReport
 from headrace.model.table import Column, TableId, TableSchema
@@ -82,6 +82,10 @@ class EventSource(Protocol):
         ``reports`` are of the splits read in the cut; those of stopped tables count as not read. ``checkpoints`` holds each
         known table's checkpoint (TSO) after the cut, for sealing what lies behind a schema change.
         """
+        ...
+
+    def taking(self, position: str, keys: Collection[str]) -> PositionAfter:
+        """What :meth:`advance` will say after a cut of the last offer that reads the splits of these keys, but for the sealing."""
         ...
 
     def consumed(self, position: str, reports: Sequence[SplitReport]) -> str:

@@ -15,7 +15,6 @@ from headrace.sinks.base import (
     ChangeDemand,
     Check,
     CheckState,
-    CutCommit,
     Round,
     SinkCapabilities,
     TableChange,
@@ -23,6 +22,7 @@ from headrace.sinks.base import (
     WriterContext,
     WriteReport,
 )
+from headrace.sinks.cut_commit import CutCommit
 from headrace.sinks.stateless import StatelessSink
 
 

@@ -23,7 +23,8 @@ from headrace.model.events import RowKind
 from headrace.model.letters import Letter
 from headrace.model.outcome import Notice, Problem, WriteOutcome
 from headrace.model.table import Column, TableId, TableSchema
-from headrace.sinks.base import CutCommit, TableChange, WriterContext
+from headrace.sinks.base import TableChange, WriterContext
+from headrace.sinks.cut_commit import CutCommit
 from headrace.sinks.dead_letters import DeadLetters, no_letters_of_bags, row_letters
 from headrace.sinks.duckdb.types import DATE_KINDS, UnsupportedPolicy, UnsupportedTypeError, from_canonical, quoted
 from headrace.sinks.refused_row import row_name

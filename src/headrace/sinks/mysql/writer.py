@@ -18,7 +18,8 @@ from headrace.model.letters import Letter
 from headrace.model.outcome import Notice, Problem, WriteOutcome
 from headrace.model.progress import TableProgress
 from headrace.model.table import Column, TableId, TableSchema
-from headrace.sinks.base import Commits, CutCommit, TableChange, WriterContext
+from headrace.sinks.base import Commits, TableChange, WriterContext
+from headrace.sinks.cut_commit import CutCommit
 from headrace.sinks.dead_letters import no_letters_of_bags, row_letters
 from headrace.sinks.mysql import bag, handle, refusal
 from headrace.sinks.mysql.connection import MySqlSession, repeat
@@ -113,7 +114,7 @@ class MySqlWriter:
         failed = _bags_without_progress(changes, commit)
         of_change = self._settled(changes, failed)
         if commit is not None and failed:
-            commit = replace(commit, stopped=(*commit.stopped, *commit.update(list(failed.values())).tables))
+            commit = commit.stopping(failed.values())
         written: dict[TableId, WriteOutcome] = {change.table_id: WriteOutcome(change.table_id) for change in changes}
         for net in of_change:
             outcome = written[net.change.table_id]
@@ -229,7 +230,7 @@ class MySqlWriter:
             self._put_letters(refused)
             if commit is not None:
                 counts = {table_id: len(letters) for table_id, letters in refused.items()}
-                update = commit.update(list(problems.values()), counts, reached)
+                update = commit.update(problems.values(), counts, reached)
                 self._ledger.write_update(session, self._claim, update, repeated=transaction.commit_sent)
             elif reached:
                 self._ledger.put_tables(session, self._claim, reached)

@@ -22,7 +22,6 @@ from headrace.sinks.base import (
     ChangeDemand,
     Check,
     CheckState,
-    CutCommit,
     Round,
     SinkCapabilities,
     TableChange,
@@ -30,6 +29,7 @@ from headrace.sinks.base import (
     WriterContext,
     WriteReport,
 )
+from headrace.sinks.cut_commit import CutCommit
 from headrace.sinks.printing.lines import merged_lines, row_lines, schema_change_line, spool, spool_file
 from headrace.sinks.stateless import StatelessSink
 

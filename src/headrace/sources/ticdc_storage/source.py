@@ -62,6 +62,7 @@ from headrace.sources.ticdc_storage.rewritten import Rewritten
 from headrace.sources.ticdc_storage.sealing import Directories, sealed
 from headrace.sources.ticdc_storage.splits import FileSplit, read_split
 from headrace.sources.ticdc_storage.stores import StoredFile, StoreLocation, store_location
+from headrace.sources.ticdc_storage.taking import Taking
 from headrace.sources.ticdc_storage.unread import owner_of, unread_changes, unread_files
 
 _NO_COMMIT_TS = {
@@ -291,31 +292,31 @@ class StorageEventSource:
         return read_split(split, window, old_images, tolerance)
 
     def advance(self, position: str, reports: Sequence[SplitReport], progress: Progress, checkpoints: Mapping[TableId, int]) -> str:
-        """The position after a cut. See the rules at :func:`file_states`.
-
-        Files that a stopped table has not read yet are named too: when one vanishes, a later run has to know.
-        """
-        place = adopted(_position(position), self._unknown_times, self._forgotten)
-        self._unknown_times, self._forgotten = {}, ()
+        """The position after a cut. See the rules at :class:`Taking` and :func:`file_states`."""
+        place = self._taking(position, self._announced).place_after(reports, progress)
+        self._unknown_times, self._forgotten, self._unchanged = {}, (), set()
         self._ranges.learn((self._announced[r.split_key][1], r) for r in reports if r.split_key in self._announced)
-        states = file_states(reports, progress, self._modified(reports))
-        read = {report.split_key for report in reports}
-        for table_id, stored in self._announced.values():
-            if table_id in progress.behind and stored.path not in read and not place.is_open(stored.path):
-                states.append(FileState(stored.path, stored.size, stored.modified, consumed=False))
-        states += [FileState(f.path, f.size, f.modified, consumed=True, content=self._contents.get(f)) for f in self._unchanged]
-        self._unchanged = set()
-        place = self._remembering(advanced(place, max(progress.hi, self._watermark), states), progress.hi)
         for path in [p for p, (table_id, _) in self._announced.items() if table_id in progress.gone or _is_done(p, place)]:
             del self._announced[path]
-        place = replace(place, left_out=self._left_out.groups(place))
         if self._folder is not None:
             catalogue = self._folder.catalogue
-            place = replace(place, owners=catalogue.owners_by_id())
             damaged = unread_files(catalogue, _schema_problems(catalogue, place), (), (), self._options.use_table_id_as_path)
             unread = unread_changes(catalogue, damaged)
             place = sealed(place, self._announced, catalogue, self._directories, progress, checkpoints, unread)
         return place.to_text()
+
+    def taking(self, position: str, keys: Collection[str]) -> Taking:
+        """See ``EventSource.taking``. It goes to a task, so what the position names already is left out."""
+        place = _position(position)
+        wanted = {path: entry for path, entry in self._announced.items() if path in keys or not place.is_open(path)}
+        return self._taking(position, wanted)
+
+    def _taking(self, position: str, announced: Mapping[str, tuple[TableId, StoredFile]]) -> Taking:
+        place = adopted(_position(position), self._unknown_times, self._forgotten)
+        if self._folder is not None:
+            place = replace(place, owners=self._folder.catalogue.owners_by_id())
+        unchanged = (FileState(f.path, f.size, f.modified, consumed=True, content=self._contents.get(f)) for f in self._unchanged)
+        return Taking(place, self._watermark, self._published, announced, self._left_out, tuple(unchanged), self._drain)
 
     def consumed(self, position: str, reports: Sequence[SplitReport]) -> str:
         """See ``EventSource.consumed``."""
@@ -502,16 +503,6 @@ class StorageEventSource:
             self._announced.pop(path, None)
         states = [FileState(path, 0, 0, consumed=True) for path in sorted(gone)]
         return (advanced(place, place.watermark, states).to_text() if gone else position), gone
-
-    def _remembering(self, place: StoragePosition, hi: int) -> StoragePosition:
-        """The position with the final drain that the cut was, or without an earlier one when the watermark has passed it.
-
-        Whatever of the drain's time was still to come is there when ``metadata`` promises it; later it can only be repeated.
-        """
-        drain = place.drain if self._drain is None or hi < self._drain.end else self._drain
-        if drain is not None and min(self._published, hi) > drain.end:
-            drain = None
-        return replace(place, drain=drain)
 
     def _schema_bound(self, place: StoragePosition) -> int:
         """Schema changes at the watermark are not certain, unless a final drain took what there was."""

@@ -1,0 +1,118 @@
+"""How a cut ends: where its tables stand then, and what the task that commits all of it writes with the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from headrace.engine import standing
+from headrace.engine.plan import Cut, Hold
+from headrace.engine.requests import running_reason
+from headrace.engine.unreadable import is_unborn
+from headrace.model.cut import PositionAfter, Progress
+from headrace.model.outcome import Problem
+from headrace.model.progress import LedgerState, TableProgress, TableStatus
+from headrace.model.table import TableId
+from headrace.sinks.cut_commit import CutCommit
+
+
+@dataclass(frozen=True)
+class CutEnd:
+    """The end of a cut. ``state`` is the ledger's before the step that says so.
+
+    ``problems`` are the tables that stay where they were, ``holds`` those that come as far as a schema change, ``reborn`` those
+    that were gone and begin anew with a change at this commit ts (TSO).
+    """
+
+    cut: Cut
+    state: LedgerState
+    problems: Mapping[TableId, Problem]
+    holds: Mapping[TableId, Hold]
+    reborn: Mapping[TableId, int]
+
+    @property
+    def checkpoint(self) -> int:
+        """The pipeline's checkpoint (TSO) then: a cut of tables that catch up ends below the one that it has."""
+        return max(self.cut.hi, self.state.checkpoint)
+
+    @property
+    def stopped(self) -> dict[TableId, Problem]:
+        """Every table that does not reach the end of the cut, and why."""
+        return {t: hold.problem for t, hold in self.holds.items()} | dict(self.problems)
+
+    def progress(self, settled: LedgerState) -> Progress:
+        """What the source is told; ``settled`` is the ledger's state with the tables where they stand then."""
+        behind = frozenset(t for t, own in settled.tables.items() if own.needs_files)
+        gone = frozenset(t for t, own in settled.tables.items() if own.status.is_gone)
+        return Progress(self.cut.hi, frozenset(self.problems), behind, gone)
+
+    def commit(self, after: PositionAfter) -> CutCommit:
+        """What the task writes that commits the cut, as far as it is known before the rows are read."""
+        progress = self.progress(self.state)
+        return CutCommit(
+            self.checkpoint,
+            self.cut.checkpoints,
+            self.stopped_rows(),
+            {t: self.state.tables[t] for t in self.cut.checkpoints if t in self.state.tables},
+            self.state.dead_letters,
+            going_on=self.running_rows(),
+            progress=replace(progress, behind=progress.behind - self.cut.checkpoints.keys()),
+            after=after,
+        )
+
+    def stopped_rows(self) -> tuple[TableProgress, ...]:
+        """Tables with a problem stay where they are; those before a schema change they may not pass stand at it."""
+        rows = []
+        for table_id, problem in self.stopped.items():
+            own = self.state.tables.get(table_id)
+            row = replace(
+                own or standing.unborn(table_id, self.state.start),
+                checkpoint=self.state.table_checkpoint(table_id),
+                status=problem.status,
+                reason=problem.sentence(),
+            )
+            if table_id not in self.problems:
+                if not standing.follows(own, self.holds[table_id].change):
+                    continue
+                row = standing.held(row, self.holds[table_id].at, own)
+            elif own is not None and own.status.is_gone:
+                if table_id not in self.reborn:
+                    continue  # it came to its end in this cut, and stays gone
+                row = standing.held(row, self.reborn[table_id], own)
+            if own is not None and own.status is TableStatus.INCOMPLETE:
+                row = replace(row, status=own.status, reason=own.reason)
+            rows.append(row)
+        return tuple(rows)
+
+    def running_rows(self) -> tuple[TableProgress, ...]:
+        """Tables that are new to the ledger, or that go on again after a stop: at once with the others, or still behind them."""
+        status = TableStatus.RUNNING if self.cut.hi >= self.state.checkpoint else TableStatus.CATCHING_UP
+        rows = []
+        for table_id in sorted(self.cut.tables - self.stopped.keys()):
+            own = self.state.tables.get(table_id)
+            if table_id in self.cut.outside:
+                rows += self._followed_row(table_id, own)
+            elif own is None:
+                rows.append(TableProgress(table_id, self.cut.hi, status=status))
+            elif own.status is TableStatus.INCOMPLETE:
+                continue  # no schema change has ended that
+            elif own.status.is_gone:
+                is_followed = own.status is not TableStatus.NOT_FOLLOWED
+                rows.append(replace(own, status=TableStatus.GONE if is_followed else own.status, reason=""))
+            elif is_unborn(own):
+                # Nothing made it, and nothing is left that would. What may come yet begins where it stood.
+                rows.append(replace(own, checkpoint=max(0, own.checkpoint - 1), status=TableStatus.GONE, reason=""))
+            elif own.status.is_stopped or own.status is TableStatus.CATCHING_UP:
+                reason = running_reason(self.state, own)
+                reached = max(own.checkpoint, self.cut.hi)
+                rows.append(replace(own, checkpoint=reached, status=status, reason=reason))
+        return tuple(rows)
+
+    def _followed_row(self, table_id: TableId, own: TableProgress | None) -> list[TableProgress]:
+        """Where a table stands that the filter leaves out, and that was followed up to a schema change, or so far."""
+        reached = min(self.cut.hi, self.cut.outside[table_id])
+        if own is None:
+            return [TableProgress(table_id, reached, status=TableStatus.EXCLUDED)] if reached else []
+        if own.status.is_gone or own.checkpoint >= reached:
+            return []
+        return [replace(own, checkpoint=reached, after=False, status=TableStatus.EXCLUDED, reason="")]

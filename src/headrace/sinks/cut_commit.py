@@ -1,0 +1,87 @@
+"""The ledger's part of a cut that is written in one transaction with its data (``SinkCapabilities.atomic_bytes``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from headrace.model.cut import PositionAfter, Progress
+from headrace.model.outcome import Problem, SplitReport
+from headrace.model.progress import TableProgress
+from headrace.model.table import TableId
+from headrace.sinks.base import LedgerUpdate
+
+_NOTHING: Mapping[TableId, int] = {}
+_NOT_BEGUN = Progress(0)
+
+
+@dataclass(frozen=True)
+class CutCommit:
+    """The checkpoint of a cut, for the task that commits all of it.
+
+    A run may die before its next step. So whatever this moves takes along what belongs to that: the source's position, and the
+    dead letters of the tables that moved.
+    """
+
+    hi: int
+    """The pipeline's checkpoint (TSO) after the cut."""
+    checkpoints: Mapping[TableId, int]
+    """The checkpoints (TSO) before the cut of all of its tables: what one keeps that cannot be written."""
+    stopped: tuple[TableProgress, ...] = ()
+    """Where the tables stand that are known to stop: at their checkpoint, or before a schema change that they may not pass."""
+    rows: Mapping[TableId, TableProgress] = field(default_factory=dict)
+    """The tables' own rows before the cut, where they have one."""
+    dead_letters: Mapping[TableId, int] = field(default_factory=dict)
+    """How many letters tables had before the cut."""
+    new_letters: Mapping[TableId, int] = field(default_factory=dict)
+    """How many were added while the cut was read."""
+    going_on: tuple[TableProgress, ...] = ()
+    """Where the tables stand that reach the end, if ``hi`` does not lift them: new ones, and those that go on after a stop."""
+    progress: Progress = _NOT_BEGUN
+    """What the cut reaches, as its source is told. ``behind`` are tables that take no part in it."""
+    after: PositionAfter | None = None
+    """The source's position; without it the position stays."""
+    reports: tuple[SplitReport, ...] = ()
+    """What was found in the splits of the cut, once they are read."""
+
+    def stopped_row(self, problem: Problem) -> TableProgress:
+        """The row of the problem's table, stopped where it was."""
+        table_id = problem.table_id
+        own = self.rows.get(table_id) or TableProgress(table_id, 0)
+        return replace(own, checkpoint=self.checkpoints[table_id], status=problem.status, reason=problem.sentence())
+
+    def stopping(self, problems: Iterable[Problem]) -> CutCommit:
+        """The same cut, in which the tables of these problems stop where they were."""
+        rows = tuple(map(self.stopped_row, problems))
+        stopped = self.progress.stopped.union(row.table_id for row in rows)
+        return replace(self, stopped=(*self.stopped, *rows), progress=replace(self.progress, stopped=stopped))
+
+    def update(
+        self,
+        problems: Iterable[Problem],
+        refused: Mapping[TableId, int] = _NOTHING,
+        reached: Iterable[TableProgress] = (),
+    ) -> LedgerUpdate:
+        """The ledger's update, with the tables of these problems stopped where they were; ``refused`` counts rows by table.
+
+        ``reached`` is where tables without key are now. One that stopped before a schema change of the cut stands there instead:
+        the checkpoint lifts every table that is not stopped. A table that stays where it was makes its letters again.
+        """
+        cut = self.stopping(problems)
+        stopped = {row.table_id: row for row in cut.stopped}
+        tables = {row.table_id: row for row in (*reached, *self.going_on)} | stopped
+        moved = self.checkpoints.keys() - cut.progress.stopped
+        new = {t: self.new_letters.get(t, 0) + refused.get(t, 0) for t in {*self.new_letters, *refused} & moved}
+        return LedgerUpdate(
+            checkpoint=self.hi,
+            position=cut._position({**self.rows, **tables}),
+            tables=tuple(tables.values()),
+            dead_letters={t: self.dead_letters.get(t, 0) + count for t, count in new.items() if count},
+        )
+
+    def _position(self, tables: Mapping[TableId, TableProgress]) -> str | None:
+        """The source's position after the cut, where ``tables`` are the rows that its tables have then."""
+        if self.after is None:
+            return None
+        behind = self.progress.behind.union(t for t, own in tables.items() if own.needs_files)
+        return self.after.after(self.reports, replace(self.progress, behind=behind))
