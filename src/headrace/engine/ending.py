@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 
 from headrace.engine import standing
 from headrace.engine.plan import Cut, Hold
-from headrace.engine.requests import running_reason
+from headrace.engine.requests import running_reason, served_requests
 from headrace.engine.unreadable import is_unborn
 from headrace.model.cut import PositionAfter, Progress
 from headrace.model.outcome import Problem
 from headrace.model.progress import LedgerState, TableProgress, TableStatus
 from headrace.model.table import TableId
+from headrace.sinks.base import LedgerUpdate
 from headrace.sinks.cut_commit import CutCommit
 
 
@@ -48,14 +49,15 @@ class CutEnd:
 
     def commit(self, after: PositionAfter) -> CutCommit:
         """What the task writes that commits the cut, as far as it is known before the rows are read."""
-        progress = self.progress(self.state)
+        progress, going_on = self.progress(self.state), self.running_rows()
         return CutCommit(
             self.checkpoint,
             self.cut.checkpoints,
             self.stopped_rows(),
             {t: self.state.tables[t] for t in self.cut.checkpoints if t in self.state.tables},
             self.state.dead_letters,
-            going_on=self.running_rows(),
+            going_on=going_on,
+            over=served_requests(LedgerUpdate(checkpoint=self.checkpoint, tables=going_on).applied_to(self.state)),
             progress=replace(progress, behind=progress.behind - self.cut.checkpoints.keys()),
             after=after,
         )

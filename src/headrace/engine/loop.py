@@ -23,15 +23,7 @@ from headrace.engine.keys import DeclaredKeys, changed_definition, fingerprint_o
 from headrace.engine.observer import Observer
 from headrace.engine.plan import Cut, Hold, PlanRules, ending_incomplete, first_shared_change, may_be_pending, plan_cut
 from headrace.engine.replaying import Replayer, waits_for
-from headrace.engine.requests import (
-    Carried,
-    carry_out,
-    give_up_files,
-    resyncs_due,
-    served_requests,
-    take_up_holds,
-    told_given_up,
-)
+from headrace.engine.requests import Carried, carry_out, give_up_files, resyncs_due, take_up_holds
 from headrace.engine.resetting import begin_anew, resets_asked
 from headrace.errors import (
     EXIT_OK,
@@ -236,7 +228,6 @@ class Loop:
         self._is_others_turn = False
         told = self._has_new_words()
         self._serve(take_up_holds(self._state))
-        self._use_up_requests()
         retried = self._tables_to_retry(told=told) - apart
         self._serve(give_up_files(self._state, self._source.give_up))
         self._replay()
@@ -463,11 +454,6 @@ class Loop:
             faults.after(Step.REQUESTS)
             self._state = carried.update.applied_to(self._state)
             self._tell(carried.notices)
-
-    def _use_up_requests(self) -> None:
-        """Ends the requests that are over: where a run died behind the rows of a cut, no step of it has said so."""
-        if served := served_requests(self._state):
-            self._serve(Carried(LedgerUpdate(used_requests=tuple(r.identity for r in served)), tuple(told_given_up(served))))
 
     def _replay(self) -> None:
         """Carries out what people asked about dead letters."""

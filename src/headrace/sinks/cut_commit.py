@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from headrace.model.cut import PositionAfter, Progress
 from headrace.model.outcome import Problem, SplitReport
-from headrace.model.progress import TableProgress
+from headrace.model.progress import TableProgress, TableRequest
 from headrace.model.table import TableId
 from headrace.sinks.base import LedgerUpdate
 
@@ -19,8 +19,8 @@ _NOT_BEGUN = Progress(0)
 class CutCommit:
     """The checkpoint of a cut, for the task that commits all of it.
 
-    A run may die before its next step. So whatever this moves takes along what belongs to that: the source's position, and the
-    dead letters of the tables that moved.
+    A run may die before its next step. So whatever this moves takes along what belongs to that: the source's position, the
+    dead letters of the tables that moved, and the requests that are over with that.
     """
 
     hi: int
@@ -37,6 +37,8 @@ class CutCommit:
     """How many were added while the cut was read."""
     going_on: tuple[TableProgress, ...] = ()
     """Where the tables stand that reach the end, if ``hi`` does not lift them: new ones, and those that go on after a stop."""
+    over: tuple[TableRequest, ...] = ()
+    """The requests that are over when all of these tables reach the end."""
     progress: Progress = _NOT_BEGUN
     """What the cut reaches, as its source is told. ``behind`` are tables that take no part in it."""
     after: PositionAfter | None = None
@@ -76,6 +78,7 @@ class CutCommit:
             checkpoint=self.hi,
             position=cut._position({**self.rows, **tables}),
             tables=tuple(tables.values()),
+            used_requests=tuple(request.identity for request in self.over if request.table_id not in stopped),
             dead_letters={t: self.dead_letters.get(t, 0) + count for t, count in new.items() if count},
         )
 
