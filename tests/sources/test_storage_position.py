@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.sources.ticdc_storage import advancing
-from headrace.sources.ticdc_storage.advancing import adopted, advanced, newest_passed, passed_below, sealed_days
+from headrace.sources.ticdc_storage.advancing import adopted, advanced, newest_passed, passed_below, sealed_days, with_files
 from headrace.sources.ticdc_storage.days import days_of, has_ended, with_days
 from headrace.sources.ticdc_storage.intervals import (
     Intervals,
@@ -292,3 +292,13 @@ def test_the_position_of_an_older_ledger_is_read() -> None:
 def test_text_of_another_source_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         StoragePosition.parse(text)
+
+
+def test_the_files_that_a_cut_has_begun_are_kept_until_each_is_done_with() -> None:
+    first, second = "test/t/100/CDC000001.csv", "test/t/100/CDC000003.csv"
+    position = StoragePosition(begun=with_files({}, [first, second]))
+    assert StoragePosition.parse(position.to_text()) == position
+    position = advanced(position, 200, [FileState(first, 10, 1, consumed=True)])
+    assert list(position.begun_files()) == [second]
+    position = advanced(position, 200, [FileState(second, 10, 1, consumed=False)])
+    assert (position.begun, position.is_open(second)) == ({}, True)

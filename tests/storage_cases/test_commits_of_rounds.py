@@ -11,8 +11,9 @@ from building import Bucket, Ran, ledger_at
 
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
 from headrace.model.policy import OnError, SchemaChangePolicies
-from headrace.model.progress import TableStatus
+from headrace.model.progress import RequestKind, TableRequest, TableStatus
 from headrace.model.table import TableId
+from headrace.pipeline.registry import open_sink
 from headrace.sinks.dead_letters import DeadLetters, open_dead_letters
 from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at
 from local_engine import as_if_large
@@ -183,3 +184,87 @@ class TestRunThatDiesBehindARound:
         self.cut(bucket, mariadb, dies, once=False, until_end=True, quiet=0.0)
         bucket.rows("t/100/3", "I 180 3 late")
         assert "came after --until-end" in self.next_run(bucket, mariadb).told
+
+
+class TestRunThatDiesInsideACut:
+    """Tables move in the steps of a cut before its end: the next run knows which files may be applied, and which were left out."""
+
+    @pytest.fixture
+    def bucket(self, tmp_path: Path, mariadb: MariaDb) -> Bucket:
+        bucket = Bucket(tmp_path)
+        bucket.create("t")
+        bucket.rows("t/100/1", "I 110 1 a")
+        bucket.schema("bag", 101, "c,v", "CREATE TABLE `bag` (`c` INT,`v` VARCHAR(16))", 3)
+        bucket.rows("bag/101/1", "I 110 1 a")
+        bucket.checkpoint(150)
+        assert bucket.run(mariadb.uri()).code == EXIT_OK
+        return bucket
+
+    def dies(self, bucket: Bucket, mariadb: MariaDb, step: Step, **options: Any) -> None:
+        with armed(crash_at(Moment.AFTER, step)), pytest.raises(Crashed):
+            bucket.run(mariadb.uri(), **options)
+        assert ledger_at(mariadb.uri()).checkpoint == 150
+
+    def next_run(self, bucket: Bucket, mariadb: MariaDb, **options: Any) -> Ran:
+        bucket.checkpoint(300)
+        return bucket.run(mariadb.uri(), **options)
+
+    @pytest.mark.parametrize("twice", [False, True])
+    @pytest.mark.parametrize("table", ["t", "bag"])
+    def test_a_file_that_comes_after_larger_numbers_is_told(
+        self, bucket: Bucket, mariadb: MariaDb, table: str, twice: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A table with a key moves with its schema change, one without a key with its rows. ``twice``: so dies the next run."""
+        number = {"t": 100, "bag": 101}[table]
+        bucket.rows(f"{table}/{number}/3", "I 190 3 c")
+        if table == "t":
+            bucket.schema("t", 195, "id,v,c", "ALTER TABLE `t` ADD COLUMN `c` INT", 5)
+            step = Step.JOURNAL_SETTLED
+        else:
+            as_if_large(monkeypatch)
+            step = Step.ROUND
+        bucket.checkpoint(200)
+        self.dies(bucket, mariadb, step)
+        bucket.rows(f"{table}/{number}/2", "I 160 2 late")
+        if twice:
+            bucket.schema("s", 240, "id,v", "CREATE TABLE `s` (`id` INT PRIMARY KEY,`v` VARCHAR(16))", 3)
+            bucket.checkpoint(250)
+            self.dies(bucket, mariadb, Step.ROUND)
+        ran = self.next_run(bucket, mariadb)
+        assert ran.code == EXIT_OK
+        assert "came after others with larger numbers" in ran.told
+        assert "larger numbers" not in self.next_run(bucket, mariadb).told
+
+    def test_a_row_that_a_bounded_cut_left_behind_stops_its_table(self, bucket: Bucket, mariadb: MariaDb) -> None:
+        bucket.rows("t/100/2", *(f"I {160 + n} {n} a" for n in range(2, 22)))
+        bucket.schema("t", 190, "id,v", "ALTER TABLE `t` COMMENT = 'x'", 5)
+        bucket.rows("t/100/3", "I 240 100 a", "I 165 101 out-of-order")
+        bucket.checkpoint(250)
+        self.dies(bucket, mariadb, Step.JOURNAL_SETTLED, max_cut=100)
+        self.next_run(bucket, mariadb, max_cut=100)
+        assert "not in the order of their commit ts" in ledger_at(mariadb.uri()).tables[T].reason
+
+    @pytest.mark.parametrize("is_restored", [True, False])
+    def test_a_file_that_vanishes_stops_its_table(
+        self, bucket: Bucket, mariadb: MariaDb, is_restored: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Until it is restored, or a person gives it up."""
+        as_if_large(monkeypatch)
+        path = bucket.root / bucket.rows("t/100/2", "I 160 2 b")
+        content = path.read_bytes()
+        bucket.checkpoint(200)
+        self.dies(bucket, mariadb, Step.INTENT)
+        path.unlink()
+        for _ in range(2):
+            ran = self.next_run(bucket, mariadb)
+            assert (ran.code, list(ran.stopped)) == (EXIT_TABLE_STOPPED, ["test.t"])
+            assert "vanished" in ran.stopped["test.t"]
+        if is_restored:
+            path.write_bytes(content)
+        else:
+            with open_sink(mariadb.uri()) as sink:
+                assert sink.ledger is not None
+                request = TableRequest("2026", T, RequestKind.SKIP_FILE, file=str(path.relative_to(bucket.root)))
+                sink.ledger.request("default", request)
+        assert self.next_run(bucket, mariadb).code == EXIT_OK
+        assert execute(mariadb, "SELECT COUNT(*) FROM t") == [(1 + is_restored,)]

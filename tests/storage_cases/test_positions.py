@@ -115,6 +115,17 @@ def test_a_file_that_comes_after_larger_numbers_is_read_and_what_is_missing_of_i
     assert "larger numbers" not in bucket.at(500).told
 
 
+def test_so_is_one_that_comes_while_rows_of_a_larger_number_wait_above_the_checkpoint(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path)
+    bucket.create("t")
+    bucket.rows("t/100/2", "I 190 2 b", "I 250 3 c")
+    bucket.at(200)
+    path = bucket.rows("t/100/1", "I 160 1 late")
+    told = bucket.at(300).told
+    assert "1 of its rows are not above the checkpoint (200): they are not applied" in told
+    assert path in told
+
+
 class TestWithoutCommitTs:
     """Read once more, such files would be applied once more: only their content tells whether they are others."""
 

@@ -1,9 +1,10 @@
 """Applying one cut: intent, rounds of schema changes and rows, commit. One object a cut; see ``loop`` for what is around it.
 
-The order of durable steps (rules 11 and 14): the intent raises ``attempted``; each schema change is journalled before and
-after it runs, its tables standing at (V, before) and then at (V, after), and what they read until then counts as read where
-rows do not tell when they were committed; rows are written; at last the checkpoint, the position and what became of each table
-are one ledger update. A sink with ``atomic_cut`` holds all of that in one transaction.
+The order of durable steps (rules 11 and 14): the intent raises ``attempted``, and where several steps follow it names the splits
+that are read; each schema change is journalled before and after it runs, its tables standing at (V, before) and then at
+(V, after), and what they read until then counts as read where rows do not tell when they were committed; rows are written; at
+last the checkpoint, the position and what became of each table are one ledger update. Rows that are all of a cut, and few, are
+one transaction with that. A sink with ``atomic_cut`` holds everything in one.
 """
 
 from __future__ import annotations
@@ -118,8 +119,9 @@ class CutRun:
         """Applies the cut. Raises what sinks and ledgers raise; then nothing of the checkpoint has moved."""
         started = time.monotonic()
         self._sink.begin_cut()
-        if self.cut.rounds and self.cut.hi > self.state.attempted:
-            self._update(LedgerUpdate(attempted=self.cut.hi), Step.INTENT)
+        position = self._position_before()
+        if self.cut.rounds and (self.cut.hi > self.state.attempted or position is not None):
+            self._update(LedgerUpdate(attempted=self.cut.hi, position=position), Step.INTENT)
         edited = {identity for identity, decision in self.cut.decisions.items() if decision.verdict is Verdict.EDIT}
         for cut_round in self.cut.rounds:
             for changes in _journalled_together(cut_round.changes, edited):
@@ -426,9 +428,7 @@ class CutRun:
         if not splits:
             return
         context = WriterContext(self.state.pipeline, self.state.epoch, self.state.attempt, 0, self._letters.folder)
-        is_whole = len(self.cut.rounds) == 1 and not cut_round.changes
-        is_small = sum(split.size for split in splits) <= self._sink.capabilities.atomic_bytes
-        commit = self._commit_of(splits) if is_whole and is_small else None
+        commit = self._commit_of(splits) if self._is_one_transaction(splits) else None
         tables = {s.table_id for s in splits}
         progress = {t: self.state.tables.get(t) or self._new_row(t) for t in tables}
         part = self._make_round(self.cut, replace(cut_round, splits=splits), context, commit, progress)
@@ -444,6 +444,19 @@ class CutRun:
         self._take(report)
         for split in splits:
             self._read.setdefault(split.table_id, {})[split.key] = split
+
+    def _is_one_transaction(self, splits: Collection[Split]) -> bool:
+        """Whether a task that reads these splits commits the cut."""
+        is_whole = len(self.cut.rounds) == 1 and not self.cut.rounds[0].changes
+        return is_whole and sum(split.size for split in splits) <= self._sink.capabilities.atomic_bytes
+
+    def _position_before(self) -> str | None:
+        """The source's position for a cut of several steps, in which tables move before its end; ``None``: it stays."""
+        splits = [split for cut_round in self.cut.rounds for split in cut_round.splits]
+        if not splits or self._sink.capabilities.atomic_cut or self._is_one_transaction(splits):
+            return None
+        position = self._source.begin(self.state.position, splits, self.cut.hi)
+        return position if position != self.state.position else None
 
     def _commit_of(self, splits: Collection[Split]) -> CutCommit:
         """The checkpoint of a cut that reads these splits, for the task that writes all of it."""

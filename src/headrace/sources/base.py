@@ -88,6 +88,13 @@ class EventSource(Protocol):
         """What :meth:`advance` will say after a cut of the last offer that reads the splits of these keys, but for the sealing."""
         ...
 
+    def begin(self, position: str, splits: Collection[Split], hi: int) -> str:
+        """The position before a cut of the last offer, up to ``hi`` (TSO), that reads these splits and is applied in several steps.
+
+        The splits may be applied in part from then on, which nothing but this says to a run that follows one which died.
+        """
+        ...
+
     def consumed(self, position: str, reports: Sequence[SplitReport]) -> str:
         """The position in the middle of a cut, in which splits that were read to their end are not offered again.
 

@@ -20,6 +20,7 @@ from headrace.sources.ticdc_storage.intervals import (
 from headrace.sources.ticdc_storage.position import (
     UNSETTLED,
     FilePlace,
+    Files,
     FileState,
     Mark,
     OpenFile,
@@ -71,8 +72,36 @@ def advanced(position: StoragePosition, watermark: int, states: Sequence[FileSta
             marks={directory: entries for directory, entries in {**position.marks, **marks}.items() if entries},
             open=opened,
             unread=unread.entries,
+            begun=without_files(position.begun, (state.path for state in states)) if position.begun else position.begun,
         )
     )
+
+
+def with_files(files: Files, paths: Iterable[str]) -> Files:
+    """The files and those of these paths."""
+    added: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for place in map(place_of, paths):
+        added[place.directory][place.unit].append(place.number)
+    known = {directory: dict(units) for directory, units in files.items()}
+    for directory, units in added.items():
+        there = known.setdefault(directory, {})
+        there.update({unit: add_numbers(there.get(unit, ()), numbers) for unit, numbers in units.items()})
+    return known
+
+
+def without_files(files: Files, paths: Iterable[str]) -> Files:
+    """The files but for those of these paths."""
+    removed: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for place in map(place_of, paths):
+        removed[place.directory, place.unit].add(place.number)
+    left: dict[str, dict[str, Intervals]] = defaultdict(dict)
+    for directory, units in files.items():
+        for unit, numbers in units.items():
+            gone = removed.get((directory, unit), set())
+            kept = add_numbers((), [n for n in numbers_of(numbers) if n not in gone]) if gone else numbers
+            if kept:
+                left[directory][unit] = kept
+    return dict(left)
 
 
 def file_states(reports: Sequence[SplitReport], progress: Progress, modified: Mapping[str, int]) -> list[FileState]:

@@ -214,13 +214,14 @@ def unknown_versions(
 def vanished_problems(
     listing: Listing, position: StoragePosition, announced: Mapping[str, TableId], tables: Callable[[str], TableId]
 ) -> tuple[Problem, ...]:
-    """An alarm for each file that was announced, holds rows that are not applied, and is not there any more.
+    """An alarm for each file that was announced, may hold rows that are not applied, and is not there any more.
 
     ``announced`` are the files offered before in this run, ``tables`` gives the tables of those the position holds open.
     """
     present = {stored.path for stored, _ in listing.data}
     gone = {path: tables(path) for path in position.open if path not in present}
     gone.update({path: tables(path) for path, _ in position.unread_files() if path not in present})
+    gone.update({path: tables(path) for path in position.begun_files() if path not in present})
     gone.update({path: table for path, table in announced.items() if path not in present})
     message = "The file vanished before all its changes were applied."
     return tuple(Problem(table_id, message, path, hint=_VANISHED_HINT) for path, table_id in sorted(gone.items()))

@@ -11,6 +11,7 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.days import check_days, days_of, numbers_at, reaches
@@ -136,6 +137,8 @@ class StoragePosition:
     open: Mapping[str, OpenFile] = field(default_factory=dict)
     unread: Mapping[str, Mapping[str, Unread]] = field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
+    begun: Files = field(default_factory=dict)
+    """Files that a cut of several steps takes: rows of theirs may be applied before anything else here says so."""
     drain: Drain | None = None
     """There until the watermark has passed it."""
     owners: Mapping[str, Owner] = field(default_factory=dict)
@@ -170,6 +173,7 @@ class StoragePosition:
                 for directory, units in self.unread.items()
             },
             "l": [[left.lo, left.hi, _files_to_json(left.files)] for left in self.left_out],
+            "b": _files_to_json(self.begun),
             "t": {parent: [o.version, o.table_id.database, o.table_id.table] for parent, o in self.owners.items()},
         }
         document |= {key: part for key, part in parts.items() if part}
@@ -222,10 +226,23 @@ class StoragePosition:
         return key in self.open or (bool(self.unread) and self.is_unread(key.rpartition("/")[0], key))
 
     def is_behind(self, path: DataPath) -> bool:
-        """Whether the file was never announced, though one with a larger number was applied."""
+        """Whether the file was never announced, though one with a larger number was applied, in part at least."""
+        if self.is_consumed(path) or self.is_open(path.key):
+            return False
         place = place_of(path.key)
-        numbers = self.consumed.get(path.directory, {}).get(place.stream, ())
-        return bool(numbers) and place.number < numbers[-1][1] and not self.is_consumed(path) and not self.is_open(path.key)
+        begun = self.begun.get(path.directory, {}).get(place.unit, ())
+        applied = [self.consumed.get(path.directory, {}).get(place.stream, ()), () if contains(begun, place.number) else begun]
+        largest = max([numbers[-1][1] for numbers in applied if numbers], default=0)
+        return place.number < max(largest, self._largest_open.get((path.directory, place.stream), 0))
+
+    @cached_property
+    def _largest_open(self) -> Mapping[tuple[str, str], int]:
+        """The largest number of the open files of each directory and stream."""
+        found: dict[tuple[str, str], int] = {}
+        for place in map(place_of, self.open):
+            key = place.directory, place.stream
+            found[key] = max(place.number, found.get(key, 0))
+        return found
 
     def consumed_in(self, directory: str) -> dict[str, Intervals]:
         """The numbers of a directory's consumed files by stream, sealed or not."""
@@ -279,6 +296,12 @@ class StoragePosition:
                 for number in numbers_of(entry.numbers):
                     yield path_of(directory, unit, number), size + rest
                     rest = 0
+
+    def begun_files(self) -> Iterator[str]:
+        """The paths of the files that a cut took which broke off."""
+        for directory, units in self.begun.items():
+            for unit, numbers in units.items():
+                yield from (path_of(directory, unit, number) for number in numbers_of(numbers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,6 +380,7 @@ def _of_document(document: Mapping[str, object]) -> StoragePosition:
             for directory, units in _members(document.get("u", {}))
         },
         left_out=tuple(_left_out(entry) for entry in _list(document.get("l", []))),
+        begun=_files(document.get("b", {})),
         drain=_drain(document["e"]) if "e" in document else None,
         owners={parent: _owner(entry) for parent, entry in _members(document.get("t", {}))},
     )

@@ -54,7 +54,7 @@ def sealed(
     def parsed(directory: str) -> DataPath | None:
         return directories.parsed(directory, catalogue.table_ids)
 
-    unapplied = {path.rpartition("/")[0] for path in (*place.open, *announced)} | place.unread.keys()
+    unapplied = {path.rpartition("/")[0] for path in (*place.open, *announced)} | place.unread.keys() | place.begun.keys()
     busy: dict[str, set[int]] = {}
     for directory in unapplied:
         found = parsed(directory)

@@ -311,10 +311,18 @@ class StorageEventSource:
         wanted = {path: entry for path, entry in self._announced.items() if path in keys or not place.is_open(path)}
         return self._taking(position, wanted)
 
+    def begin(self, position: str, splits: Collection[Split], hi: int) -> str:
+        """See ``EventSource.begin``. A file that came late stays unknown, so that this is told however often the cut breaks off."""
+        paths = [split.key for split in splits if not (isinstance(split, FileSplit) and split.is_behind)]
+        return self._taking(position, self._announced).begun(paths, hi).to_text()
+
     def _taking(self, position: str, announced: Mapping[str, tuple[TableId, StoredFile]]) -> Taking:
         place = adopted(_position(position), self._unknown_times, self._forgotten)
         if self._folder is not None:
             place = replace(place, owners=self._folder.catalogue.owners_by_id())
+            catalogue = self._folder.catalogue
+            begun = {p: (self._table_of(p, catalogue), StoredFile(p, 0, 0)) for p in place.begun_files() if p not in announced}
+            announced = {**announced, **begun}
         unchanged = (FileState(f.path, f.size, f.modified, consumed=True, content=self._contents.get(f)) for f in self._unchanged)
         return Taking(place, self._watermark, self._published, announced, self._left_out, tuple(unchanged), self._drain)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from headrace.model.cut import Progress
 from headrace.model.outcome import SplitReport
 from headrace.model.table import TableId
-from headrace.sources.ticdc_storage.advancing import advanced, file_states
+from headrace.sources.ticdc_storage.advancing import advanced, file_states, with_files, without_files
 from headrace.sources.ticdc_storage.leaving_out import LeftOutFiles
 from headrace.sources.ticdc_storage.position import Drain, FileState, StoragePosition
 from headrace.sources.ticdc_storage.stores import StoredFile
@@ -25,7 +25,7 @@ class Taking:
     published: int
     """The same, of those in ``metadata`` alone."""
     announced: Mapping[str, tuple[TableId, StoredFile]]
-    """The files that were offered, by their paths, each with its table."""
+    """The files that were offered, and those that a cut took which broke off, by their paths, each with its table."""
     left_out: LeftOutFiles
     unchanged: tuple[FileState, ...] = ()
     """Files that were written again with the content that they had."""
@@ -49,7 +49,18 @@ class Taking:
             if table_id in progress.behind and stored.path not in read and not self.place.is_open(stored.path):
                 states.append(FileState(stored.path, stored.size, stored.modified, consumed=False))
         place = advanced(self.place, max(progress.hi, self.watermark), [*states, *self.unchanged])
-        place = replace(place, drain=self._drain_after(progress.hi))
+        ended = (path for path, (table_id, _) in self.announced.items() if table_id in progress.gone) if place.begun else ()
+        place = replace(place, drain=self._drain_after(progress.hi), begun=without_files(place.begun, ended))
+        return replace(place, left_out=self.left_out.groups(place))
+
+    def begun(self, paths: Iterable[str], hi: int) -> StoragePosition:
+        """The position before the first of several steps of a cut up to ``hi`` (TSO) that reads the files of these paths.
+
+        What moves in these steps is then known to a run that comes after one which died: the files that it may have applied, those
+        that the cut did without, and the final drain.
+        """
+        drain = self.place.drain if self.drain is None or hi < self.drain.end else self.drain
+        place = replace(self.place, begun=with_files(self.place.begun, paths), drain=drain)
         return replace(place, left_out=self.left_out.groups(place))
 
     def _drain_after(self, hi: int) -> Drain | None:
