@@ -665,6 +665,8 @@ def fail(passage: Passage) -> None:
             raise SourceUnreachableError("the store does not answer")
         case Step.READ:
             raise JobFailedError("an executor was lost")
+        case Step.MYSQL_VERIFY if passage.moment is Moment.BEFORE:  # the connection stays
+            raise pymysql.err.OperationalError(1205, "Lock wait timeout exceeded; try restarting transaction")
         case Step.MYSQL_COMMIT | Step.MYSQL_STATEMENT | Step.MYSQL_VERIFY:
             raise pymysql.err.OperationalError(2013, "Lost connection to server during query")
         case Step.DUCKDB_COMMIT | Step.DUCKDB_LOAD:

@@ -34,8 +34,10 @@ from headrace.model.outcome import Remedy
 from headrace.model.table import TableId
 from headrace.model.tso import tso_from_ms
 from headrace.sinks.base import SchemaChangeRefused
-from headrace.sinks.mysql import catalogue, connection, metadata, open_sink, variables
+from headrace.sinks.mysql import catalogue, connection, open_sink, variables
+from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.settings import read_settings
+from headrace.sinks.mysql.statements import Sending
 
 pytestmark = pytest.mark.server
 
@@ -319,14 +321,14 @@ def executed(target, monkeypatch) -> list[str]:
     """The statements that ran; the answer to each is lost."""
     found: list[str] = []
 
-    def lose_the_answer(session, change, statement):
+    def lose_the_answer(sending, session, statement):
         found.append(statement)
-        original(session, change, statement)
+        original(sending, session, statement)
         target.execute(f"KILL {session.connection_id}")
         session.scalar("SELECT 1")
 
-    original = metadata.execute
-    monkeypatch.setattr(metadata, "execute", lose_the_answer)
+    original = Sending.send
+    monkeypatch.setattr(Sending, "send", lose_the_answer)
     return found
 
 
@@ -365,7 +367,7 @@ def exchanging(target, monkeypatch) -> Target:
 @pytest.mark.parametrize("trouble", ["lock", "kill"])
 def test_an_exchange_is_not_taken_for_done_while_its_rows_cannot_be_read(exchanging, monkeypatch, trouble):
     """CHECKSUM TABLE answers NULL, without an error, when it waited too long for a lock, or was killed while it waited."""
-    run, read = metadata.execute, catalogue.row_checksum
+    run, read = MySqlSession.run_verbatim, catalogue.row_checksum
     with exchanging.server.connect() as other, other.cursor() as cursor:
 
         def unlock(connection_id: int) -> None:
@@ -373,8 +375,8 @@ def test_an_exchange_is_not_taken_for_done_while_its_rows_cannot_be_read(exchang
                 cursor.execute(f"KILL QUERY {connection_id}")
             cursor.execute("UNLOCK TABLES")
 
-        def killed_first(session, change, statement):
-            monkeypatch.setattr(metadata, "execute", run)
+        def killed_first(session, statement):
+            monkeypatch.setattr(MySqlSession, "run_verbatim", run)
             monkeypatch.setattr(catalogue, "row_checksum", locked_first)
             session.execute("KILL QUERY CONNECTION_ID()")
 
@@ -384,7 +386,7 @@ def test_an_exchange_is_not_taken_for_done_while_its_rows_cannot_be_read(exchang
             threading.Timer(0.3 if trouble == "kill" else 1.3, unlock, [session.connection_id]).start()
             return read(session, table_id)
 
-        monkeypatch.setattr(metadata, "execute", killed_first)
+        monkeypatch.setattr(MySqlSession, "run_verbatim", killed_first)
         apply(exchanging, "ALTER TABLE `t` EXCHANGE PARTITION `p` WITH TABLE `u`", OtherEvent(T))
     assert (exchanging.execute("SELECT id FROM shop.t"), exchanging.execute("SELECT id FROM shop.u")) == ([(2,)], [])
 
@@ -392,7 +394,7 @@ def test_an_exchange_is_not_taken_for_done_while_its_rows_cannot_be_read(exchang
 def test_only_what_is_no_table_has_no_checksum(exchanging):
     exchanging.execute("CREATE TABLE shop.e (id INT)", "CREATE VIEW shop.w AS SELECT * FROM shop.u")
     exchanging.execute("CREATE TABLE shop.x (id INT)", "CREATE VIEW shop.broken AS SELECT * FROM shop.x", "DROP TABLE shop.x")
-    with connection.MySqlSession(read_settings(exchanging.uri), ddl=True) as session:
+    with MySqlSession(read_settings(exchanging.uri), ddl=True) as session:
         found = {name: catalogue.row_checksum(session, TableId("shop", name)) for name in ("t", "e", "u", "w", "broken", "missing")}
         assert catalogue.row_checksum(session, TableId("nowhere", "t")) == ""
         assert [name for name, checksum in found.items() if not checksum] == ["w", "broken", "missing"]

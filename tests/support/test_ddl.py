@@ -18,11 +18,10 @@ from following import Recorder, defined, run_once
 from harness import assert_state
 from headrace.engine.loop import RunOptions
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
-from headrace.model.events import SchemaChange
 from headrace.model.outcome import Notice, Problem, Remedy
 from headrace.pipeline.runner import PipelineRun
-from headrace.sinks.mysql import metadata
 from headrace.sinks.mysql.connection import MySqlSession
+from headrace.sinks.mysql.statements import Sending
 from headrace.testing.faults import Crashed, Moment, Passage, Step, armed
 from local_engine import LocalEngine
 from places import Place
@@ -60,14 +59,14 @@ class _Watching(Recorder):
 
 def observe(history: History, uri: str, patch: pytest.MonkeyPatch) -> Observed:
     seen = Observed()
-    execute = metadata.execute
+    send = Sending.send
 
-    def watched(session: MySqlSession, change: SchemaChange, statement: str) -> None:
+    def watched(sending: Sending, session: MySqlSession, statement: str) -> None:
         seen.executed.append(statement)
-        execute(session, change, statement)
+        send(sending, session, statement)
 
     with patch.context() as context:
-        context.setattr(metadata, "execute", watched)
+        context.setattr(Sending, "send", watched)
         run = PipelineRun(defined(history, uri, RunOptions(once=True)), _Watching(seen), LocalEngine())  # type: ignore[arg-type]
         seen.code = run.run()
     return seen

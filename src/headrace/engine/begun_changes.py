@@ -68,10 +68,11 @@ def asks(change: SchemaChange, entry: JournalEntry) -> Problem:
     """Why a change stops its tables of which nothing tells whether it ran, or a person's statement in its place."""
     statement = " ".join(entry.statement.split())
     if entry.statement == change.statement:
-        message = f"a run ended while this ran, or lost its connection, and nothing tells whether it did: {statement}."
+        message = f"a run ended, or met an error, while this ran, and nothing tells whether it did: {statement}."
     else:
         message = f"this ran in place of its schema change, and nothing tells whether it did, or a part of it: {statement}."
-    hint = f"If all of it did, skip the change; else take back what did, and approve or edit it. {decision_hint(change, Verdict)}"
+    hint = "If all of it did, or you did the rest by hand, skip the change; else take back what did, and approve or edit it."
+    hint = f"{hint} {decision_hint(change, Verdict)}"
     return Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.DECISION)
 
 

@@ -366,8 +366,8 @@ class MetadataApplier(Protocol):
         """Executes the change once and verifies it against the catalogue; returns what people should know (adaptations).
 
         The target may already be in the state the change leads to when a run was killed (CREATE of a table that is there with
-        these columns, DROP of one that is not): that is done, not an error. Raises SchemaChangeRefused, SchemaChangeUnclear
-        where it may have run when the connection was lost, TransientError.
+        these columns, DROP of one that is not): that is done, not an error. Raises SchemaChangeRefused where the target has not run
+        it, SchemaChangeUnclear where it may have: an error came behind the statement, or it does not show. TransientError.
         """
         ...
 

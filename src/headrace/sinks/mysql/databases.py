@@ -7,21 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace import faults
-from headrace.faults import Step
 from headrace.model.events import DropDatabaseEvent
 from headrace.model.outcome import Notice
 from headrace.model.table import TableId, folded_name
 from headrace.sinks.mysql import catalogue
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.grants import EVERYWHERE, matches, read_grants
+from headrace.sinks.mysql.statements import Sending
 from headrace.sinks.mysql.types import qualified
 
 _SHOWN = 20
 _TO_SEE_ALL = frozenset({"EVENT", "EXECUTE"})
 
 
-def drop_database(session: MySqlSession, event: DropDatabaseEvent) -> tuple[Notice, ...]:
+def drop_database(session: MySqlSession, event: DropDatabaseEvent, sending: Sending) -> tuple[Notice, ...]:
     """Drops what the event names, and the database unless something is left in it. It may be repeated after a crash.
 
     Returns what people should know: what stays. What somebody creates between the last look and the server's DROP DATABASE,
@@ -30,14 +29,14 @@ def drop_database(session: MySqlSession, event: DropDatabaseEvent) -> tuple[Noti
     notices: list[Notice] = []
     for database in _databases(event):
         for kind, table_id in _own_objects(session, database, event):
-            _run(session, f"DROP {kind} {qualified(table_id)}")
+            sending.send(session, f"DROP {kind} {qualified(table_id)}")
         why = _why_it_stays(session, database)
         if why:
             notices.append(
                 Notice(f"the source dropped it; what this pipeline had made in it was dropped. {why}", TableId(database))
             )
         elif catalogue.exists(session, TableId(database)):
-            _run(session, f"DROP DATABASE {qualified(TableId(database))}")
+            sending.send(session, f"DROP DATABASE {qualified(TableId(database))}")
     return tuple(notices)
 
 
@@ -87,9 +86,3 @@ def _sees_programs(session: MySqlSession, database: str) -> bool:
     granted = read_grants((str(row[0]) for row in session.execute("SHOW GRANTS")), _TO_SEE_ALL)
     held = (rights for place, rights in granted.items() if place == EVERYWHERE or matches(place, database))
     return frozenset().union(*held) >= _TO_SEE_ALL
-
-
-def _run(session: MySqlSession, statement: str) -> None:
-    faults.before(Step.MYSQL_STATEMENT, statement)
-    session.run(statement)
-    faults.after(Step.MYSQL_STATEMENT, statement)

@@ -10,36 +10,32 @@ that it changes are looked for in the present definition.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pymysql
 
 from headrace.ddl.lexer import Word
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.model.events import (
-    AddColumnEvent,
     CreateDatabaseEvent,
     CreateTableEvent,
     DeletePartitionRowsEvent,
-    DropColumnEvent,
     DropDatabaseEvent,
     DropTableEvent,
-    RenameColumnEvent,
     RenameTableEvent,
     SchemaChange,
-    SchemaChangeEvent,
     TruncateTableEvent,
 )
-from headrace.model.table import TableId, TableSchema, folded_name
-from headrace.sinks.base import Begun, SchemaChangeRefused, TableDescription
-from headrace.sinks.mysql import catalogue, databases
+from headrace.model.table import TableId
+from headrace.sinks.base import Begun, SchemaChangeRefused
+from headrace.sinks.mysql import catalogue
 from headrace.sinks.mysql.connection import MySqlSession
+from headrace.sinks.mysql.definitions import compared, lines, renamed
 from headrace.sinks.mysql.server_errors import ErrorClass, classify
+from headrace.sinks.mysql.shown import origins, reuses_names, same_columns, shows
 from headrace.sinks.mysql.types import qualified
 
-_NAMED_TABLE = re.compile(r"CREATE TABLE `(?:[^`]|``)+`")
 _OF_ONE_TABLE = frozenset(
     {"ADD", "ALGORITHM", "ALTER", "AUTO_INCREMENT", "CHANGE", "CHARACTER", "CHARSET", "COALESCE", "COLLATE", "COMMENT", "DEFAULT"}
     | {"DROP", "FORCE", "INDEX", "LOCK", "MODIFY", "PARTITION", "REMOVE", "REORGANIZE", "ROW_FORMAT", "TRUNCATE", "UNIQUE"}
@@ -178,8 +174,11 @@ class EndState:
         return all(self.former.made.get(table_id) == time for table_id, time in now.items())
 
     def _of_repeatable(self) -> Begun | None:
-        """Nothing comes after a TRUNCATE that is not journalled as done; what has no statement is made of what the target lacks."""
-        is_such = self._statement.kind in (StatementKind.EMPTY, StatementKind.ALTER_DATABASE)
+        """Nothing comes after a TRUNCATE that is not journalled as done; what has no statement is made of what the target lacks.
+
+        Not where a column gets another one's name: there what the target lacks cannot be told by names.
+        """
+        is_such = self._statement.kind in (StatementKind.EMPTY, StatementKind.ALTER_DATABASE) and not reuses_names(self.change)
         empties = any(isinstance(event, TruncateTableEvent) for event in self.change.events)
         return Begun.REPEATABLE if is_such or empties else None
 
@@ -187,22 +186,20 @@ class EndState:
         renames = [event for event in self.change.events if isinstance(event, RenameTableEvent)]
         if not renames:
             return None
-        origins = _origins(renames)
-        final, start = set(origins), set(origins.values())
+        places = origins(renames)
+        final, start = set(places), set(places.values())
         if final == start:
-            return self._swapped(origins)
+            return self._swapped(places)
         there = {name for name in final | start if catalogue.exists(self.session, name)}
         if start <= there and not (final - start) & there:
             return Begun.ABSENT
         # One statement renames and alters, or does neither.
-        others = [event for event in self.change.events if not isinstance(event, RenameTableEvent)]
-        is_altered = all(any(_shows_at(self.session, event, name) is not False for name in final) for event in others)
         is_renamed = final <= there and not (start - final) & there
-        return Begun.DONE if is_renamed and is_altered else Begun.UNCLEAR
+        return Begun.DONE if is_renamed and len(renames) == len(self.change.events) else Begun.UNCLEAR
 
-    def _swapped(self, origins: Mapping[TableId, TableId]) -> Begun:
+    def _swapped(self, places: Mapping[TableId, TableId]) -> Begun:
         """Names that changed places: rows tell which table has which, and where these are alike, definitions too."""
-        names, rows = sorted(origins), _moved_rows(self.session, self.change)
+        names, rows = sorted(places), _moved_rows(self.session, self.change)
         if any((name, "") not in self.former.rows for name in names):
             return Begun.UNCLEAR
         was = {name: self.former.rows[name, ""] for name in names}
@@ -212,7 +209,7 @@ class EndState:
             now = {name: now[name] + _columns_and_keys(catalogue.definition(self.session, name) or "") for name in names}
         if now == was:  # where the tables are equal in all, once more does no harm
             return Begun.ABSENT
-        return Begun.DONE if all(now[name] == was[origins[name]] for name in names) else Begun.UNCLEAR
+        return Begun.DONE if all(now[name] == was[places[name]] for name in names) else Begun.UNCLEAR
 
     def _of_tables_dropped(self) -> Begun | None:
         """A table of another definition, or one that was made since, may be another table, and a DROP would destroy it."""
@@ -242,66 +239,54 @@ class EndState:
 
     def _of_definitions(self) -> Begun | None:
         """Looks for the lines of a definition that the statement changes."""
-        table_ids = self._statement.tables
-        if not table_ids or not self._statement.actions:
+        read = self._statement
+        if self.change.statement and not (read.tables and read.actions):
             deletes = all(isinstance(event, DeletePartitionRowsEvent) for event in self.change.events)
             return None if not self.change.events else Begun.REPEATABLE if deletes else self._if_unchanged()
-        was, present = self.former.definitions.get(table_ids[0]), catalogue.definition(self.session, table_ids[0])
         try:
-            texts = [_moved_to(text, self.change.database, self.scratch) for text in self.statements()]
+            statements = list(self.statements())
         except SchemaChangeRefused:  # not to be tried here; when it runs (again) that is told
             return self._if_unchanged()
+        if not self.change.statement:  # of a shape, what is made of it is looked at
+            read = read_statement("".join(statements[:1]), self.change.database)
+        if not read.tables:
+            return self._if_unchanged()
+        table_id = read.tables[0]
+        was, present = self.former.definitions.get(table_id), catalogue.definition(self.session, table_id)
+        texts = [_moved_to(text, self.change.database, self.scratch) for text in statements]
         if was is None or present is None or None in texts:
             return self._if_unchanged()
         try:
-            before = _tried(self.session, self.scratch, was)
-            after = _tried(self.session, self.scratch, was, [text for text in texts if text])
-            now = _tried(self.session, self.scratch, present)
+            before = self._tried(was)
+            after = self._tried(was, [text for text in texts if text])
+            now = self._tried(present)
         except pymysql.err.MySQLError as error:
             if classify(error) is not ErrorClass.REFUSED:
                 raise
             return self._if_unchanged()
-        found = _by_lines(before, after, now)
+        found = compared(before, after, now, repeatable=not reuses_names(self.change))
         # What was dropped may be there once more by a person's hand, with rows or values of his.
-        drops = any(map(_drops_values, self._statement.actions))
-        altered = found is Begun.ABSENT and drops and not self._are_those_of_before(table_ids)
+        drops = any(map(_drops_values, read.actions))
+        altered = found is Begun.ABSENT and drops and not self._are_those_of_before([table_id])
         return Begun.UNCLEAR if altered else found
+
+    def _tried(self, definition: str, statements: Iterable[str] = ()) -> tuple[str, ...]:
+        """The lines of an empty table's definition after these statements."""
+        name = qualified(self.scratch)
+        self.session.run(f"DROP TABLE IF EXISTS {name}")
+        try:
+            self.session.run(renamed(definition, name))
+            for statement in statements:
+                self.session.run(statement)
+            return lines(catalogue.definition(self.session, self.scratch) or "")
+        finally:
+            self.session.run(f"DROP TABLE IF EXISTS {name}")
 
     def _if_unchanged(self) -> Begun:
         """Without another proof: it may run (again) where all definitions are as they were."""
         were = self.former.definitions.items()
         same = all(was == catalogue.definition(self.session, table_id) for table_id, was in were)
         return Begun.REPEATABLE if were and same else Begun.UNCLEAR
-
-
-def _by_lines(before: frozenset[str], after: frozenset[str], now: frozenset[str]) -> Begun:
-    """What a table shows (``now``) of a statement that leads from a definition to another one, whatever else was altered."""
-    added, removed = after - before, before - after
-    if not added and not removed:
-        return Begun.REPEATABLE
-    if added <= now and not removed & now:
-        return Begun.DONE
-    return Begun.ABSENT if removed <= now and not added & now else Begun.UNCLEAR
-
-
-def _shows_at(session: MySqlSession, event: SchemaChangeEvent, name: TableId) -> bool | None:
-    if isinstance(event, AddColumnEvent | DropColumnEvent | RenameColumnEvent):
-        event = replace(event, table_id=name)
-    return shows(session, event)
-
-
-def _tried(session: MySqlSession, scratch: TableId, definition: str, statements: Iterable[str] = ()) -> frozenset[str]:
-    """The lines of an empty table's definition after these statements."""
-    name = qualified(scratch)
-    session.run(f"DROP TABLE IF EXISTS {name}")
-    try:
-        session.run(_NAMED_TABLE.sub(lambda _: f"CREATE TABLE {name}", definition, count=1))
-        for statement in statements:
-            session.run(statement)
-        shown = _without_name(catalogue.definition(session, scratch) or "")
-        return frozenset(line.strip().removesuffix(",") for line in shown.splitlines())
-    finally:
-        session.run(f"DROP TABLE IF EXISTS {name}")
 
 
 def _moved_to(statement: str, database: str, scratch: TableId) -> str | None:
@@ -339,10 +324,6 @@ def _drops_values(action: tuple[Word, ...]) -> bool:
     return first.says("DROP") and (second.is_name or second.text.upper() not in _KEYS)
 
 
-def _without_name(definition: str) -> str:
-    return _NAMED_TABLE.sub("", definition, count=1)
-
-
 def _columns_and_keys(definition: str) -> str:
     return "".join(line for line in definition.splitlines() if line.startswith("  "))
 
@@ -361,75 +342,13 @@ def _moved_rows(session: MySqlSession, change: SchemaChange) -> dict[tuple[Table
     """
     read = read_statement(change.statement, change.database)
     partition = _exchanged_partition(read)
-    origins = _origins([event for event in change.events if isinstance(event, RenameTableEvent)])
+    places = origins([event for event in change.events if isinstance(event, RenameTableEvent)])
     try:
         if partition:
             moved = [(read.tables[0], partition), (read.tables[1], "")]
             return {place: catalogue.queried_checksum(session, *place) for place in moved}
-        return {(name, ""): catalogue.row_checksum(session, name) for name in sorted(set(origins) & set(origins.values()))}
+        return {(name, ""): catalogue.row_checksum(session, name) for name in sorted(set(places) & set(places.values()))}
     except pymysql.err.MySQLError as error:
         if classify(error) is not ErrorClass.REFUSED:
             raise
         return {}
-
-
-def _origins(renames: Iterable[RenameTableEvent]) -> dict[TableId, TableId]:
-    """The names after renames, each with the name that its table had before."""
-    origins: dict[TableId, TableId] = {}
-    for rename in renames:
-        origins[rename.new_table_id] = origins.pop(rename.table_id, rename.table_id)
-    return origins
-
-
-def final_names(renames: Iterable[RenameTableEvent]) -> set[TableId]:
-    """The names that tables have after these renames, one after another."""
-    return set(_origins(renames))
-
-
-def are_renamed(session: MySqlSession, renames: list[RenameTableEvent]) -> bool:
-    """Whether all new names are there, and no former one that is not a new one too. A swap looks the same before and after."""
-    origins = _origins(renames)
-    final, start = set(origins), set(origins.values())
-    if final == start:
-        return False
-    return all(catalogue.exists(session, name) for name in final) and not any(
-        catalogue.exists(session, name) for name in start - final
-    )
-
-
-def shows(session: MySqlSession, event: SchemaChangeEvent) -> bool | None:
-    """Whether the catalogue shows that the event took place; ``None`` when names cannot tell."""
-    match event:
-        case CreateDatabaseEvent(database=database):
-            return catalogue.exists(session, TableId(database))
-        case DropDatabaseEvent():
-            return databases.is_dropped(session, event)
-        case DropTableEvent(table_id=table_id):
-            return not catalogue.exists(session, table_id)
-        case RenameColumnEvent(old_name=old, new_name=new) if folded_name(old) == folded_name(new):
-            return None
-        case AddColumnEvent(table_id=table_id) | DropColumnEvent(table_id=table_id) | RenameColumnEvent(table_id=table_id):
-            return _column_shows(_columns(session, table_id), event)
-        case _:
-            return None
-
-
-def _column_shows(columns: frozenset[str], event: AddColumnEvent | DropColumnEvent | RenameColumnEvent) -> bool:
-    match event:
-        case AddColumnEvent(column=column):
-            return folded_name(column.name) in columns
-        case DropColumnEvent(column_name=name):
-            return bool(columns) and folded_name(name) not in columns
-        case RenameColumnEvent(old_name=old, new_name=new):
-            return folded_name(new) in columns and folded_name(old) not in columns
-
-
-def _columns(session: MySqlSession, table_id: TableId) -> frozenset[str]:
-    description = catalogue.describe(session, table_id)
-    return frozenset(folded_name(name) for name in description.columns) if description else frozenset()
-
-
-def same_columns(present: TableDescription, schema: TableSchema) -> bool:
-    """Whether the table has these columns, by name and in this order."""
-    wanted = [folded_name(column.name) for column in schema.columns if not column.hidden]
-    return [folded_name(name) for name in present.columns] == wanted

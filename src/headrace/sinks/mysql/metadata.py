@@ -32,19 +32,20 @@ from headrace.model.events import (
     SchemaChange,
     TruncateTableEvent,
 )
-from headrace.model.outcome import Notice, Problem
+from headrace.model.outcome import Notice
 from headrace.model.table import SourceTable, TableId, TableSchema, folded_name
 from headrace.sinks.base import Begun, SchemaChangeUnclear, TableDescription, TextComparison
 from headrace.sinks.mysql import catalogue, collation, databases, end_state
 from headrace.sinks.mysql.adaptation import Adapted, UnadaptableError, adapt
 from headrace.sinks.mysql.connection import MySqlSession, repeat
-from headrace.sinks.mysql.end_state import Before, EndState, are_renamed, final_names, same_columns, shows
+from headrace.sinks.mysql.end_state import Before, EndState
 from headrace.sinks.mysql.filling import filled_as_by_tidb
 from headrace.sinks.mysql.ledger import MySqlLedger
 from headrace.sinks.mysql.partitions import same_rows
 from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_text
 from headrace.sinks.mysql.settings import MySqlSettings
-from headrace.sinks.mysql.statements import BY_HAND, execute, refused, server_refused, shown
+from headrace.sinks.mysql.shown import are_renamed, not_shown, reuses_names, same_columns, shows
+from headrace.sinks.mysql.statements import Sending, at_its_time, execute, refused, server_refused, shown, unclear
 from headrace.sinks.mysql.types import alter_table, create_table, qualified
 from headrace.sinks.mysql.unseen_values import refuse_unseen_values
 from headrace.sinks.mysql.zones import refuse_other_zone
@@ -78,31 +79,42 @@ class MySqlMetadataApplier:
     def apply_schema_change(self, change: SchemaChange) -> tuple[Notice, ...]:
         """See ``MetadataApplier.apply_schema_change``."""
         self._verified.difference_update(change.changes)
-        former: list[Before] = []
-        asked: set[MySqlSession] = set()
+        sending, former, notices = Sending(change), list[Before](), list[Notice]()
+        taken_by: set[MySqlSession] = set()
 
         def attempt() -> tuple[Notice, ...]:
             session = self._connected()
             if not former:
                 former.append(end_state.before(session, change))
-            elif session not in asked:  # the connection was lost while the statement ran
-                found = self._begun(session, change, former[0])
-                if found is Begun.UNCLEAR:
-                    message = f"the connection was lost while this ran, and nothing tells whether it did: {shown(change)}."
-                    raise SchemaChangeUnclear(Problem(change.table_id, message, file=change.origin))
-                if found is Begun.DONE:
-                    _verify(session, change)
-                    self._counted(session)
-                    return ()
-            asked.add(session)
-            notices = self._apply(session, change)
+            # On a session that has the server's word only what comes behind the statement is to be repeated.
+            if session not in taken_by:
+                if not (sending.is_begun and self._has_run(session, sending, former[0])):
+                    notices[:] = self._apply(session, sending)
+                taken_by.add(session)
+            if sending.is_begun:
+                faults.before(Step.MYSQL_VERIFY, change.statement)
+                _verify(session, change)
+                faults.after(Step.MYSQL_VERIFY, change.statement)
             self._counted(session)
-            return notices
+            return tuple(notices)
 
         try:
             return self._repeated(attempt, f"The schema change of {change.table_id}")
         except pymysql.err.MySQLError as error:
+            if sending.is_begun:
+                message = f"the target was sent this, and what became of it cannot be seen ({error_text(error)}): {shown(change)}."
+                raise unclear(change, message) from None
             raise server_refused(change, error) from None
+
+    def _has_run(self, session: MySqlSession, sending: Sending, former: Before) -> bool:
+        """Whether a statement that was sent has run, as the target shows it. Raises SchemaChangeUnclear."""
+        found = self._begun(session, sending.change, former)
+        if found is Begun.UNCLEAR:
+            message = f"an error came up while this ran, and nothing tells whether it did: {shown(sending.change)}."
+            raise unclear(sending.change, message)
+        if found is Begun.ABSENT:
+            sending.taken = 0
+        return found is Begun.DONE
 
     def run_instead(self, change: SchemaChange, statement: str) -> tuple[Notice, ...]:
         """See ``MetadataApplier.run_instead``. A lost connection is not repeated: nothing tells what the statement did.
@@ -178,10 +190,12 @@ class MySqlMetadataApplier:
             self._ledger.expect([counted])
             self._count = counted.after
 
-    def _apply(self, session: MySqlSession, change: SchemaChange) -> tuple[Notice, ...]:
+    def _apply(self, session: MySqlSession, sending: Sending) -> tuple[Notice, ...]:
+        """Looks at what the change meets, and sends its statements, if there is something left to do."""
+        change = sending.change
         dropped = next((event for event in change.events if isinstance(event, DropDatabaseEvent)), None)
         if dropped is not None:
-            return databases.drop_database(session, dropped)
+            return databases.drop_database(session, dropped, sending)
         created = next((event for event in change.events if isinstance(event, CreateTableEvent)), None)
         notices: list[Notice] = []
         if created is not None:
@@ -202,13 +216,12 @@ class MySqlMetadataApplier:
         refuse_other_zone(change, self._settings.time_zone)
         notices.extend(refuse_unseen_values(session, change, self._settings.time_zone))
         notices.extend(_differing_default(session, change))
-        for adapted in self._adapted_statements(session, change):
-            notices.extend(Notice(text, change.table_id) for text in adapted.notices)
+        adapted_statements = list(self._adapted_statements(session, change))  # what cannot be adapted is told before any is sent
+        notices.extend(Notice(text, change.table_id) for adapted in adapted_statements for text in adapted.notices)
+        for adapted in adapted_statements:
             if adapted.statement:
-                execute(session, change, adapted.statement)
-        faults.before(Step.MYSQL_VERIFY, change.statement)
-        _verify(session, change)
-        faults.after(Step.MYSQL_VERIFY, change.statement)
+                with at_its_time(session, change):
+                    sending.send(session, adapted.statement)
         return tuple(notices)
 
     def _taken_over(self, change: SchemaChange, present: TableDescription) -> tuple[Notice, ...]:
@@ -454,7 +467,9 @@ def _rendered(session: MySqlSession, change: SchemaChange) -> list[str]:
                 statements.append(f"RENAME TABLE {qualified(old)} TO {qualified(new)}")
             case _:
                 pass
-    altered = alter_table(change.table_id, [event for event in change.events if not shows(session, event)])
+    # Of a table that has some of it only the rest; where a column gets another one's name, names do not tell what it has.
+    whole = reuses_names(change)
+    altered = alter_table(change.table_id, [event for event in change.events if whole or not shows(session, event)])
     return [*statements, altered] if altered else statements
 
 
@@ -464,7 +479,7 @@ def _is_done(session: MySqlSession, change: SchemaChange) -> bool:
     if renames:
         return are_renamed(session, renames)
     # The name of a column tells neither its type nor its values.
-    if any(isinstance(event, TruncateTableEvent | AddColumnEvent) for event in change.events):
+    if any(isinstance(event, TruncateTableEvent | AddColumnEvent) for event in change.events) or reuses_names(change):
         return False
     if change.statement:
         told = _is_told_by_names(read_statement(change.statement, change.database))
@@ -475,18 +490,10 @@ def _is_done(session: MySqlSession, change: SchemaChange) -> bool:
 
 
 def _verify(session: MySqlSession, change: SchemaChange) -> None:
-    """The server took the statement: now the catalogue has to show it."""
-    renames = [event for event in change.events if isinstance(event, RenameTableEvent)]
-    for event in change.events:
-        if isinstance(event, CreateTableEvent):
-            present = catalogue.describe(session, event.table_id)
-            done = present is not None and same_columns(present, event.schema)
-        else:
-            done = bool(renames) or shows(session, event) is not False
-        if not done:
-            raise refused(change, f"the target took the statement, but {type(event).__name__} does not show in it.", BY_HAND)
-    if renames and not all(catalogue.exists(session, name) for name in final_names(renames)):
-        raise refused(change, "the target took the statement, but the new names are not there.", BY_HAND)
+    """The server took the statement: now the catalogue has to show it. Raises SchemaChangeUnclear."""
+    lacking = not_shown(session, change)
+    if lacking:
+        raise unclear(change, f"the target took the statement, but {lacking}: {shown(change)}.")
 
 
 def _is_idle(session: MySqlSession, connection_id: int) -> bool:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
 import pymysql
 
 from headrace import faults
@@ -12,10 +16,10 @@ from headrace.model.events import SchemaChange
 from headrace.model.outcome import Problem, Remedy
 from headrace.model.table import TableId
 from headrace.model.tso import tso_to_ms
-from headrace.sinks.base import SchemaChangeRefused
+from headrace.sinks.base import SchemaChangeRefused, SchemaChangeUnclear
 from headrace.sinks.mysql import catalogue
 from headrace.sinks.mysql.connection import MySqlSession
-from headrace.sinks.mysql.server_errors import error_code, error_text
+from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_code, error_text
 from headrace.sinks.mysql.types import qualified
 
 BY_HAND = "Take away what is in its way, and it is tried again; or bring the target to the same state by hand, and skip it."
@@ -28,16 +32,58 @@ _OF_ROWS = frozenset({"UPDATE", "INSERT", "REPLACE", "DELETE"})
 
 def execute(session: MySqlSession, change: SchemaChange, statement: str) -> None:
     """Runs a statement of the change, in its database and at its time. Raises what the client raises."""
+    with at_its_time(session, change):
+        faults.before(Step.MYSQL_STATEMENT, statement)
+        session.run_verbatim(statement)
+    faults.after(Step.MYSQL_STATEMENT, statement)
+
+
+@contextmanager
+def at_its_time(session: MySqlSession, change: SchemaChange) -> Iterator[None]:
+    """While it lasts, the session is in the change's database and at its time. Raises what the client raises."""
     if change.database and catalogue.exists(session, TableId(change.database)):
         session.run(f"USE {qualified(TableId(change.database))}")
     # Rows that are there get the defaults of the source's time: CURRENT_TIMESTAMP is when the source ran the statement.
     session.run(f"SET SESSION timestamp = {tso_to_ms(change.commit_ts) / 1000:.3f}")
-    faults.before(Step.MYSQL_STATEMENT, statement)
     try:
-        session.run_verbatim(statement)
+        yield
     finally:
         session.run("SET SESSION timestamp = DEFAULT")
-    faults.after(Step.MYSQL_STATEMENT, statement)
+
+
+@dataclass
+class Sending:
+    """What the server was sent of one schema change, through all repetitions.
+
+    Only the server's own refusal of a statement says that it did not run.
+    """
+
+    change: SchemaChange
+    is_begun: bool = False
+    """A statement was sent. From then on the target's state tells what became of it, and no error of what follows does."""
+    taken: int = 0
+    """Statements that the server took."""
+
+    def send(self, session: MySqlSession, statement: str) -> None:
+        """Sends a statement, and waits for the answer.
+
+        Raises SchemaChangeRefused where the server refuses it, SchemaChangeUnclear where it has taken one before, and what the
+        client raises for errors that may pass.
+        """
+        faults.before(Step.MYSQL_STATEMENT, statement)
+        self.is_begun = True
+        try:
+            session.run_verbatim(statement)
+        except pymysql.err.MySQLError as error:
+            if classify(error) is not ErrorClass.REFUSED:
+                raise
+            refusal = server_refused(self.change, error)
+            if not self.taken:
+                raise refusal from None
+            message = f"{refusal.problem.message} Before that the target took a part of it."
+            raise unclear(self.change, message) from None
+        self.taken += 1
+        faults.after(Step.MYSQL_STATEMENT, statement)
 
 
 def changes_rows_only(statement: str) -> bool:
@@ -54,6 +100,10 @@ def shown(change: SchemaChange) -> str:
 
 def refused(change: SchemaChange, message: str, hint: str = BY_HAND) -> SchemaChangeRefused:
     return SchemaChangeRefused(Problem(change.table_id, message, file=change.origin, hint=hint))
+
+
+def unclear(change: SchemaChange, message: str) -> SchemaChangeUnclear:
+    return SchemaChangeUnclear(Problem(change.table_id, message, file=change.origin))
 
 
 def server_refused(change: SchemaChange, error: pymysql.err.MySQLError) -> SchemaChangeRefused:

@@ -13,7 +13,7 @@ from headrace.model.events import (
     RenameColumnEvent,
     SchemaChangeEvent,
 )
-from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.table import Column, TableId, TableSchema, folded_name
 from headrace.model.types import BINARY_KINDS, INTEGER_KINDS, ColumnType, TypeKind
 from headrace.sinks.mysql.text import quote_name, quote_text
 
@@ -87,7 +87,13 @@ def create_table(table_id: TableId, schema: TableSchema, defaults: str = TIDB_DE
 
 
 def alter_table(table_id: TableId, events: Sequence[SchemaChangeEvent]) -> str:
-    """One ALTER TABLE for the column changes among the events, empty when there is none."""
+    """One ALTER TABLE for the column changes among the events, empty when there is none.
+
+    The clauses of one statement name the columns as they were before it. So a rename over other names is one from the first to the
+    last, and what alters a renamed column too is a CHANGE.
+    """
+    former = _former_names(events)
+    altered = {folded_name(event.column.name) for event in events if isinstance(event, AlterColumnTypeEvent)}
     actions: list[str] = []
     for event in events:
         match event:
@@ -95,13 +101,24 @@ def alter_table(table_id: TableId, events: Sequence[SchemaChangeEvent]) -> str:
                 actions.append(f"ADD COLUMN {column_definition(column)}{_place(position)}")
             case DropColumnEvent(column_name=name):
                 actions.append(f"DROP COLUMN {quote_name(name)}")
-            case RenameColumnEvent(old_name=old, new_name=new):
-                actions.append(f"RENAME COLUMN {quote_name(old)} TO {quote_name(new)}")
+            case RenameColumnEvent(new_name=new) if folded_name(new) in former and folded_name(new) not in altered:
+                actions.append(f"RENAME COLUMN {quote_name(former[folded_name(new)])} TO {quote_name(new)}")
             case AlterColumnTypeEvent(column=column, position=position):
-                actions.append(f"MODIFY COLUMN {column_definition(column)}{_place(position)}")
+                old = former.get(folded_name(column.name))
+                verb = "MODIFY COLUMN" if old is None else f"CHANGE COLUMN {quote_name(old)}"
+                actions.append(f"{verb} {column_definition(column)}{_place(position)}")
             case _:
                 pass
     return f"ALTER TABLE {qualified(table_id)} {', '.join(actions)}" if actions else ""
+
+
+def _former_names(events: Sequence[SchemaChangeEvent]) -> dict[str, str]:
+    """The last names (folded) of renamed columns, each with the first one."""
+    former: dict[str, str] = {}
+    for event in events:
+        if isinstance(event, RenameColumnEvent):
+            former[folded_name(event.new_name)] = former.pop(folded_name(event.old_name), event.old_name)
+    return former
 
 
 def _place(position: ColumnPosition) -> str:

@@ -1,0 +1,162 @@
+"""What names in the catalogue tell of a schema change: of tables, databases and columns that come, go or are renamed.
+
+Events take place in order, and a name may be used again: ``DROP COLUMN b, RENAME COLUMN a TO b``. So the columns of a table are
+held against the names that it has, and lacks, when all of them took place, and not against each event by itself.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from headrace.model.events import (
+    AddColumnEvent,
+    CreateDatabaseEvent,
+    CreateTableEvent,
+    DropColumnEvent,
+    DropDatabaseEvent,
+    DropTableEvent,
+    RenameColumnEvent,
+    RenameTableEvent,
+    SchemaChange,
+    SchemaChangeEvent,
+)
+from headrace.model.table import TableId, TableSchema, folded_name
+from headrace.sinks.base import TableDescription
+from headrace.sinks.mysql import catalogue, databases
+from headrace.sinks.mysql.connection import MySqlSession
+
+
+@dataclass
+class ColumnNames:
+    """The names (folded) of columns that a table has, and those that it lacks, when the events so far took place."""
+
+    present: set[str] = field(default_factory=set)
+    absent: set[str] = field(default_factory=set)
+    is_reused: bool = False
+    """Whether a name came again after its column had gone: then no name tells which of the events took place."""
+
+    def take(self, event: SchemaChangeEvent) -> None:
+        match event:
+            case AddColumnEvent(column=column):
+                self._comes(column.name)
+            case DropColumnEvent(column_name=name):
+                self._goes(name)
+            case RenameColumnEvent(old_name=old, new_name=new) if folded_name(old) != folded_name(new):
+                self._goes(old)
+                self._comes(new)
+            case _:
+                pass
+
+    def _comes(self, name: str) -> None:
+        self.is_reused = self.is_reused or folded_name(name) in self.absent
+        self.absent.discard(folded_name(name))
+        self.present.add(folded_name(name))
+
+    def _goes(self, name: str) -> None:
+        self.present.discard(folded_name(name))
+        self.absent.add(folded_name(name))
+
+    def are_those_of(self, columns: Iterable[str]) -> bool:
+        """Whether a table with these columns (folded names) shows the events."""
+        return self.present <= set(columns) and not self.absent & set(columns)
+
+
+def column_names(events: Iterable[SchemaChangeEvent]) -> dict[TableId, ColumnNames]:
+    """What becomes of the names of columns, by the table that the events name."""
+    found: dict[TableId, ColumnNames] = defaultdict(ColumnNames)
+    for event in events:
+        if isinstance(event, AddColumnEvent | DropColumnEvent | RenameColumnEvent):
+            found[event.table_id].take(event)
+    return found
+
+
+def reuses_names(change: SchemaChange) -> bool:
+    """Whether a column gets the name that another one had before the change."""
+    return any(names.is_reused for names in column_names(change.events).values())
+
+
+def not_shown(session: MySqlSession, change: SchemaChange) -> str:
+    """What of the change the catalogue does not show, as far as names tell; empty for nothing."""
+    renames = [event for event in change.events if isinstance(event, RenameTableEvent)]
+    if renames:
+        missing = sorted(name for name in final_names(renames) if not catalogue.exists(session, name))
+        return f"there is no {missing[0]}" if missing else ""
+    for event in change.events:
+        if isinstance(event, CreateTableEvent):
+            present = catalogue.describe(session, event.table_id)
+            if present is None or not same_columns(present, event.schema):
+                return f"{event.table_id} is not there, or has other columns"
+        elif not isinstance(event, AddColumnEvent | DropColumnEvent | RenameColumnEvent) and shows(session, event) is False:
+            return f"{type(event).__name__} does not show"
+    for table_id, names in column_names(change.events).items():
+        columns = _columns(session, table_id)
+        if not columns:
+            return f"{table_id} is not there"
+        if not names.are_those_of(columns):
+            lacking, left = sorted(names.present - columns), sorted(names.absent & columns)
+            return f"{table_id} lacks column {lacking[0]}" if lacking else f"{table_id} has column {left[0]}"
+    return ""
+
+
+def origins(renames: Iterable[RenameTableEvent]) -> dict[TableId, TableId]:
+    """The names after renames, each with the name that its table had before."""
+    found: dict[TableId, TableId] = {}
+    for rename in renames:
+        found[rename.new_table_id] = found.pop(rename.table_id, rename.table_id)
+    return found
+
+
+def final_names(renames: Iterable[RenameTableEvent]) -> set[TableId]:
+    """The names that tables have after these renames, one after another."""
+    return set(origins(renames))
+
+
+def are_renamed(session: MySqlSession, renames: list[RenameTableEvent]) -> bool:
+    """Whether all new names are there, and no former one that is not a new one too. A swap looks the same before and after."""
+    found = origins(renames)
+    final, start = set(found), set(found.values())
+    if final == start:
+        return False
+    return all(catalogue.exists(session, name) for name in final) and not any(
+        catalogue.exists(session, name) for name in start - final
+    )
+
+
+def shows(session: MySqlSession, event: SchemaChangeEvent) -> bool | None:
+    """Whether the catalogue shows that the event took place; ``None`` when names cannot tell."""
+    match event:
+        case CreateDatabaseEvent(database=database):
+            return catalogue.exists(session, TableId(database))
+        case DropDatabaseEvent():
+            return databases.is_dropped(session, event)
+        case DropTableEvent(table_id=table_id):
+            return not catalogue.exists(session, table_id)
+        case RenameColumnEvent(old_name=old, new_name=new) if folded_name(old) == folded_name(new):
+            return None
+        case AddColumnEvent(table_id=table_id) | DropColumnEvent(table_id=table_id) | RenameColumnEvent(table_id=table_id):
+            return _column_shows(_columns(session, table_id), event)
+        case _:
+            return None
+
+
+def _column_shows(columns: frozenset[str], event: AddColumnEvent | DropColumnEvent | RenameColumnEvent) -> bool:
+    match event:
+        case AddColumnEvent(column=column):
+            return folded_name(column.name) in columns
+        case DropColumnEvent(column_name=name):
+            return bool(columns) and folded_name(name) not in columns
+        case RenameColumnEvent(old_name=old, new_name=new):
+            return folded_name(new) in columns and folded_name(old) not in columns
+
+
+def _columns(session: MySqlSession, table_id: TableId) -> frozenset[str]:
+    description = catalogue.describe(session, table_id)
+    return frozenset(folded_name(name) for name in description.columns) if description else frozenset()
+
+
+def same_columns(present: TableDescription, schema: TableSchema) -> bool:
+    """Whether the table has these columns, by name and in this order."""
+    wanted = [folded_name(column.name) for column in schema.columns if not column.hidden]
+    return [folded_name(name) for name in present.columns] == wanted
