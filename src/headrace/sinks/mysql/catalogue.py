@@ -23,6 +23,8 @@ _WITHOUT_ROWS = _MISSING | {1347, _INVALID_VIEW}  # the former: it is no table b
 _WEIGHS_SUPPLEMENTARY = re.compile(r"_(?:520|0900|uca\d+)_")
 _BY_BYTES = re.compile(r"^binary$|_nopad_bin$|_0900_bin$")
 _AUTO_INCREMENT = re.compile(r" AUTO_INCREMENT=\d+")
+_SAMPLE = 100
+"""Rows that tell a table from another one of the same columns."""
 _QUOTED = re.compile(r"`((?:[^`]|``)+)`")
 
 
@@ -129,13 +131,33 @@ def queried_checksum(session: MySqlSession, table_id: TableId, partition: str = 
 
     TiDB has no CHECKSUM TABLE, and its ADMIN CHECKSUM TABLE takes the keys along, which hold ids of tables.
     """
+    part = f" PARTITION ({quote_name(partition)})" if partition else ""
+    return _checksum(session, table_id, f"{qualified(table_id)}{part}")
+
+
+def row_sample(session: MySqlSession, table_id: TableId) -> str:
+    """A checksum over the first rows of a table by its primary key; empty when there is no table of that name."""
+    key = session.find(
+        [
+            "SELECT seq_in_index, column_name FROM information_schema.statistics"
+            " WHERE table_schema = ? AND table_name = ? AND index_name = 'PRIMARY'"
+        ],
+        (table_id.database, table_id.table),
+        columns=2,
+    )
+    names = [quote_name(str(column)) for _, column in sorted(key, key=lambda row: int(str(row[0])))]
+    order = f" ORDER BY {', '.join(names)}" if names else ""
+    return _checksum(session, table_id, qualified(table_id), f"{order} LIMIT {_SAMPLE}")
+
+
+def _checksum(session: MySqlSession, table_id: TableId, place: str, end: str = "") -> str:
     description = describe(session, table_id)
     if description is None:
         return ""
     names = [quote_name(column) for column in description.columns]
     values = ", ".join(f"ISNULL({name}), CAST({name} AS BINARY)" for name in names)
-    part = f" PARTITION ({quote_name(partition)})" if partition else ""
-    rows = session.execute(f"SELECT COUNT(*), SUM(CRC32(CONCAT_WS('#', {values}))) FROM {qualified(table_id)}{part}")
+    source = f"(SELECT {', '.join(names)} FROM {place}{end}) AS first_rows" if end else place
+    rows = session.execute(f"SELECT COUNT(*), SUM(CRC32(CONCAT_WS('#', {values}))) FROM {source}")
     return ":".join(map(str, rows[0]))
 
 

@@ -31,7 +31,7 @@ from headrace.model.table import TableId
 from headrace.sinks.base import Begun, SchemaChangeRefused
 from headrace.sinks.mysql import catalogue
 from headrace.sinks.mysql.connection import MySqlSession
-from headrace.sinks.mysql.definitions import compared, lines, renamed
+from headrace.sinks.mysql.definitions import columns_and_unique_keys, compared, is_table, lines, renamed
 from headrace.sinks.mysql.server_errors import ErrorClass, classify
 from headrace.sinks.mysql.shown import origins, reuses_names, same_columns, shows
 from headrace.sinks.mysql.types import qualified
@@ -76,7 +76,7 @@ class Before:
 
 
 def before(session: MySqlSession, change: SchemaChange) -> Before:
-    """The target as it is now. Reads all rows of tables that change places."""
+    """The target as it is now. Reads all rows of tables that change places, and the first ones of those that get a new name."""
     tables = sorted(name for name in change.changes | {change.table_id} if not name.is_database)
     definitions = {table_id: catalogue.definition(session, table_id) for table_id in tables}
     made = catalogue.creation_times(session, {*tables, *_dropped(change)})
@@ -149,12 +149,17 @@ class EndState:
         return query
 
     def _made(self, event: CreateTableEvent) -> Begun:
-        """A table with rows is somebody's, and one that was there before was not made by the change: to run it tells."""
+        """To run a CREATE again tells whether the table that is there will do: its rows, columns and unique keys are looked at.
+
+        An ALTER that let a table come to be would add once more what is in its shape. It made a table that was not there, has no
+        rows, and has these columns.
+        """
         present = catalogue.describe(self.session, event.table_id)
         if present is None:
             return Begun.ABSENT
         was_absent = self.former.definitions.get(event.table_id, "") is None
-        is_made = was_absent and not present.has_rows and same_columns(present, event.schema)
+        is_altered = self._statement.kind is StatementKind.ALTER_TABLE
+        is_made = is_altered and was_absent and not present.has_rows and same_columns(present, event.schema)
         return Begun.DONE if is_made else Begun.REPEATABLE
 
     def _of_databases(self) -> Begun | None:
@@ -183,6 +188,7 @@ class EndState:
         return Begun.REPEATABLE if is_such or empties else None
 
     def _of_renames(self) -> Begun | None:
+        """Names tell how far it came, and the tables have to be those of before: people move tables away, and make others."""
         renames = [event for event in self.change.events if isinstance(event, RenameTableEvent)]
         if not renames:
             return None
@@ -192,10 +198,22 @@ class EndState:
             return self._swapped(places)
         there = {name for name in final | start if catalogue.exists(self.session, name)}
         if start <= there and not (final - start) & there:
-            return Begun.ABSENT
-        # One statement renames and alters, or does neither.
-        is_renamed = final <= there and not (start - final) & there
-        return Begun.DONE if is_renamed and len(renames) == len(self.change.events) else Begun.UNCLEAR
+            return Begun.ABSENT if all(self._is_former(name, name) for name in start) else Begun.UNCLEAR
+        # One statement renames and alters, or does neither; what it made of the table is not looked for.
+        is_renamed = len(renames) == len(self.change.events) and final <= there and not (start - final) & there
+        return Begun.DONE if is_renamed and all(self._is_former(old, new) for new, old in places.items()) else Begun.UNCLEAR
+
+    def _is_former(self, old: TableId, name: TableId) -> bool:
+        """Whether the table of this name has the columns, unique keys and first rows that ``old`` had before the change.
+
+        When a table was made does not tell: a rename moves that on MariaDB. A view has no rows.
+        """
+        was, now = self.former.definitions.get(old), catalogue.definition(self.session, name)
+        if was is None or now is None or is_table(was) != is_table(now):
+            return False
+        rows = self.former.rows.get((old, ""))
+        same_rows = rows is not None and rows == catalogue.row_sample(self.session, name)
+        return not is_table(was) or (same_rows and columns_and_unique_keys(was) == columns_and_unique_keys(now))
 
     def _swapped(self, places: Mapping[TableId, TableId]) -> Begun:
         """Names that changed places: rows tell which table has which, and where these are alike, definitions too."""
@@ -335,10 +353,11 @@ def _exchanged_partition(read: Statement) -> str:
 
 
 def _moved_rows(session: MySqlSession, change: SchemaChange) -> dict[tuple[TableId, str], str]:
-    """Checksums of the tables whose rows change places with others' while no definition has to change; empty for other changes.
+    """Checksums of the tables whose rows change places while no definition has to change; empty for other changes.
 
-    EXCHANGE PARTITION, and a swap of names: run twice they are undone. Empty too where the target refuses the question, because it
-    has no such partition.
+    EXCHANGE PARTITION, and a swap of names: run twice they are undone, so all rows are read. Of tables that get other names the
+    first rows tell them from those that people make. Empty too where the target refuses the question, because it has no such
+    partition.
     """
     read = read_statement(change.statement, change.database)
     partition = _exchanged_partition(read)
@@ -347,7 +366,8 @@ def _moved_rows(session: MySqlSession, change: SchemaChange) -> dict[tuple[Table
         if partition:
             moved = [(read.tables[0], partition), (read.tables[1], "")]
             return {place: catalogue.queried_checksum(session, *place) for place in moved}
-        return {(name, ""): catalogue.row_checksum(session, name) for name in sorted(set(places) & set(places.values()))}
+        checksum = catalogue.row_checksum if set(places) == set(places.values()) else catalogue.row_sample
+        return {(name, ""): checksum(session, name) for name in sorted(places.values())}
     except pymysql.err.MySQLError as error:
         if classify(error) is not ErrorClass.REFUSED:
             raise

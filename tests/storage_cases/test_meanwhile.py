@@ -1,0 +1,56 @@
+"""What people did in a change's place while a run was down, or while the change waited, is not taken for the change itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from changing import World, stays_unclear
+
+from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
+from headrace.testing.faults import Moment
+from servers import MariaDb
+
+pytestmark = [pytest.mark.pipeline, pytest.mark.server]
+
+
+@pytest.fixture
+def world(tmp_path: Path, mariadb: MariaDb) -> World:
+    return World(tmp_path, mariadb)
+
+
+HIS = {
+    "rows": ("CREATE TABLE test.{0} LIKE test.moved", "INSERT INTO test.{0} VALUES (1, 'his'), (7, 'his')"),
+    "no rows": ("CREATE TABLE test.{0} LIKE test.moved",),
+    "another key": (
+        "CREATE TABLE test.{0} (id INT PRIMARY KEY, v VARCHAR(16) UNIQUE)",
+        "INSERT INTO test.{0} SELECT * FROM test.moved",
+    ),
+}
+
+
+@pytest.mark.parametrize("his", HIS)
+@pytest.mark.parametrize("moment", Moment)
+def test_a_persons_table_is_not_the_one_that_a_run_began_to_rename(world: World, moment: Moment, his: str) -> None:
+    """It would get the source's rows, and a later DROP would take it."""
+    former, name = ("t", "n") if moment is Moment.BEFORE else ("n", "t")
+    world.bucket.schema("n", 200, "id,v", "RENAME TABLE `test`.`t` TO `test`.`n`", 14)
+    world.dies(250, moment)
+    world.acts(f"RENAME TABLE test.{former} TO test.moved", *(act.format(name) for act in HIS[his]))
+    world.bucket.rows("n/200/1", "U 260 1 theirs")
+    stays_unclear(world, [name])
+
+
+@pytest.mark.parametrize(
+    ("definition", "stops"), [("v VARCHAR(16), UNIQUE KEY hers (v)", True), ("v VARCHAR(16)", False), ("w VARCHAR(16)", True)]
+)
+def test_a_persons_empty_table_is_looked_at_like_one_that_was_there_before(world: World, definition: str, stops: bool) -> None:
+    """With a unique key of theirs the source's rows would push each other out."""
+    world.bucket.create("n", 200)
+    world.dies(250, Moment.BEFORE)
+    world.acts(f"CREATE TABLE test.n (id INT PRIMARY KEY, {definition})")
+    world.bucket.rows("n/200/1", "I 210 1 x", "I 220 2 x")
+    ran = world.run(300)
+    assert ran.code == (EXIT_TABLE_STOPPED if stops else EXIT_OK)
+    assert ("already has this table" in ran.stopped.get("test.n", "")) is stops
+    assert stops or world.rows("n") == [(1, "x"), (2, "x")]
