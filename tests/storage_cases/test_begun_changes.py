@@ -47,6 +47,15 @@ CHANGES: dict[str, tuple[File, ...]] = {
     "create an index": (("t", T, "CREATE INDEX `iv` ON `t` (`v`)", 7),),
     "drop an index": (("o", T, "DROP INDEX `ko` ON `o`", 8),),
     "rename an index": (("o", T, "ALTER TABLE `o` RENAME INDEX `ko` TO `kn`", 45),),
+    "foreign keys": (
+        (
+            "t",
+            T,
+            "ALTER TABLE `t` ADD FOREIGN KEY (`id`) REFERENCES `o` (`id`),"
+            "ADD CONSTRAINT `fk` FOREIGN KEY (`id`) REFERENCES `test`.`o` (`id`)",
+            9,
+        ),
+    ),
     "several clauses": (
         ("t", (ID, WIDE, C), "ALTER TABLE `t` ADD COLUMN `c` INT DEFAULT 7, ADD INDEX `ic` (`c`), MODIFY `v` VARCHAR(64)", MULTI),
     ),

@@ -13,6 +13,8 @@ from servers import MariaDb
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.server]
 
+UNIQUE = "CREATE TABLE `k` (`id` INT PRIMARY KEY,`v` VARCHAR(16), UNIQUE KEY `uv` (`v`))"
+
 
 @pytest.fixture
 def world(tmp_path: Path, mariadb: MariaDb) -> World:
@@ -54,3 +56,30 @@ def test_a_persons_empty_table_is_looked_at_like_one_that_was_there_before(world
     assert ran.code == (EXIT_TABLE_STOPPED if stops else EXIT_OK)
     assert ("already has this table" in ran.stopped.get("test.n", "")) is stops
     assert stops or world.rows("n") == [(1, "x"), (2, "x")]
+
+
+@pytest.mark.parametrize(
+    "his",
+    [
+        "RENAME INDEX uv TO uv_old",
+        "DROP INDEX uv, ADD UNIQUE KEY uv (v) COMMENT 'to be dropped'",
+        "DROP INDEX uv, ADD UNIQUE KEY uv_8 (v(8))",
+    ],
+)
+def test_a_unique_key_that_a_person_altered_is_not_taken_for_dropped(world: World, his: str) -> None:
+    """Rows that the source holds side by side would push each other out."""
+    world.bucket.schema("k", 160, "id,v", UNIQUE, 3)
+    world.bucket.rows("k/160/1", "I 165 1 x")
+    assert world.run(170).code == EXIT_OK
+    world.bucket.schema("k", 200, "id,v", "ALTER TABLE `k` DROP INDEX `uv`", 8)
+    world.dies(250, Moment.BEFORE)
+    world.acts(f"ALTER TABLE test.k {his}")
+    world.bucket.rows("k/200/1", "I 260 2 x")
+    stays_unclear(world, "k")
+
+
+def test_a_column_that_a_person_altered_is_not_taken_for_dropped(world: World) -> None:
+    world.bucket.schema("t", 200, "id", "ALTER TABLE `t` DROP COLUMN `v`", 6)
+    world.dies(250, Moment.BEFORE)
+    world.acts("ALTER TABLE test.t MODIFY v VARCHAR(17)")
+    stays_unclear(world, "t")

@@ -275,9 +275,9 @@ class EndState:
         if was is None or present is None or None in texts:
             return self._if_unchanged()
         try:
-            before = self._tried(was)
-            after = self._tried(was, [text for text in texts if text])
-            now = self._tried(present)
+            before = self._tried(table_id, was)
+            after = self._tried(table_id, was, [text for text in texts if text])
+            now = self._tried(table_id, present)
         except pymysql.err.MySQLError as error:
             if classify(error) is not ErrorClass.REFUSED:
                 raise
@@ -288,15 +288,15 @@ class EndState:
         altered = found is Begun.ABSENT and drops and not self._are_those_of_before([table_id])
         return Begun.UNCLEAR if altered else found
 
-    def _tried(self, definition: str, statements: Iterable[str] = ()) -> tuple[str, ...]:
-        """The lines of an empty table's definition after these statements."""
+    def _tried(self, table_id: TableId, definition: str, statements: Iterable[str] = ()) -> tuple[str, ...]:
+        """The lines of an empty table's definition, which is one of the table, after these statements."""
         name = qualified(self.scratch)
         self.session.run(f"DROP TABLE IF EXISTS {name}")
         try:
             self.session.run(renamed(definition, name))
             for statement in statements:
                 self.session.run(statement)
-            return lines(catalogue.definition(self.session, self.scratch) or "")
+            return lines(catalogue.definition(self.session, self.scratch) or "", (table_id, self.scratch))
         finally:
             self.session.run(f"DROP TABLE IF EXISTS {name}")
 
