@@ -141,7 +141,7 @@ def test_another_table_of_that_name_is_refused(target):
 def test_columns_go_and_are_renamed_and_a_second_time_changes_nothing(target):
     target.execute("CREATE TABLE shop.t (id INT PRIMARY KEY, a VARCHAR(20), b INT)")
     change = (
-        "ALTER TABLE `t` DROP COLUMN `a`, CHANGE COLUMN `id` `no` INT",
+        "ALTER TABLE `t` DROP COLUMN `a`, RENAME COLUMN `id` TO `no`",
         DropColumnEvent(T, "a"),
         RenameColumnEvent(T, "id", "no"),
     )

@@ -8,8 +8,11 @@ import pytest
 from changing import World, stays_unclear
 
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
+from headrace.model.policy import SchemaChangePolicies
+from headrace.model.progress import JournalState, Verdict
 from headrace.testing.faults import Moment
 from servers import MariaDb
+from storage_folder import ID
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.server]
 
@@ -83,3 +86,24 @@ def test_a_column_that_a_person_altered_is_not_taken_for_dropped(world: World) -
     world.dies(250, Moment.BEFORE)
     world.acts("ALTER TABLE test.t MODIFY v VARCHAR(17)")
     stays_unclear(world, "t")
+
+
+@pytest.mark.parametrize("clause", ["CHANGE `d` `e` INT", "CHANGE `d` `e` DECIMAL(10,2) NOT NULL DEFAULT 3"])
+def test_a_column_that_a_person_renamed_keeps_a_change_waiting_that_does_more(world: World, clause: str) -> None:
+    d = {"ColumnName": "d", "ColumnType": "DECIMAL", "ColumnPrecision": "10", "ColumnScale": "2"}
+    e = {"ColumnName": "e", "ColumnType": "INT", "ColumnPrecision": "11"} if "INT" in clause else d | {"ColumnName": "e"}
+    world.bucket.schema("s", 160, (ID, d), "CREATE TABLE `s` (`id` INT PRIMARY KEY, `d` DECIMAL(10,2))", 3)
+    world.bucket.rows("s/160/1", ("I", 165, 1, "1.25"))
+    assert world.run(170).code == EXIT_OK
+    world.bucket.schema("s", 200, (ID, e), f"ALTER TABLE `s` {clause}", 12)
+    asks = {"policies": SchemaChangePolicies.parse_text("rename-column=approve,alter-column=approve")}
+    assert world.run(250, **asks).code == EXIT_TABLE_STOPPED
+    world.acts("ALTER TABLE test.s RENAME COLUMN d TO e")
+    world.decide(Verdict.APPROVE)
+    ran = world.run(300, **asks)
+    assert (ran.code, world.entry().state) == (EXIT_TABLE_STOPPED, JournalState.WAITING)
+    assert "Unknown column 'd'" in ran.stopped["test.s"]
+    world.acts("ALTER TABLE test.s RENAME COLUMN e TO d")
+    world.decide(Verdict.APPROVE)
+    assert world.run(310, **asks).code == EXIT_OK
+    assert [str(value) for _, value in world.rows("s")] == ["1" if "INT" in clause else "1.25"]

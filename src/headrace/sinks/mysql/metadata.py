@@ -53,6 +53,8 @@ from headrace.sinks.mysql.zones import refuse_other_zone
 _LOCK_TRIES = 15
 _LOCK_SECONDS = 2
 _COLUMN_ACTIONS = frozenset({"ADD", "CHANGE", "DROP", "RENAME"})
+_NAME_ACTIONS = frozenset({"DROP", "RENAME"})
+"""What is all done when the names are right. ADD and CHANGE give a column its type and values too."""
 _NOT_COLUMNS = frozenset(
     {"CHECK", "CONSTRAINT", "FOREIGN", "FULLTEXT", "INDEX", "KEY", "PARTITION", "PRIMARY", "SPATIAL", "UNIQUE", "AS", "TO"}
     | {"COLUMNAR", "HYBRID", "STATS_EXTENDED", "VECTOR"}
@@ -390,20 +392,20 @@ def _require_no_more_keys(session: MySqlSession, change: SchemaChange, created: 
         )
 
 
-def _is_told_by_names(statement: Statement) -> bool:
-    """Whether names tell of the whole statement that it ran: each clause of ALTER TABLE adds, drops or renames a column.
+def _is_told_by_names(statement: Statement, verbs: Collection[str] = _COLUMN_ACTIONS) -> bool:
+    """Whether names tell of the whole statement that it ran: each clause of ALTER TABLE does one of these things to a column.
 
     Of another one nothing tells that it ran with these: its columns may have come or gone by a person's hand.
     """
     actions = [action for action in statement.actions if action[0].text.upper() not in _HINTS]
     in_other_case = any(folded_name(old) == folded_name(new) for old, new in statement.column_renames)
-    return all(_moves_columns(action) for action in actions) and not in_other_case
+    return all(_moves_columns(action, verbs) for action in actions) and not in_other_case
 
 
-def _moves_columns(action: tuple[Word, ...]) -> bool:
+def _moves_columns(action: tuple[Word, ...], verbs: Collection[str] = _COLUMN_ACTIONS) -> bool:
     """Whether a clause of ALTER TABLE adds, drops or renames a column, so that the columns' names tell whether it ran."""
     first, second = (*action, Word(""), Word(""))[:2]
-    return first.text.upper() in _COLUMN_ACTIONS and (second.is_name or second.text.upper() not in _NOT_COLUMNS)
+    return first.text.upper() in verbs and (second.is_name or second.text.upper() not in _NOT_COLUMNS)
 
 
 def _ensure_database(session: MySqlSession, change: SchemaChange, database: str) -> list[Notice]:
@@ -477,16 +479,14 @@ def _is_done(session: MySqlSession, change: SchemaChange) -> bool:
     """Whether the catalogue shows all of the change already. What ran before a crash is told by the journal's fingerprint."""
     renames = [event for event in change.events if isinstance(event, RenameTableEvent)]
     if renames:
-        return are_renamed(session, renames)
+        return len(renames) == len(change.events) and are_renamed(session, renames)
     # The name of a column tells neither its type nor its values.
-    if any(isinstance(event, TruncateTableEvent | AddColumnEvent) for event in change.events) or reuses_names(change):
+    if any(isinstance(event, TruncateTableEvent | AddColumnEvent | AlterColumnTypeEvent) for event in change.events):
         return False
-    if change.statement:
-        told = _is_told_by_names(read_statement(change.statement, change.database))
-    else:
-        told = not any(isinstance(event, AlterColumnTypeEvent) for event in change.events)
+    if reuses_names(change) or not _is_told_by_names(read_statement(change.statement, change.database), _NAME_ACTIONS):
+        return False
     shown = [shows(session, event) for event in change.events]
-    return told and any(shown) and all(seen is not False for seen in shown)
+    return any(shown) and all(seen is not False for seen in shown)
 
 
 def _verify(session: MySqlSession, change: SchemaChange) -> None:
