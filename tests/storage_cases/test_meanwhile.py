@@ -107,3 +107,12 @@ def test_a_column_that_a_person_renamed_keeps_a_change_waiting_that_does_more(wo
     world.decide(Verdict.APPROVE)
     assert world.run(310, **asks).code == EXIT_OK
     assert [str(value) for _, value in world.rows("s")] == ["1" if "INT" in clause else "1.25"]
+
+
+def test_a_partition_is_exchanged_whatever_case_its_name_is_written_in(world: World) -> None:
+    world.bucket.schema("p", 200, "id,v", "ALTER TABLE `p` EXCHANGE PARTITION `P0` WITH TABLE `t`", 42)
+    world.bucket.schema("t", 200, "id,v", "", 0)
+    world.dies(250, Moment.AFTER)
+    ran = world.run(300)
+    assert (ran.code, ran.stopped) == (EXIT_OK, {})
+    assert (world.rows("p"), world.rows("t")) == ([(1, "a"), (500, "f")], [(4, "d")])

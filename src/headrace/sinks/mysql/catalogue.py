@@ -228,6 +228,15 @@ def partitioning(session: MySqlSession, table_id: TableId) -> tuple[str, str]:
     return (str(rows[0][0]).upper(), str(rows[0][1])) if rows else ("", "")
 
 
+def partitions(session: MySqlSession, table_id: TableId) -> list[str]:
+    """The names of the table's partitions; empty if it has none."""
+    select = (
+        "SELECT DISTINCT partition_name FROM information_schema.partitions"
+        " WHERE table_schema = ? AND table_name = ? AND partition_name IS NOT NULL"
+    )
+    return [str(name) for (name,) in session.find([select], (table_id.database, table_id.table))]
+
+
 def default_collation(session: MySqlSession, database: str) -> str:
     """The collation that a new table of the database gets."""
     return str(

@@ -41,7 +41,7 @@ from headrace.sinks.mysql.connection import MySqlSession, repeat
 from headrace.sinks.mysql.end_state import Before, EndState
 from headrace.sinks.mysql.filling import filled_as_by_tidb
 from headrace.sinks.mysql.ledger import MySqlLedger
-from headrace.sinks.mysql.partitions import same_rows
+from headrace.sinks.mysql.partitions import same_rows, spelled_as_here
 from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_text
 from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.shown import are_renamed, not_shown, reuses_names, same_columns, shows
@@ -255,7 +255,8 @@ class MySqlMetadataApplier:
     def _adapted_statements(self, session: MySqlSession, change: SchemaChange) -> Iterator[Adapted]:
         for source_statement in self._statements(session, change):
             filling = filled_as_by_tidb(source_statement, change, is_mariadb="MariaDB" in session.version)
-            yield _adapted(session, change, same_rows(session, change, source_statement if session.is_tidb else filling))
+            statement = same_rows(session, change, source_statement if session.is_tidb else filling)
+            yield _adapted(session, change, spelled_as_here(session, statement, change.database))
 
     def _begun(self, session: MySqlSession, change: SchemaChange, former: Before) -> Begun:
         def statements() -> list[str]:

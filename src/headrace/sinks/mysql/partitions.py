@@ -15,6 +15,7 @@ from headrace.model.table import TableId, folded_name
 from headrace.sinks.base import SchemaChangeRefused
 from headrace.sinks.mysql import catalogue
 from headrace.sinks.mysql.connection import MySqlSession
+from headrace.sinks.mysql.text import quote_name
 from headrace.sinks.mysql.types import qualified
 
 _BY_CONTENT = frozenset({"TRUNCATE", "DROP", "EXCHANGE"})
@@ -42,6 +43,21 @@ def same_rows(session: MySqlSession, change: SchemaChange, statement: str) -> st
     message = f"the target puts other rows than TiDB into a partition by {method}, so the statement would hit the wrong ones."
     hint = "Load the table anew and skip the statement, or partition the table in the target by RANGE or LIST."
     raise SchemaChangeRefused(Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.RESYNC))
+
+
+def spelled_as_here(session: MySqlSession, statement: str, database: str) -> str:
+    """The statement with the partition that it exchanges as the target spells it.
+
+    Names of partitions are compared without case, but MariaDB (10.11) ends such an EXCHANGE with an error on renaming a file.
+    """
+    read = read_statement(statement, database)
+    named = (a[2] for a in read.actions if len(a) > 2 and a[0].says("EXCHANGE") and a[1].says("PARTITION"))
+    word = next(named, None)
+    if word is None:
+        return statement
+    here = {folded_name(name): name for name in catalogue.partitions(session, read.tables[0])}
+    name = here.get(folded_name(word.text), word.text)
+    return statement if name == word.text else f"{statement[: word.start]}{quote_name(name)}{statement[word.end :]}"
 
 
 def _refuse_texts(session: MySqlSession, change: SchemaChange, table_id: TableId, method: str, expression: str) -> None:
