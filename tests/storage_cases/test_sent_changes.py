@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pymysql
 import pytest
@@ -15,8 +16,11 @@ from building import Bucket
 from changing import EXCHANGE, World, stays_unclear
 
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
+from headrace.model.policy import SchemaChangePolicies
 from headrace.model.progress import JournalState, Verdict
+from headrace.sinks.base import Commits
 from headrace.sinks.mysql import connection, variables
+from headrace.sinks.mysql.fence import Fence
 from headrace.testing.faults import Crashed, Moment, Passage, Step, armed, crash_at, fail_at
 from servers import MariaDb
 from storage_folder import ID, V
@@ -81,6 +85,25 @@ def test_an_exchange_runs_once_while_somebody_locks_the_row_that_counts_it(
         release.join()
     assert [p.moment for p in passed if p.step is Step.MYSQL_VERIFY] == [Moment.BEFORE, Moment.AFTER] * 2
     assert exchanged(world)
+
+
+def test_a_persons_statement_has_run_though_counting_it_meets_a_passing_error(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks = {"policies": SchemaChangePolicies.parse_text("index=approve")}
+    SENT["add an index"](world.bucket)
+    assert world.run(250, **asks).code == EXIT_TABLE_STOPPED
+    world.decide(Verdict.EDIT, "ALTER TABLE test.t ADD INDEX mine (v, id)")
+    count, errors = Fence.count_ddl, iter([pymysql.err.OperationalError(1205, "Lock wait timeout exceeded")])
+
+    def fails_once(*arguments: Any) -> Commits:
+        for error in errors:
+            raise error
+        return count(*arguments)
+
+    monkeypatch.setattr(Fence, "count_ddl", fails_once)
+    ran = world.run(260, **asks)
+    assert (ran.code, ran.stopped, world.entry().state) == (EXIT_OK, {}, JournalState.DONE)
 
 
 @pytest.mark.parametrize("moment", Moment)

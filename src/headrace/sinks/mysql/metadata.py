@@ -127,7 +127,7 @@ class MySqlMetadataApplier:
         try:
             execute(self._connected(), change, statement)
             self.close()
-            self._counted(self._connected())
+            self._repeated(lambda: self._counted(self._connected()), f"Counting the statement for {change.table_id}")
         except pymysql.err.MySQLError as error:
             if classify(error) is ErrorClass.LOST:
                 self._recover(error)
