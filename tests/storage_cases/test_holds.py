@@ -237,6 +237,40 @@ def test_a_table_that_was_loaded_and_is_released_instead_lacks_rows(bucket: Buck
     assert own(bucket).status is TableStatus.INCOMPLETE
 
 
+@pytest.mark.parametrize("renamed", [False, True])
+def test_a_table_that_was_loaded_and_is_released_while_it_is_left_out_lacks_rows(bucket: Bucket, renamed: bool) -> None:
+    """Its place is not that of its rows, however it comes back into the filter."""
+    without = only("*.*,!test.t")
+    lost = bucket.rows("t/100/2", "U 150 1 c", "I 160 3 n", "D 250 2 b")
+    assert bucket.at(300).code == 0
+    assert table(bucket, "hold", "test.t") == 0
+    assert bucket.at(301).code == 3
+    (bucket.root / lost).unlink()  # so no resync to before it is carried out
+    assert table(bucket, "resync", "test.t", "--at", "130") == 0
+    if renamed:
+        bucket.schema("z", 305, "id,v", "RENAME TABLE `test`.`t` TO `test`.`z`", 14)
+    bucket.at(310, **without)
+    assert own(bucket).status is TableStatus.EXCLUDED
+    assert table(bucket, "release", "test.t") == 0
+    assert bucket.at(320, **without).code == (3 if renamed else 0)
+    assert own(bucket).status is (TableStatus.GONE if renamed else TableStatus.INCOMPLETE)
+    assert bucket.at(400, **(without if renamed else {})).code == 3
+    assert own(bucket, TableId("test", "z") if renamed else T).status is TableStatus.INCOMPLETE
+
+
+def test_each_load_that_a_release_takes_back_counts(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:
+    """Somebody loads the table as of before its place, and asks for another time by mistake."""
+    bucket.rows("t/100/2", "U 150 1 c")
+    assert bucket.at(300).code == 0
+    for words in (["hold"], ["resync", "--at", "130"], ["resync", "--at", "1300"], ["release"]):
+        capsys.readouterr()
+        assert table(bucket, words[0], "test.t", *words[1:]) == 0
+    assert "it does not go on: it was loaded as of 130" in capsys.readouterr().out
+    ran = bucket.at(320)
+    assert (ran.code, "it was loaded as of 130 and released" in ran.told) == (3, True)
+    assert own(bucket).status is TableStatus.INCOMPLETE
+
+
 def test_what_cannot_be_held_or_released_is_told(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:
     bucket.schema("o", 200, "id,v", "DROP TABLE `test`.`o`", 4)
     assert bucket.at(300).code == 0

@@ -54,15 +54,16 @@ def test_a_file_that_is_given_up_undoes_no_resync(at: int, order: str, tmp_path:
     assert not ledger(bucket).requests
 
 
-def test_a_resync_is_carried_out_when_the_filter_takes_the_table_back(tmp_path: Path) -> None:
+def test_a_resync_is_carried_out_while_the_filter_leaves_the_table_out(tmp_path: Path) -> None:
     bucket = Bucket(tmp_path)
     stopped_at_a_file(bucket)
     with duckdb.connect(str(bucket.database)) as connection:
         connection.execute("DELETE FROM test.t; INSERT INTO test.t VALUES (1, 'c'), (2, 'z')")
     ask(bucket, TableRequest("1", T, RequestKind.RESYNC, to=500))
-    assert bucket.at(570, **only("*.*,!test.t")).code == 0
-    ran = bucket.at(600)
+    ran = bucket.at(570, **only("*.*,!test.t"))
     assert (ran.code, "loaded anew as of 500" in ran.told) == (0, True)
+    ran = bucket.at(600)
+    assert (ran.code, "it was left out by --tables" in ran.told) == (0, True)
     assert bucket.state("t") == [(1, "c"), (2, "z"), (3, "q")]
 
 

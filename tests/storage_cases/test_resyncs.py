@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from building import Bucket, ask, decide, ledger, tables
 from test_holds import T, begun, execute, own, table
+from test_ownership import only
 from test_tables_without_key import PLAIN
 
 from headrace.cli.main import main
@@ -208,6 +209,40 @@ def test_rows_that_were_given_up_are_wanted_again_when_the_table_was_loaded_as_o
     ask(bucket, TableRequest("2", T, RequestKind.RESYNC, to=160, since=120))
     assert bucket.at(310).code == 0
     assert bucket.state("t") == [(1, "e"), (2, "d")]
+
+
+WITHOUT_T = only("*.*,!test.t")
+
+
+@pytest.mark.parametrize("was", [TableStatus.INCOMPLETE, TableStatus.NOT_FOLLOWED, TableStatus.HELD])
+def test_a_table_that_is_loaded_while_it_is_left_out_stays_left_out_and_misses_its_files(tmp_path: Path, was: TableStatus) -> None:
+    bucket = Bucket(tmp_path)
+    skips = {"policies": SKIPS_CREATES} if was is TableStatus.NOT_FOLLOWED else {}
+    bucket.create("t")
+    bucket.rows("t/100/1", "I 110 1 a")
+    bucket.at(120, **skips)
+    lost = bucket.rows("t/100/2", "U 150 1 b")
+    bucket.rows("t/100/3", "U 170 1 c")
+    if was is TableStatus.INCOMPLETE:
+        bucket.at(190, **WITHOUT_T)
+        (bucket.root / lost).unlink()
+    if was is TableStatus.HELD:
+        assert table(bucket, "hold", "test.t") == 0
+    bucket.at(210, **skips)
+    assert own(bucket).status is was
+    execute(
+        bucket,
+        "CREATE SCHEMA IF NOT EXISTS test",
+        "CREATE OR REPLACE TABLE test.t (id INT PRIMARY KEY, v VARCHAR)",
+        "INSERT INTO test.t VALUES (1, 'c')",
+    )
+    gone = bucket.rows("t/100/4", "I 230 5 e")
+    resync(bucket, 200)
+    assert bucket.at(300, **WITHOUT_T, **skips).code == 0
+    assert (own(bucket).status, own(bucket).checkpoint) == (TableStatus.EXCLUDED, 200)
+    (bucket.root / gone).unlink()
+    ran = bucket.at(400)
+    assert (ran.code, own(bucket).status, "CDC000004.csv is missing" in ran.told) == (3, TableStatus.INCOMPLETE, True)
 
 
 def test_days_that_are_sealed_are_read_again_from_the_day_before_on(tmp_path: Path) -> None:

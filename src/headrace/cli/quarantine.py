@@ -307,16 +307,16 @@ def _told_of_release(state: LedgerState, ended: Sequence[TableRequest]) -> Itera
     for request in ended:
         if request.kind is RequestKind.RESYNC:
             yield f"taken back: headrace table resync {request.table_id} --at {request.to}"
-    loaded = next((request for request in reversed(ended) if request.to), None)
-    if ended and loaded is not None and does_not_fit(state, loaded):
-        reached = state.table_checkpoint(loaded.table_id)
+    unfit = next((request for request in reversed(ended) if does_not_fit(state, request)), None)
+    if unfit is not None:
+        reached = state.table_checkpoint(unfit.table_id)
         yield (
-            f"it does not go on: it was loaded as of {loaded.to}, and stands at {reached}. Load it anew, and run headrace table "
-            f"resync {loaded.table_id} --at TIME"
+            f"it does not go on: it was loaded as of {unfit.to}, and stands at {reached}. Load it anew, and run headrace table "
+            f"resync {unfit.table_id} --at TIME"
         )
     elif ended:
         yield f"it catches up from {state.table_checkpoint(ended[0].table_id)}"
-    if loaded is not None and loaded.kind is RequestKind.RESYNC and not does_not_fit(state, loaded):
+    if unfit is None and any(request.to for request in ended):
         yield "rows that were loaded stay; a table without key then has changes twice"
 
 

@@ -372,8 +372,8 @@ class CutRun:
             if end is None:
                 kept.append(row)
             elif end >= change.commit_ts or row.table_id in new:
-                gone = row.status.is_gone
-                kept.append(row if gone else replace(row, status=TableStatus.EXCLUDED, reason=""))
+                keeps = row.status.is_gone or row.status is TableStatus.INCOMPLETE
+                kept.append(row if keeps else replace(row, status=TableStatus.EXCLUDED, reason=""))
         return tuple(kept)
 
     def _journal(

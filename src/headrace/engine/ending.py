@@ -115,6 +115,6 @@ class CutEnd:
         reached = min(self.cut.hi, self.cut.outside[table_id])
         if own is None:
             return [TableProgress(table_id, reached, status=TableStatus.EXCLUDED)] if reached else []
-        if own.status.is_gone or own.checkpoint >= reached:
+        if own.status.is_gone or own.status is TableStatus.INCOMPLETE or own.checkpoint >= reached:
             return []
         return [replace(own, checkpoint=reached, after=False, status=TableStatus.EXCLUDED, reason="")]

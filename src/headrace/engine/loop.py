@@ -483,19 +483,7 @@ class Loop:
     def _apply(self, offer: Offer, retried: frozenset[TableId], apart: frozenset[TableId] = frozenset()) -> Iterable[Problem]:
         """Plans and applies one cut; returns why tables stopped in it."""
         self._take_back()
-        self._serve(take_up_holds(self._state))
-        applier = self._sink.metadata_applier
-        anew = begin_anew(self._state, offer, self._source, self._has_rows)
-        self._serve(anew)
-        carried = carry_out(self._state, offer, self._source, lambda change: left_unique_key(change, self._state, applier))
-        if carried is not None and self._options.letters is not None:
-            carried = replace(carried, update=recounted(carried.update, self._state, self._options.letters))
-        self._serve(carried)
-        if _moves(anew) or _moves(carried):
-            self._source = self._fresh_source()  # this one remembers which files were read
-        else:
-            carried = self._end_incomplete(offer)
-        if _moves(anew) or _moves(carried):
+        if self._carry_out(offer):
             self._plans_anew = True  # the offer lacks all files of tables that miss some, and those that are read again
             return ()
         excluded: dict[TableId, Problem] = {}
@@ -542,6 +530,23 @@ class Loop:
         self._observer.cut_finished(record, offer.source_watermark, offer.left_bytes)
         rested = {t for t, own in before.tables.items() if own.status.is_stopped} - retried
         return [problem for t, problem in run.stopped.items() if t not in rested]
+
+    def _carry_out(self, offer: Offer) -> bool:
+        """Carries out what people asked of tables. Whether the source has to offer anew before anything is planned."""
+        self._serve(take_up_holds(self._state))
+        options, applier = self._options, self._sink.metadata_applier
+        anew = begin_anew(self._state, offer, self._source, options.includes, self._has_rows)
+        self._serve(anew)
+        carried = carry_out(
+            self._state, offer, self._source, options.includes, lambda change: left_unique_key(change, self._state, applier)
+        )
+        if carried is not None and options.letters is not None:
+            carried = replace(carried, update=recounted(carried.update, self._state, options.letters))
+        self._serve(carried)
+        if _moves(anew) or _moves(carried):
+            self._source = self._fresh_source()  # this one remembers which files were read
+            return True
+        return _moves(self._end_incomplete(offer))
 
     def _has_rows(self, table_id: TableId) -> bool:
         """Whether the target has rows of the table; one that keeps no tables is not asked."""

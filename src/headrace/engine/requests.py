@@ -51,8 +51,8 @@ def take_up_holds(state: LedgerState) -> Carried | None:
     released = [request for request in state.requests.values() if request.kind is RequestKind.RELEASE]
     lacking = {row.table_id: row for row in _released_unfit(state)}
     gone = {t for t, own in state.tables.items() if own.status in (TableStatus.GONE, TableStatus.GONE_WAITING)}
-    ended = [hold for t, hold in state.holds.items() if t in gone]
-    fresh = [hold for t, hold in state.holds.items() if t not in gone and hold.kind is RequestKind.HOLD]
+    ended = [hold for hold in state.standing_holds if hold.table_id in gone]
+    fresh = [hold for hold in state.standing_holds if hold.table_id not in gone and hold.kind is RequestKind.HOLD]
     taken = [replace(hold, kind=RequestKind.HELD) for hold in fresh]
     rows: list[TableProgress] = []
     notices = [Notice("it is not held any more: the table is gone.", hold.table_id) for hold in ended]
@@ -81,11 +81,14 @@ def as_reached(state: LedgerState, own: TableProgress) -> TableProgress:
 
 
 def _released_unfit(state: LedgerState) -> Iterator[TableProgress]:
-    """The tables that are released though they were loaded with rows that do not fit their place: they lack rows from then on."""
-    for table_id, request in {r.table_id: r for r in state.released if r.to}.items():
+    """The tables that are released though they were loaded with rows that do not fit their place: they lack rows from then on.
+
+    One that ``--tables`` leaves out does too: nothing would remember it until the table is taken back, or renamed into the filter.
+    """
+    unfit = {r.table_id: r for r in state.released if does_not_fit(state, r)}
+    for table_id, request in unfit.items():
         own = state.tables.get(table_id)
-        is_over = own is None or own.status.is_gone or own.status in (TableStatus.EXCLUDED, TableStatus.INCOMPLETE)
-        if own is None or is_over or not does_not_fit(state, request):
+        if own is None or own.status.is_gone or own.status is TableStatus.INCOMPLETE:
             continue
         row = as_reached(state, own)
         reason = (
@@ -145,12 +148,13 @@ def carry_out(
     state: LedgerState,
     offer: Offer,
     source: EventSource,
-    left: Callable[[SchemaChange], Notice | None] = lambda _: None,
+    includes: Callable[[TableId], bool],
+    left: Callable[[SchemaChange], Notice | None],
 ) -> Carried | None:
     """What the other requests ask for before the offer is planned; ``None`` when there is nothing to write.
 
-    Where the update has a position, what the source offers by then is not what it offered. ``left`` tells what is wrong in the
-    target when a schema change is passed over.
+    Where the update has a position, what the source offers by then is not what it offered. ``includes`` is the table filter: what
+    it leaves out stays left out, at its new place. ``left`` tells what is wrong in the target when a schema change is passed over.
     """
     used: list[str] = []
     kept: list[TableRequest] = []
@@ -175,10 +179,7 @@ def carry_out(
         elif request.kind is RequestKind.RESYNC and _is_due(state, request):
             own = state.tables[table_id]
             told = f"loaded anew as of {request.to}"
-            is_held = any(
-                r.table_id == table_id and r.kind in HOLDS and r.identity > request.identity for r in state.holds.values()
-            )
-            status = TableStatus.HELD if is_held else TableStatus.CATCHING_UP
+            status = _status_of_loaded(state, request, includes)
             used += [other.identity for other in state.requests.values() if _is_over_with(other, request)]
             if not _is_exact(offer):  # it is where it was held, and has no rows to pass over
                 rows.append(replace(own, status=status, reason=told))
@@ -214,6 +215,14 @@ def carry_out(
     return Carried(update, tuple(notices))
 
 
+def _status_of_loaded(state: LedgerState, resync: TableRequest, includes: Callable[[TableId], bool]) -> TableStatus:
+    """How a table goes on that was loaded anew. One that is left out misses its files when it is taken back, and they are gone."""
+    if not includes(resync.table_id):
+        return TableStatus.EXCLUDED
+    later = (r for r in state.standing_holds if r.table_id == resync.table_id and r.identity > resync.identity)
+    return TableStatus.HELD if any(later) else TableStatus.CATCHING_UP
+
+
 def _went_over(ended: TableId, loaded: TableId, ts: int) -> str:
     """What is told of a table whose rows have the name of a loaded one since a schema change at a commit ts (TSO)."""
     told = f"its rows went over to {loaded} by the schema change at {ts}, which counts as done."
@@ -232,8 +241,7 @@ def _stays_held(state: LedgerState, request: TableRequest) -> bool:
     own = state.tables.get(request.table_id)
     if own is None or own.status.is_gone or request.kind is not RequestKind.RESYNC or _latest_resync(state, request) is not request:
         return False
-    waits_anyway = own.status in (TableStatus.INCOMPLETE, TableStatus.EXCLUDED)
-    return _stops_because_of(state, request) or (does_not_fit(state, request) and not waits_anyway)
+    return _stops_because_of(state, request) or (does_not_fit(state, request) and own.status is not TableStatus.INCOMPLETE)
 
 
 def _latest_resync(state: LedgerState, request: TableRequest) -> TableRequest:
@@ -363,8 +371,7 @@ def _is_shared(change: SchemaChange, table_id: TableId, *, had_other_names: bool
 
 def _is_due(state: LedgerState, request: TableRequest) -> bool:
     """Whether the table is to be moved to where it was loaded: not before the pipeline has got there."""
-    own = state.tables.get(request.table_id)
-    return own is not None and own.status is not TableStatus.EXCLUDED and state.checkpoint >= request.to
+    return request.table_id in state.tables and state.checkpoint >= request.to
 
 
 def _earliest(state: LedgerState, offer: Offer, own: TableProgress) -> int:

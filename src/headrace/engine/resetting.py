@@ -19,12 +19,18 @@ def resets_asked(state: LedgerState) -> frozenset[TableId]:
     return frozenset(request.table_id for request in state.requests.values() if request.kind is RequestKind.RESET)
 
 
-def begin_anew(state: LedgerState, offer: Offer, source: EventSource, has_rows: Callable[[TableId], bool]) -> Carried | None:
+def begin_anew(
+    state: LedgerState,
+    offer: Offer,
+    source: EventSource,
+    includes: Callable[[TableId], bool],
+    has_rows: Callable[[TableId], bool],
+) -> Carried | None:
     """Lets tables begin anew, or says why not; ``None`` when nobody asked for it.
 
     All that people asked of such a table before is over with it, a hold too. Where the update has a position, what the source
-    offers by then is not what it offered. ``has_rows`` asks the target: a table that was dropped for a reset which is refused lacks
-    rows.
+    offers by then is not what it offered. ``includes`` is the table filter. ``has_rows`` asks the target: a table that was dropped
+    for a reset which is refused lacks rows.
     """
     asked = [request for request in state.requests.values() if request.kind is RequestKind.RESET]
     if not asked:
@@ -35,11 +41,11 @@ def begin_anew(state: LedgerState, offer: Offer, source: EventSource, has_rows: 
     forgotten: list[str] = []
     for request in asked:
         table_id, own = request.table_id, state.tables.get(request.table_id)
-        refusal = next(_refusals(state, offer, source, table_id), None)
+        refusal = next(_refusals(state, offer, source, includes, table_id), None)
         if own is None or refusal is not None:
             used.append(request.identity)
             notices.append(Notice(f"it does not begin anew: {refusal}", table_id))
-            if own is not None and own.is_made and own.status is not TableStatus.EXCLUDED and not has_rows(table_id):
+            if own is not None and own.is_made and not has_rows(table_id):
                 reason = f"it has no rows in the target, and does not begin anew: {refusal}"
                 refused.append(replace(as_reached(state, own), status=TableStatus.INCOMPLETE, reason=reason))
             continue
@@ -66,13 +72,15 @@ def begin_anew(state: LedgerState, offer: Offer, source: EventSource, has_rows: 
     return Carried(update, tuple(notices))
 
 
-def _refusals(state: LedgerState, offer: Offer, source: EventSource, table_id: TableId) -> Iterator[str]:
+def _refusals(
+    state: LedgerState, offer: Offer, source: EventSource, includes: Callable[[TableId], bool], table_id: TableId
+) -> Iterator[str]:
     """Why a table cannot begin anew, the first reason first."""
     own = state.tables.get(table_id)
     if own is None or own.status in (TableStatus.GONE, TableStatus.GONE_WAITING):
         yield "the table is gone."
         return
-    if own.status is TableStatus.EXCLUDED:
+    if not includes(table_id):
         yield "--tables leaves it out."
     if not (offer.has_commit_ts and offer.deletes_first):
         yield "rows carry no exact commit ts, so nothing tells which of them are of its former lives. Reset the whole pipeline."

@@ -291,10 +291,15 @@ class LedgerState:
         return found
 
     @cached_property
+    def standing_holds(self) -> tuple[TableRequest, ...]:
+        """All holds that nobody asked to release yet, the oldest first."""
+        return tuple(self._unreleased(*HOLDS))
+
+    @cached_property
     def holds(self) -> Mapping[TableId, TableRequest]:
         """The holds that stand, by table: nobody asked to release them yet. Of several of a table the oldest one."""
         found: dict[TableId, TableRequest] = {}
-        for request in self._unreleased(*HOLDS):
+        for request in self.standing_holds:
             found.setdefault(request.table_id, request)
         return found
 
