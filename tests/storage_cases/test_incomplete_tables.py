@@ -8,6 +8,7 @@ import pytest
 from building import Bucket, decide, ledger
 from test_ownership import only
 
+from headrace.cli.main import main
 from headrace.engine import loop
 from headrace.model.policy import SchemaChangePolicies
 from headrace.model.progress import TableStatus, Verdict
@@ -15,6 +16,7 @@ from headrace.model.table import TableId
 
 pytestmark = pytest.mark.pipeline
 
+ASKS = {"policies": SchemaChangePolicies.parse_text("truncate-table=approve")}
 T, U = TableId("test", "t"), TableId("test", "u")
 
 
@@ -63,16 +65,34 @@ def test_a_truncate_ends_it(bucket: Bucket, together: bool) -> None:
     assert ledger(bucket).tables[T].status is TableStatus.RUNNING
 
 
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_file_that_vanishes_behind_a_truncate_is_missed(bucket: Bucket, seen: bool) -> None:
+    """It is of the rows that come after what nobody needs any more. ``seen``: the TRUNCATE had to wait when it was there."""
+    bucket.schema("t", 160, "id,v", "TRUNCATE TABLE `test`.`t`", 11)
+    gone = bucket.rows("t/160/1", "I 175 9 new")
+    bucket.rows("t/160/2", "I 176 8 next")
+    assert bucket.at(180 if seen else 155, **ASKS).code == 3
+    if seen:
+        (bucket.root / gone).unlink()
+    ran = bucket.at(200)
+    if seen:
+        assert (ran.code, f"{gone}: The file vanished" in ran.stopped["test.t"]) == (3, True)
+        assert bucket.state("t") == [(1, "a")]
+        assert main(["table", "skip", "test.t", "--file", gone, "--yes", "--sink", bucket.sink]) == 0
+        ran = bucket.at(210)
+    assert ran.code == 0
+    assert bucket.state("t") == [(8, "next"), *([] if seen else [(9, "new")])]
+
+
 @pytest.mark.parametrize(("verdict", "status"), [(Verdict.APPROVE, TableStatus.RUNNING), (Verdict.SKIP, TableStatus.INCOMPLETE)])
 def test_a_truncate_that_waits_for_approval_can_be_decided(bucket: Bucket, verdict: Verdict, status: TableStatus) -> None:
-    asks = {"policies": SchemaChangePolicies.parse_text("truncate-table=approve")}
     bucket.schema("t", 160, "id,v", "TRUNCATE TABLE `test`.`t`", 11)
     bucket.rows("t/160/1", "I 175 9 new")
     for checkpoint in (180, 190):
-        assert bucket.at(checkpoint, **asks).code == 3
+        assert bucket.at(checkpoint, **ASKS).code == 3
         assert bucket.state("t") == [(1, "a")]
     decide(bucket, verdict)
-    assert bucket.at(200, **asks).code == (0 if verdict is Verdict.APPROVE else 3)
+    assert bucket.at(200, **ASKS).code == (0 if verdict is Verdict.APPROVE else 3)
     assert ledger(bucket).tables[T].status is status
     assert bucket.state("t") == ([(9, "new")] if verdict is Verdict.APPROVE else [(1, "a")])
 

@@ -211,6 +211,37 @@ def test_rows_that_were_given_up_are_wanted_again_when_the_table_was_loaded_as_o
     assert bucket.state("t") == [(1, "e"), (2, "d")]
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("lacks_rows", [True, False])
+def test_files_that_vanish_with_rows_from_behind_the_load_stop_the_table(bucket: Bucket, when: str, lacks_rows: bool) -> None:
+    """Those of before are missed by nobody: the next file begins no later than the load."""
+    earlier = bucket.rows("t/100/2", "U 150 1 c")
+    bucket.rows("t/100/3", "U 160 2 d")
+    if lacks_rows:
+        assert bucket.at(170, **WITHOUT_T).code == 0
+        (bucket.root / earlier).unlink()
+        assert bucket.at(180).code == 3
+        assert own(bucket).status is TableStatus.INCOMPLETE
+    else:
+        assert table(bucket, "hold", "test.t") == 0
+    gone = bucket.rows("t/100/4", "U 250 2 new", "I 260 3 n")
+    assert bucket.at(300).code == 3
+    (bucket.root / earlier).unlink(missing_ok=True)
+    loaded(bucket, (1, "c"), (2, "d"))  # as of 200
+    if when == "before":
+        (bucket.root / gone).unlink()
+    resync(bucket, 200)
+    if when == "after":
+        (bucket.root / gone).unlink()
+    bucket.rows("t/100/5", "I 305 9 z")
+    ran = bucket.at(310)
+    assert (ran.code, own(bucket).checkpoint) == (3, 200)
+    assert f"{gone}: The file vanished" in ran.stopped["test.t"]
+    assert table(bucket, "skip", "test.t", "--file", gone, "--yes") == 0
+    assert bucket.at(320).code == 0
+    assert bucket.state("t") == [(1, "c"), (2, "d"), (9, "z")]
+
+
 WITHOUT_T = only("*.*,!test.t")
 
 

@@ -556,9 +556,9 @@ class Loop:
         return present is not None and present.has_rows
 
     def _end_incomplete(self, offer: Offer) -> Carried | None:
-        """Lets tables that lack rows miss no file any more, when the offer brings a schema change that ends them."""
+        """Lets tables that lack rows miss no file of before a schema change any more, when the offer brings one that ends them."""
         ended = ending_incomplete(self._state, offer, self._options.includes)
-        position, forgotten = self._source.forget_vanished(self._state.position, ended) if ended else ("", frozenset[str]())
+        position, forgotten = self._source.forget_vanished(self._state.position, {}, ended) if ended else ("", frozenset[str]())
         carried = Carried(LedgerUpdate(position=position)) if forgotten else None
         self._serve(carried)
         return carried

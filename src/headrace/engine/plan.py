@@ -142,9 +142,10 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     """The cut up to the offer's watermark (or ``until``). Stopped tables take part only when they are in ``rules.retried``."""
     hi = offer.watermark if rules.until is None else min(offer.watermark, rules.until)
     follows = followed(state, offer.schema_changes, rules.includes)
-    problems = _known_problems(state, offer, rules, follows)
     bound = min(offer.schema_bound, hi + 1)
     changes = _pending_changes(state, offer, follows, bound)
+    ends = _ends_of_incomplete(state, changes, follows)
+    problems = _known_problems(state, offer, rules, follows, ends)
     reborn = _reborn(state, changes)
     # What cannot be read of a table that is gone is needed by nobody, unless a change of this cut brings the table back.
     problems = {t: p for t, p in problems.items() if t in reborn or t not in state.tables or not state.tables[t].status.is_gone}
@@ -160,8 +161,8 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
             problems[split.table_id] = _of_reserved(split.table_id, split.table_id.database, why, rules, file=split.key)
     history = History(state, offer.schema_changes)
     problems |= _holes_in_shapes(history, offer, [s for s in splits if s.table_id not in problems], bound)
-    ends = _ends_of_incomplete(state, changes, follows)
     asked: dict[str, SchemaChange] = {}
+    missed = {problem.table_id for problem in offer.problems}
     while True:
         resting = rules.apart | (_resting(state, rules, follows, hi) - ends.keys())
         barriers = _Barriers(state, rules, {**dict.fromkeys(resting, 0), **_ahead(state, resting, hi)}, problems, follows, history)
@@ -169,7 +170,8 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
         run = {change.identity for change in passing if not _leaves_rows(change, barriers.decisions.get(change.identity))}
         if all(end.identity in run for end in ends.values()):
             break
-        asked |= {end.identity: end for end in ends.values() if end.identity not in run | barriers.decisions.keys()}
+        waits = {end.identity: end for t, end in ends.items() if end.identity not in run and t not in missed}
+        asked |= {identity: end for identity, end in waits.items() if identity not in barriers.decisions}
         ends = {t: end for t, end in ends.items() if end.identity in run}
     splits = [s for s in splits if s.begins < barriers.floor(s.table_id)]
     lives = _ends_of_lives(passing, given_up_to(state))
@@ -250,12 +252,13 @@ def _leaves_rows(change: SchemaChange, decision: Decision | None) -> bool:
     return empties and decision is not None and decision.verdict is not Verdict.APPROVE
 
 
-def ending_incomplete(state: LedgerState, offer: Offer, includes: Callable[[TableId], bool]) -> frozenset[TableId]:
-    """The tables that lack rows, and that a schema change of the offer ends."""
+def ending_incomplete(state: LedgerState, offer: Offer, includes: Callable[[TableId], bool]) -> dict[TableId, int]:
+    """The tables that lack rows, and that a schema change of the offer ends, with its commit ts (TSO)."""
     if not any(own.status is TableStatus.INCOMPLETE for own in state.tables.values()):
-        return frozenset()
+        return {}
     pending = [change for change in offer.schema_changes if is_pending(state, change)]
-    return frozenset(_ends_of_incomplete(state, pending, followed(state, offer.schema_changes, includes)))
+    ends = _ends_of_incomplete(state, pending, followed(state, offer.schema_changes, includes))
+    return {table_id: change.commit_ts for table_id, change in ends.items()}
 
 
 def _reborn(state: LedgerState, changes: Iterable[SchemaChange]) -> dict[TableId, int]:
@@ -307,14 +310,19 @@ def _ended_by(offer: Offer, floors: Mapping[TableId, int]) -> dict[TableId, int]
     return ended
 
 
-def _known_problems(state: LedgerState, offer: Offer, rules: PlanRules, follows: Followed) -> dict[TableId, Problem]:
-    """Tables that cannot be read at all. One whose schema change cannot be read is held before that, until it has passed it."""
+def _known_problems(
+    state: LedgerState, offer: Offer, rules: PlanRules, follows: Followed, ends: Collection[TableId]
+) -> dict[TableId, Problem]:
+    """Tables that cannot be read at all. One whose schema change cannot be read is held before that, until it has passed it.
+
+    Files of a table that lacks rows are missed only where a schema change of the cut ``ends`` that: what comes after is wanted.
+    """
     problems = dict(rules.excluded)
     incomplete = {t for t, own in state.tables.items() if own.status is TableStatus.INCOMPLETE}
     unread = {change.origin: change for change in offer.unread}
     for problem in offer.problems:
         change = unread.get(problem.file)
-        if problem.table_id in incomplete:
+        if problem.table_id in incomplete and (change is not None or problem.table_id not in ends):
             continue  # it waits until it is loaded anew, whatever becomes of its files
         if follows.end(problem.table_id) and (change is None or lacks_shape(state, change)):
             told = problem if change is None else without_shape(change, problem)

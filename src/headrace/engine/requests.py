@@ -203,7 +203,10 @@ def carry_out(
     if not used and not kept:
         return None
     if rows:
-        position, _ = source.forget_vanished(position, {row.table_id for row in rows})
+        # What may hold rows from behind the loaded ones goes on being missed, and stops the table.
+        ends = {row.table_id: row.checkpoint for row in rows if row.status.is_gone}
+        loaded = {row.table_id: row.checkpoint for row in rows if not row.status.is_gone}
+        position, _ = source.forget_vanished(position, loaded, ends)
     update = LedgerUpdate(
         position=position if position != state.position else None,
         tables=tuple(rows),

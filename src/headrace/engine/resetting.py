@@ -59,8 +59,6 @@ def begin_anew(
         forgotten += [entry.identity for entry in _entries(state, own) if entry.commit_ts > begins or came]
         position = source.read_again(position, table_id, begins)
         notices.append(Notice(f"the table was reset, and begins anew from {begins}.", table_id))
-    if rows:
-        position, _ = source.forget_vanished(position, rows.keys())
     update = LedgerUpdate(
         position=position if position != state.position else None,
         tables=(*rows.values(), *refused),

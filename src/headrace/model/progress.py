@@ -79,9 +79,10 @@ class TableProgress:
     def needs_files(self) -> bool:
         """Whether it stands still and goes on one day from the files that it has not read: the source has to remember these.
 
-        One that lacks rows is loaded anew, without the files of the time before. One that the filter leaves out is taken back.
+        One that the filter leaves out is taken back, and one that lacks rows is loaded anew as of some time: either has to know then
+        whether its files are all there.
         """
-        return self.status is TableStatus.EXCLUDED or (self.status.is_stopped and self.status is not TableStatus.INCOMPLETE)
+        return self.status.is_stopped or self.status is TableStatus.EXCLUDED
 
 
 class JournalState(StrEnum):

@@ -6,7 +6,7 @@ nobody needs to read again (``advance``). It knows no target, no ledger and no S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -138,8 +138,15 @@ class EventSource(Protocol):
         """
         ...
 
-    def forget_vanished(self, position: str, tables: Collection[TableId]) -> tuple[str, frozenset[str]]:
-        """The position in which splits of these tables that vanished count as read, and their keys: their rows were loaded anew."""
+    def forget_vanished(
+        self, position: str, loaded: Mapping[TableId, int], ended: Mapping[TableId, int]
+    ) -> tuple[str, frozenset[str]]:
+        """The position in which splits that vanished count as read, and their keys, where nobody misses their rows.
+
+        Of tables that were ``loaded`` as of a commit ts (TSO) those that hold nothing above it, as far as that can be told; of
+        tables that a schema change at a commit ts (TSO) has ``ended``, or will, those of versions before it. All others stay
+        missed.
+        """
         ...
 
 

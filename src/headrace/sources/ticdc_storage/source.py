@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -38,7 +38,7 @@ from headrace.sources.ticdc_storage.draining import (
     went_on,
 )
 from headrace.sources.ticdc_storage.folder import Folder
-from headrace.sources.ticdc_storage.intervals import format_intervals, numbers_of
+from headrace.sources.ticdc_storage.intervals import format_intervals
 from headrace.sources.ticdc_storage.leaving_out import LeftOutFiles
 from headrace.sources.ticdc_storage.offering import (
     Candidate,
@@ -64,6 +64,7 @@ from headrace.sources.ticdc_storage.splits import FileSplit, read_split
 from headrace.sources.ticdc_storage.stores import StoredFile, StoreLocation, store_location
 from headrace.sources.ticdc_storage.taking import Taking
 from headrace.sources.ticdc_storage.unread import owner_of, unread_changes, unread_files
+from headrace.sources.ticdc_storage.vanishing import gone_files, is_of_earlier_date, without_rows_above
 
 _NO_COMMIT_TS = {
     Protocol.CSV: (
@@ -423,14 +424,14 @@ class StorageEventSource:
         place = _position(position)
         listing, catalogue = self._opened().scan(StoragePosition(owners=place.owners))
         theirs = (d for d in place.consumed_directories() if self._parent_of(d, table_id, since, catalogue) is not None)
-        return tuple(f"{directory}, number {number}" for directory, number in _gone(place, theirs, listing))
+        return tuple(f"{directory}, number {number}" for directory, number in gone_files(place, theirs, listing))
 
     def gone_since(self, former: str, position: str) -> Mapping[TableId, str]:
         """See ``EventSource.gone_since``."""
         known, place = _position(former), _position(position)
         listing, catalogue = self._opened().scan(StoragePosition(owners=known.owners))
         gone: dict[TableId, str] = {}
-        for directory, number in _gone(known, known.consumed_directories(), listing, still_read=place):
+        for directory, number in gone_files(known, known.consumed_directories(), listing, still_read=place):
             parsed = first_file_in(directory, self._options.date_separator, catalogue.table_ids)
             if parsed is not None:
                 gone.setdefault(catalogue.table_of(parsed.parent, parsed.version), f"{directory}, number {number}")
@@ -454,9 +455,7 @@ class StorageEventSource:
         parsed = first_file_in(directory, self._options.date_separator, catalogue.table_ids)
         if parsed is None or catalogue.table_of(parsed.parent, parsed.version) != table_id:
             return None
-        # The date is one of TiCDC's time zone.
-        oldest = (tso_to_datetime(since) - timedelta(days=1)).date().isoformat()
-        return None if parsed.date and parsed.date < oldest[: len(parsed.date)] else parsed.parent
+        return None if is_of_earlier_date(parsed.date, since) else parsed.parent
 
     def missing(self, position: str, table_id: TableId, since: int) -> str:
         """See ``EventSource.missing``: what TiCDC may have removed by its age, and holes in the numbers of files not read yet."""
@@ -501,16 +500,31 @@ class StorageEventSource:
         state = FileState(key, found.size, found.modified, consumed=True, content=content)
         return advanced(place, place.watermark, [state]).to_text()
 
-    def forget_vanished(self, position: str, tables: Collection[TableId]) -> tuple[str, frozenset[str]]:
-        """See ``EventSource.forget_vanished``."""
+    def forget_vanished(
+        self, position: str, loaded: Mapping[TableId, int], ended: Mapping[TableId, int]
+    ) -> tuple[str, frozenset[str]]:
+        """See ``EventSource.forget_vanished``. What has ended goes on in no version of before."""
         place = _position(position)
         listing, catalogue = self._opened().scan(place)
-        theirs = [p.file for p in self._vanished(listing, catalogue, place) if p.table_id in tables]
-        gone = frozenset(path for path in theirs if parse_data_name(_name(path)))
-        for path in gone:
-            self._announced.pop(path, None)
-        states = [FileState(path, 0, 0, consumed=True) for path in sorted(gone)]
-        return (advanced(place, place.watermark, states).to_text() if gone else position), gone
+        gone: dict[DataPath, TableId] = {}
+        for problem in self._vanished(listing, catalogue, place):
+            path = parse_path(problem.file, self._options.date_separator, catalogue.table_ids)
+            if isinstance(path, DataPath):
+                gone[path] = problem.table_id
+        needless = {path.key for path, table_id in gone.items() if path.version < ended.get(table_id, 0)}
+        of_loaded = {path: table_id for path, table_id in gone.items() if table_id in loaded and path.key not in needless}
+        if of_loaded:
+
+            def firsts(files: Sequence[Candidate]) -> Mapping[StoredFile, int]:
+                protocol = detect_protocol(listing, self._options)
+                self._ranges.look_into(files, protocol, self._options, self._opened().read_starts, lambda done, total: None)
+                return self._ranges.firsts
+
+            needless |= without_rows_above(of_loaded, loaded, listing, catalogue, firsts)
+        for key in needless:
+            self._announced.pop(key, None)
+        states = [FileState(key, 0, 0, consumed=True) for key in sorted(needless)]
+        return (advanced(place, place.watermark, states).to_text() if needless else position), frozenset(needless)
 
     def _schema_bound(self, place: StoragePosition) -> int:
         """Schema changes at the watermark are not certain, unless a final drain took what there was."""
@@ -574,20 +588,6 @@ def _published(folder: Folder) -> int | None:
         return folder.reader.checkpoint()
     except NoWatermarkError:
         return None
-
-
-def _gone(
-    place: StoragePosition, directories: Iterable[str], listing: Listing, still_read: StoragePosition | None = None
-) -> Iterator[tuple[str, int]]:
-    """The directories and numbers of files that count as read and are not there; ``still_read`` is a position that needs none."""
-    present: dict[tuple[str, str], set[int]] = {}
-    for _, path in listing.data:
-        present.setdefault((path.directory, path.stream), set()).add(path.number)
-    for directory in directories:
-        needless = still_read.consumed_in(directory) if still_read is not None else {}
-        for stream, intervals in place.consumed_in(directory).items():
-            there = present.get((directory, stream), set()).union(numbers_of(needless.get(stream, ())))
-            yield from ((directory, number) for number in numbers_of(intervals) if number not in there)
 
 
 def _position(text: str) -> StoragePosition:
