@@ -11,7 +11,7 @@ import pickle
 import uuid
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -289,6 +289,9 @@ class SimulatedSink(StatelessSink):
     def begin_cut(self) -> None:
         with self.server.called(Call.BEGIN):
             self.open_cut = self.server.contents.copy() if self.capabilities.atomic_cut else None
+
+    def forget_tables(self, tables: Collection[TableId]) -> None:
+        """Nothing is remembered of them."""
 
     def abandon_cut(self) -> None:
         self.open_cut = None

@@ -21,6 +21,7 @@ from headrace.model.table import Column, TableId
 from headrace.pipeline.registry import open_sink
 from headrace.testing.upstream import Delete, Insert, Update
 from places import Place
+from servers import MariaDb
 from targets import Target, sort_rows
 from upstreams import CUSTOMERS, INT, KEY, NAME, ORDERS, Changefeed
 
@@ -456,3 +457,45 @@ def test_a_run_takes_up_a_hold_and_a_release_while_no_table_is_stopped(
     run.ended()
     assert scene.state().requests == {}
     scene.is_whole()
+
+
+@pytest.mark.parametrize(
+    ("stands_still", "touched", "told"),
+    [
+        ("released", "ALTER TABLE shop.orders DROP PRIMARY KEY", "no unique index"),
+        ("resynced", "ALTER TABLE shop.orders ENGINE = MyISAM", "transactions"),
+        ("repaired", "ALTER TABLE shop.orders DROP PRIMARY KEY", "no unique index"),
+    ],
+)
+def test_what_a_person_may_have_changed_is_looked_at_again_by_the_run_that_goes_on(
+    mariadb: MariaDb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stands_still: str, touched: str, told: str
+) -> None:
+    """The run had found the table fit before, and wrote into it as if it still were."""
+    monkeypatch.setattr("headrace.engine.loop._DECISIONS_EVERY", 0.1)
+    scene = Scene(Place(tmp_path, mariadb), tmp_path)
+    run = Following(scene.changefeed, scene.uri)
+    run.wait_for(scene.both())
+    loaded = scene.changefeed.watermark
+    repair = None
+    if stands_still == "repaired":
+        scene.upstream.execute(Insert(ORDERS, {"id": 99, "name": "broken"}))
+        scene.changefeed.writer.flush()  # the run must not read the file before it is broken
+        repair = scene.breaks(scene.files()[-1])
+        scene.customers()
+        run.wait_until(lambda: scene.orders is TableStatus.STOPPED)
+    else:
+        assert scene.table("hold", "shop.orders") == 0
+        run.wait_until(lambda: scene.orders is TableStatus.HELD)
+    scene.execute(touched)
+    before = scene.ids()
+    if repair is not None:
+        repair()
+        assert scene.table("resume", "shop.orders") == 0
+    else:
+        words = ("release",) if stands_still == "released" else ("resync", "--at", str(loaded))
+        assert scene.table(words[0], "shop.orders", *words[1:]) == 0
+        scene.both()
+    run.wait_until(lambda: any(told in problem.sentence() for problem in run.display.stopped))
+    run.interrupt()
+    run.ended()
+    assert (scene.orders, scene.ids()) == (TableStatus.STOPPED, before)

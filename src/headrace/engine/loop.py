@@ -453,6 +453,7 @@ class Loop:
             self._ledger.update(carried.update)
             faults.after(Step.REQUESTS)
             self._state = carried.update.applied_to(self._state)
+            self._sink.forget_tables([row.table_id for row in carried.update.tables])
             self._tell(carried.notices)
 
     def _replay(self) -> None:
@@ -486,6 +487,8 @@ class Loop:
         if self._carry_out(offer):
             self._plans_anew = True  # the offer lacks all files of tables that miss some, and those that are read again
             return ()
+        # While a table stands still people load and mend it.
+        self._sink.forget_tables([t for t, own in self._state.tables.items() if own.status is not TableStatus.RUNNING])
         excluded: dict[TableId, Problem] = {}
         held: dict[TableId, Hold] = {}
         while True:

@@ -537,6 +537,10 @@ class DataSink(Protocol):
         """Ends what the driver itself is doing in the target, so that it fails as transient. Called from another thread."""
         ...
 
+    def forget_tables(self, tables: Collection[TableId]) -> None:
+        """Takes nothing for granted that it found out about these tables of the target: a person may have changed them since."""
+        ...
+
     def abandon_cut(self) -> None:
         """Rolls an open cut back; nothing to do for sinks without one."""
         ...

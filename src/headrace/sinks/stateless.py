@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from headrace.model.table import SourceTable
+from headrace.model.table import SourceTable, TableId
 from headrace.sinks.base import Check
 
 
@@ -27,6 +27,9 @@ class StatelessSink:
 
     def interrupt(self) -> None:
         """Nothing runs long on the driver."""
+
+    def forget_tables(self, tables: Collection[TableId]) -> None:
+        """There are no tables."""
 
     def abandon_cut(self) -> None:
         """Nothing to take back."""

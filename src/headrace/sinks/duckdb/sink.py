@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +18,7 @@ import duckdb
 
 from headrace.ddl.defaults import zone_of
 from headrace.errors import DefinitionError, HeadraceError
-from headrace.model.table import SourceTable
+from headrace.model.table import SourceTable, TableId
 from headrace.model.uri import Uri, expand_environment, near_match, parse_uri, reject_unknown, time_zone_of
 from headrace.sinks.base import ChangeDemand, Check, CheckState, Reserved, SinkCapabilities
 from headrace.sinks.duckdb.conditions import check_tables
@@ -190,6 +190,9 @@ class DuckDbSink:
     def interrupt(self) -> None:
         """Ends a load in the middle; the cut is then rolled back."""
         self._database.interrupt()
+
+    def forget_tables(self, tables: Collection[TableId]) -> None:
+        """Each cut looks at the tables it writes."""
 
     def abandon_cut(self) -> None:
         self._database.abandon_cut()

@@ -45,10 +45,11 @@ class MySqlEventSink:
         self._verified.difference_update(report.problems())  # a person may alter the table
         return report
 
-    def forget(self) -> None:
-        """Nothing is known of the target's tables any more."""
-        self._verified.clear()
-        self._texts.clear()
+    def forget(self, tables: Collection[TableId] | None = None) -> None:
+        """Nothing is known of these tables of the target any more, or of all."""
+        for table_id in {*self._verified, *self._texts} if tables is None else tables:
+            self._verified.discard(table_id)
+            self._texts.pop(table_id, None)
 
     def _text_comparisons(self, tables: Collection[TableId]) -> Mapping[TableId, TextComparison]:
         unknown = {table_id for table_id in tables if table_id not in self._verified or table_id not in self._texts}
@@ -113,6 +114,10 @@ class MySqlSink:
     def interrupt(self) -> None:
         """See ``DataSink.interrupt``. Rows are written by tasks, which are not the driver's."""
         self._ledger.interruption.request()
+
+    def forget_tables(self, tables: Collection[TableId]) -> None:
+        """See ``DataSink.forget_tables``."""
+        self._event_sink.forget(tables)
 
     def abandon_cut(self) -> None:
         """No cut is open, but a failover may have left the connection of schema changes behind, and may lead to other tables."""
