@@ -14,6 +14,7 @@ from headrace.cli.main import main
 from headrace.engine import loop
 from headrace.model.policy import SchemaChangePolicies
 from headrace.model.progress import JournalState, RequestKind, TableRequest, TableStatus, Verdict
+from headrace.model.table import TableId
 from headrace.model.tso import format_tso
 from person import Person
 from places import Place
@@ -380,3 +381,49 @@ def test_the_end_of_a_database_is_not_passed_over(bucket: Bucket) -> None:
     bucket.at(330)
     assert bucket.at(340).code == 0
     assert (bucket.state("t"), bucket.state("o")) == ([(5, "n"), (6, "later")], [(9, "o9")])
+
+
+@pytest.mark.parametrize("stands_still", ["held", "stopped"])
+def test_the_drop_of_a_table_with_the_name_in_another_case_is_passed_over(bucket: Bucket, stands_still: str) -> None:
+    """To the target both are one table: the DROP would take what was loaded, whenever the former one comes to it."""
+    if stands_still == "held":
+        assert table(bucket, "hold", "test.t") == 0
+    else:
+        bucket.rows("t/100/2", "U x 1 bad")
+    bucket.schema("t", 190, "id,v,c", "ALTER TABLE `t` ADD COLUMN `c` INT DEFAULT 7", 5)
+    bucket.schema("t", 200, "id,v,c", "DROP TABLE `test`.`t`", 4)
+    bucket.create("T", 210)
+    bucket.rows("T/210/1", "I 220 5 e", "I 260 6 f")
+    assert bucket.at(300).code == 3
+    loaded(bucket, (5, "e"))
+    resync(bucket, 250, "test.T")
+    ran = bucket.at(310)
+    assert (ran.code, "it was dropped by the schema change at 200, which counts as done" in ran.told) == (0, True)
+    bucket.rows("T/210/2", "I 315 7 g")
+    for checkpoint in (320, 330):
+        assert bucket.at(checkpoint).code == 0
+        assert bucket.state("T" if ("test", "T") in bucket.tables() else "t") == [(5, "e"), (6, "f"), (7, "g")]
+    assert (own(bucket).status, own(bucket, TableId("test", "T")).status) == (TableStatus.GONE, TableStatus.RUNNING)
+
+
+@pytest.mark.parametrize("ends", ["RENAME TABLE `test`.`t` TO `test`.`z`", "DROP DATABASE `test`"])
+def test_a_table_that_still_has_the_name_in_another_case_is_not_passed_over(bucket: Bucket, ends: str) -> None:
+    assert table(bucket, "hold", "test.t") == 0
+    assert bucket.at(130).code == 3
+    if ends.startswith("RENAME"):
+        bucket.schema("z", 200, "id,v", ends, 14)
+    else:
+        bucket.schema("", 200, (), ends, 2)
+        bucket.schema("", 205, (), "CREATE DATABASE `test`", 1)
+    bucket.create("T", 210)
+    bucket.rows("T/210/1", "I 220 5 e")
+    assert bucket.at(300).code == 3
+    loaded(bucket, (5, "e"))
+    resync(bucket, 250, "test.T")
+    ran = bucket.at(310)
+    assert (ran.code, "test.t, whose name differs only in case, has not come to" in ran.told) == (3, True)
+    loaded(bucket, (1, "a"), (2, "b"))
+    assert table(bucket, "release", "test.t") == 0
+    assert bucket.at(320).code == 0
+    assert (own(bucket, TableId("test", "T")).status, bucket.state("T")) == (TableStatus.RUNNING, [(5, "e")])
+    assert bucket.state("z") == ([(1, "a"), (2, "b")] if ends.startswith("RENAME") else None)

@@ -8,10 +8,10 @@ is released, or until the table goes on from where it was loaded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from headrace.engine.journal import is_before, tables_of_dropped
-from headrace.engine.unreadable import is_unborn, untold
+from headrace.engine.overtaking import Overtaken, overtaken, told_ended
+from headrace.engine.unreadable import is_unborn
 from headrace.model.cut import Offer
 from headrace.model.events import DropDatabaseEvent, RenameTableEvent, SchemaChange
 from headrace.model.outcome import Notice, SplitReport
@@ -188,18 +188,18 @@ def carry_out(
                 continue
             rows.append(replace(own, checkpoint=request.to, after=True, status=status, reason=told))
             kept.append(replace(request, kind=RequestKind.LOADED))
-            overtaken = _overtaken(state, offer, request)
-            entries += [_settled(change, JournalState.SKIPPED) for change in overtaken.changes]
-            for ended, ts in overtaken.ended.items():
+            found = _overtaken(state, offer, request)
+            entries += [_settled(change, JournalState.SKIPPED) for change in found.changes]
+            for ended, ts in found.ended.items():
                 former = state.tables.get(ended) or TableProgress(ended, ts)
                 rows.append(replace(former, checkpoint=ts, after=True, status=TableStatus.GONE, reason=""))
                 used += [r.identity for r in state.requests.values() if r.table_id == ended and not r.kind.is_of_letters]
-                notices.append(Notice(_went_over(ended, table_id, ts), ended))
+                notices.append(Notice(told_ended(found, ended, table_id), ended))
             if _reads_again(own, request):
                 position = source.read_again(position, table_id, request.to)
                 entries += [_settled(change, JournalState.DONE) for change in _at(state, offer, request)]
             notices.append(Notice(f"the table was {told}, and goes on from there.", table_id))
-            notices += [notice for change in overtaken.changes if (notice := left(change)) is not None]
+            notices += [notice for change in found.changes if (notice := left(change)) is not None]
     if not used and not kept:
         return None
     if rows:
@@ -224,14 +224,6 @@ def _status_of_loaded(state: LedgerState, resync: TableRequest, includes: Callab
         return TableStatus.EXCLUDED
     later = (r for r in state.standing_holds if r.table_id == resync.table_id and r.identity > resync.identity)
     return TableStatus.HELD if any(later) else TableStatus.CATCHING_UP
-
-
-def _went_over(ended: TableId, loaded: TableId, ts: int) -> str:
-    """What is told of a table whose rows have the name of a loaded one since a schema change at a commit ts (TSO)."""
-    told = f"its rows went over to {loaded} by the schema change at {ts}, which counts as done."
-    if ended.folded == loaded.folded:
-        return told  # where the target does not tell case apart, both are one table
-    return f"{told} If the target still has a table {ended}, nobody needs it any more."
 
 
 def resyncs_due(state: LedgerState) -> frozenset[TableId]:
@@ -330,9 +322,9 @@ def _refusals_of_resync(state: LedgerState, offer: Offer, source: EventSource, r
             f"{stays} later rows of it may lie in the folder of {nobodys.origin}, which "
             "cannot be read and tells no table. Repair that file, or move the data files of its version away, first."
         )
-    overtaken = _overtaken(state, offer, request)
-    if (shared := overtaken.blocked) is not None:
-        yield f"{stays} {_is_shared(shared, request.table_id, had_other_names=bool(overtaken.ended))}"
+    found = _overtaken(state, offer, request)
+    if found.blocked is not None:
+        yield f"{stays} {_is_shared(found, found.blocked, request.table_id)}"
     if not _is_due(state, request):
         return
     if at < state.start:
@@ -354,8 +346,19 @@ def _refusals_of_resync(state: LedgerState, offer: Offer, source: EventSource, r
             yield f"{stays} {gone[0]} is not there any more. Restore what is missing, or load the table as of a later time."
 
 
-def _is_shared(change: SchemaChange, table_id: TableId, *, had_other_names: bool) -> str:
+def _overtaken(state: LedgerState, offer: Offer, request: TableRequest) -> Overtaken:
+    """What the table passes over when it goes on from where it was loaded: nothing where that lies behind it."""
+    goes_back = _reads_again(state.tables[request.table_id], request)
+    return Overtaken() if goes_back else overtaken(state, offer, request.table_id, request.to)
+
+
+def _is_shared(found: Overtaken, change: SchemaChange, table_id: TableId) -> str:
     """Why a table that was loaded anew cannot pass over a schema change, and what can be done."""
+    if found.by is not None:
+        return (
+            f"{found.by}, whose name differs only in case, has not come to its schema change at {change.commit_ts}. Let it come to "
+            "that first: headrace table list. Where the target does not tell case apart, bring back the rows of its table before."
+        )
     if any(isinstance(event, DropDatabaseEvent) for event in change.events):
         return (
             f"its schema change at {change.commit_ts} drops its database, and other tables with it. Let it come to that first: "
@@ -363,7 +366,7 @@ def _is_shared(change: SchemaChange, table_id: TableId, *, had_other_names: bool
         )
     renames = [event for event in change.events if isinstance(event, RenameTableEvent)]
     new = next((event.new_table_id for event in renames if event.table_id == table_id), None)
-    if new is not None and not had_other_names and all(event.new_table_id != table_id for event in renames):
+    if new is not None and not found.ended and all(event.new_table_id != table_id for event in renames):
         return f"by its schema change at {change.commit_ts} its rows go over to {new}. Load that table instead, and resync it."
     others = ", ".join(str(table) for table in sorted(change.changes - {table_id}))
     return (
@@ -402,72 +405,6 @@ def _at(state: LedgerState, offer: Offer, request: TableRequest) -> list[SchemaC
     """The table's schema changes at the very time of which it was loaded: the loaded rows have them behind them."""
     told = (c for c in offer.schema_changes if request.table_id in c.changes and c.commit_ts == request.to)
     return [change for change in told if change.identity not in state.journal]
-
-
-@dataclass
-class _Overtaken:
-    """The schema changes that were not done, and that the rows which were loaded have behind them.
-
-    ``ended`` are the tables whose rows went over to the loaded one by them, and when (TSO). ``blocked`` is the first change that is
-    of other tables too, and cannot count as done for them.
-    """
-
-    changes: list[SchemaChange] = field(default_factory=list)
-    ended: dict[TableId, int] = field(default_factory=dict)
-    blocked: SchemaChange | None = None
-
-
-def _overtaken(state: LedgerState, offer: Offer, request: TableRequest) -> _Overtaken:
-    """What a resync passes over: also what comes before on tables whose rows went over to this one.
-
-    It follows the loaded rows back in time, through all the names that they had. What gives a name to other rows too is not passed
-    over, and neither is the end of a database.
-    """
-    found = _Overtaken()
-    if _reads_again(state.tables[request.table_id], request):
-        return found
-    told = (*offer.schema_changes, *offer.unread)
-    known = (*offer.schema_changes, *untold(state, told), *_of_one(state, offer.unread))
-    pending = [c for c in known if (entry := state.journal.get(c.identity)) is None or not entry.state.is_settled]
-    name, names = request.table_id, {request.table_id}
-    in_order = sorted(pending, key=lambda change: change.commit_ts)
-    for change in reversed(in_order):
-        dropped = tables_of_dropped(change, names)
-        own = [t for t in names & change.changes | dropped if state.table_checkpoint(t) <= change.commit_ts]
-        if not own or change.commit_ts > request.to:
-            continue
-        came, passing = _moved_to(change, name)
-        if dropped or not change.changes <= {*names, *passing, *([came] if came else ())}:
-            found.blocked = change
-        elif came is not None and came != name:
-            found.ended.setdefault(came, change.commit_ts)
-            name = came
-            names.add(came)
-        found.changes.append(change)
-    found.ended.pop(request.table_id, None)
-    return found
-
-
-def _moved_to(change: SchemaChange, table_id: TableId) -> tuple[TableId | None, frozenset[TableId]]:
-    """The table whose rows have this name after the change, if no others get one, and the names that it had only in between."""
-    origins: dict[TableId, TableId] = {}
-    names: set[TableId] = set()
-    for event in change.events:
-        if isinstance(event, RenameTableEvent):
-            names |= {event.table_id, event.new_table_id}
-            origins[event.new_table_id] = origins.pop(event.table_id, event.table_id)
-    if origins.keys() != {table_id}:
-        return None, frozenset()
-    came = origins[table_id]
-    return came, frozenset(names - {table_id, came})
-
-
-def _of_one(state: LedgerState, unread: Iterable[SchemaChange]) -> Iterator[SchemaChange]:
-    """The changes that cannot be read and that one table alone still waits for. Others go on holding the others."""
-    for change in unread:
-        before = frozenset(t for t in change.changes if is_before(state, t, change.commit_ts))
-        if len(before) == 1:
-            yield replace(change, changes=before)
 
 
 def _settled(change: SchemaChange, state: JournalState) -> JournalEntry:

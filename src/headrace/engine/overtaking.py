@@ -1,0 +1,118 @@
+"""Which schema changes a table that was loaded anew passes over, because its rows have them behind them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from headrace.engine.journal import is_before, tables_of_dropped
+from headrace.engine.unreadable import untold
+from headrace.model.cut import Offer
+from headrace.model.events import DropTableEvent, RenameTableEvent, SchemaChange
+from headrace.model.progress import LedgerState
+from headrace.model.table import TableId
+
+
+@dataclass
+class Overtaken:
+    """The schema changes that were not done, and that the rows which were loaded have behind them.
+
+    ``ended`` are the tables whose rows went over to the loaded one by them, or that had its name in another case and were
+    ``dropped``, and when (TSO). ``blocked`` is the first change that is of other tables too, and cannot count as done for them;
+    ``by`` is the table that still has the name in another case, if it is one of that.
+    """
+
+    changes: list[SchemaChange] = field(default_factory=list)
+    ended: dict[TableId, int] = field(default_factory=dict)
+    dropped: set[TableId] = field(default_factory=set)
+    blocked: SchemaChange | None = None
+    by: TableId | None = None
+
+
+def overtaken(state: LedgerState, offer: Offer, table_id: TableId, to: int) -> Overtaken:
+    """What a resync passes over up to a commit ts (TSO): also what comes before on tables whose rows went over to this one.
+
+    It follows the loaded rows back in time, through all the names that they had. What gives a name to other rows too is not passed
+    over, and neither is the end of a database. A table that had the name in another case has to have come to its end: to most
+    targets it is the same table, and its DROP would take what was loaded.
+    """
+    found = Overtaken()
+    told = (*offer.schema_changes, *offer.unread)
+    known = (*offer.schema_changes, *untold(state, told), *_of_one(state, offer.unread))
+    pending = [c for c in known if (entry := state.journal.get(c.identity)) is None or not entry.state.is_settled]
+    name, names = table_id, {table_id}
+    in_order = sorted((c for c in pending if c.commit_ts <= to), key=lambda change: change.commit_ts)
+    for change in reversed(in_order):
+        dropped = _of_database(state, change, names)
+        own = [t for t in names & change.changes if state.table_checkpoint(t) <= change.commit_ts]
+        if not own and not dropped:
+            _pass_namesakes(found, state, change, names)
+            continue
+        came, passing = _moved_to(change, name)
+        if dropped or not change.changes <= {*names, *passing, *([came] if came else ())}:
+            found.blocked, found.by = change, None
+        elif came is not None and came != name:
+            found.ended.setdefault(came, change.commit_ts)
+            name = came
+            names.add(came)
+        found.changes.append(change)
+    found.ended.pop(table_id, None)
+    return found
+
+
+def _of_database(state: LedgerState, change: SchemaChange, names: Collection[TableId]) -> frozenset[TableId]:
+    """Those of these tables that go with a database which the change drops."""
+    return frozenset(t for t in tables_of_dropped(change, names) if state.table_checkpoint(t) <= change.commit_ts)
+
+
+def _pass_namesakes(found: Overtaken, state: LedgerState, change: SchemaChange, names: Collection[TableId]) -> None:
+    """Takes up a change of tables that have one of the names in another case, and have not come to it."""
+    rows = [row for name in names for row in state.by_folded_name.get(name.folded, ()) if row.table_id not in names]
+    others = {row.table_id for row in rows if not row.status.is_gone and row.incarnation <= change.commit_ts}
+    ahead = {t for t in others if state.table_checkpoint(t) <= change.commit_ts}
+    concerned = ahead & change.changes | _of_database(state, change, ahead)
+    if not concerned:
+        return
+    found.dropped |= concerned & {event.table_id for event in change.events if isinstance(event, DropTableEvent)}
+    if change.changes <= found.dropped:
+        found.changes.append(change)
+        for table_id in concerned:
+            found.ended.setdefault(table_id, change.commit_ts)
+    else:
+        found.blocked, found.by = change, min(concerned)
+
+
+def _moved_to(change: SchemaChange, table_id: TableId) -> tuple[TableId | None, frozenset[TableId]]:
+    """The table whose rows have this name after the change, if no others get one, and the names that it had only in between."""
+    origins: dict[TableId, TableId] = {}
+    names: set[TableId] = set()
+    for event in change.events:
+        if isinstance(event, RenameTableEvent):
+            names |= {event.table_id, event.new_table_id}
+            origins[event.new_table_id] = origins.pop(event.table_id, event.table_id)
+    if origins.keys() != {table_id}:
+        return None, frozenset()
+    came = origins[table_id]
+    return came, frozenset(names - {table_id, came})
+
+
+def _of_one(state: LedgerState, unread: Iterable[SchemaChange]) -> Iterator[SchemaChange]:
+    """The changes that cannot be read and that one table alone still waits for. Others go on holding the others."""
+    for change in unread:
+        before = frozenset(t for t in change.changes if is_before(state, t, change.commit_ts))
+        if len(before) == 1:
+            yield replace(change, changes=before)
+
+
+def told_ended(found: Overtaken, ended: TableId, loaded: TableId) -> str:
+    """What is told of a table that ended by a schema change which was passed over."""
+    ts = found.ended[ended]
+    if ended in found.dropped:
+        return (
+            f"it was dropped by the schema change at {ts}, which counts as done. Where the target tells case apart and still has a "
+            f"table {ended}, nobody needs it any more."
+        )
+    told = f"its rows went over to {loaded} by the schema change at {ts}, which counts as done."
+    if ended.folded == loaded.folded:
+        return told  # where the target does not tell case apart, both are one table
+    return f"{told} If the target still has a table {ended}, nobody needs it any more."
