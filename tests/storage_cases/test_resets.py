@@ -20,8 +20,10 @@ from headrace.pipeline.registry import open_sink
 from headrace.sinks.base import Ledger, LedgerUpdate
 from headrace.sinks.file_ledger import open_file_ledger
 from headrace.sinks.sql_ledger import DUCKDB, SqlLedger
+from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at
 from person import Person
 from places import Place
+from servers import MariaDb
 from storage_folder import ID, V
 
 pytestmark = pytest.mark.pipeline
@@ -290,11 +292,71 @@ def test_a_shape_that_was_there_before_the_pipeline(tmp_path: Path, place: Place
     bucket.rows("t/100/1", "I 110 1 a", "I 250 2 b")
     bucket.checkpoint(300)
     assert bucket.run(uri, start=200, adopt=True).code == EXIT_OK
-    person.run("DELETE FROM test.t WHERE id = 2")
     assert main(["reset", "--sink", uri, "--yes", "--table", "test.t"]) == EXIT_OK
     bucket.checkpoint(310)
+    ran = bucket.run(uri, start=200, adopt=True)
+    assert (ran.code, "run headrace table resync test.t --at 200" in ran.told) == (EXIT_TABLE_STOPPED, True)
+    person.run("DELETE FROM test.t WHERE id = 2")
+    assert main(["table", "resync", "--sink", uri, "test.t", "--at", "200"]) == EXIT_OK
     assert bucket.run(uri, start=200, adopt=True).code == EXIT_OK
     assert sorted(person.run("SELECT * FROM test.t")) == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_a_table_without_key_that_was_there_at_the_start_waits_until_it_is_loaded(
+    tmp_path: Path, place: Place, loaded: bool
+) -> None:
+    """Its rows since then are in the target yet: they would be there twice."""
+    (target, uri), bucket = place.fresh(), Bucket(tmp_path)
+    person = Person.at(place, target)
+    create(bucket, "t", 100)
+    bucket.rows("t/100/1", "I 110 1 a", "I 130 2 b")
+    person.run("CREATE SCHEMA test", "CREATE TABLE test.t (id INT, v VARCHAR(16))", "INSERT INTO test.t VALUES (1, 'a')")
+    bucket.checkpoint(200)
+    assert bucket.run(uri, start=120, adopt=True).code == EXIT_OK
+    assert main(["reset", "--sink", uri, "--yes", "--table", "test.t"]) == EXIT_OK
+    assert bucket.run(uri).code == EXIT_TABLE_STOPPED
+    assert sorted(person.run("SELECT * FROM test.t")) == [(1, "a"), (2, "b")]
+    if loaded:
+        person.run("DELETE FROM test.t WHERE id = 2")
+    words = ["resync", "--at", "120"] if loaded else ["release"]
+    assert main(["table", *words, "test.t", "--sink", uri]) == EXIT_OK
+    assert bucket.run(uri).code == (EXIT_OK if loaded else EXIT_TABLE_STOPPED)
+    assert ledger_at(uri).tables[T].status is (TableStatus.RUNNING if loaded else TableStatus.INCOMPLETE)
+    assert sorted(person.run("SELECT * FROM test.t")) == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_a_create_that_a_policy_skips_takes_no_rows_of_before_a_reset_for_its_own(
+    tmp_path: Path, place: Place, is_empty: bool
+) -> None:
+    (target, uri), bucket = place.fresh(), Bucket(tmp_path)
+    person, skips = Person.at(place, target), SchemaChangePolicies.parse_text("create-table=skip")
+    create(bucket, "t", 100)
+    bucket.rows("t/100/1", "I 110 1 a", "I 130 2 b")
+    person.run("CREATE SCHEMA test", "CREATE TABLE test.t (id INT, v VARCHAR(16))")
+    bucket.checkpoint(200)
+    assert bucket.run(uri, policies=skips).code == EXIT_OK
+    assert main(["reset", "--sink", uri, "--yes", "--table", "test.t"]) == EXIT_OK
+    if not is_empty:
+        ran = bucket.run(uri, policies=skips)
+        assert (ran.code, "has it with rows of before" in ran.stopped["test.t"]) == (EXIT_TABLE_STOPPED, True)
+    person.run("DELETE FROM test.t")
+    assert bucket.run(uri, policies=skips).code == EXIT_OK
+    assert sorted(person.run("SELECT * FROM test.t")) == [(1, "a"), (2, "b")]
+
+
+def test_a_table_begins_anew_whose_schema_change_was_begun(tmp_path: Path, mariadb: MariaDb) -> None:
+    """A run ended right after it; nobody needs to know whether it ran, since the table is dropped."""
+    scene = Scene(tmp_path, Place(tmp_path, mariadb))
+    scene.bucket.schema("t", 200, "id,v,c", "ALTER TABLE `t` ADD COLUMN `c` INT DEFAULT 7", 5)
+    scene.bucket.rows("t/200/1", "I 210 3 c 8")
+    with armed(crash_at(Moment.AFTER, Step.MYSQL_STATEMENT)), pytest.raises(Crashed):
+        scene.at(250)
+    scene.drop("t")
+    assert scene.reset("--table", "test.t") == EXIT_OK
+    assert scene.at(260).code == EXIT_OK
+    assert scene.rows() == [(1, "a", 7), (2, "b", 7), (3, "c", 8)]
 
 
 @pytest.mark.parametrize("whole", [True, False])

@@ -63,12 +63,15 @@ def reset_table(settings: Settings, table_name: str, ask: Ask, output: Output) -
         return 0
     output.line(f"{own.table_id}: it is reset, and begins anew")
     output.line("a running pipeline takes this up within seconds, else the next run does when it starts")
-    if own.incarnation > state.start:
+    if own.incarnation > state.start or not state.start:
         output.line(
             "drop the table in the target before that: where it is still there, the run stops the table rather than adding to it"
         )
     else:
-        output.line(f"load the table as of {format_tso(state.start)} before that: it was there when the pipeline began")
+        output.line(
+            f"it was there when the pipeline began, at {format_tso(state.start)}: the run holds it there. Load it as of then, and "
+            f"run headrace table resync {own.table_id} --at {state.start}"
+        )
     return 0
 
 

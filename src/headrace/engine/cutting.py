@@ -24,7 +24,7 @@ from headrace.engine.cut_letters import CutLetters
 from headrace.engine.ending import CutEnd
 from headrace.engine.journal import forgettable, is_of, unfollowed
 from headrace.engine.kept_keys import kept_unique_key, left_unique_key
-from headrace.engine.leftovers import leftovers
+from headrace.engine.leftovers import leftovers, rows_under_skip
 from headrace.engine.owning import Ownership
 from headrace.engine.plan import Cut, CutRound, Hold, awaits_approval
 from headrace.engine.requests import over_with_table, served_requests, told_given_up
@@ -184,7 +184,7 @@ class CutRun:
         entry, decision = self._journalled(change), self.cut.decisions.get(change.identity)
         begun = Begun.ABSENT if entry is None else self._begun(entry, change)
         decided = self._verdict(change) in (Verdict.SKIP, Verdict.EDIT)
-        foreign = None if decided or begun is not Begun.ABSENT else self._in_its_way(change)
+        foreign = self._in_its_way(change, decided=decided) if begun is Begun.ABSENT else None
         if isinstance(foreign, Problem):
             if entry is not None:  # it has not run, and waits from now on like what was never begun
                 self._update(LedgerUpdate(journal=(begun_changes.waiting(entry, change),)), Step.JOURNAL_SETTLED)
@@ -243,8 +243,14 @@ class CutRun:
         self._changes_done += 1
         return True
 
-    def _in_its_way(self, change: SchemaChange) -> Notice | Problem | None:
-        """What a change that was not begun yet would meet: something of others (see ``Ownership.foreign``), or leftovers."""
+    def _in_its_way(self, change: SchemaChange, *, decided: bool) -> Notice | Problem | None:
+        """What a change that was not begun yet would meet: something of others (see ``Ownership.foreign``), or leftovers.
+
+        One that a policy skips meets no more than the rows of a former table, which no policy knows of.
+        """
+        if decided:
+            is_asked = change.identity in self.state.decisions or is_of(unfollowed(self.state), change)
+            return None if is_asked else rows_under_skip(change, self.state, self._sink.metadata_applier.describe)
         found = self._ownership.foreign(change, self.state)
         return found or leftovers(change, self.state, self._sink.metadata_applier.describe)
 

@@ -30,6 +30,17 @@ def leftovers(change: SchemaChange, state: LedgerState, describe: Describe) -> P
     return _rows_of_before(change, state, describe) or _values_of_before(change, describe)
 
 
+def rows_under_skip(change: SchemaChange, state: LedgerState, describe: Describe) -> Problem | None:
+    """Why a CREATE may not be skipped by a policy: the rows in the target are those of a former table, or of before a reset."""
+    for table_id in (event.table_id for event in change.events if isinstance(event, CreateTableEvent)):
+        present = describe(table_id) if _is_gone(state, table_id) else None
+        if present is not None and present.has_rows:
+            message = f"the source creates it at {change.commit_ts}, which is skipped, and the target has it with rows of before."
+            hint = f"Empty it. If its rows are the source's, run headrace ddl skip '{change.identity}'."
+            return Problem(table_id, message, file=change.origin, hint=hint)
+    return None
+
+
 def _rows_of_before(change: SchemaChange, state: LedgerState, describe: Describe) -> Problem | None:
     """Of a table that the pipeline had, or that has no key: the rows that the source brings would be added to those.
 

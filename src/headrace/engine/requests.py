@@ -91,10 +91,10 @@ def _released_unfit(state: LedgerState) -> Iterator[TableProgress]:
         if own is None or own.status.is_gone or own.status is TableStatus.INCOMPLETE:
             continue
         row = as_reached(state, own)
-        reason = (
-            f"it was loaded as of {request.to} and released, but stands at {row.checkpoint}, and its rows are not those of then. "
-            f"Load it anew, and run headrace table resync {table_id} --at TIME."
-        )
+        why = f"was loaded as of {request.to} and released, but stands at {row.checkpoint}, and its rows are not those of then"
+        if request.to == row.checkpoint:
+            why = f"was released before a resync to {request.to} was carried out"
+        reason = f"it {why}. Load it anew, and run headrace table resync {table_id} --at TIME."
         yield replace(row, status=TableStatus.INCOMPLETE, reason=reason)
 
 

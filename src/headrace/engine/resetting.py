@@ -8,7 +8,7 @@ from dataclasses import replace
 from headrace.engine.requests import Carried, as_reached
 from headrace.model.cut import Offer
 from headrace.model.outcome import Notice
-from headrace.model.progress import JournalEntry, JournalState, LedgerState, RequestKind, TableProgress, TableRequest, TableStatus
+from headrace.model.progress import JournalEntry, LedgerState, RequestKind, TableProgress, TableRequest, TableStatus
 from headrace.model.table import TableId
 from headrace.sinks.base import LedgerUpdate
 from headrace.sources.base import EventSource
@@ -39,6 +39,7 @@ def begin_anew(
     used: list[str] = []
     refused: list[TableProgress] = []
     forgotten: list[str] = []
+    holds: list[TableRequest] = []
     for request in asked:
         table_id, own = request.table_id, state.tables.get(request.table_id)
         refusal = next(_refusals(state, offer, source, includes, table_id), None)
@@ -55,6 +56,13 @@ def begin_anew(
         # What is there by then was the pipeline's: nothing of it is taken for rows as of the start.
         anew = replace(own, checkpoint=begins, after=not came, reason="it was reset", again=own.again or came)
         is_held = table_id in _without(state, used).held
+        if not came and state.start:
+            # Nothing creates it, so somebody has to load it as of then: released without that it lacks rows.
+            used.remove(request.identity)
+            holds.append(replace(request, kind=RequestKind.HELD, to=begins))
+            is_held = True
+            told = f"it is held: load it as of {begins}, and run headrace table resync {table_id} --at {begins}."
+            notices.append(Notice(told, table_id))
         rows[table_id] = replace(anew, status=TableStatus.HELD if is_held else TableStatus.CATCHING_UP)
         forgotten += [entry.identity for entry in _entries(state, own) if entry.commit_ts > begins or came]
         position = source.read_again(position, table_id, begins)
@@ -64,6 +72,7 @@ def begin_anew(
         tables=(*rows.values(), *refused),
         forget_journal=tuple(forgotten),
         used_decisions=tuple(identity for identity in forgotten if identity in state.decisions),
+        requests=tuple(holds),
         used_requests=tuple(dict.fromkeys(used)),
         dead_letters={table_id: 0 for table_id in rows if table_id in state.dead_letters},
     )
@@ -84,9 +93,6 @@ def _refusals(
         yield "rows carry no exact commit ts, so nothing tells which of them are of its former lives. Reset the whole pipeline."
     begins = _beginning(state, own)
     entries = _entries(state, own)
-    begun = next((entry for entry in entries if entry.state is JournalState.PENDING), None)
-    if begun is not None:
-        yield f"its schema change at {begun.commit_ts} was begun. Ask again when that is done."
     told = [c for c in offer.schema_changes if table_id in c.changes and c.commit_ts >= begins and (c.statement or c.events)]
     others = [(change.commit_ts, change.changes - {table_id}) for change in told]
     others += [(entry.commit_ts, frozenset(entry.tables) - {table_id}) for entry in entries if entry.commit_ts >= begins]
