@@ -304,6 +304,30 @@ def test_a_hold_that_is_asked_for_after_a_resync_stands(bucket: Bucket) -> None:
     assert (bucket.state("t"), ledger(bucket).requests) == (None, {})
 
 
+@pytest.mark.parametrize("then", ["resync", "reset"])
+def test_a_table_is_held_once_more_when_its_hold_is_to_end(bucket: Bucket, then: str) -> None:
+    """Somebody loads it once more: nothing may touch it then."""
+    bucket.rows("t/100/2", "U 150 1 c")
+    assert bucket.at(170).code == 0
+    assert table(bucket, "hold", "test.t") == 0
+    assert table(bucket, "hold", "test.t") == 2
+    assert bucket.at(180).code == 3
+    if then == "resync":
+        assert table(bucket, "resync", "test.t", "--at", "160") == 0
+    else:
+        execute(bucket, "DROP TABLE test.t")
+        assert main(["reset", "--table", "test.t", "--sink", bucket.sink, "--yes"]) == 0
+    for expected in (0, 2):
+        assert table(bucket, "hold", "test.t") == expected
+    bucket.rows("t/100/3", "U 190 1 d")
+    assert bucket.at(200).code == 3
+    assert (own(bucket).status, own(bucket).checkpoint) == (TableStatus.HELD, 160 if then == "resync" else 100)
+    assert bucket.state("t") == ([(1, "c"), (2, "b")] if then == "resync" else None)
+    assert table(bucket, "release", "test.t") == 0
+    assert bucket.at(210).code == 0
+    assert bucket.state("t") == [(1, "d"), (2, "b")]
+
+
 def test_a_held_table_that_the_filter_leaves_out_is_not_renamed_into_it(bucket: Bucket) -> None:
     assert table(bucket, "hold", "test.t") == 0
     assert bucket.at(130).code == 3

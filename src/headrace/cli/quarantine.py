@@ -50,13 +50,21 @@ def hold_table(settings: Settings, name: str, output: Output) -> int:
     """Asks that nothing touches the table until it is released. Raises DefinitionError."""
 
     def request(state: LedgerState, own: TableProgress) -> TableRequest:
-        if own.table_id in state.holds:
+        if own.table_id in state.holds and not _is_to_end(state, own.table_id):
             raise DefinitionError(f"{own.table_id} is to be held already.", "headrace table list shows when that has taken effect.")
         if own.status.is_gone or own.status is TableStatus.EXCLUDED:
             raise DefinitionError(f"Nothing touches {own.table_id}: it is {own.status}.")
         return new_request(state, own.table_id, RequestKind.HOLD, since=state.table_checkpoint(own.table_id))
 
     return _leave(settings, name, request, output, find=known_table)
+
+
+def _is_to_end(state: LedgerState, table_id: TableId) -> bool:
+    """Whether all holds of the table end with a request that was not carried out yet."""
+    held = max(hold.identity for hold in state.standing_holds if hold.table_id == table_id)
+    ending = (RequestKind.RESYNC, RequestKind.RESET)
+    asked = (r for r in state.requests.values() if r.table_id == table_id and r.kind in ending and r not in state.released)
+    return any(request.identity > held for request in asked)
 
 
 def release_table(settings: Settings, name: str, output: Output) -> int:
