@@ -317,6 +317,7 @@ def test_a_skipped_create_of_a_waiting_table_is_taken_in_later(tmp_path: Path) -
 
 SWAP = {"tmp": "t", "t": "u", "u": "tmp"}
 """A RENAME of several tables by which two change names: what TiCDC writes in each new name's schema file."""
+CIRCLE = [("t", "x"), ("u", "t"), ("x", "u")]
 
 
 @pytest.mark.parametrize("in_parts", [True, False])
@@ -338,13 +339,48 @@ def test_tables_that_change_names_are_not_passed_over(bucket: Bucket, in_parts: 
     resync(bucket, 240, "test.u")
     ran = bucket.at(300)
     assert (ran.code, "its schema change at 200 also concerns test.t" in ran.told) == (3, True)
-    assert (own(bucket).status, list(ledger(bucket).holds)) == (TableStatus.HELD, [T])
+    assert (own(bucket).status, set(ledger(bucket).holds)) == (TableStatus.HELD, {T, TableId("test", "u")})
     if in_parts:
         execute(bucket, "DELETE FROM test.u", "INSERT INTO test.u VALUES (1, 'u1')")  # as it was
+        assert "headrace table resync test.u --at 199" in ran.told
+        resync(bucket, 199, "test.u")
         assert table(bucket, "release", "test.t") == 0
         assert bucket.at(310).code == 0
         assert bucket.state("t") == [(1, "u1"), (4, "u4")]
         assert bucket.state("u") == [(1, "a"), (2, "b"), (3, "t3"), (5, "t5")]
+
+
+@pytest.mark.parametrize("asks", ["resync skip release", "resync run skip release", "resync run release skip"])
+def test_what_was_loaded_past_a_change_of_names_gets_no_rows_of_the_former_table(bucket: Bucket, asks: str) -> None:
+    """The change is decided about, and both tables are loaded as of a time behind it."""
+    bucket.create("u", 121)
+    bucket.rows("u/121/1", "I 122 1 u1")
+    assert bucket.at(130).code == 0
+    assert table(bucket, "hold", "test.t") == 0
+    bucket.rows("t/100/2", "I 150 3 t3")
+    for new in "xtu":
+        bucket.schema(new, 200, "id,v", f"RENAME TABLE {', '.join(f'`test`.`{a}` TO `test`.`{b}`' for a, b in CIRCLE)}", 14)
+    bucket.rows("t/200/1", "U 210 1 u2", "I 260 4 u4")
+    assert bucket.at(300).code == 3
+    loaded(bucket, (1, "u2"))
+    execute(bucket, "DELETE FROM test.u", "INSERT INTO test.u VALUES (1, 'a'), (2, 'b'), (3, 't3')")
+    for word in asks.split():
+        if word == "resync":
+            resync(bucket, 250)
+        elif word == "release":
+            assert table(bucket, "release", "test.t") == 0
+        elif word == "run":
+            ran = bucket.at(310)
+            assert (ran.code, "load all of them as of a time behind it, and resync each" in ran.told) == (3, True)
+        else:
+            decide(bucket, Verdict.SKIP)
+    assert bucket.at(320).code == 3
+    assert own(bucket).status is TableStatus.INCOMPLETE
+    for name in "tu":
+        resync(bucket, 250, f"test.{name}")
+    assert bucket.at(330).code == 0
+    assert bucket.state("t") == [(1, "u2"), (4, "u4")]
+    assert bucket.state("u") == [(1, "a"), (2, "b"), (3, "t3")]
 
 
 def test_a_table_that_was_renamed_away_and_back_is_loaded_under_its_name(bucket: Bucket) -> None:

@@ -101,10 +101,13 @@ def _released_unfit(state: LedgerState) -> Iterator[TableProgress]:
 def does_not_fit(state: LedgerState, request: TableRequest) -> bool:
     """Whether a table that was loaded as of ``to`` cannot go on from where it stands.
 
-    Nothing but changes that are there already is applied once more to rows of later, unless a resync to there was refused.
+    Nothing but changes that are there already is applied once more to rows of later, unless a resync to there was refused, or a
+    schema change waits in between that concerns other tables too: their rows may have its name behind that.
     """
-    is_refused = request.kind in HOLDS
-    return bool(request.to) and (is_refused or request.to < state.table_checkpoint(request.table_id))
+    reached = state.table_checkpoint(request.table_id)
+    waiting = (e for e in state.journal.values() if not e.state.is_settled and request.table_id in e.tables and len(e.tables) > 1)
+    is_shared = any(reached <= entry.commit_ts <= request.to for entry in waiting)
+    return bool(request.to) and (request.kind in HOLDS or request.to < reached or is_shared)
 
 
 def give_up_files(state: LedgerState, give_up: Callable[[str, TableId, str], str]) -> Carried | None:
@@ -169,7 +172,7 @@ def carry_out(
         refusal = _refusal(state, offer, source, request)
         if refusal is not None:
             notices += [Notice(refusal, table_id)] if refusal else []
-            if refusal and _stays_held(state, request):
+            if refusal and _stays_held(state, offer, request):
                 # What was loaded would be taken for what was there before.
                 kept.append(replace(request, kind=RequestKind.HELD))
                 told = f"it stays held: load it again, and run headrace table resync {table_id} once more."
@@ -231,12 +234,18 @@ def resyncs_due(state: LedgerState) -> frozenset[TableId]:
     return frozenset(r.table_id for r in state.requests.values() if r.kind is RequestKind.RESYNC and _is_due(state, r))
 
 
-def _stays_held(state: LedgerState, request: TableRequest) -> bool:
-    """Whether the table of a refused resync must not go on: it would run, or its rows do not fit its place."""
+def _stays_held(state: LedgerState, offer: Offer, request: TableRequest) -> bool:
+    """Whether the table of a refused resync must not go on: it would run, or its rows do not fit its place.
+
+    They do not either where a schema change lies in between by which rows of other tables may have its name.
+    """
     own = state.tables.get(request.table_id)
     if own is None or own.status.is_gone or request.kind is not RequestKind.RESYNC or _latest_resync(state, request) is not request:
         return False
-    return _stops_because_of(state, request) or (does_not_fit(state, request) and own.status is not TableStatus.INCOMPLETE)
+    if _stops_because_of(state, request):
+        return True
+    is_behind = does_not_fit(state, request) or (_overtaken(state, offer, request).blocked is not None and not is_unborn(own))
+    return is_behind and own.status is not TableStatus.INCOMPLETE
 
 
 def _latest_resync(state: LedgerState, request: TableRequest) -> TableRequest:
@@ -370,8 +379,9 @@ def _is_shared(found: Overtaken, change: SchemaChange, table_id: TableId) -> str
         return f"by its schema change at {change.commit_ts} its rows go over to {new}. Load that table instead, and resync it."
     others = ", ".join(str(table) for table in sorted(change.changes - {table_id}))
     return (
-        f"its schema change at {change.commit_ts} also concerns {others}. Do it by hand in the target, decide about it with "
-        f"headrace ddl skip '{change.identity}' while none of them is held, and run headrace table resync again."
+        f"its schema change at {change.commit_ts} also concerns {others}. Bring back its rows of before that, and run headrace "
+        f"table resync {table_id} --at {change.commit_ts - 1}. Or release it, decide about the change with headrace ddl skip "
+        f"'{change.identity}' while none of these tables is held, load all of them as of a time behind it, and resync each."
     )
 
 
