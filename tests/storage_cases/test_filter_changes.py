@@ -9,6 +9,7 @@ import duckdb
 import pytest
 from building import Bucket, Ran, decide, ledger
 
+from headrace.cli.main import main
 from headrace.model.policy import SchemaChangePolicies
 from headrace.model.progress import RequestKind, TableRequest, TableStatus, Verdict
 from headrace.model.table import TableId
@@ -390,3 +391,25 @@ def test_a_start_brings_back_no_table_of_a_database_that_was_dropped_before(tmp_
     bucket.schema("t", 300, "id,v", "RENAME TABLE `test`.`n` TO `test`.`t`", 14)
     assert bucket.at(350).code == 0
     assert bucket.state("t") == [(1, "x")]
+
+
+@pytest.mark.parametrize("way", [["skip", "--yes", "--file", "test/t/101/CDC000002.csv"], ["resync", "--at", "190"]])
+def test_a_left_out_table_that_is_followed_goes_on_as_it_is_told_to(bucket: Bucket, way: list[str]) -> None:
+    """It is stopped only while a run follows it, and each of these runs begins with its place."""
+    bucket.create("e")
+    bucket.create("t", 101)
+    bucket.rows("t/101/1", "I 110 1 a")
+    bad = bucket.rows("t/101/2", "U x 1 bad")
+    bucket.schema("z", 200, "id,v", "RENAME TABLE `test`.`t` TO `test`.`z`", 14)
+    bucket.rows("z/200/1", "I 220 5 e")
+    assert run(bucket, 300, WITHOUT_T).code == 3
+    if way[0] == "resync":
+        with duckdb.connect(str(bucket.database)) as connection:
+            connection.execute("INSERT INTO test.t VALUES (1, 'a')")
+    assert main(["table", way[0], "test.t", *way[1:], "--sink", bucket.sink]) == 0
+    ran = run(bucket, 310, WITHOUT_T)
+    if way[0] == "resync":  # no later file shows that the bad one ends before
+        assert (ran.code, f"table skip test.t --file '{bad}'" in ran.stopped["test.t"]) == (3, True)
+        assert main(["table", "skip", "test.t", "--yes", "--file", bad, "--sink", bucket.sink]) == 0
+        ran = run(bucket, 320, WITHOUT_T)
+    assert (ran.code, bucket.state("z"), ledger(bucket).requests) == (0, [(1, "a"), (5, "e")], {})

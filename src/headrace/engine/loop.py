@@ -229,7 +229,7 @@ class Loop:
         told = self._has_new_words()
         self._serve(take_up_holds(self._state))
         retried = self._tables_to_retry(told=told) - apart
-        self._serve(give_up_files(self._state, self._source.give_up))
+        self._serve(give_up_files(self._state, self._source.give_up, self._options.includes))
         self._replay()
         looks = self._may_be_back and bool(gone)
         self._may_be_back = False

@@ -31,6 +31,15 @@ from headrace.sinks.base import LedgerUpdate
 from headrace.sources.base import EventSource
 
 _OF_A_CUT = (RequestKind.RESUME, RequestKind.SKIP_ROWS, RequestKind.SKIP_FILE, RequestKind.RESYNC)
+_MISSES_FILES = (
+    TableStatus.STOPPED,
+    TableStatus.WAITING,
+    TableStatus.NEEDS_RESYNC,
+    TableStatus.INCOMPLETE,
+    TableStatus.HELD,
+    TableStatus.CATCHING_UP,
+    TableStatus.EXCLUDED,
+)
 _FLOORS = (RequestKind.SKIP_ROWS, RequestKind.LOADED)
 _INEXACT = "rows carry no exact commit ts, so nothing tells which of them lie before another."
 
@@ -110,41 +119,45 @@ def does_not_fit(state: LedgerState, request: TableRequest) -> bool:
     return bool(request.to) and (request.kind in HOLDS or request.to < reached or is_shared)
 
 
-def give_up_files(state: LedgerState, give_up: Callable[[str, TableId, str], str]) -> Carried | None:
+def give_up_files(
+    state: LedgerState, give_up: Callable[[str, TableId, str], str], includes: Callable[[TableId], bool]
+) -> Carried | None:
     """Takes the files that people gave up out of the position; ``None`` when there are none. ``give_up`` is the source's.
 
-    A table that lacks rows, or that is not made yet, is not mended by that. A table that is held, or that ``--tables`` leaves out,
-    keeps the request, and so does one that is to begin anew.
+    A table that lacks rows, or that is not made yet, is not mended by that. A table that is held keeps the request, and so do one
+    that is to begin anew, and one that ``--tables`` leaves out and that may come to need the file.
     """
     asked = [request for request in state.requests.values() if request.kind is RequestKind.SKIP_FILE]
-    waits = {t for t, own in state.tables.items() if own.status is TableStatus.EXCLUDED} | state.holds.keys()
     # A table that begins anew reads all its files again, this one too.
-    waits |= {request.table_id for request in state.requests.values() if request.kind is RequestKind.RESET}
-    asked = [request for request in asked if request.table_id not in waits]
-    if not asked:
-        return None
+    resets = {request.table_id for request in state.requests.values() if request.kind is RequestKind.RESET}
     position, tables, notices = state.position, dict(state.tables), []
     changed: set[TableId] = set()
-    for request in asked:
+    used: list[str] = []
+    for request in (r for r in asked if r.table_id not in state.holds.keys() | resets):
         table_id, own = request.table_id, tables.get(request.table_id)
-        behind = own is not None and (own.status.is_stopped or own.status is TableStatus.CATCHING_UP) and not own.status.is_gone
+        behind = own is not None and own.status in _MISSES_FILES
         after = give_up(position, table_id, request.file) if behind else position
+        if own is not None and own.status is TableStatus.EXCLUDED and after == position:
+            continue
+        used.append(request.identity)
         if own is None or after == position:
             notices.append(Notice("nothing was given up: the table does not wait for this file any more.", table_id, request.file))
             continue
         told = f"the file {request.file} was given up"
         reason = f"{own.reason}; {told}" if table_id in changed else told
-        if own.status is not TableStatus.INCOMPLETE and not is_unborn(own) and table_id not in state.held:
-            tables[table_id] = replace(own, status=TableStatus.CATCHING_UP, reason=reason)
+        is_kept = own.status in (TableStatus.INCOMPLETE, TableStatus.EXCLUDED) or is_unborn(own) or table_id in state.held
+        if not is_kept:
+            status = TableStatus.CATCHING_UP if includes(table_id) else TableStatus.EXCLUDED
+            tables[table_id] = replace(own, status=status, reason=reason)
         changed.add(table_id)
         position = after
         notices.append(Notice("the file was given up: its changes are not in the target.", table_id, request.file))
     update = LedgerUpdate(
         position=position if position != state.position else None,
         tables=tuple(tables[table_id] for table_id in sorted(changed)),
-        used_requests=tuple(request.identity for request in asked),
+        used_requests=tuple(used),
     )
-    return Carried(update, tuple(notices))
+    return Carried(update, tuple(notices)) if used else None
 
 
 def carry_out(
