@@ -463,3 +463,16 @@ def test_a_table_that_still_has_the_name_in_another_case_is_not_passed_over(buck
     assert bucket.at(320).code == 0
     assert (own(bucket, TableId("test", "T")).status, bucket.state("T")) == (TableStatus.RUNNING, [(5, "e")])
     assert bucket.state("z") == ([(1, "a"), (2, "b")] if ends.startswith("RENAME") else None)
+
+
+def test_a_bad_file_of_a_table_that_was_passed_over_stops_no_later_one_of_its_name(bucket: Bucket) -> None:
+    bucket.rows("t/100/2", "U x 1 bad")
+    bucket.schema("z", 200, "id,v", "RENAME TABLE `test`.`t` TO `test`.`z`", 14)
+    bucket.create("t", 210)
+    bucket.rows("t/210/1", "I 220 5 e")
+    assert bucket.at(300).code == 3
+    execute(bucket, "ALTER TABLE test.t RENAME TO z")
+    resync(bucket, 250, "test.z")
+    for checkpoint in (310, 320, 330):
+        assert bucket.at(checkpoint).code == 0
+    assert (bucket.state("t"), bucket.state("z")) == ([(5, "e")], [(1, "a"), (2, "b")])

@@ -223,6 +223,8 @@ def carry_out(
         ends = {row.table_id: row.checkpoint for row in rows if row.status.is_gone}
         loaded = {row.table_id: row.checkpoint for row in rows if not row.status.is_gone}
         position, _ = source.forget_vanished(position, loaded, ends)
+        if ends:
+            position = source.forget_lives(position, ends)
     update = LedgerUpdate(
         position=position if position != state.position else None,
         tables=tuple(rows),

@@ -149,6 +149,10 @@ class EventSource(Protocol):
         """
         ...
 
+    def forget_lives(self, position: str, ended: Mapping[TableId, int]) -> str:
+        """The position in which nothing of versions before a commit ts (TSO) needs reading: the tables have ended there."""
+        ...
+
 
 class MetadataAccessor(Protocol):
     """What exists in a source, for ``inspect`` and for planning by hand."""

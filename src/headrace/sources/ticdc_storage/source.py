@@ -526,6 +526,17 @@ class StorageEventSource:
         states = [FileState(key, 0, 0, consumed=True) for key in sorted(needless)]
         return (advanced(place, place.watermark, states).to_text() if needless else position), frozenset(needless)
 
+    def forget_lives(self, position: str, ended: Mapping[TableId, int]) -> str:
+        """See ``EventSource.forget_lives``."""
+        place = _position(position)
+        listing, catalogue = self._opened().scan(place)
+        files = [f for f in listing.data if not place.is_consumed(f[1])]
+        files = [f for f in files if f[1].version < ended.get(catalogue.table_of(f[1].parent, f[1].version), 0)]
+        for stored, _ in files:
+            self._announced.pop(stored.path, None)
+        states = [FileState(stored.path, stored.size, stored.modified, consumed=True) for stored, _ in files if stored.size]
+        return advanced(place, place.watermark, states).to_text() if states else position
+
     def _schema_bound(self, place: StoragePosition) -> int:
         """Schema changes at the watermark are not certain, unless a final drain took what there was."""
         is_drained = place.drain is not None and place.drain.end == self._watermark
