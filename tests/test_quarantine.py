@@ -16,7 +16,7 @@ from following import Following, run_once
 from harness import assert_state
 from headrace.cli.main import main
 from headrace.model.policy import SchemaChangePolicies
-from headrace.model.progress import JournalState, LedgerState, TableStatus
+from headrace.model.progress import JournalState, LedgerState, RequestKind, TableStatus
 from headrace.model.table import Column, TableId
 from headrace.pipeline.registry import open_sink
 from headrace.testing.upstream import Delete, Insert, Update
@@ -499,3 +499,21 @@ def test_what_a_person_may_have_changed_is_looked_at_again_by_the_run_that_goes_
     run.interrupt()
     run.ended()
     assert (scene.orders, scene.ids()) == (TableStatus.STOPPED, before)
+
+
+def test_each_request_that_is_refused_is_told_and_shown(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also the second one that a run refuses in the same words."""
+    monkeypatch.setattr("headrace.engine.loop._DECISIONS_EVERY", 0.1)
+    run = Following(scene.changefeed, scene.uri)
+    assert scene.table("hold", "shop.orders") == 0
+    run.wait_until(lambda: scene.orders is TableStatus.HELD)
+    capsys.readouterr()
+    for _ in range(2):
+        assert scene.table("resync", "shop.orders", "--at", "1") == 0
+        run.wait_until(lambda: RequestKind.RESYNC not in {request.kind for request in scene.state().requests.values()})
+        run.wait_until(lambda: "does not go on from 1" in "".join(capsys.readouterr()))
+    run.interrupt()
+    run.ended()
+    assert "the table does not go on from 1" in scene.listed(capsys)[0]["reason"]

@@ -454,7 +454,8 @@ class Loop:
             faults.after(Step.REQUESTS)
             self._state = carried.update.applied_to(self._state)
             self._sink.forget_tables([row.table_id for row in carried.update.tables])
-            self._tell(carried.notices)
+            for notice in dict.fromkeys(carried.notices):  # each request is answered, also with the same words
+                self._observer.notice(notice)
 
     def _replay(self) -> None:
         """Carries out what people asked about dead letters."""

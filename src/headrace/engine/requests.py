@@ -175,6 +175,7 @@ def carry_out(
     used: list[str] = []
     kept: list[TableRequest] = []
     rows: list[TableProgress] = []
+    refused: list[TableProgress] = []
     entries: list[JournalEntry] = []
     notices: list[Notice] = []
     position = state.position
@@ -190,6 +191,9 @@ def carry_out(
                 kept.append(replace(request, kind=RequestKind.HELD))
                 told = f"it stays held: load it again, and run headrace table resync {table_id} once more."
                 notices.append(Notice(told, table_id))
+                own = state.tables[table_id]
+                # One that is stopped for another reason goes on saying that.
+                refused += [replace(own, reason=refusal)] if own.status is TableStatus.HELD else []
             else:
                 used.append(request.identity)
         elif request.kind is RequestKind.RESYNC and _is_due(state, request):
@@ -227,7 +231,7 @@ def carry_out(
             position = source.forget_lives(position, ends)
     update = LedgerUpdate(
         position=position if position != state.position else None,
-        tables=tuple(rows),
+        tables=(*rows, *refused),
         journal=tuple(entries),
         requests=tuple(kept),
         used_requests=tuple(used),
