@@ -90,6 +90,9 @@ def test_a_truncate_that_needs_approval_holds_its_table_with_all_rows_before_it(
     assert run_once(changefeed, uri, **asks) == 3
     assert (rows(target, "orders"), rows(target, "customers")) == ([("1",)], [("1",), ("2",), ("3",)])
 
+    # A variable that is not set decides about nothing.
+    assert main(["ddl", "approve", " ", "--sink", uri]) == main(["ddl", "skip", "", "--sink", uri]) == 2
+    assert ledger_state(uri).decisions == {}
     assert main(["ddl", "approve", waiting(uri), "--sink", uri]) == 0
     assert run_once(changefeed, uri, **asks) == 0
     assert_state(target, changefeed.state())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -104,3 +105,24 @@ def test_a_change_that_cannot_be_read_is_not_offered_for_approval() -> None:
 def test_a_table_that_goes_on_needs_no_command(status: TableStatus) -> None:
     ledger = state(status, waiting())
     assert ways_on(ledger.tables[T], ledger) == ()
+
+
+def test_a_database_is_given_no_command_for_rows() -> None:
+    database = TableId("shop")
+    entry = JournalEntry(
+        "100/shop/0000abcd", 100, (database,), unread_statement("shop/meta/schema_100_1.json"), JournalState.WAITING
+    )
+    own = TableProgress(database, 90, status=TableStatus.STOPPED, reason="it cannot be read.")
+    ways = ways_on(own, LedgerState("p", checkpoint=200, tables={database: own}, journal={entry.identity: entry}))
+    assert [way.partition("headrace ")[2] for way in ways] == ["table resume shop", "ddl skip|edit '100/shop/0000abcd'"]
+
+
+@pytest.mark.parametrize("name", ["or'ders $(x)", "straße", "orders; ls"])
+def test_a_shell_takes_the_names_in_commands_as_they_are(name: str) -> None:
+    table_id = TableId("shop", name)
+    change = f"100/{table_id}/0000abcd"
+    own = TableProgress(table_id, 100, after=False, status=TableStatus.STOPPED, reason="it cannot go on.")
+    entry = JournalEntry(change, 150, (table_id,), "DROP TABLE `x`", JournalState.WAITING)
+    ways = ways_on(own, LedgerState("p", checkpoint=200, tables={table_id: own}, journal={change: entry}))
+    words = [shlex.split(way.partition("headrace ")[2].replace(" TSO|latest, or", "")) for way in ways]
+    assert {each[2] for each in words} == {str(table_id), change}

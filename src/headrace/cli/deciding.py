@@ -54,6 +54,9 @@ def decide(settings: Settings, change: str, verdict: Verdict, statement: str, ou
 
 def _find(state: LedgerState, change: str) -> JournalEntry:
     waiting = {k: e for k, e in state.journal.items() if not e.state.is_settled}
+    if not change.strip():
+        # What a shell makes of a variable that is not set is no decision about whatever waits.
+        raise DefinitionError("The change is empty.", f"Waiting are: {', '.join(waiting) or 'none'}.")
     found = [waiting[change]] if change in waiting else [e for k, e in waiting.items() if k.startswith(change)]
     if len(found) == 1:
         return found[0]

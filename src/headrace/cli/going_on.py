@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from headrace.ddl.statement import read_statement
 from headrace.engine.requests import does_not_fit
+from headrace.model.commands import in_quotes, word
 from headrace.model.events import is_unread_statement
 from headrace.model.progress import HOLDS, JournalEntry, LedgerState, RequestKind, TableProgress, TableStatus
 from headrace.model.table import TableId
@@ -15,7 +16,7 @@ _LOADED = "after it was loaded anew: headrace table resync {table} --at TSO{unti
 _WITHOUT_ROWS = "without its rows: headrace table skip {table} --to TSO|latest, or --file PATH"
 _RELEASED = "let it catch up: headrace table release {table}"
 _WITH = "it goes on with {others}, which stopped before it or is held: headrace table list"
-_DECIDED = "decide: headrace ddl {verdicts} '{change}'"
+_DECIDED = "decide: headrace ddl {verdicts} {change}"
 _WAYS = {
     TableStatus.STOPPED: (_REPAIRED, _WITHOUT_ROWS, _LOADED),
     TableStatus.WAITING: (),
@@ -44,14 +45,17 @@ def ways_on(own: TableProgress, state: LedgerState) -> tuple[str, ...]:
     until = _until(own, waiting)
     if is_held(own, state):
         ways = (_LOADED,) if _is_loaded_elsewhere(own, state) else _WAYS[TableStatus.HELD]
-        return tuple(way.format(table=own.table_id, until=until) for way in ways)
-    decisions = tuple(_DECIDED.format(verdicts=_verdicts(e, state), change=e.identity) for e in waiting if not _is_held(e, state))
+        return tuple(way.format(table=word(own.table_id), until=until) for way in ways)
+    decided = (e for e in waiting if not _is_held(e, state))
+    decisions = tuple(_DECIDED.format(verdicts=_verdicts(e, state), change=in_quotes(e.identity)) for e in decided)
     stands_at_it = bool(waiting) and own.checkpoint == waiting[0].commit_ts
     # A schema change does not run because rows are given up.
     named = [way for way in _WAYS[own.status] if not (stands_at_it and way is _WITHOUT_ROWS)]
-    ways = tuple(way.format(table=own.table_id, until=until) for way in named)
+    if own.table_id.is_database:
+        named = [way for way in named if way is _REPAIRED]  # it has no rows
+    ways = tuple(way.format(table=word(own.table_id), until=until) for way in named)
     if stands_at_it and (before := _before(waiting[0], state) - {own.table_id}):
-        ways = (_LOADED.format(table=own.table_id, until=until),) if _got_its_name(own, waiting[0]) else ()
+        ways = (_LOADED.format(table=word(own.table_id), until=until),) if _got_its_name(own, waiting[0]) else ()
         return (_WITH.format(others=", ".join(map(str, sorted(before)))), *ways, *decisions)
     if own.status in (TableStatus.WAITING, TableStatus.GONE_WAITING):
         return decisions or ("decide about what it waits behind: headrace ddl list",)

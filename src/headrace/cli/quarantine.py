@@ -13,6 +13,7 @@ from headrace.cli.output import Output
 from headrace.cli.progress import lag_seconds, seconds_text
 from headrace.engine.requests import does_not_fit
 from headrace.errors import DefinitionError
+from headrace.model.commands import word
 from headrace.model.cut import HeldSplit
 from headrace.model.progress import LedgerState, RequestKind, TableProgress, TableRequest, TableStatus
 from headrace.model.table import TableId
@@ -84,7 +85,7 @@ def resume_table(settings: Settings, name: str, output: Output) -> int:
 
     def request(state: LedgerState, own: TableProgress) -> TableRequest:
         if own.table_id in state.holds:
-            raise DefinitionError(f"{own.table_id} is held.", f"End that with headrace table release {own.table_id}.")
+            raise DefinitionError(f"{own.table_id} is held.", f"End that with headrace table release {word(own.table_id)}.")
         _needs_no_load(own)
         return _request(state, own, RequestKind.RESUME)
 
@@ -101,6 +102,8 @@ def skip_rows(settings: Settings, name: str, to: str, ask: _Ask, output: Output)
                 "Give up single files with --file.",
             )
         _needs_no_load(own)
+        if own.table_id.is_database:
+            raise DefinitionError(f"{own.table_id} is a database, and has no rows.", "headrace table list shows how it goes on.")
         if any(r.kind in (RequestKind.RESET, RequestKind.RESYNC) and r.table_id == own.table_id for r in state.requests.values()):
             raise DefinitionError(
                 f"{own.table_id} is to be reset, or to go on from where it was loaded, and stands elsewhere then.",
@@ -244,7 +247,7 @@ def _needs_no_load(own: TableProgress) -> None:
     if own.status is TableStatus.INCOMPLETE:
         raise DefinitionError(
             f"{own.table_id} lacks rows, and does not go on before it was loaded anew.",
-            f"Load it, and run headrace table resync {own.table_id} --at TSO.",
+            f"Load it, and run headrace table resync {word(own.table_id)} --at TSO.",
         )
 
 
@@ -314,13 +317,13 @@ def _told_of_release(state: LedgerState, ended: Sequence[TableRequest]) -> Itera
     """What a release takes back, and what then becomes of the table."""
     for request in ended:
         if request.kind is RequestKind.RESYNC:
-            yield f"taken back: headrace table resync {request.table_id} --at {request.to}"
+            yield f"taken back: headrace table resync {word(request.table_id)} --at {request.to}"
     unfit = next((request for request in reversed(ended) if does_not_fit(state, request)), None)
     if unfit is not None:
         reached = state.table_checkpoint(unfit.table_id)
         yield (
             f"it does not go on: it was loaded as of {unfit.to}, and stands at {reached}. Load it anew, and run headrace table "
-            f"resync {unfit.table_id} --at TIME"
+            f"resync {word(unfit.table_id)} --at TIME"
         )
     elif ended:
         yield f"it catches up from {state.table_checkpoint(ended[0].table_id)}"

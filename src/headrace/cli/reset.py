@@ -8,6 +8,7 @@ from headrace.cli.ledgers import opened, state_of
 from headrace.cli.output import Output
 from headrace.cli.quarantine import known_table, new_request
 from headrace.errors import DefinitionError, LedgerUnreadableError
+from headrace.model.commands import word
 from headrace.model.progress import LedgerState, RequestKind, TableStatus
 from headrace.model.tso import format_tso
 from headrace.pipeline.definition import Settings
@@ -70,7 +71,7 @@ def reset_table(settings: Settings, table_name: str, ask: Ask, output: Output) -
     else:
         output.line(
             f"it was there when the pipeline began, at {format_tso(state.start)}: the run holds it there. Load it as of then, and "
-            f"run headrace table resync {own.table_id} --at {state.start}"
+            f"run headrace table resync {word(own.table_id)} --at {state.start}"
         )
     return 0
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from headrace.model.commands import in_quotes
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Notice, Problem, Remedy
 from headrace.model.progress import Decision, JournalEntry, JournalState, Verdict
@@ -78,4 +79,4 @@ def asks(change: SchemaChange, entry: JournalEntry) -> Problem:
 
 def decision_hint(change: SchemaChange, verdicts: Iterable[Verdict]) -> str:
     """How a person decides about the change."""
-    return f"Decide with headrace ddl {'|'.join(verdicts)} '{change.identity}'."
+    return f"Decide with headrace ddl {'|'.join(verdicts)} {in_quotes(change.identity)}."

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from headrace.engine.journal import is_pending, tables_of_dropped
+from headrace.model.commands import in_quotes, word
 from headrace.model.events import (
     DropDatabaseEvent,
     DropTableEvent,
@@ -156,7 +157,7 @@ def _not_followed(change: SchemaChange, source: TableId) -> Problem:
         f"its rows come from {source} by the schema change at {change.commit_ts}; --tables leaves {source} out, and its rows from "
         "before --start are not in the target."
     )
-    hint = f"Load it anew as of {change.commit_ts} or later, and run headrace ddl skip '{change.identity}'."
+    hint = f"Load it anew as of {change.commit_ts} or later, and run headrace ddl skip {in_quotes(change.identity)}."
     return Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.RESYNC)
 
 
@@ -219,7 +220,7 @@ def left_out(state: LedgerState, includes: Includes, former: Includes) -> tuple[
             continue
         reached = state.table_checkpoint(table_id)
         if own.status is TableStatus.RUNNING and not former(table_id) and table_id.table:
-            hint = LOAD.format(at=format_tso(reached), table=table_id)
+            hint = LOAD.format(at=format_tso(reached), table=word(table_id))
             rows.append(replace(own, checkpoint=reached, status=TableStatus.INCOMPLETE, reason=f"{_UNKNOWN_PLACE} {hint}"))
         elif not includes(table_id):
             after = own.after and own.checkpoint == reached
@@ -242,7 +243,7 @@ def taken_back(
         at = format_tso(own.checkpoint)
         why = missing(table_id, own.checkpoint) if table_id.table else ""
         if why:
-            reason = f"--tables left it out since {at}, and {why} {LOAD.format(at=at, table=table_id)}"
+            reason = f"--tables left it out since {at}, and {why} {LOAD.format(at=at, table=word(table_id))}"
             rows.append(replace(own, status=TableStatus.INCOMPLETE, reason=reason))
             notices.append(Notice(f"it does not go on: {reason}", table_id))
         else:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from headrace.engine.filtering import LOAD
 from headrace.engine.requests import Carried, as_reached
+from headrace.model.commands import word
 from headrace.model.outcome import Notice
 from headrace.model.progress import LedgerState, TableStatus
 from headrace.model.table import TableId
@@ -21,7 +22,7 @@ def lacking_files(former: LedgerState, now: LedgerState, gone: Mapping[TableId, 
     """
     rows, notices = [], []
     for table_id, file in sorted(gone.items()):
-        hint = LOAD.format(at=format_tso(max(former.checkpoint, former.table_checkpoint(table_id))), table=table_id)
+        hint = LOAD.format(at=format_tso(max(former.checkpoint, former.table_checkpoint(table_id))), table=word(table_id))
         reason = f"the target went back to {format_tso(now.table_checkpoint(table_id))}, and {file} is not there any more. {hint}"
         own = now.tables.get(table_id)
         if own is None:

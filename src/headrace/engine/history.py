@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 from headrace.ddl.statement import StatementKind, read_statement
+from headrace.model.commands import in_quotes
 from headrace.model.events import DeletePartitionRowsEvent, ExchangePartitionEvent, SchemaChange, is_unread_statement
 from headrace.model.outcome import Problem, Remedy
 from headrace.model.progress import LedgerState
@@ -86,5 +87,5 @@ def _hole(change: SchemaChange, table_id: TableId, at: int) -> Problem:
         f"what its schema change at {change.commit_ts} does cannot be told ({' '.join(change.statement.split())}): the schema file "
         f"of {table_id} at {at}, which was applied, is damaged or missing now."
     )
-    hint = f"Put that file back. Or decide with headrace ddl skip|edit '{change.identity}'."
+    hint = f"Put that file back. Or decide with headrace ddl skip|edit {in_quotes(change.identity)}."
     return Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.DECISION)

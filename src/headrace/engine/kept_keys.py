@@ -8,6 +8,7 @@ the same: ``1`` and ``01`` are two texts, and one number. Who runs something els
 from __future__ import annotations
 
 from headrace.engine.journal import of_former_lives
+from headrace.model.commands import in_quotes
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Notice, Problem, Remedy
 from headrace.model.progress import LedgerState
@@ -30,8 +31,8 @@ def kept_unique_key(change: SchemaChange, state: LedgerState, applier: MetadataA
     # What a person said of the change counts before the policy.
     policy = "" if change.identity in state.decisions else ", or take its kind out of --schema-changes"
     hint = (
-        f"Let it run (headrace ddl approve '{change.identity}'{policy}), or drop the key in the target by hand and then run "
-        f"headrace ddl skip '{change.identity}'."
+        f"Let it run (headrace ddl approve {in_quotes(change.identity)}{policy}), or drop the key in the target by hand and then "
+        f"run headrace ddl skip {in_quotes(change.identity)}."
     )
     return Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.DECISION)
 

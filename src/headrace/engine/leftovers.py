@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.ddl.statement import StatementKind, read_statement
+from headrace.model.commands import in_quotes
 from headrace.model.events import (
     AddColumnEvent,
     CreateTableEvent,
@@ -36,7 +37,7 @@ def rows_under_skip(change: SchemaChange, state: LedgerState, describe: Describe
         present = describe(table_id) if _is_gone(state, table_id) else None
         if present is not None and present.has_rows:
             message = f"the source creates it at {change.commit_ts}, which is skipped, and the target has it with rows of before."
-            hint = f"Empty it. If its rows are the source's, run headrace ddl skip '{change.identity}'."
+            hint = f"Empty it. If its rows are the source's, run headrace ddl skip {in_quotes(change.identity)}."
             return Problem(table_id, message, file=change.origin, hint=hint)
     return None
 

@@ -24,6 +24,7 @@ from headrace.engine.segments import TablePlan, changes_of, is_found_later, of_o
 from headrace.engine.shapes import from_shape_if_unknown, shapes_before
 from headrace.engine.standing import passes_without
 from headrace.engine.unreadable import cannot_be_read, is_unborn, lacks_shape, of_those_before, outdated, untold, without_shape
+from headrace.model.commands import in_quotes, word
 from headrace.model.cut import Offer, Segment, Split, Window
 from headrace.model.events import (
     CreateDatabaseEvent,
@@ -406,8 +407,8 @@ def _reject_keyless(splits: Iterable[Split], problems: dict[TableId, Problem], r
         if not split.schema.handle_key:
             message = f"it has no primary key and no unique key that is known, {why}."
             hint = (
-                f"Name the columns that identify its rows with --key '{split.table_id}=COLUMN,…', or leave it out with "
-                f"--tables '*.*,!{split.table_id}'."
+                f"Name the columns that identify its rows with --key {in_quotes(f'{split.table_id}=COLUMN,…')}, or leave it out "
+                f"with --tables {in_quotes(f'*.*,!{split.table_id}')}."
             )
             if not exact:
                 hint += " With include-commit-ts=true (CSV) or enable-tidb-extension=true (canal-JSON) it can be applied."
@@ -564,7 +565,7 @@ class _Barriers:
         remedy = Remedy.REPAIR if status is TableStatus.STOPPED else Remedy.DECISION
         is_held = cause in self._state.held
         message = f"its schema change at {change.commit_ts} also touches {cause}, which {'is held' if is_held else 'has stopped'}."
-        hint = f"It goes on when {cause} does{f': headrace table release {cause}' if is_held else ''}."
+        hint = f"It goes on when {cause} does{f': headrace table release {word(cause)}' if is_held else ''}."
         return Problem(change.table_id, message, file=change.origin, hint=hint, remedy=remedy)
 
 

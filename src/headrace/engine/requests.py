@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from headrace.engine.overtaking import Overtaken, overtaken, told_ended
 from headrace.engine.unreadable import is_unborn
+from headrace.model.commands import in_quotes, word
 from headrace.model.cut import Offer
 from headrace.model.events import DropDatabaseEvent, RenameTableEvent, SchemaChange
 from headrace.model.outcome import Notice, SplitReport
@@ -103,7 +104,7 @@ def _released_unfit(state: LedgerState) -> Iterator[TableProgress]:
         why = f"was loaded as of {request.to} and released, but stands at {row.checkpoint}, and its rows are not those of then"
         if request.to == row.checkpoint:
             why = f"was released before a resync to {request.to} was carried out"
-        reason = f"it {why}. Load it anew, and run headrace table resync {table_id} --at TIME."
+        reason = f"it {why}. Load it anew, and run headrace table resync {word(table_id)} --at TIME."
         yield replace(row, status=TableStatus.INCOMPLETE, reason=reason)
 
 
@@ -189,7 +190,7 @@ def carry_out(
             if refusal and _stays_held(state, offer, request):
                 # What was loaded would be taken for what was there before.
                 kept.append(replace(request, kind=RequestKind.HELD))
-                told = f"it stays held: load it again, and run headrace table resync {table_id} once more."
+                told = f"it stays held: load it again, and run headrace table resync {word(table_id)} once more."
                 notices.append(Notice(told, table_id))
                 own = state.tables[table_id]
                 # One that is stopped for another reason goes on saying that.
@@ -298,7 +299,7 @@ def _refusal(state: LedgerState, offer: Offer, source: EventSource, request: Tab
     is_resync, gives_up_rows = request.kind is RequestKind.RESYNC, request.kind is RequestKind.SKIP_ROWS
     lacks_rows = own is not None and own.status is TableStatus.INCOMPLETE
     if lacks_rows and (gives_up_rows or request.kind is RequestKind.RESUME):
-        return f"nothing was done: it lacks rows. Load it anew, and run headrace table resync {request.table_id} --at TIME."
+        return f"nothing was done: it lacks rows. Load it anew, and run headrace table resync {word(request.table_id)} --at TIME."
     if request.kind is RequestKind.RESUME:
         return ""
     if own is None or own.status in (TableStatus.GONE, TableStatus.GONE_WAITING):
@@ -390,7 +391,8 @@ def _is_shared(found: Overtaken, change: SchemaChange, table_id: TableId) -> str
     if any(isinstance(event, DropDatabaseEvent) for event in change.events):
         return (
             f"its schema change at {change.commit_ts} drops its database, and other tables with it. Let it come to that first: "
-            f"headrace table resync {table_id} --at {change.commit_ts - 1}, whatever rows it has. What comes after is made anew."
+            f"headrace table resync {word(table_id)} --at {change.commit_ts - 1}, whatever rows it has. What comes after is made "
+            "anew."
         )
     renames = [event for event in change.events if isinstance(event, RenameTableEvent)]
     new = next((event.new_table_id for event in renames if event.table_id == table_id), None)
@@ -399,8 +401,9 @@ def _is_shared(found: Overtaken, change: SchemaChange, table_id: TableId) -> str
     others = ", ".join(str(table) for table in sorted(change.changes - {table_id}))
     return (
         f"its schema change at {change.commit_ts} also concerns {others}. Bring back its rows of before that, and run headrace "
-        f"table resync {table_id} --at {change.commit_ts - 1}. Or release it, decide about the change with headrace ddl skip "
-        f"'{change.identity}' while none of these tables is held, load all of them as of a time behind it, and resync each."
+        f"table resync {word(table_id)} --at {change.commit_ts - 1}. Or release it, decide about the change with headrace ddl skip "
+        f"{in_quotes(change.identity)} while none of these tables is held, load all of them as of a time behind it, and resync "
+        "each."
     )
 
 
@@ -519,6 +522,6 @@ def _forgiven(report: SplitReport, reports: list[SplitReport]) -> SplitReport:
         return report
     hint = (
         f"{problem.hint} No later file shows that it ends before {report.given_up}: repair it, or give it up whole with headrace "
-        f"table skip {report.table_id} --file '{report.split_key}'."
+        f"table skip {word(report.table_id)} --file {in_quotes(report.split_key)}."
     )
     return replace(report, problem=replace(problem, hint=hint.lstrip()))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
 from headrace.engine.requests import Carried, as_reached
+from headrace.model.commands import word
 from headrace.model.cut import Offer
 from headrace.model.outcome import Notice
 from headrace.model.progress import JournalEntry, LedgerState, RequestKind, TableProgress, TableRequest, TableStatus
@@ -61,7 +62,7 @@ def begin_anew(
             used.remove(request.identity)
             holds.append(replace(request, kind=RequestKind.HELD, to=begins))
             is_held = True
-            told = f"it is held: load it as of {begins}, and run headrace table resync {table_id} --at {begins}."
+            told = f"it is held: load it as of {begins}, and run headrace table resync {word(table_id)} --at {begins}."
             notices.append(Notice(told, table_id))
         rows[table_id] = replace(anew, status=TableStatus.HELD if is_held else TableStatus.CATCHING_UP)
         forgotten += [entry.identity for entry in _entries(state, own) if entry.commit_ts > begins or came]
@@ -100,24 +101,24 @@ def _refusals(
     if shared is not None:
         yield (
             f"its schema change at {shared[0]} also concerns {shared[1]}, which has gone on since. "
-            f"Load the table, and go on with headrace table resync {table_id} --at."
+            f"Load the table, and go on with headrace table resync {word(table_id)} --at."
         )
     known = {change.commit_ts for change in told}
     untold = (e for e in entries if e.state.is_settled and e.statement and e.commit_ts > begins and e.commit_ts not in known)
     if (lost := next(untold, None)) is not None:
         yield (
             f"the source does not tell any more of its schema change at {lost.commit_ts}. Restore the schema file, or load the "
-            f"table and go on with headrace table resync {table_id} --at."
+            f"table and go on with headrace table resync {word(table_id)} --at."
         )
     if own.incarnation > state.start and all(change.commit_ts != own.incarnation for change in told):
         yield (
             f"the source does not tell any more of the CREATE at {own.incarnation} that it began with. "
-            f"Load the table, and go on with headrace table resync {table_id} --at."
+            f"Load the table, and go on with headrace table resync {word(table_id)} --at."
         )
     why = source.missing(state.position, table_id, begins) or next(iter(source.vanished(state.position, table_id, begins)), "")
     if why:
         why = why if why.endswith(".") else f"{why} is not there any more."
-        yield f"{why} Restore what is missing, or load the table and go on with headrace table resync {table_id} --at."
+        yield f"{why} Restore what is missing, or load the table and go on with headrace table resync {word(table_id)} --at."
 
 
 def _beginning(state: LedgerState, own: TableProgress) -> int:

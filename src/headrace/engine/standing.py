@@ -11,6 +11,7 @@ from headrace.engine.owning import dropped_by
 from headrace.engine.requests import given_up
 from headrace.engine.segments import is_found_later
 from headrace.engine.unreadable import is_unborn
+from headrace.model.commands import word
 from headrace.model.events import (
     CreateTableEvent,
     DropDatabaseEvent,
@@ -84,16 +85,21 @@ def _lacking(state: LedgerState, change: SchemaChange, behind: Collection[TableI
         old, new = event.table_id, event.new_table_id
         own = state.tables.get(old)
         if old in lacking:
-            lacking[new] = lacking.pop(old).replace(str(old), str(new))
+            lacking[new] = _told_of(lacking.pop(old), old, new)
         elif own is not None and own.status is TableStatus.INCOMPLETE:
-            lacking[new] = own.reason.replace(str(old), str(new))
+            lacking[new] = _told_of(own.reason, old, new)
         elif old in behind:
             lacking[new] = (
                 f"it got the rows of {old} by the schema change at {change.commit_ts}, which was decided while {old} had stopped: "
                 f"changes of before are missing. Load it anew as of a time after {format_tso(change.commit_ts)}, and run headrace "
-                f"table resync {new} --at TIME."
+                f"table resync {word(new)} --at TIME."
             )
     return lacking
+
+
+def _told_of(reason: str, old: TableId, new: TableId) -> str:
+    """A reason of one table as that of another, with the commands that it names."""
+    return reason.replace(word(old), word(new)).replace(str(old), str(new))
 
 
 def _reasons_carried(state: LedgerState, change: SchemaChange) -> dict[TableId, str]:

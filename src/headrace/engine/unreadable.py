@@ -8,6 +8,7 @@ from dataclasses import replace
 from headrace.ddl.classify import classify
 from headrace.engine.filtering import Followed
 from headrace.engine.journal import is_before, is_pending
+from headrace.model.commands import in_quotes, word
 from headrace.model.cut import Offer
 from headrace.model.events import SchemaChange, is_unread_statement
 from headrace.model.outcome import Problem
@@ -49,7 +50,7 @@ def without_shape(change: SchemaChange, problem: Problem) -> Problem:
     if not change.has_rows:
         return problem
     hint = (
-        f"{problem.hint} Or give its files up, one by one, with headrace table skip {change.table_id} --file PATH; "
+        f"{problem.hint} Or give its files up, one by one, with headrace table skip {word(change.table_id)} --file PATH; "
         "headrace table list names them."
     )
     return replace(problem, hint=hint.lstrip())
@@ -117,10 +118,11 @@ def cannot_be_read(change: SchemaChange, problem: Problem) -> Problem:
     if change.is_nobodys:
         hint = (
             "All tables that were there wait before it: repair the file, or write one by hand as TiCDC would. If the rows are not "
-            f"wanted, move the data files of version {change.commit_ts} away and decide with headrace ddl skip '{change.identity}'."
+            f"wanted, move the data files of version {change.commit_ts} away and decide with headrace ddl skip "
+            f"{in_quotes(change.identity)}."
         )
         return replace(problem, hint=f"{problem.hint} {hint}".lstrip())
     others = len(change.changes) > 1
     reach = "it may concern several tables, which wait before it: " if others else "the table waits before it: "
-    hint = f"{reach}repair the file. Or decide without it, with headrace ddl skip|edit '{change.identity}'."
+    hint = f"{reach}repair the file. Or decide without it, with headrace ddl skip|edit {in_quotes(change.identity)}."
     return replace(problem, hint=f"{problem.hint} {hint[0].upper()}{hint[1:]}".lstrip())

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 import pyarrow as pa
 
 from headrace.errors import FencedError
+from headrace.model.commands import in_quotes
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Notice, Problem, ReadCount, SplitReport, WriteCount, WriteOutcome
 from headrace.model.progress import CutRecord, Decision, JournalEntry, LedgerState, TableProgress, TableRequest, Words
@@ -56,7 +57,7 @@ class Reserved:
 
     def hint(self, database: str) -> str:
         """What to do about it."""
-        leave_out = f"eave the database out with --tables '*.*,!{database}.*'."
+        leave_out = f"eave the database out with --tables {in_quotes(f'*.*,!{database}.*')}."
         return f"L{leave_out}" if database.casefold() in self.system else f"{self.move}, or l{leave_out}"
 
 
