@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from headrace.ddl.statement import read_statement
 from headrace.engine.overtaking import Overtaken, overtaken, told_ended
 from headrace.engine.unreadable import is_unborn
 from headrace.model.commands import in_quotes, word
@@ -112,12 +113,19 @@ def does_not_fit(state: LedgerState, request: TableRequest) -> bool:
     """Whether a table that was loaded as of ``to`` cannot go on from where it stands.
 
     Nothing but changes that are there already is applied once more to rows of later, unless a resync to there was refused, or a
-    schema change waits in between that concerns other tables too: their rows may have its name behind that.
+    schema change waits in between that concerns other tables too: the rows of one of them have its name behind that.
     """
-    reached = state.table_checkpoint(request.table_id)
-    waiting = (e for e in state.journal.values() if not e.state.is_settled and request.table_id in e.tables and len(e.tables) > 1)
-    is_shared = any(reached <= entry.commit_ts <= request.to for entry in waiting)
-    return bool(request.to) and (request.kind in HOLDS or request.to < reached or is_shared)
+    table_id, reached = request.table_id, state.table_checkpoint(request.table_id)
+    waiting = (e for e in state.journal.values() if not e.state.is_settled and table_id in e.tables and len(e.tables) > 1)
+    between = (e for e in waiting if reached <= e.commit_ts <= request.to)
+    is_anothers = any(_brings_rows(entry.statement, table_id) for entry in between)
+    return bool(request.to) and (request.kind in HOLDS or request.to < reached or is_anothers)
+
+
+def _brings_rows(statement: str, table_id: TableId) -> bool:
+    """Whether a schema change of several tables gives a name the rows of another one; not where it only takes them away."""
+    renames = read_statement(statement, table_id.database).renames
+    return not renames or any(new.folded == table_id.folded for _, new in renames)
 
 
 def give_up_files(
@@ -257,15 +265,18 @@ def resyncs_due(state: LedgerState) -> frozenset[TableId]:
 def _stays_held(state: LedgerState, offer: Offer, request: TableRequest) -> bool:
     """Whether the table of a refused resync must not go on: it would run, or its rows do not fit its place.
 
-    They do not either where a schema change lies in between by which rows of other tables may have its name.
+    They do not either where a schema change lies in between by which rows of another table have its name.
     """
     own = state.tables.get(request.table_id)
     if own is None or own.status.is_gone or request.kind is not RequestKind.RESYNC or _latest_resync(state, request) is not request:
         return False
     if _stops_because_of(state, request):
         return True
-    is_behind = does_not_fit(state, request) or (_overtaken(state, offer, request).blocked is not None and not is_unborn(own))
-    return is_behind and own.status is not TableStatus.INCOMPLETE
+    found = _overtaken(state, offer, request)
+    # Each part of a RENAME of several tables may be a change of its own.
+    shared = (change for change in found.changes if len(change.changes) > 1 and found.blocked is not None)
+    is_anothers = not is_unborn(own) and any(_brings_rows(change.statement, own.table_id) for change in shared)
+    return (is_anothers or does_not_fit(state, request)) and own.status is not TableStatus.INCOMPLETE
 
 
 def _latest_resync(state: LedgerState, request: TableRequest) -> TableRequest:
