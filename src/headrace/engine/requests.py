@@ -208,15 +208,14 @@ def carry_out(
         elif request.kind is RequestKind.RESYNC and _is_due(state, request):
             own = state.tables[table_id]
             told = f"loaded anew as of {request.to}"
-            status = _status_of_loaded(state, request, includes)
+            row = replace(own, status=_status_of_loaded(state, request, includes), reason=told)
             used += [other.identity for other in state.requests.values() if _is_over_with(other, request)]
-            if not _is_exact(offer):  # it is where it was held, and has no rows to pass over
-                rows.append(replace(own, status=status, reason=told))
+            if _is_exact(offer):
+                rows.append(replace(row, checkpoint=request.to, after=True))
+                kept.append(replace(request, kind=RequestKind.LOADED))
+            else:  # it is where it was held, and no rows have to be passed over
+                rows.append(row)
                 used.append(request.identity)
-                notices.append(Notice(f"the table was {told}, and goes on from there.", table_id))
-                continue
-            rows.append(replace(own, checkpoint=request.to, after=True, status=status, reason=told))
-            kept.append(replace(request, kind=RequestKind.LOADED))
             found = _overtaken(state, offer, request)
             entries += [_settled(change, JournalState.SKIPPED) for change in found.changes]
             for ended, ts in found.ended.items():
@@ -232,12 +231,7 @@ def carry_out(
     if not used and not kept:
         return None
     if rows:
-        # What may hold rows from behind the loaded ones goes on being missed, and stops the table.
-        ends = {row.table_id: row.checkpoint for row in rows if row.status.is_gone}
-        loaded = {row.table_id: row.checkpoint for row in rows if not row.status.is_gone}
-        position, _ = source.forget_vanished(position, loaded, ends)
-        if ends:
-            position = source.forget_lives(position, ends)
+        position = _without_needless_files(source, position, rows)
     update = LedgerUpdate(
         position=position if position != state.position else None,
         tables=(*rows, *refused),
@@ -247,6 +241,17 @@ def carry_out(
         used_decisions=tuple(entry.identity for entry in entries if entry.identity in state.decisions),
     )
     return Carried(update, tuple(notices))
+
+
+def _without_needless_files(source: EventSource, position: str, rows: Iterable[TableProgress]) -> str:
+    """The position in which tables that were loaded, or ended by that, miss no file of before.
+
+    What may hold rows from behind the loaded ones goes on being missed, and stops the table.
+    """
+    ends = {row.table_id: row.checkpoint for row in rows if row.status.is_gone}
+    loaded = {row.table_id: row.checkpoint for row in rows if not row.status.is_gone}
+    position, _ = source.forget_vanished(position, loaded, ends)
+    return source.forget_lives(position, ends) if ends else position
 
 
 def _status_of_loaded(state: LedgerState, resync: TableRequest, includes: Callable[[TableId], bool]) -> TableStatus:

@@ -79,8 +79,8 @@ class TableProgress:
     def needs_files(self) -> bool:
         """Whether it stands still and goes on one day from the files that it has not read: the source has to remember these.
 
-        One that the filter leaves out is taken back, and one that lacks rows is loaded anew as of some time: either has to know then
-        whether its files are all there.
+        One that the filter leaves out is taken back, and one that lacks rows is loaded anew as of some time. Either has to know
+        then whether its files are all there.
         """
         return self.status.is_stopped or self.status is TableStatus.EXCLUDED
 
