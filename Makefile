@@ -63,13 +63,13 @@ docs: $(DEV) ## Write docs/types-and-ddl.md from what its suites observe
 	@HEADRACE_WRITE_DOCS=1 $(PY) -m pytest tests/support
 
 fuzz: $(DEV) ## Feed the readers thousands of damaged files, other ones each time (some minutes)
-	@HEADRACE_FUZZ_EXAMPLES=$${HEADRACE_FUZZ_EXAMPLES:-3000} $(PY) -m pytest tests/formats/test_fuzz.py -q -n auto
+	@HEADRACE_FUZZ_EXAMPLES=$${HEADRACE_FUZZ_EXAMPLES:-3000} $(PY) -m pytest tests/formats/test_fuzz.py -q -n auto --timeout 0
 
 differential: $(DEV) ## Put random histories before the targets, other ones each time (15 minutes)
-	@HEADRACE_DIFFERENTIAL_SECONDS=$${HEADRACE_DIFFERENTIAL_SECONDS:-900} $(PY) -m pytest tests/test_differential.py -q
+	@HEADRACE_DIFFERENTIAL_SECONDS=$${HEADRACE_DIFFERENTIAL_SECONDS:-900} $(PY) -m pytest tests/test_differential.py -q --timeout 0
 
 faults: $(DEV) ## Let runs meet random crashes, failures, late tasks and takeovers, other ones each time (15 minutes)
-	@HEADRACE_FAULTS_SECONDS=$${HEADRACE_FAULTS_SECONDS:-180} $(PY) -m pytest tests/test_fault_model.py -k history_of_faults -q
+	@HEADRACE_FAULTS_SECONDS=$${HEADRACE_FAULTS_SECONDS:-180} $(PY) -m pytest tests/test_fault_model.py -k history_of_faults -q --timeout 0
 
 soak: $(DEV) java ## Kill runs, servers and connections at random moments, and compare (30 minutes)
 	@$(PY) tests/soak.py --seconds $${HEADRACE_SOAK_SECONDS:-1800}

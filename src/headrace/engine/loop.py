@@ -9,19 +9,20 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from headrace import faults
+from headrace.engine.bounds import bound_of
 from headrace.engine.cut_letters import recounted
 from headrace.engine.cutting import CutRun, RoundFactory, TablesExcluded
-from headrace.engine.filtering import back, drops_with_databases, followed, left_out, taken_back
+from headrace.engine.filtering import back, followed, left_out, taken_back
 from headrace.engine.going_back import lacking_files
-from headrace.engine.journal import is_pending, tables_of_dropped, unfollowed
+from headrace.engine.journal import is_pending, tables_of_dropped
 from headrace.engine.kept_keys import left_unique_key
 from headrace.engine.keys import DeclaredKeys, changed_definition, fingerprint_of, read_fingerprint, with_declared_keys
 from headrace.engine.observer import Observer
-from headrace.engine.plan import Cut, Hold, PlanRules, ending_incomplete, first_shared_change, may_be_pending, plan_cut
+from headrace.engine.plan import Cut, Hold, PlanRules, ending_incomplete, first_shared_change, plan_cut
 from headrace.engine.replaying import Replayer, waits_for
 from headrace.engine.requests import Carried, carry_out, give_up_files, resyncs_due, take_up_holds
 from headrace.engine.resetting import begin_anew, resets_asked
@@ -41,7 +42,6 @@ from headrace.errors import (
 )
 from headrace.faults import Step
 from headrace.model.cut import Offer
-from headrace.model.events import SchemaChange
 from headrace.model.outcome import Notice, Problem
 from headrace.model.policy import OnError, SchemaChangePolicies
 from headrace.model.progress import Decision, JournalState, LedgerState, TableProgress, TableStatus
@@ -293,36 +293,9 @@ class Loop:
             self._observer.phase(f"looking where the backlog's files begin: {done:,} of {total:,}")
 
     def _bound(self, retried: frozenset[TableId], apart: frozenset[TableId] = frozenset()) -> Bound | None:
-        """How much the next cut takes at most. What broke off before is taken again no smaller (rule 14)."""
-        if not self._options.max_cut:
-            return None
-        state, includes = self._state, self._options.includes
-        resting = apart | {t for t, own in state.tables.items() if own.status.is_stopped and t not in retried}
-        resting |= unfollowed(state) | state.held
-
-        # What comes late of a table that is gone is not read: a cut would wait for it for ever.
-        gone = {t: own.checkpoint for t, own in state.tables.items() if own.status.is_gone}
-
-        def counts(table_id: TableId, version: int) -> bool:
-            if table_id in resting or gone.get(table_id, -1) >= version:
-                return False
-            return self._follows(table_id)
-
-        def pending(changes: Sequence[SchemaChange]) -> list[int]:
-            # A DROP DATABASE that is over may be ahead of tables that are behind.
-            missed = {c.commit_ts for c in drops_with_databases(state, changes, followed(state, changes, includes))}
-            ahead = (c for c in changes if may_be_pending(state, c) and any(counts(t, c.commit_ts) for t in c.changes))
-            return sorted(missed.union(change.commit_ts for change in ahead))
-
-        return Bound(
-            limit=self._options.max_cut,
-            at_least=max(state.attempted, state.checkpoint + 1),
-            checkpoint=state.checkpoint,
-            reached=lambda table_id: gone.get(table_id, state.table_checkpoint(table_id)),
-            counts=counts,
-            pending=pending,
-            looked=self._looked,
-        )
+        """How much the next cut takes at most."""
+        limit, includes = self._options.max_cut, self._options.includes
+        return bound_of(self._state, limit, includes, self._follows, retried, apart, self._looked) if limit else None
 
     def _follows(self, table_id: TableId) -> bool:
         """Whether the table is in the filter, or a schema change will bring it there. Before the first offer every table counts."""
