@@ -479,7 +479,9 @@ class Ledger(Protocol):
         """One step. Raises FencedError, TargetWentBackError."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Ends its connections. What the run holds stays: the next call connects anew."""
+        ...
 
 
 @runtime_checkable

@@ -200,8 +200,7 @@ class FileLedger:
         return replace(state, decisions=words.decisions, requests=words.requests)
 
     def close(self) -> None:
-        """Forgets the held epoch; there is no connection to close."""
-        self._held = None
+        """There is no connection to close."""
 
     def _require_held(self) -> _Held:
         if self._held is None:
