@@ -279,6 +279,7 @@ class FaultModel(RuleBasedStateMachine):
         self.world.run_and_check()
 
     @rule(steps=STEPS, seed=SEEDS, chosen=SEEDS, number=NUMBERS | st.none())
+    @precondition(lambda self: self.world.options.include_commit_ts)
     def a_table_is_loaded_anew(self, steps: list[differential.Step], seed: int, chosen: int, number: int | None) -> None:
         """With rows of a time that the pipeline has passed."""
         self.world.run_and_check()

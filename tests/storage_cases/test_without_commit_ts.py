@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from building import Bucket, ask, ledger
+from building import Bucket, ask
 from test_holds import execute, table
 from test_ownership import only
 
+from headrace.cli.main import main
 from headrace.engine import loop
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED, EXIT_USAGE, TransientError
 from headrace.model.progress import RequestKind, TableRequest
@@ -180,20 +181,19 @@ def test_the_end_of_a_changefeed_is_reached_in_parts_without_what_is_left_out(
     assert (ran.code, bucket.state("o")) == (EXIT_OK, [(1, "o"), (3, "c")])
 
 
-def test_a_held_table_goes_on_when_it_was_loaded_as_of_where_it_is_held(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:
-    """As of another time nothing tells which rows of its files it has, and the refusal says what can be loaded."""
+def test_without_commit_ts_a_table_that_was_loaded_leads_to_a_reset(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing tells which rows of its files it has, whatever time it was loaded as of: those may hold rows above the checkpoint."""
     assert bucket.at(150).code == EXIT_OK
     assert table(bucket, "hold", "test.t") == 0
     write(bucket, "t/100/2", '"U","{t}","test",1,"c"')
     assert bucket.at(200).code == EXIT_TABLE_STOPPED
-    assert table(bucket, "resync", "test.t", "--at", "190") == EXIT_USAGE
-    assert "Load the table as of where it is held, 150, or" in capsys.readouterr().err
-    ask(bucket, TableRequest("2", TableId("test", "t"), RequestKind.RESYNC, to=190))  # before a run knew what the source is
+    assert table(bucket, "resync", "test.t", "--at", "150") == EXIT_USAGE
+    assert "Let the pipeline begin anew on an empty target: headrace reset." in capsys.readouterr().err
+    ask(bucket, TableRequest("2", TableId("test", "t"), RequestKind.RESYNC, to=150))  # before a run knew what the source is
     ran = bucket.run()
-    assert "Load it as of 150, where it is held, and run headrace table resync test.t --at 150." in ran.told
-    execute(bucket, "UPDATE test.t SET v = 'loaded'")
-    assert table(bucket, "resync", "test.t", "--at", "150") == 0
-    ran = bucket.run()
-    assert (ran.code, "loaded anew as of 150" in ran.told) == (EXIT_OK, True)
-    assert bucket.state("t") == [(1, "c"), (2, "loaded")]
-    assert not ledger(bucket).requests
+    assert ran.code == EXIT_TABLE_STOPPED
+    assert "Let the pipeline begin anew on an empty target: headrace reset." in ran.told
+    execute(bucket, "DROP TABLE test.t", "DROP TABLE test.o")
+    assert main(["reset", "--yes", "--sink", bucket.sink]) == EXIT_OK
+    assert bucket.run().code == EXIT_OK
+    assert bucket.state("t") == [(1, "c"), (2, "b")]

@@ -140,12 +140,10 @@ def resync_table(settings: Settings, name: str, at: str, output: Output) -> int:
         if own.status in (TableStatus.GONE, TableStatus.GONE_WAITING, TableStatus.EXCLUDED):
             raise DefinitionError(f"{table_id} cannot go on: it is {own.status}.")
         place = state.table_checkpoint(table_id)
-        in_place = own.status is TableStatus.HELD and loaded == place
-        if state.cuts and not state.cuts[-1].exact and not in_place:
-            held = f"is held, {place}" if own.status is TableStatus.HELD else f"is held then (headrace table hold {table_id})"
+        if state.cuts and not state.cuts[-1].exact:
             raise DefinitionError(
                 "The source's rows carry no exact commit ts, so nothing tells which of them the loaded rows have behind them.",
-                f"Load the table as of where it {held}, or let it begin anew with headrace reset --table {table_id}.",
+                "Let the pipeline begin anew on an empty target: headrace reset.",
             )
         return new_request(state, table_id, RequestKind.RESYNC, since=place, to=loaded)
 

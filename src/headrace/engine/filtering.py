@@ -29,7 +29,7 @@ from headrace.sinks.base import LedgerUpdate
 Includes = Callable[[TableId], bool]
 
 _UNKNOWN_PLACE = "an older Headrace left it out with --tables without keeping its place, so it may lack any of its changes."
-LOAD = "Load it anew as of a time after {at}, and run headrace table resync {table} --at TIME."
+_LOAD = "Load it anew as of a time after {at}, and run headrace table resync {table} --at TIME."
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def left_out(state: LedgerState, includes: Includes, former: Includes) -> tuple[
             continue
         reached = state.table_checkpoint(table_id)
         if own.status is TableStatus.RUNNING and not former(table_id) and table_id.table:
-            hint = LOAD.format(at=format_tso(reached), table=word(table_id))
+            hint = _LOAD.format(at=format_tso(reached), table=word(table_id))
             rows.append(replace(own, checkpoint=reached, status=TableStatus.INCOMPLETE, reason=f"{_UNKNOWN_PLACE} {hint}"))
         elif not includes(table_id):
             after = own.after and own.checkpoint == reached
@@ -243,7 +243,7 @@ def taken_back(
         at = format_tso(own.checkpoint)
         why = missing(table_id, own.checkpoint) if table_id.table else ""
         if why:
-            reason = f"--tables left it out since {at}, and {why} {LOAD.format(at=at, table=word(table_id))}"
+            reason = f"--tables left it out since {at}, and {why} {_LOAD.format(at=at, table=word(table_id))}"
             rows.append(replace(own, status=TableStatus.INCOMPLETE, reason=reason))
             notices.append(Notice(f"it does not go on: {reason}", table_id))
         else:

@@ -17,7 +17,6 @@ from headrace.engine.bounds import bound_of
 from headrace.engine.cut_letters import recounted
 from headrace.engine.cutting import CutRun, RoundFactory, TablesExcluded
 from headrace.engine.filtering import back, followed, left_out, taken_back
-from headrace.engine.going_back import lacking_files
 from headrace.engine.journal import is_pending, tables_of_dropped
 from headrace.engine.kept_keys import left_unique_key
 from headrace.engine.keys import DeclaredKeys, changed_definition, fingerprint_of, read_fingerprint, with_declared_keys
@@ -126,6 +125,8 @@ class Loop:
         self._tries = 0
         self._told_at = 0.0
         self._goal: int | None = None
+        # The position that the run had before its target went back, until the ledger tells which files are missed since.
+        self._farthest = ""
         self._begin(LedgerState(name))
 
     def _begin(self, state: LedgerState) -> None:
@@ -594,9 +595,9 @@ class Loop:
         failure: HeadraceError | None = error
         while failure is not None:
             self._wait_after(failure)
-            if isinstance(failure, SourceNotReadyError | SourceUnreachableError):
+            if isinstance(failure, SourceNotReadyError | SourceUnreachableError) and not self._farthest:
                 return
-            failure = self._take_again() if isinstance(failure, TargetWentBackError) else self._reload()
+            failure = self._take_again() if self._farthest or isinstance(failure, TargetWentBackError) else self._reload()
 
     def _wait_after(self, error: HeadraceError) -> None:
         """Waits, longer each time. Gives up when it is to end, and on jobs that break again and again."""
@@ -631,12 +632,14 @@ class Loop:
         """Goes on from where the ledger stands now, as a new run would. Returns why that is not possible yet."""
         self._source = self._fresh_source()
         self._forget_target()
+        self._farthest = self._farthest or self._state.position
         try:
-            if (now := self._ledger.peek(self._name)) is None:
+            if self._ledger.peek(self._name) is None:
                 raise FencedError.forgotten(self._name)
-            former, gone = self._state, self._source.gone_since(self._state.position, now.position)
             self._acquire()
-            self._serve(lacking_files(former, self._state, gone))
+            position = self._source.missing_again(self._farthest, self._state.position)
+            self._serve(Carried(LedgerUpdate(position=position)) if position != self._state.position else None)
+            self._farthest = ""
         except (TransientError, SinkUnreachableError, SourceNotReadyError, SourceUnreachableError) as error:
             return None if self.stopping else error
         return None

@@ -198,8 +198,8 @@ def carry_out(
             if refusal and _stays_held(state, offer, request):
                 # What was loaded would be taken for what was there before.
                 kept.append(replace(request, kind=RequestKind.HELD))
-                told = f"it stays held: load it again, and run headrace table resync {word(table_id)} once more."
-                notices.append(Notice(told, table_id))
+                again = f": load it again, and run headrace table resync {word(table_id)} once more." if _is_exact(offer) else "."
+                notices.append(Notice(f"it stays held{again}", table_id))
                 own = state.tables[table_id]
                 # One that is stopped for another reason goes on saying that.
                 refused += [replace(own, reason=refusal)] if own.status is TableStatus.HELD else []
@@ -210,12 +210,8 @@ def carry_out(
             told = f"loaded anew as of {request.to}"
             row = replace(own, status=_status_of_loaded(state, request, includes), reason=told)
             used += [other.identity for other in state.requests.values() if _is_over_with(other, request)]
-            if _is_exact(offer):
-                rows.append(replace(row, checkpoint=request.to, after=True))
-                kept.append(replace(request, kind=RequestKind.LOADED))
-            else:  # it is where it was held, and no rows have to be passed over
-                rows.append(row)
-                used.append(request.identity)
+            rows.append(replace(row, checkpoint=request.to, after=True))
+            kept.append(replace(request, kind=RequestKind.LOADED))
             found = _overtaken(state, offer, request)
             entries += [_settled(change, JournalState.SKIPPED) for change in found.changes]
             for ended, ts in found.ended.items():
@@ -322,8 +318,9 @@ def _refusal(state: LedgerState, offer: Offer, source: EventSource, request: Tab
         return "nothing was done: the table is gone."
     if not is_resync and (own.status is TableStatus.RUNNING or own.status.is_gone):
         return "nothing was done: the table is not stopped any more."
-    if not _is_exact(offer) and not (is_resync and _is_in_place(state, offer, request)):
-        return f"nothing was done: {_INEXACT}{_in_place(state, own) if is_resync else ''}"
+    if not _is_exact(offer):
+        anew = " Let the pipeline begin anew on an empty target: headrace reset." if is_resync else ""
+        return f"nothing was done: {_INEXACT}{anew}"
     gives_up_more = None if _is_at_floor(state, request) else _gives_up_more(own, request)
     return next(_refusals_of_resync(state, offer, source, request), None) if is_resync else gives_up_more
 
@@ -331,21 +328,6 @@ def _refusal(state: LedgerState, offer: Offer, source: EventSource, request: Tab
 def _is_exact(offer: Offer) -> bool:
     """Whether rows tell on which side of a commit ts they lie."""
     return offer.has_commit_ts and offer.deletes_first
-
-
-def _is_in_place(state: LedgerState, offer: Offer, request: TableRequest) -> bool:
-    """Whether a held table was loaded as of where it is held: nothing has to tell which rows of its files lie before another."""
-    if state.tables[request.table_id].status is not TableStatus.HELD or request.to != state.table_checkpoint(request.table_id):
-        return False
-    overtaken = _overtaken(state, offer, request)
-    return overtaken.blocked is None and not overtaken.changes and not overtaken.ended
-
-
-def _in_place(state: LedgerState, own: TableProgress) -> str:
-    if own.status is not TableStatus.HELD:
-        return f" Hold it, and load it as of the time at which it is held: headrace table hold {own.table_id}."
-    at = state.table_checkpoint(own.table_id)
-    return f" Load it as of {at}, where it is held, and run headrace table resync {own.table_id} --at {at}."
 
 
 def _gives_up_more(own: TableProgress, request: TableRequest) -> str:

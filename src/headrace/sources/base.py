@@ -109,10 +109,11 @@ class EventSource(Protocol):
         """
         ...
 
-    def gone_since(self, former: str, position: str) -> Mapping[TableId, str]:
-        """Of a position that went back from ``former``: a file of each table that counted as read then, does not now, and is gone.
+    def missing_again(self, former: str, position: str) -> str:
+        """The position in which the splits are missed that one which went back does not know of, and that are gone since.
 
-        Of files before a table's last schema change at ``former`` nothing is known.
+        ``former`` is how far the run had come. A split that is missed stops its table. Of splits before a table's last schema
+        change at ``former`` nothing is known.
         """
         ...
 

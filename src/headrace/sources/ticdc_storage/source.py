@@ -64,7 +64,7 @@ from headrace.sources.ticdc_storage.splits import FileSplit, read_split
 from headrace.sources.ticdc_storage.stores import StoredFile, StoreLocation, store_location
 from headrace.sources.ticdc_storage.taking import Taking
 from headrace.sources.ticdc_storage.unread import owner_of, unread_changes, unread_files
-from headrace.sources.ticdc_storage.vanishing import gone_files, is_of_earlier_date, without_rows_above
+from headrace.sources.ticdc_storage.vanishing import gone_files, is_of_earlier_date, lost_files, without_rows_above
 
 _NO_COMMIT_TS = {
     Protocol.CSV: (
@@ -424,18 +424,16 @@ class StorageEventSource:
         place = _position(position)
         listing, catalogue = self._opened().scan(StoragePosition(owners=place.owners))
         theirs = (d for d in place.consumed_directories() if self._parent_of(d, table_id, since, catalogue) is not None)
-        return tuple(f"{directory}, number {number}" for directory, number in gone_files(place, theirs, listing))
+        return tuple(f"{directory}, number {number}" for directory, _, number in gone_files(place, theirs, listing))
 
-    def gone_since(self, former: str, position: str) -> Mapping[TableId, str]:
-        """See ``EventSource.gone_since``."""
+    def missing_again(self, former: str, position: str) -> str:
+        """See ``EventSource.missing_again``."""
         known, place = _position(former), _position(position)
-        listing, catalogue = self._opened().scan(StoragePosition(owners=known.owners))
-        gone: dict[TableId, str] = {}
-        for directory, number in gone_files(known, known.consumed_directories(), listing, still_read=place):
-            parsed = first_file_in(directory, self._options.date_separator, catalogue.table_ids)
-            if parsed is not None:
-                gone.setdefault(catalogue.table_of(parsed.parent, parsed.version), f"{directory}, number {number}")
-        return gone
+        listing, _ = self._opened().scan(StoragePosition(owners=known.owners))
+        extension = detect_protocol(listing, self._options).extension
+        lost = [path for path in lost_files(known, place, listing, extension) if not place.is_open(path)]
+        states = [FileState(path, 0, 0, consumed=False) for path in lost]
+        return advanced(place, place.watermark, states).to_text() if states else position
 
     def read_again(self, position: str, table_id: TableId, since: int) -> str:
         """See ``EventSource.read_again``. As in :meth:`vanished` files of earlier dates hold no rows above ``since``."""

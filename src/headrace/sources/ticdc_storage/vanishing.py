@@ -13,7 +13,7 @@ from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.intervals import numbers_of
 from headrace.sources.ticdc_storage.offering import Candidate
 from headrace.sources.ticdc_storage.paths import DataPath
-from headrace.sources.ticdc_storage.position import StoragePosition
+from headrace.sources.ticdc_storage.position import StoragePosition, path_of
 from headrace.sources.ticdc_storage.reader import Listing
 from headrace.sources.ticdc_storage.stores import StoredFile
 
@@ -75,8 +75,11 @@ def is_of_earlier_date(date: str, ts: int) -> bool:
 
 def gone_files(
     place: StoragePosition, directories: Iterable[str], listing: Listing, still_read: StoragePosition | None = None
-) -> Iterator[tuple[str, int]]:
-    """The directories and numbers of files that count as read and are not there; ``still_read`` is a position that needs none."""
+) -> Iterator[tuple[str, str, int]]:
+    """The directories, streams and numbers of files that count as read and are not there.
+
+    ``still_read`` is a position that needs none of those that it counts as read too.
+    """
     present: dict[tuple[str, str], set[int]] = {}
     for _, path in listing.data:
         present.setdefault((path.directory, path.stream), set()).add(path.number)
@@ -84,4 +87,16 @@ def gone_files(
         needless = still_read.consumed_in(directory) if still_read is not None else {}
         for stream, intervals in place.consumed_in(directory).items():
             there = present.get((directory, stream), set()).union(numbers_of(needless.get(stream, ())))
-            yield from ((directory, number) for number in numbers_of(intervals) if number not in there)
+            yield from ((directory, stream, number) for number in numbers_of(intervals) if number not in there)
+
+
+def lost_files(known: StoragePosition, place: StoragePosition, listing: Listing, extension: str) -> list[str]:
+    """The files that a later position ``known`` tells of, that are not there, and that ``place`` does not count as read.
+
+    Those that were read, in whole or in part, and those that a stopped table or a cut that broke off had yet to read.
+    """
+    read = gone_files(known, known.consumed_directories(), listing, still_read=place)
+    lost = dict.fromkeys(path_of(directory, f"{stream}.{extension}", number) for directory, stream, number in read)
+    present = {stored.path for stored, _ in listing.data}
+    named = (*known.open, *(path for path, _ in known.unread_files()), *known.begun_files())
+    return [*lost, *(path for path in named if path not in present and path not in lost)]
