@@ -24,8 +24,8 @@ def bound_of(
 ) -> Bound:
     """The bound of a cut that takes ``limit`` bytes. What broke off before is taken again no smaller (rule 14).
 
-    ``follows`` says of which tables files are read at all, ``retried`` which stopped ones are tried. Those ``apart`` catch up in
-    cuts of their own. ``looked`` is told how many of how many files were looked into.
+    ``follows`` says of which tables files are read. ``retried`` are the stopped tables that are tried. The tables ``apart`` catch up
+    in cuts of their own. ``looked`` is called with the number of files that were looked into, and of all that have to be.
     """
     resting = {*apart, *unfollowed(state), *state.held}
     resting |= {t for t, own in state.tables.items() if own.status.is_stopped and t not in retried}

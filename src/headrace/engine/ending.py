@@ -42,7 +42,7 @@ class CutEnd:
         return {t: hold.problem for t, hold in self.holds.items()} | dict(self.problems)
 
     def progress(self, settled: LedgerState) -> Progress:
-        """What the source is told; ``settled`` is the ledger's state with the tables where they stand then."""
+        """What the source is told of the cut's end; ``settled`` is the ledger's state after the cut."""
         behind = frozenset(t for t, own in settled.tables.items() if own.needs_files)
         gone = frozenset(t for t, own in settled.tables.items() if own.status.is_gone)
         return Progress(self.cut.hi, frozenset(self.problems), behind, gone)
