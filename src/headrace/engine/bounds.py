@@ -24,7 +24,7 @@ def bound_of(
 ) -> Bound:
     """The bound of a cut that takes ``limit`` bytes. What broke off before is taken again no smaller (rule 14).
 
-    ``follows`` says of which tables files are read. ``retried`` are the stopped tables that are tried. The tables ``apart`` catch up
+    ``follows`` says of which tables files are read. ``retried`` are the stopped tables that are tried. Tables ``apart`` catch up
     in cuts of their own. ``looked`` is called with the number of files that were looked into, and of all that have to be.
     """
     resting = {*apart, *unfollowed(state), *state.held}
