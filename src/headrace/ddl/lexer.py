@@ -1,43 +1,53 @@
-"""DDL text to words: sqlglot's MySQL tokenizer, with TiDB's own comments opened, and a cursor to read words with.
+"""DDL text to words as TiDB's scanner reads it, a cursor to read them with, and the one way to write them down again.
 
-sqlglot's parser is not used for statements: it answers RENAME TABLE, EXCHANGE PARTITION and ADD COLUMN (a INT, b INT) with an
-opaque command and raises for AUTO_RANDOM and DROP PARTITION. Its tokenizer reads all of them.
+What TiDB runs of comments (``/*! … */``, ``/*T! … */``, ``/*T![feature] … */``) is part of the statement; what it skips
+(``/*M! … */``, hints, ``/* … */``, ``-- ``, ``#``) is no word. TiDB documentation, "Comment Syntax". :func:`rendered` writes
+words down so that each server reads exactly these again: without comments, with one spelling for each string.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
 
-from sqlglot.dialects.mysql import MySQL
-from sqlglot.errors import SqlglotError
-from sqlglot.tokens import TokenType
-
-NO_SYNTAX = r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`|/\*(?!T?!).*?\*/|--(?=\s)[^\n]*|\#[^\n]*"""
+NO_SYNTAX = r"""'(?:[^'\\]|\\.|'')*+'|"(?:[^"\\]|\\.|"")*+"|`(?:[^`]|``)*+`|/\*(?!T?!).*?\*/|--(?=\s)[^\n]*|\#[^\n]*"""
 """A pattern (DOTALL) for what is no syntax: strings, quoted names, and comments that no server reads. A sign of one kind inside
 another opens nothing."""
-_FEATURE_COMMENT = re.compile(
-    rf"(?P<kept>{NO_SYNTAX})" r"|(?P<open>/\*(?:T!(?:\[[^\]]*\])?|!\d*))(?P<body>.*?)\*/",
+_LETTER = r"0-9A-Za-z$_\x80-\U0010ffff"
+_TOKEN = re.compile(
+    r"(?P<blank>[ \t-\r]++)"
+    rf"|(?P<hex>0x[0-9a-fA-F]++(?![{_LETTER}])|[xX]'(?:[0-9a-fA-F]{{2}})*+')"
+    rf"|(?P<bits>0b[01]++(?![{_LETTER}])|[bB]'[01]*+')"
+    r"|(?P<string>[nN]?'(?:[^'\\]|\\.|'')*+'|\"(?:[^\"\\]|\\.|\"\")*+\")"
+    r"|(?P<name>`(?:[^`]|``)*+`)"
+    rf"|(?P<number>(?:\d++(?:\.\d*+)?+|\.\d++)(?:[eE][+-]?\d++)?+(?![{_LETTER}]))"
+    rf"|(?P<word>[{_LETTER}]++)"
+    r"|(?P<opened>/\*!(?:\d{5,6})?+|/\*T!(?P<feature>\[[A-Za-z0-9_, ]*+\])?+)"
+    r"|(?P<comment>/\*(?!T?!).*?\*/|--(?=[\x00-\x20]|\Z)[^\n]*+|\#[^\n]*+)"
+    r"|(?P<closed>\*/)"
+    r"|(?P<sign><=>|->>|:=|<<|>>|<=|>=|<>|!=|&&|\|\||->|@@|/(?!\*)|[-+*%=<>!~^&|(),.;:@])",
     re.DOTALL,
 )
-_QUOTED = frozenset({TokenType.IDENTIFIER})
-_LITERALS = frozenset({TokenType.STRING, TokenType.HEX_STRING, TokenType.BIT_STRING, TokenType.NATIONAL_STRING, TokenType.NUMBER})
-
-
-_DIALECT = MySQL()  # whose names may begin with a digit; a tokenizer by itself takes no notice of that
-
-
-class _Tokenizer(MySQL.Tokenizer):  # type: ignore[misc, unused-ignore]
-    COMMANDS: Any = frozenset()  # with sqlglot's own, all of a RENAME after its first word is one token
+_DOT = re.compile(r"(?P<sign>\.)")
+_AFTER_DOT = re.compile(rf"[{_LETTER}]++")
+_ESCAPE = {quote: re.compile(rf"\\(.)|{quote}{quote}", re.DOTALL) for quote in "'\""}
+_ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+_ESCAPES = str.maketrans({"\\": "\\\\", "'": "''", "\0": "\\0", "\n": "\\n", "\r": "\\r", "\x1a": "\\Z"})
+_GLUED = frozenset("(),.")
+_IS_LETTER = re.compile(f"[{_LETTER}]")
+_NOT_TEXT = re.compile("[\x00\ud800-\udfff]")
+_SMALL = 1 << 16
 
 
 @dataclass(frozen=True)
 class Word:
     """One word of a statement. ``text`` is unquoted; ``is_name`` says it stood in backquotes, ``is_literal`` that it is a value.
 
-    ``start`` and ``end`` are where its token begins and ends in the statement.
+    ``start`` and ``end`` are where its token begins and ends in the statement. ``written`` is its one spelling for every server,
+    ``spaced`` whether something stands between it and the word before, and ``feature`` what opens the comment of TiDB that it
+    stands in (``/*T![ttl]``), if it does.
     """
 
     text: str
@@ -45,39 +55,133 @@ class Word:
     is_literal: bool = False
     start: int = field(default=0, compare=False)
     end: int = field(default=0, compare=False)
+    written: str = field(default="", compare=False)
+    spaced: bool = field(default=True, compare=False)
+    feature: str = field(default="", compare=False)
 
     def says(self, keyword: str) -> bool:
         """Whether it is this keyword or sign (given in upper case)."""
         return not self.is_name and not self.is_literal and self.text.upper() == keyword
 
-
-def open_feature_comments(statement: str) -> str:
-    """The statement with the content of ``/*T![feature] … */``, ``/*T! … */`` and ``/*!40101 … */`` as plain text.
-
-    Every character keeps its place.
-    """
-    return _FEATURE_COMMENT.sub(lambda found: found["kept"] or f"{' ' * len(found['open'])}{found['body']}  ", statement)
+    @property
+    def is_text(self) -> bool:
+        """Whether it is a string between quotes."""
+        return self.is_literal and self.written.startswith("'")
 
 
-@lru_cache(maxsize=1024)  # several parts of the engine and the sinks ask about one statement
 def words(statement: str) -> tuple[Word, ...] | None:
-    """The words of a statement, without comments and the final semicolon; ``None`` for text that is no SQL at all."""
-    try:
-        tokens = _Tokenizer(dialect=_DIALECT).tokenize(open_feature_comments(statement))
-    except SqlglotError:
-        return None
-    found: list[Word] = []
-    for token in tokens:
-        place = (token.start, token.end + 1)
-        if token.token_type in _QUOTED:
-            found.append(Word(token.text, True, False, *place))
-        elif token.token_type in _LITERALS:
-            found.append(Word(token.text, False, True, *place))
-        else:  # "PRIMARY KEY" and its like are one token for sqlglot
-            found.extend(Word(part, False, False, *place) for part in token.text.split())
+    """The words of a statement, without comments and the final semicolon; ``None`` for text that no server reads as a whole: a
+    string or comment that does not end, a sign that belongs to no word."""
+    # Several parts of the engine and the sinks ask about one statement; long ones are few, and would fill the memory.
+    return _words(statement) if len(statement) < _SMALL else _words_of_long(statement)
+
+
+def _read(statement: str) -> tuple[Word, ...] | None:
+    found = _scanned(statement)
     while found and found[-1].says(";"):
         found.pop()
-    return tuple(found)
+    return None if found is None else tuple(found)
+
+
+_words = lru_cache(maxsize=1024)(_read)
+_words_of_long = lru_cache(maxsize=4)(_read)
+
+
+def _scanned(statement: str) -> list[Word] | None:
+    found: list[Word] = []
+    at, end, spaced, feature, is_open = 0, len(statement), True, "", False
+    while at < end:
+        token = _next(statement, at, found)
+        if token is None:
+            return None
+        kind, at = token.lastgroup or "word", token.end()
+        if kind == "opened":
+            is_open, feature = True, f"/*T!{token['feature'] or ''}" if "T" in token[0][:3] else ""
+        elif kind == "closed":
+            if not is_open:
+                return None
+            is_open, feature = False, ""
+        elif kind not in ("blank", "comment"):
+            word = _word(kind, token[0], token.start(), spaced, feature)
+            if word is None:
+                return None
+            found.append(word)
+            spaced = False
+            continue
+        spaced = True
+    return None if is_open else found
+
+
+def _next(statement: str, at: int, found: list[Word]) -> re.Match[str] | None:
+    """The token at a place. A dot that touches a name belongs to it, and what follows is a name: ``t.1e5``."""
+    before = found[-1] if found and found[-1].end == at else None
+    if before is not None and statement[at] == "." and not before.is_literal and _IS_LETTER.match(before.written[-1]):
+        return _DOT.match(statement, at)
+    if before is not None and before.text == "." and len(found) > 1 and found[-2].end == before.start:
+        return _AFTER_DOT.match(statement, at) or _TOKEN.match(statement, at)
+    return _TOKEN.match(statement, at)
+
+
+def _word(kind: str, piece: str, start: int, spaced: bool, feature: str) -> Word | None:
+    """The word of one token; ``None`` for a text that no server takes."""
+    text, written = piece, piece
+    if kind == "string":
+        text = unescaped(piece.lstrip("nN"))
+        written = quoted_text(text)
+    elif kind == "name":
+        text = piece[1:-1].replace("``", "`")
+    elif kind in ("hex", "bits"):
+        text = piece[2:] if piece[0] == "0" else piece[2:-1]
+    if kind in ("name", "word") and _NOT_TEXT.search(text):
+        return None
+    is_literal = kind in ("string", "hex", "bits", "number")
+    return Word(text, kind == "name", is_literal, start, start + len(piece), written, spaced, feature)
+
+
+def unescaped(literal: str) -> str:
+    """The value that a string literal means, which is given with its quotes."""
+    quote = literal[0]
+    return _ESCAPE[quote].sub(lambda found: _ESCAPED.get(found[1], found[1]) if found[1] else quote, literal[1:-1])
+
+
+def quoted_text(text: str) -> str:
+    """A value as a string literal that means the same to every server, with and without ``ANSI_QUOTES``."""
+    return f"'{text.translate(_ESCAPES)}'"
+
+
+def rendered(found: Sequence[Word], *, features: bool = False) -> str:
+    """The words as text that every server reads as these words. ``features``: what stood in comments of TiDB stands in such again,
+    for servers that may not know it."""
+    pieces: list[str] = []
+    opened, former = "", None
+    for word in found:
+        feature = word.feature if features else ""
+        if feature != opened:
+            pieces.append(" */" if opened else "")
+            pieces.append(f" {feature} " if feature else " ")
+        elif former is not None and not _is_one_name(former, word) and (word.spaced or not _may_touch(former, word)):
+            pieces.append(" ")
+        pieces.append(word.written or word.text)
+        opened, former = feature, word
+    return "".join([*pieces, " */" if opened else ""]).strip()
+
+
+def _is_one_name(former: Word, word: Word) -> bool:
+    """Whether the words are a name and its dot, which need not touch in a statement."""
+    return (word.says(".") and not former.is_literal) or (former.says(".") and not word.is_literal)
+
+
+def _may_touch(former: Word, word: Word) -> bool:
+    """Whether two words that touched in the statement are still two when they do: signs like ``/`` and ``*`` are not."""
+    if former.text in _GLUED or word.text in _GLUED:
+        return True
+    if word.is_text and former.text.startswith("_") and not former.is_name:
+        return True  # a character set before its text
+    return _is_sign((former.written or former.text)[-1]) != _is_sign((word.written or word.text)[0])
+
+
+def _is_sign(letter: str) -> bool:
+    return letter not in "'`" and _IS_LETTER.match(letter) is None
 
 
 def begins_with(statement: str, *keywords: str) -> bool:
@@ -87,8 +191,8 @@ def begins_with(statement: str, *keywords: str) -> bool:
 
 
 def text_of(found: tuple[Word, ...], statement: str) -> str:
-    """What the statement says in these consecutive words, as it was written."""
-    return open_feature_comments(statement)[found[0].start : found[-1].end] if found else ""
+    """What the statement says in these consecutive words, in a spelling that means the same to every server."""
+    return rendered(found)
 
 
 class Cursor:
@@ -99,6 +203,16 @@ class Cursor:
     def __init__(self, found: tuple[Word, ...]) -> None:
         self._words = found
         self._at = 0
+
+    @property
+    def at(self) -> int:
+        """How many words were read."""
+        return min(self._at, len(self._words))
+
+    @property
+    def length(self) -> int:
+        """How many words there are."""
+        return len(self._words)
 
     @property
     def done(self) -> bool:
@@ -112,6 +226,10 @@ class Cursor:
     def last(self) -> Word:
         """The word that was read last."""
         return self._words[min(self._at, len(self._words)) - 1] if self._at and self._words else self._END
+
+    def back(self) -> None:
+        """Goes back to the word that was read last."""
+        self._at -= 1
 
     def next(self) -> Word:
         word = self.peek()

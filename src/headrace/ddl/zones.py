@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.ddl.defaults import defined_columns
-from headrace.ddl.lexer import Cursor, Word, text_of, words
+from headrace.ddl.lexer import Cursor, Word, rendered, words
 from headrace.ddl.statement import read_statement
 from headrace.model.table import Column, TableSchema, folded_name
 from headrace.model.types import TypeKind
@@ -58,7 +58,7 @@ def zoned_bound(statement: str) -> str:
     for at in range(start, len(found)):
         arguments = Cursor(found[at + 1 :]).group() if found[at].says(_UNIX_TIME) else ()
         if any(word.is_literal for word in arguments):
-            return f"{text_of((found[at], *arguments), statement)})"
+            return rendered(found[at : at + len(arguments) + 3])
     return ""
 
 

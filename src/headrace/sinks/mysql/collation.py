@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from headrace.ddl.lexer import NO_SYNTAX, Cursor, open_feature_comments
+from headrace.ddl.lexer import NO_SYNTAX, Cursor, rendered
 from headrace.ddl.statement import read_statement
 from headrace.model.table import TableId, folded_name
 from headrace.sinks.mysql.types import qualified
@@ -102,14 +102,13 @@ def to_modify(created: str, table_id: TableId, column: str, collation: str) -> s
             continue
         words.next()
         words.group()  # the type's length, or its members
-        end_of_type = words.last.end
+        typed = definition[: words.at]
         if words.accept("CHARACTER", "SET"):
             words.next()
         if words.accept("COLLATE"):
             words.next()
-        text = open_feature_comments(created)
-        rest = "" if words.done else f" {text[words.peek().start : definition[-1].end]}"
-        modify = f"MODIFY {text[name.start : end_of_type]} COLLATE {collation}{rest}"
+        rest = "" if words.done else f" {rendered(words.rest(), features=True)}"
+        modify = f"MODIFY {rendered(typed, features=True)} COLLATE {collation}{rest}"
         return f"run ALTER TABLE {qualified(table_id)} {modify}; in the target"
     return f"change the collation of the column {column} to {collation} in the target, and nothing else of its definition"
 

@@ -1,0 +1,123 @@
+"""Words as TiDB's scanner reads them, and the text that every server reads as the same words."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.ddl.lexer import Word, quoted_text, rendered, unescaped, words
+
+READ = {
+    "a /* b */ c -- d\ne # f\ng": "a c e g",
+    "a /*! b */ c /*!50110 d */ /*!9 e */": "a b c d 9 e",
+    "a /*T! b */ /*T![ttl,x] c */ /*M! d */ /*M!100100 e */ /*+ f */": "a b c",
+    "a /*! b /* c */ d */ e": "a b d e",
+    "a '/* b */' `-- c` \"# d\"": "a '/* b */' `-- c` '# d'",
+    "a--1": "a- -1",
+    "a --1": "a - -1",
+    "a/ *b": "a/ *b",
+    "NOW () NOW() NOW/**/()": "NOW () NOW() NOW ()",
+    r"'it\'s' 'it''s' " '"it""s" "it\'s"': "'it''s' 'it''s' 'it\"s' 'it''s'",
+    r"'\n\t\0\Z\%\_\\\x'": "'\\n\t\\0\\Z\\\\%\\\\_\\\\x'",
+    "n'a' N'a' _utf8mb4'a' _utf8mb4 'a'": "'a' 'a' _utf8mb4'a' _utf8mb4 'a'",
+    "x'4a' X'' 0x4A b'01' 0b01 0xg": "x'4a' X'' 0x4A b'01' 0b01 0xg",
+    "1 1.5 .5 1e5 1E+5 1e t.5 t.1e5 5t": "1 1.5 .5 1e5 1E+5 1e t.5 t.1e5 5t",
+    "`a``b` . `c`": "`a``b`.`c`",
+    "a;;": "a",
+    "é.`ü`": "é.`ü`",
+}
+NOT_READ = ("'a", '"a', "`a", "/* a", "/*! a", "/*T! a", "a */", "'a\\'", "a\x00b", "a\x1bb", "\\N", "{a}", "a\ud800b", "`\x00`")
+
+
+@pytest.mark.parametrize("text", READ)
+def test_words_are_written_down_in_one_way(text: str) -> None:
+    found = words(text)
+    assert found is not None
+    assert rendered(found) == READ[text]
+    assert words(rendered(found)) == found
+
+
+@pytest.mark.parametrize("text", NOT_READ)
+def test_a_text_that_no_server_reads_as_a_whole_has_no_words(text: str) -> None:
+    assert words(text) is None
+
+
+def test_what_stands_in_comments_of_tidb_is_written_into_such_for_servers_that_may_not_know_it() -> None:
+    found = words("CREATE TABLE t (a INT /*T![auto_rand] AUTO_RANDOM(5) */ /*!50100 NOT NULL */) /*T![ttl] TTL=`a`*/")
+    assert found is not None
+    assert (
+        rendered(found, features=True) == "CREATE TABLE t (a INT /*T![auto_rand] AUTO_RANDOM(5) */ NOT NULL ) /*T![ttl] TTL=`a` */"
+    )
+    again = words(rendered(found, features=True))
+    assert again == found
+    assert [word.feature for word in again or ()] == [word.feature for word in found]
+
+
+def test_keywords_between_backquotes_and_in_strings_are_none() -> None:
+    name, text, keyword = words("`drop` 'drop' drop") or ()
+    assert [word.says("DROP") for word in (name, text, keyword)] == [False, False, True]
+    assert (name, text, keyword) == (Word("drop", is_name=True), Word("drop", is_literal=True), Word("drop"))
+
+
+_SIGNS = "a1.,()-+/*@;é'\"`\\ \n\0"
+_PARTS = (
+    "`b`",
+    "``",
+    "/*",
+    "*/",
+    "/*!",
+    "/*!50100",
+    "/*T![x]",
+    "/*T!",
+    "/*M!",
+    "--",
+    "-- ",
+    "1e5",
+    "0x1f",
+    "x'41'",
+    "n'a'",
+    "''",
+    "t.1",
+)
+_PIECES = st.sampled_from([*_SIGNS, *_PARTS, "#", "_utf8'a'", ":=", "'a''b'", "DROP"])
+
+
+@given(st.lists(_PIECES, max_size=12).map("".join))
+def test_every_text_is_refused_or_written_down_as_the_same_words_without_comments(text: str) -> None:
+    found = words(text)
+    if found is None:
+        return
+    for features in (False, True):
+        written = rendered(found, features=features)
+        assert words(written) == found
+        assert rendered(words(written) or (), features=features) == written
+    plain = "".join(" " if word.is_literal or word.is_name else word.written for word in found)
+    assert "/*" not in plain
+    assert "#" not in plain
+
+
+@given(st.text())
+def test_a_string_keeps_its_value(text: str) -> None:
+    assert unescaped(quoted_text(text)) == text
+    if not any("\ud800" <= letter <= "\udfff" for letter in text):
+        assert words(quoted_text(text)) == (Word(text, is_literal=True),)
+
+
+@pytest.mark.parametrize(
+    "piece", ["a ", "'a' ", "'a", "''", "\\'", "`a`", "`", "/*", "/**/", "/*! ", "*/", "-- \n", "((", "1.", "0x", ".", "a.", "\\"]
+)
+def test_reading_takes_time_in_proportion_to_the_text(piece: str) -> None:
+    def seconds(count: int) -> float:
+        text = piece * count
+        return min(_seconds(text + " " * turn) for turn in range(3))
+
+    assert seconds(40_000) < 40 * seconds(4_000) + 0.05
+
+
+def _seconds(text: str) -> float:
+    begun = time.perf_counter()
+    words(text)
+    return time.perf_counter() - begun
