@@ -24,6 +24,7 @@ class Ends(StrEnum):
 
     REFUSED = "refused"
     CLEANED = "cleaned"
+    BOUNDED = "bounded"
     EITHER = "either"
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from headrace.engine.barriers import PlanRules
 from headrace.engine.journal import is_pending
-from headrace.engine.plan import Cut, PlanRules, plan_cut
+from headrace.engine.plan import Cut, plan_cut
 from headrace.model.cut import Offer, Split
 from headrace.model.events import (
     AddColumnEvent,
@@ -34,8 +35,9 @@ def shape(table: TableId, *, key: tuple[str, ...] = ("id",)) -> TableSchema:
     return TableSchema(table, (ID,), key)
 
 
-def change(ts: int, table: TableId, *events: object, statement: str = "…", reads: frozenset[TableId] = frozenset()) -> SchemaChange:
+def change(ts: int, table: TableId, *events: object, statement: str = "", reads: frozenset[TableId] = frozenset()) -> SchemaChange:
     gone = any(isinstance(e, DropTableEvent | DropDatabaseEvent | CreateDatabaseEvent) for e in events)
+    statement = statement or _statement(table, *events)
     changes = {table} | {e.table_id for e in events if isinstance(e, RenameTableEvent)}
     return SchemaChange(
         ts,
@@ -49,8 +51,25 @@ def change(ts: int, table: TableId, *events: object, statement: str = "…", rea
     )
 
 
+def _statement(table: TableId, *events: object) -> str:
+    """A statement that does about what the events say."""
+    match events:
+        case (CreateDatabaseEvent(),):
+            return f"CREATE DATABASE {table.database}"
+        case (DropDatabaseEvent(),):
+            return f"DROP DATABASE {table.database}"
+        case (DropTableEvent(),):
+            return f"DROP TABLE {table}"
+        case (RenameTableEvent(old, new),):
+            return f"RENAME TABLE {old} TO {new}"
+        case (TruncateTableEvent(),):
+            return f"TRUNCATE TABLE {table}"
+        case _:
+            return f"ALTER TABLE {table} ADD COLUMN c INT"
+
+
 def create(ts: int, table: TableId, reads: frozenset[TableId] = frozenset({DB})) -> SchemaChange:
-    return change(ts, table, CreateTableEvent(table, shape(table)), statement=f"CREATE TABLE {table.table}", reads=reads)
+    return change(ts, table, CreateTableEvent(table, shape(table)), statement=f"CREATE TABLE {table.table} (id INT)", reads=reads)
 
 
 def split(table: TableId, version: int, number: int = 1, key: tuple[str, ...] = ("id",)) -> Split:

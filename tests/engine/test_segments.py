@@ -7,7 +7,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from headrace.engine.plan import Cut, PlanRules, plan_cut
+from headrace.engine.barriers import PlanRules
+from headrace.engine.plan import Cut, plan_cut
 from headrace.engine.recasting import recast_rows
 from headrace.engine.segments import recast_of
 from headrace.model.block import META_FIELDS, ChangeBlock
@@ -39,7 +40,7 @@ def shape(*names: str, kind: ColumnType = INT) -> TableSchema:
 
 
 def change(ts: int, schema: TableSchema, *events: SchemaChangeEvent) -> SchemaChange:
-    return SchemaChange(ts, T, events, "…", T.database, frozenset({T}), schema=schema)
+    return SchemaChange(ts, T, events, f"ALTER TABLE {T} ADD COLUMN c INT", T.database, frozenset({T}), schema=schema)
 
 
 def split(version: int, schema: TableSchema, **more: int) -> Split:

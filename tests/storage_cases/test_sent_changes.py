@@ -20,7 +20,7 @@ from headrace.model.policy import SchemaChangePolicies
 from headrace.model.progress import JournalState, Verdict
 from headrace.sinks.base import Commits
 from headrace.sinks.mysql import connection, variables
-from headrace.sinks.mysql.fence import Fence
+from headrace.sinks.mysql.fence import _DDL_SLOT, Fence
 from headrace.testing.faults import Crashed, Moment, Passage, Step, armed, crash_at, fail_at
 from servers import MariaDb
 from storage_folder import ID, V
@@ -197,3 +197,23 @@ def follows(world: World, was: Shape, shape: Shape, statement: str, moment: Mome
     for checkpoint in (300, 310):
         ran = world.run(checkpoint)
         assert (ran.code, ran.stopped) == (EXIT_OK, {})
+
+
+def test_a_statement_over_which_the_connection_breaks_again_and_again_waits_and_the_others_go_on(
+    world: World,
+) -> None:
+    SENT["add an index"](world.bucket)
+    world.bucket.rows("t/100/2", "I 180 7 g")
+    world.bucket.rows("p/102/2", "I 240 8 h")
+
+    def kill(passage: Passage) -> None:
+        if (passage.moment, passage.step) == (Moment.BEFORE, Step.MYSQL_STATEMENT):
+            ((connection,),) = world.person.run(f"SELECT connection_id FROM headrace.fences WHERE slot = {_DDL_SLOT}")
+            world.person.run(f"KILL {connection}")
+
+    with armed(kill) as passed:
+        assert world.run(250).code == EXIT_TABLE_STOPPED
+    assert len([p for p in passed if p.step is Step.MYSQL_STATEMENT]) == 3
+    assert world.entry().state is JournalState.WAITING
+    assert (7, "g") in world.rows("t")
+    assert (8, "h") in world.rows("p")

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from headrace.cli.output import Output
 from headrace.ddl.told import source_tables
+from headrace.engine.filtering import Followed
 from headrace.engine.keys import with_declared_keys
-from headrace.engine.plan import databases_of
+from headrace.engine.objections import databases_of, objection
 from headrace.errors import EXIT_OK, EXIT_USAGE, HeadraceError
 from headrace.model.cut import Offer
 from headrace.model.table import SourceTable, TableId, TableSchema
@@ -79,6 +80,7 @@ def _source_checks(pipeline: Definition, capabilities: SinkCapabilities, check_t
     for notice in offer.notices:
         yield Check("source files", CheckState.WARNING, notice.sentence())
     yield from _reserved_databases(offer, includes, capabilities.reserved)
+    yield from _objections(offer, includes)
     if capabilities.demand is ChangeDemand.NET:
         yield from _converge_checks(offer, includes, bags=capabilities.bags)
     if check_tables is not None:
@@ -92,6 +94,14 @@ def _reserved_databases(offer: Offer, includes: Callable[[TableId], bool], reser
     for database in sorted({database for change in changes for database in databases_of(change)}):
         if why := reserved.sentence(database):
             yield Check("databases", CheckState.FAILED, why, reserved.hint(database))
+
+
+def _objections(offer: Offer, includes: Callable[[TableId], bool]) -> Iterator[Check]:
+    """Schema changes whose statements do not run by themselves."""
+    for change in offer.schema_changes:
+        if any(map(includes, change.changes)) and (why := objection(change, Followed(includes))):
+            hint = "A run stops the table before it, unless it is over already, until headrace ddl skip or edit decides."
+            yield Check("schema changes", CheckState.WARNING, f"{change.origin}: {why}", hint)
 
 
 def _converge_checks(offer: Offer, includes: Callable[[TableId], bool], *, bags: bool) -> Iterator[Check]:

@@ -18,6 +18,7 @@ from itertools import groupby
 from headrace import faults
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.engine import begun_changes, standing
+from headrace.engine.barriers import Hold, awaits_approval
 from headrace.engine.begun_changes import decision_hint
 from headrace.engine.conservation import row_figures
 from headrace.engine.cut_letters import CutLetters
@@ -26,7 +27,7 @@ from headrace.engine.journal import forgettable, is_of, unfollowed
 from headrace.engine.kept_keys import kept_unique_key, left_unique_key
 from headrace.engine.leftovers import leftovers, rows_under_skip
 from headrace.engine.owning import Ownership
-from headrace.engine.plan import Cut, CutRound, Hold, awaits_approval
+from headrace.engine.plan import Cut, CutRound
 from headrace.engine.requests import over_with_table, served_requests, told_given_up
 from headrace.engine.tasks import read_problems
 from headrace.faults import Step
@@ -157,7 +158,7 @@ class CutRun:
 
         Those that were refused wait from that moment on: whatever becomes of their tables, they have not run.
         """
-        found = [self._prepared(self._ownership.with_tables(change, self.state)) for change in changes]
+        found = [self._prepared(self._ownership.bounded(change, self.state)) for change in changes]
         steps = [step for step in found if step is not None]
         todo = {change.identity: change for change, _ in steps}
         applier = self._sink.metadata_applier

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from headrace.engine import standing
-from headrace.engine.plan import Cut, Hold
+from headrace.engine.barriers import Hold
+from headrace.engine.plan import Cut
 from headrace.engine.requests import running_reason, served_requests
 from headrace.engine.unreadable import is_unborn
 from headrace.model.cut import PositionAfter, Progress

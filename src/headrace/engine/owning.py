@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from headrace.ddl.grammar.statements import judge
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.engine.journal import is_born_later, is_first_sight, was_let_in
 from headrace.engine.unreadable import is_unborn
@@ -37,8 +38,15 @@ class Ownership:
     applier: MetadataApplier
     follows: Callable[[TableId, int], bool]
 
-    def with_tables(self, change: SchemaChange, state: LedgerState) -> SchemaChange:
-        """The change, with the tables that each dropped database may take with it."""
+    def bounded(self, change: SchemaChange, state: LedgerState) -> SchemaChange:
+        """The change with what the target has to know to leave others' tables alone: the tables that each dropped database may take
+        with it, those that foreign keys may not refer to, and whether the table that it copies is not the pipeline's."""
+        read = read_statement(change.statement, change.database)
+        if read.like is not None and change.schema is not None and self._is_strange(read.like, change, state):
+            change = replace(change, by_shape=True)
+        elif read.reads and read.like is None and read.kind is not StatementKind.CREATE_VIEW:
+            foreign = frozenset(name for name in read.reads if self._is_strange(name, change, state))
+            change = replace(change, foreign=foreign)
         if not any(isinstance(event, DropDatabaseEvent) for event in change.events):
             return change
         events = (
@@ -46,6 +54,10 @@ class Ownership:
             for e in change.events
         )
         return replace(change, events=tuple(events))
+
+    def _is_strange(self, name: TableId, change: SchemaChange, state: LedgerState) -> bool:
+        """Whether a table is left out by the filter, or is there and not the pipeline's."""
+        return not self.follows(name, change.commit_ts) or self._is_foreign(name, change, state)
 
     def _tables_in(self, database: str, change: SchemaChange, state: LedgerState) -> frozenset[TableId]:
         """Those that were there at the commit ts of the change, which may have been found late."""
@@ -67,7 +79,8 @@ class Ownership:
                 f"{names} stays in the target: the source dropped it, but this pipeline did not make it.", change.table_id
             )
         if read.kind is StatementKind.CREATE_VIEW and self.capabilities.views:
-            foreign = self._foreign([change.table_id], change, state)
+            selects = judge(change.statement, change.database).selects
+            foreign = self._foreign([change.table_id, *sorted(selects)], change, state)
         foreign = foreign or self._foreign([*_rewritten_by(change, read), *_taken_by(change)], change, state)
         if not foreign:
             return None

@@ -104,6 +104,8 @@ def _of_namesake(state: LedgerState, change: SchemaChange, before: Iterable[Tabl
 def _lacks_pattern(state: LedgerState, change: SchemaChange, follows: Followed) -> bool:
     if change.schema is None or not any(isinstance(event, CreateTableEvent) for event in change.events):
         return False
+    if read_statement(change.statement, change.database).like is None:
+        return False  # foreign keys to tables of others are left out
     patterns = (t for t in change.reads if t.table)
     return any(follows.end(t) < change.commit_ts or state.table_checkpoint(t) > change.commit_ts for t in patterns)
 

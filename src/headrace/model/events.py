@@ -193,6 +193,7 @@ class SchemaChange:
     until it can be read, or a person decides. ``has_rows``: there are rows behind it that cannot be read without it.
     ``known_as`` is its identity in the journal where that alone still tells of it.
     ``by_shape``: a target makes the table as ``schema`` says, since the table that the statement copies is another one by now.
+    ``foreign`` are tables that foreign keys of the statement refer to, and that are not the pipeline's: a target leaves these out.
     """
 
     commit_ts: int
@@ -211,6 +212,7 @@ class SchemaChange:
     has_rows: bool = False
     known_as: str = ""
     by_shape: bool = False
+    foreign: frozenset[TableId] = frozenset()
 
     @property
     def identity(self) -> str:

@@ -15,7 +15,7 @@ import pymysql
 
 from headrace import faults
 from headrace.ddl.indexes import changed_names
-from headrace.ddl.lexer import Word
+from headrace.ddl.lexer import Word, rendered, words
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.errors import TerminalError, TransientError
 from headrace.faults import Step
@@ -238,18 +238,22 @@ class MySqlMetadataApplier:
         return (Notice("the table and the rows it has were adopted.", change.table_id),)
 
     def _statements(self, session: MySqlSession, change: SchemaChange) -> list[str]:
-        """What to run: the source's own text, completed, or text made of the typed events."""
+        """What to run: the source's own text, completed, or text made of the typed events.
+
+        The source's text is written anew from its words, so that this server reads what Headrace has read, and nothing else.
+        """
+        statement = rendered(words(change.statement) or (), features=True)
         created = next((event for event in change.events if isinstance(event, CreateTableEvent)), None)
         kind = read_statement(change.statement, change.database).kind
         if kind is StatementKind.CREATE_DATABASE:
-            return [collation.create_database(change.statement, by_bytes=change.by_bytes)]
+            return [collation.create_database(statement, by_bytes=change.by_bytes)]
         if kind is StatementKind.CREATE_TABLE and not change.by_shape:
-            return [collation.create_table(change.statement, _default_collation(change), by_bytes=change.by_bytes)]
+            return [collation.create_table(statement, _default_collation(change), by_bytes=change.by_bytes)]
         if created is not None and not catalogue.exists(session, created.table_id):
             # First seen by an ALTER, or by its shape alone; or a copy of a table that is another one by now.
             return [create_table(created.table_id, created.schema, _defaults(change))]
-        if change.statement:
-            return [collation.spell_out(change.statement, by_bytes=change.by_bytes)]
+        if statement:
+            return [collation.spell_out(statement, by_bytes=change.by_bytes)]
         return _rendered(session, change)
 
     def _adapted_statements(self, session: MySqlSession, change: SchemaChange) -> Iterator[Adapted]:
@@ -426,7 +430,7 @@ def _ensure_database(session: MySqlSession, change: SchemaChange, database: str)
 def _adapted(session: MySqlSession, change: SchemaChange, statement: str) -> Adapted:
     """The statement as this server can read it. Raises SchemaChangeRefused."""
     try:
-        return adapt(statement, session, change.database)
+        return adapt(statement, session, change.database, change.foreign)
     except UnadaptableError as error:
         raise refused(change, f"{error.message} The statement is {shown(change)}.", error.hint) from None
 

@@ -7,6 +7,7 @@ texts compare as in the source.
 
 from __future__ import annotations
 
+from headrace.ddl.grammar.statements import judge_expression
 from headrace.ddl.lexer import words
 from headrace.ddl.statement import read_statement
 from headrace.model.events import DeletePartitionRowsEvent, ExchangePartitionEvent, SchemaChange
@@ -15,6 +16,7 @@ from headrace.model.table import TableId, folded_name
 from headrace.sinks.base import SchemaChangeRefused
 from headrace.sinks.mysql import catalogue
 from headrace.sinks.mysql.connection import MySqlSession
+from headrace.sinks.mysql.statements import refused
 from headrace.sinks.mysql.text import quote_name
 from headrace.sinks.mysql.types import qualified
 
@@ -38,6 +40,8 @@ def same_rows(session: MySqlSession, change: SchemaChange, statement: str) -> st
             return statement
         deleted = [event for event in change.events if isinstance(event, DeletePartitionRowsEvent)]
         if deleted and len(deleted) == len(change.events) == len(read.actions):
+            if why := next(filter(None, (judge_expression(event.condition) for event in deleted)), ""):
+                raise refused(change, f"which rows the partition has is told by an expression that does not run: {why}.")
             conditions = " OR ".join(f"({event.condition})" for event in deleted)
             return f"DELETE FROM {qualified(table_id)} WHERE {conditions}"
     message = f"the target puts other rows than TiDB into a partition by {method}, so the statement would hit the wrong ones."

@@ -10,7 +10,7 @@ import pymysql
 
 from headrace import faults
 from headrace.ddl.lexer import words
-from headrace.ddl.statement import read_statement
+from headrace.ddl.statement import StatementKind, read_statement
 from headrace.faults import Step
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Problem, Remedy
@@ -26,6 +26,10 @@ BY_HAND = "Take away what is in its way, and it is tried again; or bring the tar
 _LOAD_ANEW = "Load the table anew and skip the statement, or leave it out by a filter."
 _STATEMENT_LIMIT = 300
 _SYNTAX = frozenset({1064, 1149, 1235, 4161})
+_MOST_BROKEN = 3
+_BROKEN = frozenset({1927, 2006, 2013})  # killed, gone, lost; a server that shuts down or is read-only is no such thing
+_BROKEN_HINT = "See the target's error log. Approve the change to try it again, skip it, or edit it."
+_OF_DATABASES = frozenset({StatementKind.CREATE_DATABASE, StatementKind.ALTER_DATABASE, StatementKind.DROP_DATABASE})
 # What begins with another word may end a transaction, or do something that no ROLLBACK takes back.
 _OF_ROWS = frozenset({"UPDATE", "INSERT", "REPLACE", "DELETE"})
 
@@ -40,8 +44,13 @@ def execute(session: MySqlSession, change: SchemaChange, statement: str) -> None
 
 @contextmanager
 def at_its_time(session: MySqlSession, change: SchemaChange) -> Iterator[None]:
-    """While it lasts, the session is in the change's database and at its time. Raises what the client raises."""
-    if change.database and catalogue.exists(session, TableId(change.database)):
+    """While it lasts, the session is in the change's database and at its time. Raises what the client raises.
+
+    A statement about tables must not meet those of a database that the session was in before: where its own is not there, the
+    server says so.
+    """
+    of_database = read_statement(change.statement, change.database).kind in _OF_DATABASES
+    if change.database and not (of_database and not catalogue.exists(session, TableId(change.database))):
         session.run(f"USE {qualified(TableId(change.database))}")
     # Rows that are there get the defaults of the source's time: CURRENT_TIMESTAMP is when the source ran the statement.
     session.run(f"SET SESSION timestamp = {tso_to_ms(change.commit_ts) / 1000:.3f}")
@@ -63,27 +72,35 @@ class Sending:
     """A statement was sent. From then on the target's state tells what became of it, and no error of what follows does."""
     taken: int = 0
     """Statements that the server took."""
+    broken: int = 0
+    """Connections that broke off while the server ran a statement."""
 
     def send(self, session: MySqlSession, statement: str) -> None:
         """Sends a statement, and waits for the answer.
 
-        Raises SchemaChangeRefused where the server refuses it, SchemaChangeUnclear where it has taken one before, and what the
-        client raises for errors that may pass.
+        Raises SchemaChangeRefused where the server refuses it, or has lost the connection over it three times: it may be what ends
+        the connection, or the server. Raises SchemaChangeUnclear where the server has taken one before, and what the client raises
+        for errors that may pass.
         """
+        if self.broken >= _MOST_BROKEN:
+            message = f"the connection to the target broke off {self.broken} times while it ran this: {shown(self.change)}."
+            raise self._refused(refused(self.change, message, _BROKEN_HINT))
         faults.before(Step.MYSQL_STATEMENT, statement)
         self.is_begun = True
         try:
             session.run_verbatim(statement)
         except pymysql.err.MySQLError as error:
             if classify(error) is not ErrorClass.REFUSED:
+                self.broken += error_code(error) in _BROKEN
                 raise
-            refusal = server_refused(self.change, error)
-            if not self.taken:
-                raise refusal from None
-            message = f"{refusal.problem.message} Before that the target took a part of it."
-            raise unclear(self.change, message) from None
+            raise self._refused(server_refused(self.change, error)) from None
         self.taken += 1
         faults.after(Step.MYSQL_STATEMENT, statement)
+
+    def _refused(self, refusal: SchemaChangeRefused) -> SchemaChangeRefused | SchemaChangeUnclear:
+        if not self.taken:
+            return refusal
+        return unclear(self.change, f"{refusal.problem.message} Before that the target took a part of it.")
 
 
 def changes_rows_only(statement: str) -> bool:

@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import pymysql
 
 from headrace.ddl.statement import read_statement
+from headrace.model.table import TableId
 from headrace.sinks.mysql import catalogue
-from headrace.sinks.mysql.adaptation import collations, features, mariadb
+from headrace.sinks.mysql.adaptation import collations, features, foreign_keys, mariadb
 from headrace.sinks.mysql.adaptation.draft import Draft, UnadaptableError
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.server_errors import ErrorClass, classify
@@ -53,20 +54,24 @@ class Server:
         return self.name == "MariaDB"
 
 
-def adapt(statement: str, session: MySqlSession, database: str) -> Adapted:
-    """The statement as this server can read it; ``database`` is that of its unqualified names. Raises UnadaptableError."""
+def adapt(statement: str, session: MySqlSession, database: str, foreign: Collection[TableId] = ()) -> Adapted:
+    """The statement as this server can read it; ``database`` is that of its unqualified names, and ``foreign`` are tables that
+    foreign keys may not refer to. Raises UnadaptableError."""
     name = "TiDB" if session.is_tidb else "MariaDB" if "MariaDB" in session.version else "MySQL"
     tables = read_statement(statement, database).tables
 
     def has_index(index: str) -> bool:
         return not tables or catalogue.has_index(session, tables[0], index)
 
-    return adapt_for(statement, Server(name, lambda collation: _knows_collation(session, collation), has_index))
+    server = Server(name, lambda collation: _knows_collation(session, collation), has_index)
+    return adapt_for(statement, server, database, foreign)
 
 
-def adapt_for(statement: str, server: Server) -> Adapted:
+def adapt_for(statement: str, server: Server, database: str = "", foreign: Collection[TableId] = ()) -> Adapted:
     """See :func:`adapt`."""
     draft = Draft(statement)
+    foreign_keys.leave_out(draft, database, foreign)
+    features.leave_out_of_others(draft)
     if server.is_tidb:
         collations.replace_unknown(draft, server.name, server.knows_collation)
         return Adapted(draft.text, tuple(draft.notices))

@@ -36,13 +36,24 @@ _CLAUSES = re.compile(
     r"|(?:ADD\s+|CREATE\s+)?(?:VECTOR|COLUMNAR|HYBRID)\s+(?:INDEX|KEY)\b)",
     re.IGNORECASE,
 )
-_ENGINE = re.compile(r"\bENGINE\s*=\s*(?!INNODB\b)\w+", re.IGNORECASE)
+_ENGINE = re.compile(r"\b(?:STORAGE\s+)?ENGINE\s*=\s*(?!INNODB\b)(?:\w+|\.+)", re.IGNORECASE)
 _HINT = re.compile(r"\s*(?:LOCK|ALGORITHM)\s*=?\s*\w+\s*;?\s*", re.IGNORECASE)
 _CHECK = re.compile(r"(?:\bCONSTRAINT\s+(?:(?!CHECK\b)\S+\s+)?)?\bCHECK\s*(?=\()", re.IGNORECASE)
 _ENFORCED = re.compile(r"\s*(?:NOT\s+)?ENFORCED\b", re.IGNORECASE)
 _CHECK_CLAUSE = re.compile(r"\s*(?:ALTER|DROP)\s+(?:CHECK|CONSTRAINT)\b", re.IGNORECASE)
 _DEFINER = re.compile(r"\bDEFINER\s*=\s*(?!CURRENT_USER)\S+(?=\s+SQL\b|\s+VIEW\b)", re.IGNORECASE)
+_ENCRYPTION = re.compile(r"\b(?:DEFAULT\s+)?ENCRYPTION\s*=?\s*\.+", re.IGNORECASE)
+_SEQUENCE = re.compile(
+    r"\bDEFAULT\s*(?:\(\s*)?(?:NEXT\s+VALUE\s+FOR\s+[\w$.]+|NEXTVAL\s*\(\s*[\w$.]+\s*\))(?:\s*\))?", re.IGNORECASE
+)
 _PRIMARY = re.compile(r"\bPRIMARY\s+KEY\b", re.IGNORECASE)
+
+
+def leave_out_of_others(draft: Draft) -> None:
+    """Leaves out what is not for any target: the user who made a view, and sequences, which are not replicated."""
+    draft.replace(_DEFINER, "DEFINER = CURRENT_USER", "{clause} became the user that Headrace connects as.")
+    draft.replace(_ENCRYPTION, "", "")
+    draft.replace(_SEQUENCE, "", "{clause} was left out: rows come with their values, and the sequence is not replicated.")
 
 
 def leave_out(draft: Draft, server: str) -> None:
@@ -55,7 +66,6 @@ def leave_out(draft: Draft, server: str) -> None:
     draft.drop_clauses(lambda _, masked: bool(_CLAUSES.match(masked)), unknown)
     draft.drop_clauses(lambda _, masked: bool(_HINT.fullmatch(masked)), f"{{clause}} was left out: {server} chooses its own way.")
     draft.replace(_ENGINE, "", "{clause} was left out: TiDB takes no notice of it, and Headrace needs transactions.")
-    draft.replace(_DEFINER, "DEFINER = CURRENT_USER", "{clause} became the user that Headrace connects as.")
     _leave_out_checks(draft)
     _make_plain_indexes(draft, server)
     draft.tidy()

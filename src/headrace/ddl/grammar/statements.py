@@ -1,0 +1,221 @@
+"""Whether a statement is one that Headrace runs by itself, and what it names.
+
+The grammar is that of TiDB's DDL as TiCDC passes it on (TiDB documentation, "SQL Statements"). A statement that is not in it, or
+that does more than its kind says, waits for a person's decision: it is no error of the source, but nobody knows what it does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from headrace.ddl.grammar import alterations, definitions, expressions
+from headrace.ddl.grammar import views as view_queries
+from headrace.ddl.grammar.reader import NotAcceptedError, Reader
+from headrace.ddl.lexer import words
+from headrace.model.table import TableId
+
+_INDEX_KINDS = ("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR", "HYBRID")
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the grammar says of a statement.
+
+    ``objection`` is why it does not run by itself, a clause such as "it copies rows by a query", empty when it may. ``names`` are
+    all tables, views and databases (``TableId(db)``) that it names, and ``selects`` those that the query of a view reads, all
+    resolved against the current database; both are empty where there is an objection.
+    """
+
+    objection: str = ""
+    names: frozenset[TableId] = frozenset()
+    selects: frozenset[TableId] = frozenset()
+
+
+# The plan asks about each pending change in every cut.
+@lru_cache(maxsize=1024)
+def judge(statement: str, database: str) -> Judgement:
+    """Judges a statement; never raises. ``database`` is the current database for names without one. No statement is a good one."""
+    found = words(statement)
+    if found is None:
+        return Judgement("a string, a name or a comment in it does not end, or it has characters that no statement has")
+    if not found:
+        return Judgement()
+    reader = Reader(found, database)
+    try:
+        selects = _statement(reader)
+        if not reader.done:
+            reader.fail()
+    except NotAcceptedError as error:
+        return Judgement(str(error))
+    return Judgement("", frozenset(reader.names) | selects, selects)
+
+
+def judge_expression(text: str) -> str:
+    """The objection to an expression, as ``Judgement.objection``: it may be one of a statement that nobody has judged."""
+    reader = Reader(words(f"({text})") or (), "")
+    try:
+        expressions.in_parentheses(reader)
+        if not reader.done:
+            reader.fail()
+    except NotAcceptedError as error:
+        return str(error)
+    return ""
+
+
+def _statement(reader: Reader) -> frozenset[TableId]:
+    rules = {"CREATE": _create, "DROP": _drop, "ALTER": _alter, "TRUNCATE": _truncate, "RENAME": _rename}
+    rules |= {"RECOVER": _bring_back, "FLASHBACK": _bring_back}
+    word = reader.next()
+    rule = None if word.is_name or word.is_literal else rules.get(word.text.upper())
+    if rule is None:
+        reader.fail(f"{word.text[:40]!r} begins no schema change")
+    return rule(reader) or frozenset()
+
+
+def _create(reader: Reader) -> frozenset[TableId] | None:
+    if reader.accept_any("DATABASE", "SCHEMA"):
+        reader.existence()
+        _database(reader)
+        _database_options(reader)
+        return None
+    if reader.accept("TABLE"):
+        _create_table(reader)
+        return None
+    if reader.says_any("INDEX", *_INDEX_KINDS):
+        reader.accept_any(*_INDEX_KINDS)
+        reader.expect("INDEX")
+        reader.existence()
+        reader.identifier()
+        _of_table(reader)
+        definitions.index(reader)
+        return None
+    return _create_view(reader)
+
+
+def _of_table(reader: Reader) -> None:
+    """``[USING BTREE] ON t``."""
+    if reader.accept("USING"):
+        reader.value()
+    reader.expect("ON")
+    reader.table()
+
+
+def _create_table(reader: Reader) -> None:
+    reader.existence()
+    reader.table()
+    if reader.accept("LIKE"):
+        reader.table()
+        return
+    if reader.accept("(", "LIKE"):
+        reader.table()
+        reader.expect(")")
+        return
+    reader.in_parentheses(lambda: definitions.part(reader))
+    definitions.table_options(reader)
+    definitions.partitioned(reader)
+    definitions.table_options(reader)
+
+
+def _create_view(reader: Reader) -> frozenset[TableId]:
+    reader.accept("OR", "REPLACE")
+    if reader.accept("ALGORITHM"):
+        reader.expect("=")
+        if not reader.accept_any("UNDEFINED", "MERGE", "TEMPTABLE"):
+            reader.fail()
+    if reader.accept("DEFINER"):
+        reader.expect("=")
+        _account(reader)
+    if reader.accept("SQL", "SECURITY") and not reader.accept_any("DEFINER", "INVOKER"):
+        reader.fail()
+    if not reader.accept("VIEW"):
+        reader.fail("it creates neither a database nor a table, an index or a view")
+    reader.table()
+    if reader.peek().says("("):
+        reader.in_parentheses(lambda: _named(reader))
+    reader.expect("AS")
+    return view_queries.query(reader)
+
+
+def _named(reader: Reader) -> None:
+    reader.identifier()
+
+
+def _account(reader: Reader) -> None:
+    """A user, whom no target gets to see."""
+    if reader.accept("CURRENT_USER"):
+        reader.accept("(", ")")
+        return
+    for _ in range(2):
+        if reader.peek().is_text or (reader.peek().is_name and not reader.peek().text):
+            reader.next()
+        else:
+            reader.identifier()
+        if not reader.accept("@"):
+            return
+
+
+def _drop(reader: Reader) -> None:
+    if reader.accept_any("DATABASE", "SCHEMA"):
+        reader.existence()
+        _database(reader)
+        return
+    if reader.accept("INDEX"):
+        reader.existence()
+        reader.identifier()
+        _of_table(reader)
+        while reader.accept_any("LOCK", "ALGORITHM"):
+            reader.value()
+        return
+    if not reader.accept_any("TABLE", "TABLES", "VIEW"):
+        reader.fail("it drops neither a database nor a table, an index or a view")
+    reader.existence()
+    reader.tables()
+    reader.accept_any("RESTRICT", "CASCADE")
+
+
+def _alter(reader: Reader) -> None:
+    if reader.accept_any("DATABASE", "SCHEMA"):
+        unnamed = reader.says_any("DEFAULT", "CHARACTER", "CHARSET", "COLLATE", "SET", "ENCRYPTION", "PLACEMENT")
+        if unnamed:
+            reader.names.append(TableId(reader.database))
+        else:
+            _database(reader)
+        _database_options(reader)
+        return
+    reader.accept("IGNORE")
+    if not reader.accept("TABLE"):
+        reader.fail("it alters neither a database nor a table")
+    reader.table()
+    alterations.clauses(reader)
+
+
+def _truncate(reader: Reader) -> None:
+    reader.accept("TABLE")
+    reader.table()
+
+
+def _rename(reader: Reader) -> None:
+    reader.expect("TABLE")
+    while True:
+        reader.table()
+        reader.expect("TO")
+        reader.table()
+        if not reader.accept(","):
+            return
+
+
+def _bring_back(reader: Reader) -> None:
+    reader.expect("TABLE")
+    reader.table()
+    if reader.accept("TO"):
+        reader.table()
+
+
+def _database(reader: Reader) -> None:
+    reader.names.append(TableId(reader.identifier()))
+
+
+def _database_options(reader: Reader) -> None:
+    while definitions.database_option(reader):
+        pass

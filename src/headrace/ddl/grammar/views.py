@@ -1,0 +1,129 @@
+"""The query of a view: which tables it reads, and that it does nothing but read them.
+
+Each word is looked at like one of an expression. The tables are found by sqlglot; that these are all is checked at the words: no
+table stands behind FROM or JOIN, and no name before a dot, that sqlglot does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from headrace.ddl.grammar.expressions import look_at
+from headrace.ddl.grammar.reader import NotAcceptedError, Reader, is_name
+from headrace.ddl.grammar.vocabulary import OF_QUERIES
+from headrace.ddl.lexer import Cursor, Word, rendered
+from headrace.model.table import TableId, folded_name
+
+_MOST_DEPTH = 50
+_NO_TABLE_BEHIND = frozenset({"SUBSTRING", "SUBSTR", "MID", "TRIM", "EXTRACT"})
+_OPTIONS_OF_CHECK = (("WITH", "CASCADED", "CHECK", "OPTION"), ("WITH", "LOCAL", "CHECK", "OPTION"), ("WITH", "CHECK", "OPTION"))
+
+
+def query(reader: Reader) -> frozenset[TableId]:
+    """Reads the rest of the statement as a query, with ``WITH CHECK OPTION`` or without; the tables that it reads.
+
+    Raises NotAcceptedError.
+    """
+    found = _without_check_option(reader.rest())
+    depth = 0
+    while not reader.done:
+        word = reader.next()
+        depth += word.says("(") - word.says(")")
+        if depth < 0 or depth > _MOST_DEPTH:
+            reader.fail(f"its parentheses do not match, or are nested more than {_MOST_DEPTH} deep")
+        if not _names_columns(reader, found):
+            look_at(reader, word, OF_QUERIES)
+        if word.says("FOR") and not reader.peek().is_literal:
+            reader.fail("the query of the view has FOR")
+    tables, known = _tables(rendered(found), reader.database)
+    _check_qualifiers(found, known)
+    _check_sources(found, known)
+    return tables
+
+
+def _names_columns(reader: Reader, found: tuple[Word, ...]) -> bool:
+    """Whether the word that was just read is the name of a common table expression, with those of its columns behind it."""
+    at = len(found) - (reader.length - reader.at) - 1
+    if not reader.peek().says("(") or at < 1 or not any(found[at - 1].says(k) for k in ("WITH", "RECURSIVE", ",")):
+        return False
+    columns = Cursor(found[at + 1 :])
+    inside = columns.group()
+    are_names = all(word.says(",") if place % 2 else is_name(word) for place, word in enumerate(inside))
+    return bool(inside) and are_names and columns.accept("AS", "(")
+
+
+def _without_check_option(found: tuple[Word, ...]) -> tuple[Word, ...]:
+    for option in _OPTIONS_OF_CHECK:
+        if len(found) > len(option) and all(w.says(k) for w, k in zip(found[-len(option) :], option, strict=True)):
+            return found[: -len(option)]
+    return found
+
+
+def _tables(text: str, database: str) -> tuple[frozenset[TableId], frozenset[str]]:
+    """The tables of a query, and every folded name that may stand before a dot in it or behind FROM."""
+    try:
+        parsed = sqlglot.parse(text, dialect="mysql")
+    except (SqlglotError, RecursionError):
+        raise NotAcceptedError("the query of the view cannot be read") from None
+    if len(parsed) != 1 or not isinstance(parsed[0], exp.Query):
+        raise NotAcceptedError("what the view is made of is no query")
+    tree = parsed[0].unnest()
+    if tree.find(exp.Command, exp.Into, exp.Lock):
+        raise NotAcceptedError("the query of the view does more than to read")
+    if sum(1 for _ in tree.find_all(exp.With)) > (tree.args.get("with_") is not None):
+        raise NotAcceptedError("the query of the view has WITH in a part of it")
+    tables: set[TableId] = set()
+    known = {folded_name(cte.alias) for cte in tree.find_all(exp.CTE)}
+    for table in tree.find_all(exp.Table):
+        if table.args.get("catalog") or not table.name:
+            raise NotAcceptedError("the query of the view names a table by more than database and name")
+        known |= {folded_name(name) for name in (table.db, table.name, table.alias) if name}
+        if table.db or folded_name(table.name) not in _visible_at(table):
+            tables.add(TableId(table.db or database, table.name))
+    known |= {folded_name(named.alias) for named in tree.find_all(exp.Subquery) if named.alias}
+    return frozenset(tables), frozenset(known)
+
+
+def _visible_at(table: exp.Table) -> frozenset[str]:
+    """The folded names of the common table expressions that a name may mean at this place: of the earlier ones, inside of one."""
+    with_ = table.root().args.get("with_")
+    if with_ is None:
+        return frozenset()
+    names = [folded_name(cte.alias) for cte in with_.expressions]
+    inside = next((at for at, cte in enumerate(with_.expressions) if any(node is cte for node in _ancestors(table))), len(names))
+    return frozenset(names[: inside + bool(with_.recursive)])
+
+
+def _ancestors(node: exp.Expression) -> Iterator[exp.Expression]:
+    while node.parent is not None:
+        node = node.parent
+        yield node
+
+
+def _check_qualifiers(found: tuple[Word, ...], known: frozenset[str]) -> None:
+    for at, word in enumerate(found[:-1]):
+        if found[at + 1].says(".") and folded_name(word.text) not in known and not (at and found[at - 1].says(".")):
+            raise NotAcceptedError(f"the query of the view names {word.text}, which is none of its tables")
+
+
+def _check_sources(found: tuple[Word, ...], known: frozenset[str]) -> None:
+    for word in _behind_from(found):
+        if not word.says("(") and not word.says("LATERAL") and not word.says("DUAL") and folded_name(word.text) not in known:
+            raise NotAcceptedError(f"the query of the view reads {word.text}, which is none of its tables")
+
+
+def _behind_from(found: tuple[Word, ...]) -> Iterator[Word]:
+    """The first word behind each FROM and JOIN, but for the FROM of functions."""
+    called: list[str] = []
+    for at, word in enumerate(found[:-1]):
+        if word.says("("):
+            called.append(found[at - 1].text.upper() if at else "")
+        elif word.says(")") and called:
+            called.pop()
+        is_of_function = word.says("FROM") and bool(called) and called[-1] in _NO_TABLE_BEHIND
+        if (word.says("FROM") or word.says("JOIN") or word.says("STRAIGHT_JOIN")) and not is_of_function:
+            yield found[at + 1]

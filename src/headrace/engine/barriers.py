@@ -1,0 +1,249 @@
+"""Where each table stops in a cut: the rules of planning, and the schema changes that may not run. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from headrace.ddl.kinds import kinds_of
+from headrace.engine.begun_changes import asks, decision_hint
+from headrace.engine.filtering import Followed
+from headrace.engine.history import History
+from headrace.engine.journal import comes_late, is_of, of_former_lives, tables_of_dropped, unfollowed
+from headrace.engine.objections import objection, reserved_database
+from headrace.engine.standing import passes_without
+from headrace.engine.unreadable import cannot_be_read
+from headrace.model.commands import word
+from headrace.model.events import (
+    CreateTableEvent,
+    DropTableEvent,
+    RenameTableEvent,
+    SchemaChange,
+)
+from headrace.model.outcome import Problem, Remedy
+from headrace.model.policy import Policy, SchemaChangePolicies
+from headrace.model.progress import Decision, JournalState, LedgerState, TableStatus, Verdict
+from headrace.model.table import TableId
+from headrace.model.tso import MAX_TSO
+from headrace.sinks.base import Reserved
+
+
+@dataclass(frozen=True)
+class Hold:
+    """A schema change that its tables stop before, and why: they get all rows up to it and none after."""
+
+    change: SchemaChange
+    problem: Problem
+
+    @property
+    def at(self) -> int:
+        return self.change.commit_ts
+
+
+@dataclass(frozen=True)
+class PlanRules:
+    """What the definition and the sink say about planning.
+
+    ``includes`` is the table filter; ``until`` bounds ``hi`` (TSO); ``nets``: the sink takes net changes, and ``bags``: those
+    of tables without key too; ``policies`` is what is done with schema changes of each kind.
+    ``excluded`` and ``held`` are tables that an earlier try of this cut showed cannot go on, at all or behind a schema change;
+    ``retried`` are stopped tables to try again, and ``apart`` those that catch up in cuts of their own. ``reserved`` are the
+    target's databases that nothing may be written to.
+    """
+
+    includes: Callable[[TableId], bool]
+    until: int | None = None
+    nets: bool = True
+    bags: bool = False
+    policies: SchemaChangePolicies = field(default_factory=SchemaChangePolicies)
+    excluded: Mapping[TableId, Problem] = field(default_factory=dict)
+    held: Mapping[TableId, Hold] = field(default_factory=dict)
+    retried: frozenset[TableId] = frozenset()
+    apart: frozenset[TableId] = frozenset()
+    reserved: Reserved = field(default_factory=Reserved)
+
+
+class Barriers:
+    """Where each table stops in this cut, found by going through the schema changes in order.
+
+    A table with a problem takes no part. One whose schema change may not run, or touches a stopped table, goes up to
+    that change, and so do the other tables of the change.
+    """
+
+    def __init__(
+        self,
+        state: LedgerState,
+        rules: PlanRules,
+        resting: Mapping[TableId, int],
+        problems: Mapping[TableId, Problem],
+        follows: Followed,
+        history: History,
+    ) -> None:
+        """``resting`` are the tables that take no part from a commit ts (TSO) on."""
+        self._state, self._rules, self._problems, self._follows = state, rules, problems, follows
+        self._history = history
+        self._floors = {**resting, **dict.fromkeys(problems, 0)}
+        self._changed: set[TableId] = set()
+        self._ended: set[TableId] = set()
+        self.holds: dict[TableId, Hold] = {}
+        self.decisions: dict[str, Decision] = {}
+        self.unapproved: set[str] = set()
+        self.left_behind: list[SchemaChange] = []
+        # Tables that a skipped CREATE of this cut may leave unmade.
+        self._unmade: set[TableId] = set()
+        for table_id, hold in rules.held.items():
+            self._hold(table_id, hold)
+
+    def floor(self, table_id: TableId) -> int:
+        """The commit ts (TSO) from which on the table is stopped, or is left out."""
+        return min(self._floors.get(table_id, MAX_TSO + 1), self._follows.end(table_id))
+
+    def _stands_still(self, table_id: TableId, commit_ts: int) -> bool:
+        return self._floors.get(table_id, MAX_TSO + 1) <= commit_ts
+
+    def lets_pass(self, change: SchemaChange) -> bool:
+        """Whether the change takes part; if not, its tables stop before it."""
+        # Tables that stopped in this cut are not in the ledger yet.
+        touched = change.touches | tables_of_dropped(change, {*self._state.tables, *self._floors})
+        still = [t for t in sorted(touched) if self._stands_still(t, change.commit_ts)]
+        decision = self._state.decisions.get(change.identity)
+        taken = reserved_database(change, self._rules.reserved)
+        if taken is not None and (decision is None or decision.verdict is Verdict.APPROVE):
+            self._stop(change, of_reserved(change.table_id, *taken, self._rules, file=change.origin))
+            return False
+        if still and not self._passes_without(change, still):
+            if change.changes == {still[0]}:
+                self.left_behind.append(change)
+            self._stop(change, self._depends_on(change, still[0]))
+            return False
+        problem = self._is_unclear(change, decision) or self._waits_for_a_person(change, decision)
+        if problem is not None:
+            self._stop(change, problem)
+            return False
+        if decision is None and is_of(unfollowed(self._state), change):
+            decision = Decision(change.identity, Verdict.SKIP)
+        if decision is None:
+            policy = self._rules.policies.of(kinds_of(change))
+            entry = self._state.journal.get(change.identity)
+            is_begun = entry is not None and entry.state is JournalState.PENDING  # it may have run
+            if policy is Policy.APPROVE and (is_begun or is_of(self._unmade, change)):
+                self.unapproved.add(change.identity)
+            elif policy is Policy.APPROVE:
+                self._stop(change, awaits_approval(change))
+                return False
+            if policy is Policy.SKIP:
+                decision = Decision(change.identity, Verdict.SKIP)
+        if decision is not None:
+            self.decisions[change.identity] = decision
+        if decision is None or decision.verdict is Verdict.APPROVE:
+            self._ended = (self._ended | tables_of_dropped(change, {*self._state.tables, *self._changed})) - change.changes
+        is_skipped = decision is not None and decision.verdict is Verdict.SKIP
+        self._unmade -= {e.table_id for e in change.events if isinstance(e, CreateTableEvent | DropTableEvent)}
+        self._unmade |= {e.table_id for e in change.events if isinstance(e, CreateTableEvent) and is_skipped}
+        self._unmade |= {e.new_table_id for e in change.events if isinstance(e, RenameTableEvent) and e.table_id in self._unmade}
+        self._changed |= change.changes
+        return True
+
+    def _passes_without(self, change: SchemaChange, still: Iterable[TableId]) -> bool:
+        """Whether a person's decision lets the change pass: the tables before it were tried in this cut, or need not be.
+
+        Not when the target refused, in an earlier try of the cut, what was decided.
+        """
+        if any(hold.change.identity == change.identity for hold in self._rules.held.values()):
+            return False
+        tables = self._state.tables
+        tried = self._rules.retried - self._rules.apart
+        final = all(t in tried or (t in tables and tables[t].status is TableStatus.INCOMPLETE) for t in still)
+        return final and passes_without(self._state, change, still)
+
+    def _is_unclear(self, change: SchemaChange, decision: Decision | None) -> Problem | None:
+        """Why a change that may have run waits for a person's decision."""
+        entry = self._state.journal.get(change.identity)
+        is_asked = decision is None and entry is not None and entry.state is JournalState.UNCLEAR
+        return asks(change, entry) if entry is not None and is_asked else None
+
+    def _waits_for_a_person(self, change: SchemaChange, decision: Decision | None) -> Problem | None:
+        """Why nobody but a person, or a repair, can let the change take part."""
+        if change.is_nobodys and change.unread is not None:
+            return cannot_be_read(change, change.unread)  # a decision about the change would tell nothing of the rows
+        if decision is None or decision.verdict is Verdict.APPROVE:
+            if change.unread is not None:
+                return cannot_be_read(change, change.unread)
+            if change.identity in self._follows.refused:
+                return self._follows.refused[change.identity]
+            if doubt := change.doubt or self._objection(change):
+                hint = decision_hint(change, (Verdict.SKIP, Verdict.EDIT))
+                return Problem(change.table_id, doubt, file=change.origin, hint=hint, remedy=Remedy.DECISION)
+            if (hole := self._history.hole(change)) is not None:
+                return hole
+        return self._is_late(change, decision)
+
+    def _objection(self, change: SchemaChange) -> str:
+        """Why nobody but a person lets the statement run. One that a policy skips runs nowhere."""
+        is_skipped = self._rules.policies.of(kinds_of(change)) is Policy.SKIP
+        return "" if is_skipped or change.known_as else objection(change, self._follows)
+
+    def _is_late(self, change: SchemaChange, decision: Decision | None) -> Problem | None:
+        """Why a change that was found late has to wait. Nobody can approve one that would hit nothing, or another table."""
+        if not comes_late(self._state, change):
+            return None
+        if former := of_former_lives(self._state, change):
+            return None if decision and decision.verdict is not Verdict.APPROVE else _came_late(change, former)
+        return _came_late(change) if decision is None else None
+
+    def _stop(self, change: SchemaChange, problem: Problem) -> None:
+        for table_id in change.changes | self._dropped_with(change):
+            if self._follows.end(table_id) >= change.commit_ts:
+                self._hold(table_id, Hold(change, replace(problem, table_id=table_id)))
+
+    def _dropped_with(self, change: SchemaChange) -> set[TableId]:
+        """The tables that go with a database. They wait for its DROP, which would come late for one that has passed it."""
+        dropped = {t for t in tables_of_dropped(change, {*self._state.tables, *self._changed}) if t.table}
+        return {t for t in dropped - self._ended if t in self._changed or self._has_to_pass(t, change.commit_ts)}
+
+    def _has_to_pass(self, table_id: TableId, commit_ts: int) -> bool:
+        own = self._state.tables[table_id]
+        is_of_then = own.is_made and own.incarnation <= commit_ts
+        return is_of_then and self._state.table_checkpoint(table_id) <= commit_ts
+
+    def _hold(self, table_id: TableId, hold: Hold) -> None:
+        if not self._stands_still(table_id, hold.at):
+            self._floors[table_id] = hold.at
+            self.holds[table_id] = hold
+
+    def _depends_on(self, change: SchemaChange, cause: TableId) -> Problem:
+        problem = self.holds[cause].problem if cause in self.holds else self._problems.get(cause)
+        own = self._state.tables.get(cause)  # one that catches up may not have a row yet
+        status = problem.status if problem else own.status if own else TableStatus.CATCHING_UP
+        remedy = Remedy.REPAIR if status is TableStatus.STOPPED else Remedy.DECISION
+        is_held = cause in self._state.held
+        message = f"its schema change at {change.commit_ts} also touches {cause}, which {'is held' if is_held else 'has stopped'}."
+        hint = f"It goes on when {cause} does{f': headrace table release {word(cause)}' if is_held else ''}."
+        return Problem(change.table_id, message, file=change.origin, hint=hint, remedy=remedy)
+
+
+def of_reserved(table_id: TableId, database: str, why: str, rules: PlanRules, *, file: str) -> Problem:
+    return Problem(table_id, why, file=file, hint=rules.reserved.hint(database))
+
+
+def _came_late(change: SchemaChange, former: Collection[TableId] = ()) -> Problem:
+    """``former`` are tables of the change that are gone since, or others by now: it cannot run as it is."""
+    statement = " ".join(change.statement.split())
+    message = f"its schema change at {change.commit_ts} was found only after rows behind it were applied: {statement}."
+    hint = decision_hint(change, (Verdict.SKIP, Verdict.EDIT) if former else Verdict)
+    if former:
+        names = ", ".join(map(str, sorted(former)))
+        hint = f"What had the name {names} then has been dropped or renamed since. Do by hand what is needed. {hint}"
+    return Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.DECISION)
+
+
+def awaits_approval(change: SchemaChange) -> Problem:
+    """Why a change stops its tables that a policy lets nobody but a person approve."""
+    statement = " ".join(change.statement.split()) or "a change of shape"
+    return Problem(
+        change.table_id,
+        f"its schema change waits for approval: {statement}.",
+        file=change.origin,
+        hint=decision_hint(change, (Verdict.APPROVE, Verdict.SKIP, Verdict.EDIT)),
+        remedy=Remedy.DECISION,
+    )

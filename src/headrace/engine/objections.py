@@ -1,0 +1,78 @@
+"""Why a schema change does not run by itself: its statement is not understood, or names what it may not touch. Pure.
+
+Whoever writes the source's files writes the statements, and a target runs them with the rights of the pipeline's account. So a
+statement runs only where the grammar knows every word of it (``headrace.ddl.grammar``), and where each name in it is one that
+the change may touch: the object whose file it stands in, and what the filter takes in. Everything else waits for a decision.
+"""
+
+from __future__ import annotations
+
+from headrace.ddl.grammar.statements import Judgement, judge
+from headrace.ddl.statement import Statement, StatementKind, read_statement
+from headrace.engine.filtering import Followed
+from headrace.model.events import SchemaChange
+from headrace.model.table import TableId, folded_name
+from headrace.sinks.base import Reserved
+
+_OF_DATABASES = frozenset({StatementKind.CREATE_DATABASE, StatementKind.DROP_DATABASE, StatementKind.ALTER_DATABASE})
+_SYSTEM_OF_TIDB = frozenset({"information_schema", "inspection_schema", "metrics_schema", "mysql", "performance_schema"})
+_DROPS = frozenset({StatementKind.DROP_TABLE, StatementKind.DROP_VIEW})
+
+
+def objection(change: SchemaChange, follows: Followed) -> str:
+    """Why the change waits for a person, a sentence; empty when it may run, or has no statement."""
+    judgement = judge(change.statement, change.database)
+    why = judgement.objection
+    if not why and change.statement.strip():
+        read = read_statement(change.statement, change.database)
+        why = _of_system(judgement) or _of_others(change, read) or _of_left_out(change, read, judgement, follows)
+    if not why:
+        return ""
+    statement = " ".join(change.statement.split())
+    return f"its schema change at {change.commit_ts} does not run by itself, because {why}: {statement}."
+
+
+def databases_of(change: SchemaChange) -> list[str]:
+    """The databases of all that the change touches, and of all that its statement names, sorted."""
+    read = read_statement(change.statement, change.database)
+    named = (*change.touches, *read.tables, *read.reads, *judge(change.statement, change.database).names)
+    return sorted({table_id.database for table_id in named if table_id.database})
+
+
+def reserved_database(change: SchemaChange, reserved: Reserved) -> tuple[str, str] | None:
+    """A database of the change that nothing of the source may have a part in, with the reason."""
+    return next(((database, why) for database in databases_of(change) if (why := reserved.sentence(database))), None)
+
+
+def _of_system(judgement: Judgement) -> str:
+    """Why no changefeed can have brought the statement, whatever the target has of that name."""
+    named = sorted({name.database for name in judgement.names if name.database.casefold() in _SYSTEM_OF_TIDB})
+    return f"it names {named[0]}, a database of TiDB's own system" if named else ""
+
+
+def _of_others(change: SchemaChange, read: Statement) -> str:
+    """Why the statement cannot be that of the object that it was filed under. TiCDC writes one object into one file."""
+    own = change.table_id
+    if read.kind in _OF_DATABASES:
+        named = read.tables[0]
+        if own.is_database and folded_name(named.database) == folded_name(own.database):
+            return ""
+        return f"it names the database {named.database}, and stands in a file of {own}"
+    objects = [new for _, new in read.renames] or list(read.tables[: None if read.kind in _DROPS else 1])
+    others = [name for name in objects if name.folded != own.folded]
+    return f"it names {', '.join(map(str, others))}, and stands in a file of {own}" if others else ""
+
+
+def _of_left_out(change: SchemaChange, read: Statement, judgement: Judgement, follows: Followed) -> str:
+    """Why the statement would reach a table that the filter leaves out.
+
+    A RENAME and an EXCHANGE take along a table that is followed up to them. Of a CREATE TABLE … LIKE and a foreign key a target
+    takes only what is the pipeline's (``Ownership.bounded``).
+    """
+    reached = judgement.selects | (frozenset(read.tables) if read.kind in _DROPS else frozenset())
+    left_out = sorted(name for name in reached if not _is_followed(name, change, follows))
+    return f"it names {', '.join(map(str, left_out))}, which --tables leaves out" if left_out else ""
+
+
+def _is_followed(name: TableId, change: SchemaChange, follows: Followed) -> bool:
+    return follows.end(name) >= change.commit_ts

@@ -1,0 +1,48 @@
+"""Foreign keys that a target must not have: to tables that are not the pipeline's, and those that TiDB itself ignores."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from headrace.ddl.lexer import Cursor, words
+from headrace.model.table import TableId
+from headrace.sinks.mysql.adaptation.draft import Draft
+
+_NAME = r"[\w$.]+"
+_KEY = re.compile(
+    rf"\s*(?:ADD\s+)?(?:CONSTRAINT\s+(?:(?!FOREIGN\b)\S+\s+)?)?FOREIGN\s+KEY\b.*?\bREFERENCES\s+(?P<name>{_NAME})",
+    re.IGNORECASE | re.DOTALL,
+)
+_ACTION = r"(?:RESTRICT|CASCADE|SET\s+NULL|SET\s+DEFAULT|NO\s+ACTION)"
+_OF_COLUMN = re.compile(
+    rf"\bREFERENCES\s+{_NAME}(?:\s*\([^()]*(?:\([^()]*\)[^()]*)*\))?(?:\s+MATCH\s+\w+)?(?:\s+ON\s+(?:DELETE|UPDATE)\s+{_ACTION})*",
+    re.IGNORECASE,
+)
+
+
+def leave_out(draft: Draft, database: str, foreign: Collection[TableId]) -> None:
+    """Leaves out foreign keys to ``foreign`` tables, and the REFERENCES of columns, which TiDB parses and forgets.
+
+    Names without a database lie in ``database``. A key to a table of others would keep those from deleting their rows.
+    """
+    folded = {name.folded for name in foreign}
+
+    def is_foreign(text: str, masked: str) -> bool:
+        found = _KEY.match(masked)
+        return found is not None and _named(text[slice(*found.span("name"))], database).folded in folded
+
+    draft.drop_clauses(is_foreign, "{clause} was left out: the table that it refers to is not one of this pipeline's.")
+    for start, end in reversed(draft.clauses()):
+        masked = draft.masked[start:end]
+        if _KEY.match(masked):
+            continue
+        for found in reversed(list(_OF_COLUMN.finditer(masked))):
+            first, last = start + found.start(), start + found.end()
+            draft.tell("{clause} of a column was left out, as TiDB ignores it.", draft.text[first:last])
+            draft.put(first, last)
+
+
+def _named(text: str, database: str) -> TableId:
+    named, name = Cursor(words(text) or ()).name()
+    return TableId(named or database, name)

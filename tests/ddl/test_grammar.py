@@ -1,0 +1,121 @@
+"""Which statements run by themselves, and what is said of those that do not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.ddl.grammar.statements import judge, judge_expression
+from headrace.model.table import TableId
+from hostile import benign_statements, hostile_statements
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "ddl"
+WRITTEN = [
+    case
+    for path in sorted(GOLDEN.glob("*.json"))
+    for case in json.loads(path.read_text())
+    if case["parsed"] and case["statement"] != "ALTER TABLE t CHANGE"
+]
+
+OBJECTIONS = {
+    "GRANT ALL ON *.* TO x": "'GRANT' begins no schema change",
+    "`CREATE` TABLE t (a INT)": "'CREATE' begins no schema change",
+    "CREATE TABLE t (a INT) AS SELECT 1": "it copies rows by a query",
+    "CREATE TABLE t (a INT) SELECT 1": "it copies rows by a query",
+    "CREATE TABLE t (a INT) DATA DIRECTORY = '/x'": "it names a place in the server's file system (DATA DIRECTORY)",
+    "CREATE TABLE t (a INT DEFAULT (SLEEP(9)))": "it calls SLEEP, which is not a function that is known",
+    "CREATE TABLE t (a INT DEFAULT (`f`(9)))": "it calls f, which is not a function that is known",
+    "CREATE TABLE t (a INT DEFAULT (@a))": "an expression has '@'",
+    "CREATE TABLE t (a INT DEFAULT ((SELECT 1)))": "an expression has SELECT",
+    "CREATE TABLE t (a INT DEFAULT ((TABLE u)))": "an expression has TABLE",
+    "CREATE TABLE t (a INT); DROP TABLE u": "';' is not expected there",
+    "CREATE TABLE t (a INT": "it ends too early",
+    "CREATE TABLE t (a GEOMETRY)": "'GEOMETRY' is not a type of column that is known",
+    "CREATE TEMPORARY TABLE t (a INT)": "it creates neither a database nor a table, an index or a view",
+    "DROP USER u": "it drops neither a database nor a table, an index or a view",
+    "ALTER USER u": "it alters neither a database nor a table",
+    "CREATE VIEW v AS SELECT * FROM t FOR UPDATE": "an expression has FOR",
+    "CREATE VIEW v AS SELECT LOAD_FILE('/x')": "it calls LOAD_FILE, which is not a function that is known",
+    "CREATE VIEW v AS SELECT a INTO @a FROM t": "an expression has INTO",
+    "CREATE VIEW v AS (SELECT * FROM t": "the query of the view cannot be read",
+    "ALTER TABLE t ADD a INT DEFAULT 'x": "a string, a name or a comment in it does not end",
+    "CREATE TABLE t (a INT CHECK (" + "(" * 200 + "1" + ")" * 202: "its parentheses are nested more than 100 deep",
+}
+
+
+@pytest.mark.parametrize("statement", OBJECTIONS)
+def test_what_the_grammar_does_not_know_is_objected_to_in_a_clause(statement: str) -> None:
+    judgement = judge(statement, "shop")
+    assert judgement.objection.startswith(OBJECTIONS[statement])
+    assert not judgement.names
+
+
+@pytest.mark.parametrize("case", WRITTEN, ids=lambda case: case["statement"][:50])
+def test_what_ticdc_writes_is_accepted(case: dict[str, str]) -> None:
+    assert judge(case["statement"], case["database"]).objection == ""
+
+
+@pytest.mark.parametrize("statement", benign_statements(), ids=lambda statement: statement.name)
+def test_what_only_looks_odd_is_accepted(statement: object) -> None:
+    found = judge(statement.sql, statement.own.database)  # type: ignore[attr-defined]
+    assert found.objection == ""
+
+
+def test_no_statement_is_no_bad_one() -> None:
+    assert judge("", "shop").objection == judge(" /* nothing */ ", "shop").objection == ""
+
+
+def test_every_name_is_told() -> None:
+    t, u, other = TableId("shop", "t"), TableId("shop", "u"), TableId("other", "x y")
+    told = {
+        "CREATE DATABASE `a b`": {TableId("a b")},
+        "ALTER DATABASE CHARACTER SET utf8mb4": {TableId("shop")},
+        "RENAME TABLE t TO `other` . `x y`, `shop`.t TO u": {t, u, other},
+        "ALTER TABLE t RENAME = u": {t, u},
+        "ALTER TABLE t ADD FOREIGN KEY (a) REFERENCES other.`x y` (a), ADD b INT REFERENCES u (b)": {t, u, other},
+        "ALTER TABLE t EXCHANGE PARTITION p WITH TABLE other.`x y`": {t, other},
+        "CREATE TABLE t LIKE u": {t, u},
+        "CREATE TABLE t (a INT DEFAULT (NEXT VALUE FOR u))": {t, u},
+        "CREATE TABLE t (a INT AS (other.`x y`.b) VIRTUAL)": {t, other},
+        "DROP TABLE t, other.`x y`": {t, other},
+        "CREATE INDEX i ON other.`x y` (a)": {other},
+        "CREATE VIEW t AS SELECT a FROM u JOIN (SELECT * FROM other.`x y`) AS d WHERE EXISTS (SELECT 1 FROM w)": {
+            t, u, other, TableId("shop", "w")
+        },
+    }  # fmt: skip
+    assert {statement: set(judge(statement, "shop").names) for statement in told} == told
+
+
+def test_tables_of_a_query_are_told_from_names_that_it_gives() -> None:
+    told = {
+        "WITH u AS (SELECT 1 AS a) SELECT a FROM u": set(),
+        "WITH u AS (SELECT * FROM u) SELECT * FROM u": {"u"},
+        "WITH RECURSIVE u AS (SELECT 1 UNION ALL SELECT 1 FROM u) SELECT * FROM u": set(),
+        "WITH a AS (SELECT * FROM b), b AS (SELECT 1) SELECT * FROM a": {"b"},
+        "SELECT x.a FROM u AS x, (SELECT 1) AS y": {"u"},
+    }
+    for query, tables in told.items():
+        assert {table.table for table in judge(f"CREATE VIEW v AS {query}", "shop").selects} == tables, query
+
+
+def _mutations(text: str) -> st.SearchStrategy[str]:
+    pieces = st.sampled_from([s.sql for s in hostile_statements()])
+    return st.builds(
+        lambda at, piece, end: text[:at] + piece[end:] + text[at:], st.integers(0, len(text)), pieces, st.integers(0, 40)
+    )
+
+
+@given(st.sampled_from([s.sql for s in (*hostile_statements(), *benign_statements())]).flatmap(_mutations))
+def test_every_statement_is_judged(text: str) -> None:
+    judge(text, "shop")
+
+
+def test_an_expression_of_a_statement_that_nobody_judged_is_judged_by_itself() -> None:
+    assert judge_expression("`a` IN (1, 2) OR `a` IS NULL") == ""
+    assert judge_expression("TO_DAYS(`a`) < 7") == ""
+    for text in ("SLEEP(9)", "1) OR (SELECT 1", "1); DROP TABLE t -- ", "(SELECT 1)", "'x", "@a := 1"):
+        assert judge_expression(text) != ""

@@ -1,0 +1,56 @@
+"""Statements that must not do what they say, before the plan: none of the corpus runs as somebody else would have it."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.ddl.classify import classify
+from headrace.engine.filtering import Followed
+from headrace.engine.objections import objection, reserved_database
+from headrace.model.events import SchemaChange
+from headrace.model.table import TableId
+from headrace.sinks.base import Reserved
+from headrace.sinks.duckdb.sink import SYSTEM_SCHEMAS
+from headrace.sinks.mysql.settings import SYSTEM_DATABASES
+from headrace.transform.filters import TableFilter
+from hostile import FILTER, LEDGER_DATABASE, Ends, HostileStatement, Statement, benign_statements, hostile_statements
+
+FOLLOWED = Followed(TableFilter.parse(FILTER).includes)
+RESERVED = [Reserved(LEDGER_DATABASE, "", system) for system in (SYSTEM_DATABASES, SYSTEM_SCHEMAS)]
+ORDERS = TableId("shop", "orders")
+
+
+def changed(statement: str, own: TableId) -> SchemaChange:
+    found = classify(statement, database=own.database, table_id=own, before=None, after=None)
+    return SchemaChange(5, own, found.events, statement, own.database, found.changes, found.reads)
+
+
+def runs(statement: Statement, reserved: Reserved) -> bool:
+    change = changed(statement.sql, statement.own)
+    return not objection(change, FOLLOWED) and reserved_database(change, reserved) is None
+
+
+@pytest.mark.parametrize("reserved", RESERVED, ids=["MySQL", "DuckDB"])
+@pytest.mark.parametrize("statement", hostile_statements(), ids=lambda statement: statement.name)
+def test_a_hostile_statement_waits(statement: HostileStatement, reserved: Reserved) -> None:
+    # The others run in part, or as TiDB reads them: tests/storage_cases/test_hostile_statements.py.
+    assert not runs(statement, reserved) or statement.ends is not Ends.REFUSED
+
+
+@pytest.mark.parametrize("statement", benign_statements(), ids=lambda statement: statement.name)
+def test_a_benign_statement_runs(statement: Statement) -> None:
+    assert all(runs(statement, reserved) for reserved in RESERVED)
+
+
+def test_the_reason_names_what_is_wrong() -> None:
+    told = {
+        "DROP TABLE orders, secrets": "it names shop.secrets, and stands in a file of shop.orders",
+        "CREATE TABLE customers (a INT)": "it names shop.customers, and stands in a file of shop.orders",
+        "DROP DATABASE shop": "it names the database shop, and stands in a file of shop.orders",
+        "CREATE OR REPLACE VIEW orders AS SELECT * FROM secrets": "it names shop.secrets, which --tables leaves out",
+        "SET GLOBAL x = 1": "'SET' begins no schema change",
+    }
+    for statement, why in told.items():
+        assert objection(changed(statement, ORDERS), FOLLOWED) == (
+            f"its schema change at 5 does not run by itself, because {why}: {statement}."
+        )

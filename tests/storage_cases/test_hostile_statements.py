@@ -1,0 +1,115 @@
+"""Hostile statements that run in part, or as TiDB reads them: what others have in the target stays as it was, and what must not
+reach the target does not. Those that run nowhere are in ``tests/engine/test_objections.py``."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from building import COLUMNS, Bucket
+
+from headrace.ddl.statement import StatementKind, read_statement
+from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
+from headrace.transform.filters import TableFilter
+from hostile import FILTER, Ends, HostileStatement, hostile_statements
+from person import Person
+from places import Place
+
+pytestmark = pytest.mark.pipeline
+
+OPTIONS: dict[str, Any] = {"includes": TableFilter.parse(FILTER).includes, "filter_text": FILTER}
+RUN_IN_PART = [statement for statement in hostile_statements() if statement.ends is not Ends.REFUSED]
+THEIRS = ('"shop"."secrets"', '"private"."people"')
+X = {"ColumnName": "x", "ColumnType": "INT", "ColumnPrecision": "11"}
+
+
+class Scene:
+    """A target in which somebody has tables of their own, beside those of a pipeline."""
+
+    def __init__(self, place: Place, folder: Path) -> None:
+        self.target, self.uri = place.fresh()
+        self.person = Person.at(place, self.target)
+        self.bucket = Bucket(folder)
+        self.is_mariadb = place.mariadb is not None
+        for database in ("shop", "private"):
+            self.person.run(f'CREATE {"DATABASE" if self.is_mariadb else "SCHEMA"} "{database}"')
+        for table in THEIRS:
+            self.person.run(f"CREATE TABLE {table} (id INT PRIMARY KEY, secret INT)", f"INSERT INTO {table} VALUES (1, 42)")
+
+    def theirs(self) -> list[object]:
+        return [(self.shown(table), self.person.run(f"SELECT * FROM {table}")) for table in THEIRS]
+
+    def shown(self, table: str) -> str:
+        """How the target shows a table or view; empty where there is none, and in DuckDB."""
+        with suppress(Exception):
+            return str(self.person.run(f"SHOW CREATE TABLE {table}")[0][1]) if self.is_mariadb else ""
+        return ""
+
+    def meets(self, statement: HostileStatement) -> int:
+        """Runs what stands before the statement, and the statement; the exit code."""
+        creates = read_statement(statement.sql, "shop").kind is StatementKind.CREATE_TABLE
+        for table in ("customers",) if creates else ("customers", "orders"):
+            self.bucket.create(table, database="shop")
+            self.bucket.rows(f"{table}/100/1", "I 110 1 a", database="shop")
+        assert self._at(120) == EXIT_OK
+        columns = [COLUMNS["id"]] if creates else [COLUMNS["id"], COLUMNS["v"]]
+        columns += [X] if "COLUMN x" in statement.sql else []
+        own = statement.own
+        self.bucket.schema(own.table, 200, tuple(columns), statement.sql, database=own.database)
+        return self._at(300)
+
+    def _at(self, checkpoint: int) -> int:
+        return self.bucket.at(checkpoint, sink=self.uri, **OPTIONS).code
+
+
+@pytest.mark.parametrize("statement", RUN_IN_PART, ids=lambda statement: statement.name)
+def test_what_others_have_stays_as_it_was(statement: HostileStatement, place: Place, tmp_path: Path) -> None:
+    scene = Scene(place, tmp_path)
+    before = scene.theirs()
+    assert scene.meets(statement) in (EXIT_OK, EXIT_TABLE_STOPPED)
+    assert scene.theirs() == before
+    for name in ("orders", "v"):
+        shown = scene.shown(f'"shop"."{name}"').replace("`", "").replace("DEFINER=root@localhost", "")
+        assert not statement.never or statement.never.lower() not in shown.lower()
+        assert "secrets" not in shown
+        assert "people" not in shown
+
+
+def test_a_foreign_key_to_a_table_of_others_is_left_out_and_told(place: Place, tmp_path: Path) -> None:
+    scene = Scene(place, tmp_path)
+    scene.bucket.create("customers", database="shop")
+    statement = (
+        "CREATE TABLE `orders` (`id` INT PRIMARY KEY, `uk` INT NOT NULL, "
+        "CONSTRAINT `s` FOREIGN KEY (`uk`) REFERENCES `secrets` (`id`) ON DELETE RESTRICT, "
+        "CONSTRAINT `c` FOREIGN KEY (`uk`) REFERENCES `shop`.`customers` (`id`))"
+    )
+    scene.bucket.schema("orders", 110, "id,uk", statement, 3, database="shop")
+    ran = scene.bucket.at(300, sink=scene.uri, **OPTIONS)
+    assert ran.code == EXIT_OK
+    if scene.is_mariadb:
+        assert 'CONSTRAINT "c" FOREIGN KEY' in scene.shown('"shop"."orders"')
+        assert "secrets" not in scene.shown('"shop"."orders"')
+        assert "REFERENCES `secrets` (`id`) ON DELETE RESTRICT was left out: the table that it refers to" in ran.told
+
+
+def test_a_view_over_a_table_that_the_pipeline_did_not_make_waits(place: Place, tmp_path: Path) -> None:
+    scene = Scene(place, tmp_path)
+    scene.person.run('CREATE TABLE "shop"."theirs" (id INT)')
+    scene.bucket.create("orders", database="shop")
+    scene.bucket.schema("v", 110, "id", "CREATE VIEW `v` AS SELECT `id` FROM `shop`.`theirs`", 21, database="shop")
+    ran = scene.bucket.at(300, sink=scene.uri, **OPTIONS)
+    if scene.is_mariadb:
+        assert "already has shop.theirs, which this pipeline did not make" in ran.stopped["shop.v"]
+    assert ("shop", "v") not in scene.target.tables()
+
+
+def test_a_statement_for_a_database_that_is_not_there_meets_no_table_of_another_one(place: Place, tmp_path: Path) -> None:
+    scene = Scene(place, tmp_path)
+    scene.bucket.create("orders", database="shop")
+    assert scene.bucket.at(120, sink=scene.uri).code == EXIT_OK
+    scene.bucket.schema("orders", 200, "id,v", "DROP TABLE IF EXISTS `orders`", 4, database="gone")
+    scene.bucket.schema("orders", 210, "id,v,c", "ALTER TABLE `orders` ADD COLUMN `c` INT DEFAULT 7", 5, database="shop")
+    scene.bucket.at(300, sink=scene.uri)
+    assert "c" in scene.target.columns("shop", "orders")
