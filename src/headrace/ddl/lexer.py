@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+
+from headrace.ddl.remembering import remembered
 
 NO_SYNTAX = r"""'(?:[^'\\]|\\.|'')*+'|"(?:[^"\\]|\\.|"")*+"|`(?:[^`]|``)*+`|/\*(?!T?!).*?\*/|--(?=\s)[^\n]*|\#[^\n]*"""
 """A pattern (DOTALL) for what is no syntax: strings, quoted names, and comments that no server reads. A sign of one kind inside
@@ -38,10 +39,9 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "'": "''", "\0": "\\0", "\n": "\\n", "\r
 _GLUED = frozenset("(),.")
 _IS_LETTER = re.compile(f"[{_LETTER}]")
 _NOT_TEXT = re.compile("[\x00\ud800-\udfff]")
-_SMALL = 1 << 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Word:
     """One word of a statement. ``text`` is unquoted; ``is_name`` says it stood in backquotes, ``is_literal`` that it is a value.
 
@@ -69,22 +69,14 @@ class Word:
         return self.is_literal and self.written.startswith("'")
 
 
+@remembered
 def words(statement: str) -> tuple[Word, ...] | None:
     """The words of a statement, without comments and the final semicolon; ``None`` for text that no server reads as a whole: a
     string or comment that does not end, a sign that belongs to no word."""
-    # Several parts of the engine and the sinks ask about one statement; long ones are few, and would fill the memory.
-    return _words(statement) if len(statement) < _SMALL else _words_of_long(statement)
-
-
-def _read(statement: str) -> tuple[Word, ...] | None:
     found = _scanned(statement)
     while found and found[-1].says(";"):
         found.pop()
     return None if found is None else tuple(found)
-
-
-_words = lru_cache(maxsize=1024)(_read)
-_words_of_long = lru_cache(maxsize=4)(_read)
 
 
 def _scanned(statement: str) -> list[Word] | None:

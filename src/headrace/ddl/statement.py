@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import lru_cache
 
 from headrace.ddl.lexer import Cursor, Word, split_at_commas, words
+from headrace.ddl.remembering import remembered
 from headrace.model.table import TableId
 
 
@@ -63,8 +63,7 @@ class Statement:
     mentions: tuple[Mention, ...] = field(default=(), compare=False)
 
 
-# A schema file's statement is wanted by the classifier, the columns and the keys in turn.
-@lru_cache(maxsize=1024)
+@remembered
 def read_statement(text: str, database: str) -> Statement:
     """Reads a statement; never raises. ``database`` is the current database for names without one."""
     found = words(text)

@@ -7,12 +7,12 @@ that does more than its kind says, waits for a person's decision: it is no error
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 from headrace.ddl.grammar import alterations, definitions, expressions
 from headrace.ddl.grammar import views as view_queries
 from headrace.ddl.grammar.reader import NotAcceptedError, Reader
 from headrace.ddl.lexer import words
+from headrace.ddl.remembering import remembered
 from headrace.model.table import TableId
 
 _INDEX_KINDS = ("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR", "HYBRID")
@@ -32,8 +32,7 @@ class Judgement:
     selects: frozenset[TableId] = frozenset()
 
 
-# The plan asks about each pending change in every cut.
-@lru_cache(maxsize=1024)
+@remembered
 def judge(statement: str, database: str) -> Judgement:
     """Judges a statement; never raises. ``database`` is the current database for names without one. No statement is a good one."""
     found = words(statement)
