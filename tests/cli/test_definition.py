@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +209,33 @@ def test_a_name_with_white_space_around_it_is_refused(
     assert main([*command, "--sink", f"duckdb://{tmp_path}/t.duckdb", "--name", name]) == 2
     assert f"{name!r} begins or ends with white space" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: " + "[" * 1000, "is nested too deeply"),
+        ("- " * 1000, "is nested too deeply"),
+        ("source: &a\n  uri: x\n  more: *a\n", "is nested too deeply"),
+        (
+            "a: &a [x, x, x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}, *{a}, *{a}]\n" for a, b in pairwise("abcdefghijk")),
+            "is too long",
+        ),
+        (
+            'source: {uri: x}\npipeline: {name: "${file:a\\0b}"}',
+            "line 2, pipeline.name: ${file:…} names 'a\\x00b'",
+        ),
+        ("source: {uri: x, changefeed: ~no-such-user/x}", "line 1, source.changefeed: ~no-such-user/x names no folder"),
+        (f"{LEAST}pipeline: {{poll-interval: {'9' * 400}}}", "is not a duration"),
+        (f"{LEAST}pipeline: {{poll-interval: ٣s}}", "is not a duration"),
+        (f"{LEAST}pipeline: {{max-cut: {'9' * 5000}}}", "is not a size"),
+    ],
+    ids=["brackets", "lists", "itself", "laughs", "NUL", "home", "endless", "other digits", "large"],
+)
+def test_a_file_that_no_person_would_write_is_refused_all_the_same(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        read_settings(written(tmp_path, text))
+    assert said in str(refused.value)
 
 
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:

@@ -47,6 +47,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     with pytest.raises(DefinitionError, match="it is not UTF-8"):
         parse_uri(f"mysql://u:${{file:{tmp_path}/binary}}@db/")
+    with pytest.raises(DefinitionError, match="cannot be read: No such file"):
+        parse_uri("mysql://u:${file:/nowhere/\udcff}@db/")
 
 
 @pytest.mark.parametrize("name", ["access-key", "secret-access-key", "session-token", "account-key", "sas-token", "external-id"])
@@ -54,7 +56,10 @@ def test_keys_of_stores_are_secrets(name: str) -> None:
     assert parse_uri(f"s3://bucket/prefix?region=eu&{name}=s%2Fcret").secrets() == ["s/cret"]
 
 
-@pytest.mark.parametrize("text", ["shop", "/data/cf", "mysql:db", "mysql://db:port/"])
+@pytest.mark.parametrize(
+    "text",
+    ["shop", "/data/cf", "mysql:db", "mysql://db:port/", "mysql://u:${file:/nowhere/\0}@db/"],
+)
 def test_what_is_no_uri_is_refused_in_a_sentence(text: str) -> None:
     with pytest.raises(DefinitionError):
         parse_uri(text)

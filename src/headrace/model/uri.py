@@ -64,6 +64,8 @@ def expand_environment(text: str) -> str:
 
 
 def _file_content(path: str) -> str:
+    if "\0" in path:
+        raise DefinitionError(f"${{file:…}} names {path!r}, which is not a path: it holds a NUL.", "Check the path.")
     try:
         return Path(path).read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
     except (OSError, UnicodeDecodeError) as error:
@@ -75,7 +77,7 @@ def _file_content(path: str) -> str:
 
 def escape_variables(text: str) -> str:
     """The text with ``${…}`` escaped as in a URI, so that a path in there is not taken for a part of the URI."""
-    return _VARIABLE.sub(lambda match: quote(match[0], safe=""), text)
+    return _VARIABLE.sub(lambda match: quote(match[0], safe="", errors="surrogatepass"), text)
 
 
 def parse_uri(text: str) -> Uri:

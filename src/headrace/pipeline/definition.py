@@ -29,6 +29,9 @@ _Path = tuple[str | int, ...]
 _T = TypeVar("_T")
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0}
+# Nobody writes this much by hand; but an alias that holds itself, or that is repeated in others, has no end.
+_MOST_LEVELS = 50
+_MOST_VALUES = 100_000
 _BYTES = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _URIS: frozenset[_Path] = frozenset({("source", "uri"), ("sink", "uri"), ("pipeline", "ledger"), ("pipeline", "dead-letters")})
 _EXAMPLES = {"source": "file:///data/changefeed?protocol=csv", "sink": "mysql://user:${MYSQL_PASSWORD}@db:3306/"}
@@ -191,7 +194,7 @@ def read_settings(path: Path) -> Settings:
 
 def parse_seconds(text: str) -> float:
     """``1s``, ``500ms``, ``2m`` or a plain number of seconds. Raises DefinitionError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m)?", text.strip())
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(ms|s|m)?", text.strip())
     if match is None:
         raise DefinitionError(f"{text!r} is not a duration.", "Write it as 1s, 500ms or 2m.")
     return float(match.group(1)) * _SECONDS[match.group(2) or "s"]
@@ -199,7 +202,7 @@ def parse_seconds(text: str) -> float:
 
 def parse_bytes(text: str) -> int:
     """``1GiB``, ``512 MiB``, ``64KiB`` or a plain number of bytes. Raises DefinitionError."""
-    match = re.fullmatch(r"([0-9]+)\s*(KiB|MiB|GiB|TiB)?", text.strip(), re.IGNORECASE)
+    match = re.fullmatch(r"([0-9]{1,18})\s*(KiB|MiB|GiB|TiB)?", text.strip(), re.IGNORECASE)
     if match is None:
         raise DefinitionError(f"{text!r} is not a size.", "Write it as 1GiB or 512MiB; 0 is without bound.")
     return int(match.group(1)) * _BYTES.get((match.group(2) or "").lower(), 1)
@@ -225,6 +228,7 @@ class _Reader:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lines: dict[_Path, int] = {}
+        self._values = 0
 
     def read(self) -> Settings:
         document = self._document()
@@ -247,6 +251,8 @@ class _Reader:
             line = f", line {mark.line + 1}" if mark is not None else ""
             told = getattr(error, "problem", None) or "it is not YAML"
             raise DefinitionError(f"The definition {self._path}{line} is no YAML: {told}.") from None
+        except RecursionError:
+            raise self._endless("nested too deeply") from None
         document = self._value(root, ()) if root is not None else {}
         if not isinstance(document, dict):
             raise self._wrong((), "it must be a mapping with source:, sink: and pipeline:.")
@@ -257,6 +263,11 @@ class _Reader:
 
     def _value(self, node: yaml.Node, place: _Path) -> Any:
         """The node as mappings, lists and texts, with variables put in; notes lines. A mapping without content is left out."""
+        self._values += 1
+        if len(place) > _MOST_LEVELS:
+            raise self._endless("nested too deeply")
+        if self._values > _MOST_VALUES:
+            raise self._endless("too long")
         self._lines.setdefault(place, node.start_mark.line + 1)
         if isinstance(node, yaml.MappingNode):
             return dict(self._entries(node, place))
@@ -282,6 +293,11 @@ class _Reader:
             if found != "":  # nothing behind the colon: as if the line were not there
                 yield name, found
 
+    def _endless(self, what: str) -> DefinitionError:
+        return DefinitionError(
+            f"The definition {self._path} is {what}.", "Write each value in its place, and no alias inside itself."
+        )
+
     def _refuse_type(self, document: Mapping[str, Any], section: str) -> None:
         """Flink CDC names connectors by ``type:``, with the rest in keys of their own."""
         part = document.get(section)
@@ -306,7 +322,7 @@ class _Reader:
             self._at(("pipeline", "tables"), lambda: TableFilter.parse(tables))
         return Settings(
             source=file.source.uri,
-            changefeed=self._relative(file.source.changefeed),
+            changefeed=self._relative(("source", "changefeed"), file.source.changefeed),
             sink=file.sink.uri if file.sink else None,
             adopt=file.sink.adopt if file.sink else None,
             allow_non_transactional=file.sink.allow_non_transactional if file.sink else None,
@@ -314,9 +330,9 @@ class _Reader:
             tables=tables,
             poll_interval=self._at(("pipeline", "poll-interval"), lambda: None if interval is None else parse_seconds(interval)),
             max_cut=self._at(("pipeline", "max-cut"), lambda: None if max_cut is None else parse_bytes(max_cut)),
-            ledger=self._relative(pipeline.ledger),
+            ledger=self._relative(("pipeline", "ledger"), pipeline.ledger),
             on_error=self._at(("pipeline", "on-error"), lambda: None if on_error is None else parse_on_error(on_error)),
-            dead_letters=self._relative(pipeline.dead_letters),
+            dead_letters=self._relative(("pipeline", "dead-letters"), pipeline.dead_letters),
             max_dead_letters=self._at(("pipeline", "max-dead-letters"), lambda: None if most is None else parse_count(most)),
             strict=pipeline.strict,
             keys=self._at(("pipeline", "keys"), lambda: DeclaredKeys.parse(pipeline.keys)),
@@ -324,10 +340,13 @@ class _Reader:
             spark=pipeline.spark,
         )
 
-    def _relative(self, place: str | None) -> str | None:
-        if place is None or "://" in place:
-            return place
-        return str(self._path.parent / Path(place).expanduser())
+    def _relative(self, place: _Path, folder: str | None) -> str | None:
+        if folder is None or "://" in folder:
+            return folder
+        try:
+            return str(self._path.parent / Path(folder).expanduser())
+        except RuntimeError:
+            raise self._wrong(place, f"{folder} names no folder: there is no such user.", "Write the path in full.") from None
 
     def _at(self, place: _Path, read: Callable[[], _T]) -> _T:
         """What ``read`` gives; what it refuses is told with its place in the file."""
