@@ -343,10 +343,13 @@ def test_the_uri_of_a_ticdc_changefeed_is_taken_as_it_is():
         ("mysql://db/?worker-cuont=3", "worker-count"),
         ("mysql://db/shop", "database"),
         ("mysql://db/?worker-count=0", "worker-count"),
+        ("mysql://db/?worker-count=²", "worker-count"),
+        (f"mysql://db/?worker-count={'9' * 5000}", "worker-count"),
         ("mysql://db/?local-infile=maybe", "auto"),
         ("mysql://db/?time-zone=noon!", "time zone"),
         ("mysql://db/?ledger-database=a`b", "ledger-database"),
         ("mysql://db/?timeout=soon", "duration"),
+        (f"mysql://db/?timeout={'9' * 5000}", "duration"),
     ],
 )
 def test_a_wrong_uri_is_explained(uri, said):

@@ -38,7 +38,10 @@ _ALIASES = {"gs": "gcs", "azblob": "azure"}
 def open_place(location: str, what: str) -> Place:
     """The place that a path or a URL names; ``what`` is what messages call it ("ledger"). Raises DefinitionError."""
     if "://" not in location:
-        folder = Path(location).expanduser().absolute()
+        try:
+            folder = Path(location).expanduser().absolute()
+        except RuntimeError:
+            raise DefinitionError(f"{location} names no folder: there is no such user.", "Write the path in full.") from None
         return Place(Uri("file", path=str(folder)), what)
     uri = parse_uri(location)
     uri = replace(uri, scheme=_ALIASES.get(uri.scheme, uri.scheme))

@@ -134,7 +134,7 @@ def _check_tls(params: Mapping[str, str]) -> None:
 
 def _positive(uri: Uri, name: str, default: int) -> int:
     text = uri.params.get(name, str(default))
-    if not text.isdigit() or int(text) == 0:
+    if not re.fullmatch(r"0*[1-9][0-9]{0,8}", text):
         raise DefinitionError(f"{name}={text} is not a number from 1 on.")
     return int(text)
 
@@ -142,7 +142,7 @@ def _positive(uri: Uri, name: str, default: int) -> int:
 def _seconds(params: Mapping[str, str], name: str, default: str) -> int:
     """TiCDC writes durations as Go does: ``90s``, ``2m``."""
     text = params.get(name, default)
-    found = re.fullmatch(r"(\d+)(s|m)?", text)
+    found = re.fullmatch(r"([0-9]{1,9})(s|m)?", text)
     if found is None or int(found[1]) == 0:
         raise DefinitionError(f"{name}={text} is not a duration.", "Write it in seconds or minutes: 10s, 2m.")
     return int(found[1]) * (60 if found[2] == "m" else 1)
