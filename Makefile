@@ -62,8 +62,11 @@ $(CLASSES): $(RUNTIME) | java
 docs: $(DEV) ## Write docs/types-and-ddl.md from what its suites observe
 	@HEADRACE_WRITE_DOCS=1 $(PY) -m pytest tests/support
 
-fuzz: $(DEV) ## Feed the readers thousands of damaged files, other ones each time (some minutes)
-	@HEADRACE_FUZZ_EXAMPLES=$${HEADRACE_FUZZ_EXAMPLES:-3000} $(PY) -m pytest tests/formats/test_fuzz.py -q -n auto --timeout 0
+# The second command asks more of each input, and takes a hundred times as long for one.
+fuzz: $(DEV) ## Feed the readers a million damaged files, statements, paths, URIs, other ones each time (some minutes)
+	@HEADRACE_FUZZ_EXAMPLES=$${HEADRACE_FUZZ_EXAMPLES:-100000} $(PY) -m pytest tests/fuzz -q -n auto --timeout 0
+	@HEADRACE_FUZZ_EXAMPLES=$$(( ($${HEADRACE_FUZZ_EXAMPLES:-100000} + 99) / 100 )) \
+	  $(PY) -m pytest tests/formats/test_fuzz.py -q -n auto --timeout 0
 
 differential: $(DEV) ## Put random histories before the targets, other ones each time (15 minutes)
 	@HEADRACE_DIFFERENTIAL_SECONDS=$${HEADRACE_DIFFERENTIAL_SECONDS:-900} $(PY) -m pytest tests/test_differential.py -q --timeout 0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _FOREIGN_PREFIXES = ("AWS_", "AZURE_", "GOOGLE_", "HEADRACE_", "MYSQL_", "PYSPARK_", "SPARK_")
 _PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})
-# Asks tests/support to write its page, tests/formats/test_fuzz.py for more examples, tests/test_differential.py and
+# Asks tests/support to write its page, tests/formats/test_fuzz.py and tests/fuzz for more examples, tests/test_differential.py and
 # tests/test_fault_model.py for more time.
 _OURS = frozenset({"HEADRACE_WRITE_DOCS", "HEADRACE_FUZZ_EXAMPLES", "HEADRACE_DIFFERENTIAL_SECONDS", "HEADRACE_FAULTS_SECONDS"})
 

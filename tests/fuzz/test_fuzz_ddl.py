@@ -1,0 +1,125 @@
+"""Whatever stands in a schema file's statement, it is read as something, without an error and without delay."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+from fuzzing import PIECES, fuzz, mutated, tokens_of
+from headrace.ddl.classify import changes_rows_unseen, classify
+from headrace.ddl.columns import annotate
+from headrace.ddl.defaults import bit_default, computed_default, zone_mismatch
+from headrace.ddl.expressions import UntranslatableError, condition_to_duckdb, to_duckdb
+from headrace.ddl.indexes import changed_names, new_indexes, with_index_names
+from headrace.ddl.kinds import kinds_of
+from headrace.ddl.names import spelled
+from headrace.ddl.partitions import partitioning_after, row_events
+from headrace.ddl.statement import read_statement
+from headrace.ddl.told import source_tables
+from headrace.ddl.zones import defined_zoned_column, zoned_bound
+from headrace.model.events import SchemaChange
+from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.types import ColumnType, TypeKind
+from hostile import benign_statements, hostile_statements
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "ddl"
+RECORDED = [case["statement"] for path in sorted(GOLDEN.glob("*.json")) for case in json.loads(path.read_text())]
+STATEMENTS = [
+    tokens_of(text)
+    for text in dict.fromkeys([*RECORDED, *(entry.sql for entry in (*benign_statements(), *hostile_statements()))])
+    if text
+]
+ORDERS = TableId("shop", "orders")
+
+
+def shape(*columns: tuple[str, TypeKind]) -> TableSchema:
+    return TableSchema(ORDERS, tuple(Column(name, ColumnType(kind)) for name, kind in columns), ("id",))
+
+
+BEFORE = shape(("id", TypeKind.INT), ("v", TypeKind.VARCHAR))
+AFTER = shape(
+    ("id", TypeKind.BIGINT), ("v", TypeKind.VARCHAR), ("x", TypeKind.INT), ("at", TypeKind.TIMESTAMP), ("j", TypeKind.JSON)
+)
+SHAPES = ((None, None), (None, AFTER), (BEFORE, None), (BEFORE, AFTER), (AFTER, AFTER))
+
+
+def statement(chance: Random) -> tuple[str, int]:
+    """A text that can be encoded, as all are that a schema file gives; and the number of the shapes around it."""
+    if chance.random() < 0.02:
+        text = "".join(chance.choices(PIECES, k=chance.randrange(1, 12)))
+    else:
+        text = mutated(chance, chance.choice(STATEMENTS), STATEMENTS)
+    return text.encode("utf-8", "replace").decode(), chance.randrange(len(SHAPES))
+
+
+def read_all(made: tuple[str, int]) -> None:
+    """Everything that reads statements, as a run would do."""
+    text, number = made
+    before, after = SHAPES[number]
+    read = read_statement(text, "shop")
+    for mention in read.mentions:
+        assert 0 <= mention.start <= mention.end <= len(text)
+    found = classify(text, database="shop", table_id=ORDERS, before=before, after=after)
+    changes_rows_unseen(text, "shop")
+    partitioning = partitioning_after(None, text, "shop")
+    row_events(text, "shop", ORDERS, partitioning)
+    spelled(text, read, lambda table_id: TableId(table_id.database.upper(), table_id.table))
+    changed_names(read)
+    new_indexes(read, {"v"})
+    with_index_names(text, read, {"v"})
+    zoned_bound(text)
+    if after is None:
+        return
+    marked = annotate(text, after, before)
+    assert [(column.name, column.type) for column in marked.columns] == [(column.name, column.type) for column in after.columns]
+    defined_zoned_column(text, marked)
+    zone_mismatch(text, marked, "Asia/Shanghai")
+    for column in marked.columns:
+        computed_default(read, column.name)
+        bit_default(text, "shop", column)
+    change = SchemaChange(
+        commit_ts=7, database="shop", table_id=ORDERS, statement=text, events=found.events, schema=marked,
+        changes=found.changes, reads=found.reads,
+    )  # fmt: skip
+    kinds_of(change)
+    source_tables([change])
+
+
+def test_a_statement_is_read_whatever_it_is() -> None:
+    fuzz(1500, statement, read_all)
+
+
+EXPRESSIONS = [
+    tokens_of(text)
+    for text in (
+        "`id` + 1",
+        "CONCAT(_UTF8MB4'a', UPPER(`v`), `v`)",
+        "JSON_UNQUOTE(JSON_EXTRACT(`j`, _UTF8MB4'$.a'))",
+        "CASE WHEN `id` > 1.5 THEN ROUND(`x`, 2) ELSE NULL END",
+        "DATE_FORMAT(`at`, _UTF8MB4'%Y-%m')",
+        "(`id` DIV 3) % 2 = 1 AND `v` IN (_UTF8MB4'x', _UTF8MB4'y') OR `x` IS NULL",
+        "SUBSTRING_INDEX(`v`, _UTF8MB4',', 1)",
+        "`j` -> '$.a' = CAST(`v` AS CHAR(3)) AND NOT `v` LIKE 'x%' ESCAPE '|'",
+        "IF(`at` + INTERVAL 1 DAY > NOW(), COALESCE(`v`, NULLIF(`x`, 0)), 0x00ff)",
+    )
+]
+TARGETS = [ColumnType(TypeKind.INT), ColumnType(TypeKind.VARCHAR), ColumnType(TypeKind.DECIMAL, length=10, scale=2)]
+
+
+def expression(chance: Random) -> tuple[str, ColumnType | None]:
+    """A text, and the type of the column that it generates; without one it is a condition."""
+    text = mutated(chance, chance.choice(EXPRESSIONS), EXPRESSIONS)
+    return text.encode("utf-8", "replace").decode(), chance.choice((*TARGETS, None))
+
+
+def translate(made: tuple[str, ColumnType | None]) -> None:
+    text, target = made
+    try:
+        condition_to_duckdb(text, AFTER) if target is None else to_duckdb(text, target, AFTER)
+    except UntranslatableError as error:
+        str(error).encode()
+
+
+def test_an_expression_is_translated_or_refused() -> None:
+    fuzz(400, expression, translate)
