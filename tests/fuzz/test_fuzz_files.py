@@ -117,7 +117,8 @@ def test_a_position_is_taken_or_refused() -> None:
             position = StoragePosition.parse(text)
         except ValueError:
             return
-        assert StoragePosition.parse(position.to_text()) == position
+        again = StoragePosition.parse(position.to_text())  # which is the newest form; marks of the first may change
+        assert StoragePosition.parse(again.to_text()) == again
 
     assert json.loads(POSITION)["w"] == 200
     fuzz(2000, lambda chance: mutated(chance, tokens, [tokens]), check)
