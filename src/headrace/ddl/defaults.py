@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import ClassVar
 from zoneinfo import ZoneInfo
 
-from headrace.ddl.lexer import Cursor, Word, split_at_commas, text_of
+from headrace.ddl.lexer import Cursor, Word, split_at_commas
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.model.table import Column, TableSchema, folded_name
 from headrace.model.types import BINARY_KINDS, TypeKind
@@ -17,11 +17,30 @@ _OF_THE_TIME = frozenset({"CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "
 _TIME_KINDS = frozenset({TypeKind.DATE, TypeKind.DATETIME, TypeKind.TIMESTAMP, TypeKind.TIME})
 _REPLACED = "\N{REPLACEMENT CHARACTER}"
 _BASES = {"b": 2, "x": 16}
+_MOST_BITS = 64  # of a column, so of digits of its default
+
+
+class _Additions:
+    """The columns that a statement adds, by folded names. Kept for the last one: each of its columns is asked about in turn."""
+
+    def __init__(self) -> None:
+        self._kept: tuple[Statement, Mapping[str, tuple[Word, ...]]] = Statement(StatementKind.EMPTY), {}
+
+    def of(self, read: Statement) -> Mapping[str, tuple[Word, ...]]:
+        statement, found = self._kept
+        if statement is not read:
+            named = ((folded_name(words[0].text), words) for words in _added(read) if words)
+            found = dict(reversed([*named]))  # of two columns of one name the first counts
+            self._kept = read, found
+        return found
+
+
+_ADDITIONS = _Additions()
 
 
 def added_column(read: Statement, column: str) -> tuple[Word, ...]:
     """The words by which the statement adds this column, its name first; empty where it does not."""
-    return next((words for words in _added(read) if words and folded_name(words[0].text) == folded_name(column)), ())
+    return _ADDITIONS.of(read).get(folded_name(column), ())
 
 
 def defined_columns(read: Statement) -> Iterator[tuple[Word, ...]]:
@@ -64,7 +83,7 @@ def bit_default(statement: str, database: str, column: Column) -> int | None:
     """
     word = default_word(added_column(read_statement(statement, database), column.name))
     if word is not None:
-        return _number(text_of((word,), statement), word.text)
+        return _number(statement[word.start : word.end], word.text) if len(word.text) <= _MOST_BITS else None
     if column.default is None or _REPLACED in column.default:
         return None
     return int.from_bytes(column.default.encode(), "big")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import takewhile
 
 from headrace.model.events import (
     AddColumnEvent,
@@ -73,23 +74,33 @@ def _origins(old: Mapping[str, Column], target: list[Column], renames: Mapping[s
 
 
 def _renamings(table_id: TableId, moves: dict[str, str]) -> list[SchemaChangeEvent]:
-    """Orders renames so that each target name is free, and opens each cycle by one temporary name."""
+    """Orders renames so that each target name is free, and opens each cycle by one temporary name.
+
+    A rename waits for the one column that still has its target name, so each is looked at once, and again when that name is free.
+    """
     events: list[SchemaChangeEvent] = []
     waiting = dict(moves)
+    turn = {name: number for number, name in enumerate(waiting)}
+    waits_for = {folded_name(new): name for name, new in waiting.items()}
+    held = {folded_name(name) for name in waiting}
+    ready = [name for name, new in waiting.items() if folded_name(new) not in held or folded_name(new) == folded_name(name)]
     temporary = 0
     while waiting:
-        held = {folded_name(name) for name in waiting}
-        free = [name for name, new in waiting.items() if folded_name(new) not in held - {folded_name(name)}]
-        if free:
-            for name in free:
-                events.append(RenameColumnEvent(table_id, name, waiting.pop(name)))
-            continue
-        name, new = next(iter(waiting.items()))
-        aside = f"{_TEMPORARY_NAME}{temporary}"
-        temporary += 1
-        events.append(RenameColumnEvent(table_id, name, aside))
-        del waiting[name]
-        waiting[aside] = new
+        freed = ready
+        for name in ready:
+            events.append(RenameColumnEvent(table_id, name, waiting.pop(name)))
+        if not ready:
+            name, new = next(iter(waiting.items()))
+            aside = f"{_TEMPORARY_NAME}{temporary}"
+            temporary += 1
+            events.append(RenameColumnEvent(table_id, name, aside))
+            del waiting[name]
+            waiting[aside] = new
+            turn[aside] = len(turn)
+            waits_for[folded_name(new)] = aside
+            freed = [name]
+        following = (waits_for.get(folded_name(name), "") for name in freed)
+        ready = sorted((name for name in following if name in waiting), key=turn.__getitem__)
     return events
 
 
@@ -99,19 +110,19 @@ def _placements(table_id: TableId, current: list[Column], target: list[Column]) 
     by_name = {c.name: c for c in current}
     rank = {c.name: place for place, c in enumerate(target)}
     stays = _longest_increasing([c.name for c in current], rank)
-    order = [c.name for c in current]
+    # What still stands behind the last column that was placed: all that stay there, and what stood behind the last of those.
+    staying = len(stays)
+    behind = {c.name for c in takewhile(lambda c: c.name not in stays, reversed(current))}
     previous = ""
     for column in target:
         known = by_name.get(column.name)
         moved = known is not None and column.name not in stays
+        position = ColumnPosition()
         if known is None or moved:
-            if moved:
-                order.remove(column.name)
-            place = order.index(previous) + 1 if previous else 0
-            position = _position(previous, last=place == len(order) and not moved)
-            order.insert(place, column.name)
+            position = _position(previous, last=not staying and not behind and not moved)
+            behind.discard(column.name)
         else:
-            position = ColumnPosition()
+            staying -= 1
         if known is None:
             events.append(AddColumnEvent(table_id, column, position))
         elif moved or replace(known, column_id=column.column_id) != column:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum, auto
@@ -99,6 +100,11 @@ def to_duckdb(expression: str, target: ColumnType, schema: TableSchema) -> str:
 
     ``schema`` tells the types of the columns that the expression names. Raises UntranslatableError.
     """
+    with _within_reach():
+        return _to_duckdb(expression, target, schema)
+
+
+def _to_duckdb(expression: str, target: ColumnType, schema: TableSchema) -> str:
     value = _Translation(schema).value(_read(expression))
     while isinstance(value.node, exp.Paren):
         value = replace(value, node=value.node.this)
@@ -158,9 +164,19 @@ class Condition:
 def condition_to_duckdb(expression: str, schema: TableSchema) -> Condition:
     """The condition for rows of a table of this shape. Raises UntranslatableError."""
     translation = _Translation(schema, compares_texts=True)
-    node = translation.condition(_read(expression))
-    texts = {name: frozenset(found) for name, found in translation.texts.items()}
-    return Condition(node.sql(dialect="duckdb"), frozenset(column.name for column in node.find_all(exp.Column)), texts)
+    with _within_reach():
+        node = translation.condition(_read(expression))
+        texts = {name: frozenset(found) for name, found in translation.texts.items()}
+        return Condition(node.sql(dialect="duckdb"), frozenset(column.name for column in node.find_all(exp.Column)), texts)
+
+
+@contextmanager
+def _within_reach() -> Iterator[None]:
+    """What is nested more deeply than sqlglot can follow has no counterpart: DuckDB would hardly follow it either."""
+    try:
+        yield
+    except RecursionError:
+        raise UntranslatableError from None
 
 
 def _read(expression: str) -> Any:
@@ -677,6 +693,8 @@ def _common(node: Any, values: list[_Value]) -> _Value:
 
 def _counting(node: Any) -> Any:
     """A place or a length in characters: for zero and below, the two disagree."""
-    if not isinstance(node, exp.Literal) or node.is_string or not node.this.isdigit() or int(node.this) < 1:
+    if not isinstance(node, exp.Literal) or node.is_string or not re.fullmatch(f"[0-9]{{1,{_MOST_DIGITS}}}", node.this):
+        raise UntranslatableError
+    if int(node.this) < 1:
         raise UntranslatableError
     return exp.Literal.number(node.this)

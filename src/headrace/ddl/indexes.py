@@ -8,9 +8,10 @@ statement drops. A later DROP INDEX would otherwise mean another index in the ta
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain, count
+from itertools import chain
 
 from headrace.ddl.lexer import Cursor, Word, split_at_commas
 from headrace.ddl.statement import Statement, StatementKind
@@ -113,9 +114,13 @@ def with_index_names(text: str, read: Statement, taken: Collection[str]) -> str:
         elif read.kind is StatementKind.CREATE_TABLE:  # a column's own key can have no name; ALTER TABLE knows none in TiDB
             start = read.definitions[0][0].start
             edits += [(*index.removed, ""), (start, start, f"UNIQUE KEY {name} ({_quoted(index.columns[0])}), ")]
-    for start, end, name in sorted(edits, key=lambda edit: -edit[0]):
-        text = text[:start] + name + text[end:]
-    return text
+    kept, at = [], 0
+    edits.reverse()  # of those at one place the last one comes first
+    edits.sort(key=lambda edit: edit[0])
+    for start, end, name in edits:
+        kept += [text[at:start], name]
+        at = end
+    return "".join([*kept, text[at:]])
 
 
 def _named(indexes: list[NewIndex], taken: Collection[str], *, ahead: bool) -> list[NewIndex]:
@@ -123,8 +128,9 @@ def _named(indexes: list[NewIndex], taken: Collection[str], *, ahead: bool) -> l
     names = {folded_name(name) for name in taken}
     names |= {folded_name(index.name) for index in indexes if index.name and ahead}
     found = []
+    tried: Counter[str] = Counter()
     for index in indexes:
-        name = index.name or _free_name(index.columns, names)
+        name = index.name or _free_name(index.columns, names, tried)
         names.add(folded_name(name))
         # Which names an ALTER TABLE finds taken depends on what the target's table has besides.
         plain = index.plain if index.name else ahead and folded_name(name) == folded_name(index.columns[0])
@@ -132,11 +138,17 @@ def _named(indexes: list[NewIndex], taken: Collection[str], *, ahead: bool) -> l
     return found
 
 
-def _free_name(columns: tuple[str, ...], taken: set[str]) -> str:
-    """The first column's name, with a number where that is taken or means the primary key."""
+def _free_name(columns: tuple[str, ...], taken: set[str], tried: Counter[str]) -> str:
+    """The first column's name, with a number where that is taken or means the primary key.
+
+    ``tried`` are the numbers found taken of each name, which stay so.
+    """
     first = columns[0] if all(columns) else _OF_EXPRESSION
-    names = (first if number == 1 else f"{first}_{number}" for number in count(1))
-    return next(name for name in names if folded_name(name) not in taken and folded_name(name) != "primary")
+    while True:
+        tried[first] += 1
+        name = first if tried[first] == 1 else f"{first}_{tried[first]}"
+        if folded_name(name) not in taken and folded_name(name) != "primary":
+            return name
 
 
 def _of_action(action: tuple[Word, ...]) -> Iterator[NewIndex]:

@@ -40,11 +40,13 @@ class KnownNames:
 
 def spelled(text: str, statement: Statement, meant: Callable[[TableId], TableId]) -> str:
     """The text with every name as what it means is spelled; ``statement`` is what was read of it."""
-    for mention in sorted(set(statement.mentions), key=lambda mention: -mention.start):
+    kept, at = [], 0
+    for mention in sorted(set(statement.mentions), key=lambda mention: mention.start):
         table_id = meant(mention.table_id)
-        if table_id != mention.table_id:
-            text = text[: mention.start] + _quoted(table_id) + text[mention.end :]
-    return text
+        if table_id != mention.table_id and mention.start >= at:
+            kept += [text[at : mention.start], _quoted(table_id)]
+            at = mention.end
+    return "".join([*kept, text[at:]])
 
 
 def _quoted(table_id: TableId) -> str:

@@ -2,27 +2,35 @@
 
 Only the texts of statements tell it, so it is known for tables that were created, or partitioned, under Headrace's eyes. ``None``
 stands for a table without partitions and for one whose partitions are not known (KEY, LINEAR HASH, subpartitions, TiDB's
-INTERVAL): of either no rows of a partition can be named.
+INTERVAL, and what is larger than TiDB has it): of either no rows of a partition can be named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 from itertools import pairwise
 
-from headrace.ddl.lexer import Cursor, Word, split_at_commas, text_of, words
+from headrace.ddl.lexer import Cursor, Word, split_at_commas, words
 from headrace.ddl.statement import Statement, StatementKind, read_statement
+from headrace.ddl.written import WrittenText
 from headrace.model.events import DeletePartitionRowsEvent, ExchangePartitionEvent, OtherEvent, SchemaChangeEvent
 from headrace.model.table import TableId, folded_name
 
 MAXVALUE = "MAXVALUE"
 NULL = "NULL"
 _EVERY_ROW = "1 = 1"
+MOST_PARTITIONS = 8_192
+"""Of a table, in TiDB."""
+_MOST_KEYS = 64  # MySQL has 16
+_MOST_CLAUSES = 64  # about partitions, in one statement; TiDB has one
+_MOST_DIGITS = 6  # of a number of partitions
 _SIGNED_LIMIT, _UNSIGNED_RANGE = 2**63 - 1, 2**64
 _NAME_LISTS = frozenset({"DROP", "TRUNCATE", "REORGANIZE"})  # what is followed by names of partitions, with commas between
 # Clauses about partitions that leave the definitions as they are.
+_OF_INTERVALS = (("SPLIT", "MAXVALUE"), ("MERGE", "FIRST"))
 _KEEPING = frozenset({"TRUNCATE", "EXCHANGE", "ANALYZE", "CHECK", "OPTIMIZE", "REBUILD", "REPAIR", "PARTITION"})
 
 
@@ -62,19 +70,24 @@ class Partitioning:
         """
         places = [self.place(name) for name in names]
         known = [place for place in places if place is not None]
-        if not known or len(known) < len(places):
+        if not known or len(known) < len(places) or len(known) > MOST_PARTITIONS:
             return None
         rules = {Method.RANGE: self._in_range, Method.LIST: self._in_list, Method.HASH: self._of_remainder}
         return _either([rules[self.method](place) for place in known])
 
     def place(self, name: str) -> int | None:
         """Where the partition of that name stands, from 0."""
-        return next((i for i, p in enumerate(self.partitions) if folded_name(p.name) == folded_name(name)), None)
+        return self._places.get(folded_name(name))
 
-    def depends_on(self, column: str) -> bool:
-        """Whether the column decides about the partition of a row."""
-        folded = folded_name(column)
-        return any(folded_name(word.text) == folded for key in self.keys for word in words(key) or () if not word.is_literal)
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        """By folded names; of two partitions of one name the first counts."""
+        return {folded_name(p.name): i for i, p in reversed([*enumerate(self.partitions)])}
+
+    def depends_on(self, columns: Iterable[str]) -> bool:
+        """Whether one of the columns decides about the partition of a row."""
+        deciding = {folded_name(word.text) for key in self.keys for word in words(key) or () if not word.is_literal}
+        return any(folded_name(column) in deciding for column in columns)
 
     def _in_range(self, place: int) -> str:
         below = _below(self.keys, self.partitions[place].values[0])
@@ -141,12 +154,18 @@ def partitioning_after(
     """The partitioning of a statement's table after it; never raises. ``pattern`` is that of the table in CREATE TABLE … LIKE."""
     read = read_statement(statement, database)
     if read.kind is StatementKind.CREATE_TABLE:
-        return pattern if read.like is not None else _defined(read.options, statement)
+        return pattern if read.like is not None else _defined(read.options, WrittenText.of(statement))
     if read.kind in (StatementKind.UNKNOWN, StatementKind.DROP_TABLE):
         return None
-    for clause in _clauses(read):
-        before = _altered(before, clause, statement)
-    if before is not None and any(before.depends_on(old) for old, _ in read.column_renames):
+    clauses = _clauses(read)
+    if before is None and not any(_defines(clause) for clause in clauses):
+        return None
+    text = WrittenText.of(statement)
+    if sum(map(_is_about_partitions, clauses)) > _MOST_CLAUSES:
+        return None
+    for clause in clauses:
+        before = _altered(before, clause, text)
+    if before is not None and before.depends_on(old for old, _ in read.column_renames):
         return None
     return before
 
@@ -161,11 +180,14 @@ def row_events(statement: str, database: str, table_id: TableId, before: Partiti
         return (OtherEvent(table_id),)
     # Of a table's rows an expression with a column's old name says nothing when the columns have their new ones.
     follows = partitioning_after(before, statement, database) is not None
+    text = WrittenText.of(statement)
+    clauses = _clauses(read)
+    follows = follows and sum(map(_is_about_partitions, clauses)) <= _MOST_CLAUSES
     events: list[SchemaChangeEvent] = []
-    for clause in _clauses(read):
+    for clause in clauses:
         event = _event(clause, read, table_id, before if follows else None)
         events.extend([event] if event is not None else [])
-        before = _altered(before, clause, statement)
+        before = _altered(before, clause, text) if follows else None
     return tuple(events)
 
 
@@ -196,16 +218,16 @@ def _clauses(read: Statement) -> list[tuple[Word, ...]]:
 
     A list of partitions has commas itself, and PARTITION BY and REMOVE PARTITIONING come after the other clauses without one.
     """
-    found: list[tuple[Word, ...]] = []
+    found: list[list[Word]] = []
     for action in read.actions if read.kind is StatementKind.ALTER_TABLE else ():
         if found and _is_list(found[-1]) and (len(action) == 1 or action[1].says("INTO")):
-            found[-1] = (*found[-1], Word(","), *action)
+            found[-1] += [Word(","), *action]
             continue
-        found.extend(part for part in _parted(action) if part)
-    return found
+        found.extend([*part] for part in _parted(action) if part)
+    return [tuple(clause) for clause in found]
 
 
-def _is_list(clause: tuple[Word, ...]) -> bool:
+def _is_list(clause: Sequence[Word]) -> bool:
     return len(clause) > 2 and clause[0].text.upper() in _NAME_LISTS and clause[1].says("PARTITION")
 
 
@@ -224,17 +246,32 @@ def _outside(found: tuple[Word, ...], keywords: tuple[str, str]) -> int | None:
     return None
 
 
-def _altered(before: Partitioning | None, clause: tuple[Word, ...], statement: str) -> Partitioning | None:
-    """The partitioning after one clause."""
+def _keywords(clause: tuple[Word, ...]) -> tuple[str, str]:
+    """The first two words, in upper case, as far as they can be keywords."""
     first, second = (clause[i].text.upper() if i < len(clause) and not clause[i].is_name else "" for i in (0, 1))
-    if (first, second) == ("PARTITION", "BY"):
-        return _defined(clause, statement)
+    return first, second
+
+
+def _defines(clause: tuple[Word, ...]) -> bool:
+    return _keywords(clause) == ("PARTITION", "BY")
+
+
+def _is_about_partitions(clause: tuple[Word, ...]) -> bool:
+    first, second = _keywords(clause)
+    return second in ("PARTITION", "PARTITIONING") or first == "PARTITION" or (first, second) in _OF_INTERVALS
+
+
+def _altered(before: Partitioning | None, clause: tuple[Word, ...], text: WrittenText) -> Partitioning | None:
+    """The partitioning after one clause."""
+    first, second = _keywords(clause)
+    if _defines(clause):
+        return _defined(clause, text)
     if second == "PARTITIONING":
         return None
-    about_partitions = second == "PARTITION" or (first, second) in (("PARTITION", ""), ("SPLIT", "MAXVALUE"), ("MERGE", "FIRST"))
+    about_partitions = second == "PARTITION" or (first, second) in (("PARTITION", ""), *_OF_INTERVALS)
     if before is None or not about_partitions or first in _KEEPING:
         return before
-    changes: dict[str, Callable[[Partitioning, Cursor, str], Partitioning | None]] = {
+    changes: dict[str, Callable[[Partitioning, Cursor, WrittenText], Partitioning | None]] = {
         "ADD": _with_more,
         "DROP": _with_fewer,
         "COALESCE": _coalesced,
@@ -243,45 +280,46 @@ def _altered(before: Partitioning | None, clause: tuple[Word, ...], statement: s
     cursor = Cursor(clause[2:])
     cursor.skip_any("NO_WRITE_TO_BINLOG", "LOCAL")
     change = changes.get(first)
-    return change(before, cursor, statement) if change else None
+    changed = change(before, cursor, text) if change else None
+    return changed if changed is not None and len(changed.partitions) <= MOST_PARTITIONS else None
 
 
-def _with_more(before: Partitioning, cursor: Cursor, statement: str) -> Partitioning | None:
+def _with_more(before: Partitioning, cursor: Cursor, text: WrittenText) -> Partitioning | None:
     cursor.accept("IF", "NOT", "EXISTS")
     if cursor.accept("PARTITIONS"):
         count = _number(cursor)
         if count is None or before.method is not Method.HASH:
             return None
-        more: tuple[Partition, ...] | None = _numbered(len(before.partitions), count)
+        more: tuple[Partition, ...] | None = _numbered(len(before.partitions), min(count, MOST_PARTITIONS + 1))
     else:
-        more = _definitions(cursor.group(), before.method, len(before.keys), statement)
+        more = _definitions(cursor.group(), before.method, len(before.keys), text)
     return replace(before, partitions=(*before.partitions, *more)) if more else None
 
 
-def _with_fewer(before: Partitioning, cursor: Cursor, _statement: str) -> Partitioning | None:
+def _with_fewer(before: Partitioning, cursor: Cursor, _text: WrittenText) -> Partitioning | None:
     lenient = cursor.accept("IF", "EXISTS")
-    places = [before.place(name) for name in _names(cursor)]
+    places = {before.place(name) for name in _names(cursor)}
     if None in places and not lenient:
         return None
     return replace(before, partitions=tuple(p for i, p in enumerate(before.partitions) if i not in places))
 
 
-def _coalesced(before: Partitioning, cursor: Cursor, _statement: str) -> Partitioning | None:
+def _coalesced(before: Partitioning, cursor: Cursor, _text: WrittenText) -> Partitioning | None:
     count = _number(cursor)
     left = before.partitions[:-count] if count else ()
     return replace(before, partitions=left) if left and before.method is Method.HASH else None
 
 
-def _reorganized(before: Partitioning, cursor: Cursor, statement: str) -> Partitioning | None:
+def _reorganized(before: Partitioning, cursor: Cursor, text: WrittenText) -> Partitioning | None:
     if cursor.done:
         return before
     places = [before.place(name) for name in _names(cursor)]
     known = [place for place in places if place is not None]
-    into = _definitions(cursor.group(), before.method, len(before.keys), statement) if cursor.accept("INTO") else None
+    into = _definitions(cursor.group(), before.method, len(before.keys), text) if cursor.accept("INTO") else None
     if into is None or len(known) < len(places):
         return None
-    at = min(known)
-    kept = [p for i, p in enumerate(before.partitions) if i not in known]
+    at, replaced = min(known), {*known}
+    kept = [p for i, p in enumerate(before.partitions) if i not in replaced]
     return replace(before, partitions=(*kept[:at], *into, *kept[at:]))
 
 
@@ -297,13 +335,13 @@ def _names(cursor: Cursor) -> tuple[str, ...]:
 
 def _number(cursor: Cursor) -> int | None:
     text = cursor.next().text
-    return int(text) if text.isdecimal() else None
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
 # --- definitions ----------------------------------------------------------------------------------------------------------------
 
 
-def _defined(found: tuple[Word, ...], statement: str) -> Partitioning | None:
+def _defined(found: tuple[Word, ...], text: WrittenText) -> Partitioning | None:
     """The partitioning that PARTITION BY in these words defines."""
     at = _outside(found, ("PARTITION", "BY"))
     if at is None or any(word.says("SUBPARTITION") for word in found):
@@ -314,26 +352,28 @@ def _defined(found: tuple[Word, ...], statement: str) -> Partitioning | None:
     group = cursor.group()
     if method is None or not group or cursor.peek().says("INTERVAL"):
         return None
-    keys = tuple(text_of(part, statement) for part in (split_at_commas(group) if by_columns else [group]))
-    count = _number(cursor) if cursor.accept("PARTITIONS") else None
-    partitions = _definitions(cursor.group(), method, len(keys), statement)
+    keys = tuple(text.said(part) for part in (split_at_commas(group) if by_columns else [group]))
+    counted = cursor.accept("PARTITIONS")
+    count = _number(cursor) if counted else 1
+    partitions = _definitions(cursor.group(), method, len(keys), text)
     if partitions == () and method is Method.HASH:
-        partitions = _numbered(0, 1 if count is None else count)
-    return Partitioning(method, keys, partitions) if partitions else None
+        partitions = _numbered(0, min(count or 0, MOST_PARTITIONS + 1))
+    is_known = bool(partitions) and len(keys) <= _MOST_KEYS and sum(p.is_default for p in partitions or ()) <= 1
+    return Partitioning(method, keys, partitions) if partitions and is_known and len(partitions) <= MOST_PARTITIONS else None
 
 
 def _numbered(first: int, count: int) -> tuple[Partition, ...]:
     return tuple(Partition(f"p{number}") for number in range(first, first + count))
 
 
-def _definitions(group: tuple[Word, ...], method: Method, width: int, statement: str) -> tuple[Partition, ...] | None:
+def _definitions(group: tuple[Word, ...], method: Method, width: int, text: WrittenText) -> tuple[Partition, ...] | None:
     """The partitions that ``PARTITION name VALUES …, …`` defines; ``None`` when one of them is not understood."""
-    found = [_definition(Cursor(part), method, width, statement) for part in split_at_commas(group)]
+    found = [_definition(Cursor(part), method, width, text) for part in split_at_commas(group)]
     known = tuple(partition for partition in found if partition is not None)
     return known if len(known) == len(found) else None
 
 
-def _definition(cursor: Cursor, method: Method, width: int, statement: str) -> Partition | None:
+def _definition(cursor: Cursor, method: Method, width: int, text: WrittenText) -> Partition | None:
     if not cursor.accept("PARTITION"):
         return None
     name = cursor.next().text
@@ -342,30 +382,30 @@ def _definition(cursor: Cursor, method: Method, width: int, statement: str) -> P
     if method is Method.LIST and cursor.accept("DEFAULT"):
         return Partition(name, is_default=True)
     if method is Method.RANGE and cursor.accept("VALUES", "LESS", "THAN"):
-        bound = (MAXVALUE,) if cursor.accept(MAXVALUE) else _tuple(cursor.group(), statement)
+        bound = (MAXVALUE,) if cursor.accept(MAXVALUE) else _tuple(cursor.group(), text)
         return Partition(name, (bound,)) if len(bound) == width else None
     if method is Method.LIST and cursor.accept("VALUES", "IN"):
         parts = split_at_commas(cursor.group())
-        listed = tuple(_listed_values(part, width, statement) for part in parts if not _is_default(part))
+        listed = tuple(_listed_values(part, width, text) for part in parts if not _is_default(part))
         fits = bool(parts) and all(len(values) == width for values in listed)
         return Partition(name, listed, any(map(_is_default, parts))) if fits else None
     return None
 
 
-def _listed_values(part: tuple[Word, ...], width: int, statement: str) -> tuple[str, ...]:
+def _listed_values(part: tuple[Word, ...], width: int, text: WrittenText) -> tuple[str, ...]:
     inner = Cursor(part).group()
     bracketed = bool(inner) and len(inner) == len(part) - 2
-    return _tuple(inner if bracketed or width > 1 else part, statement)
+    return _tuple(inner if bracketed or width > 1 else part, text)
 
 
 def _is_default(part: tuple[Word, ...]) -> bool:
     return len(part) == 1 and part[0].says("DEFAULT")
 
 
-def _tuple(found: tuple[Word, ...], statement: str) -> tuple[str, ...]:
+def _tuple(found: tuple[Word, ...], text: WrittenText) -> tuple[str, ...]:
     """The values between commas; the keywords among them in upper case."""
     texts = []
     for part in split_at_commas(found):
         keyword = next((keyword for keyword in (MAXVALUE, NULL) if len(part) == 1 and part[0].says(keyword)), "")
-        texts.append(keyword or text_of(part, statement))
+        texts.append(keyword or text.said(part))
     return tuple(texts)

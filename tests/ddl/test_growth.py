@@ -1,0 +1,202 @@
+"""Reading DDL costs time in proportion to its length, whatever is repeated in it: a long statement holds up no other table.
+
+What is measured is the time of twice as many against that of once as many, in time of the processor. Words and statements are read
+before, since they have a test of their own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from headrace.ddl.classify import classify
+from headrace.ddl.columns import annotate
+from headrace.ddl.defaults import added_column, bit_default, computed_default, zone_mismatch
+from headrace.ddl.expressions import UntranslatableError, condition_to_duckdb, to_duckdb
+from headrace.ddl.indexes import new_indexes, with_index_names
+from headrace.ddl.names import spelled
+from headrace.ddl.partitions import MOST_PARTITIONS, Method, Partition, Partitioning, partitioning_after, row_events
+from headrace.ddl.statement import read_statement
+from headrace.model.events import DeletePartitionRowsEvent, OtherEvent
+from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.types import ColumnType, TypeKind
+
+T = TableId("d", "t")
+REPEATED = 1_000
+Case = tuple[str, list[str], list[str]]
+"""A statement, and the columns before and after it."""
+
+
+def shape(names: list[str]) -> TableSchema | None:
+    columns = tuple(Column(name, ColumnType(TypeKind.INT), primary_key=name == "id") for name in names)
+    return TableSchema(T, columns, ("id",)) if names else None
+
+
+def joined(count: int, part: str) -> str:
+    return ", ".join(part.replace("#", str(number)) for number in range(count))
+
+
+def many(count: int, name: str = "c") -> list[str]:
+    return ["id", *(f"{name}{number}" for number in range(count))]
+
+
+def create(parts: str, options: str = "") -> str:
+    return f"CREATE TABLE t (id INT PRIMARY KEY{', ' * bool(parts)}{parts}) {options}"
+
+
+CONSTRUCTS: dict[str, Callable[[int], Case]] = {
+    "columns": lambda n: (create(joined(n, "c# INT DEFAULT # COMMENT 'x'")), [], many(n)),
+    "generated columns": lambda n: (create(joined(n, "c# INT AS (id + #) STORED")), [], many(n)),
+    "unique columns": lambda n: (create(joined(n, "c# INT UNIQUE")), [], many(n)),
+    "indexes without a name": lambda n: (create("c0 INT, " + joined(n, "KEY (c0)")), [], many(1)),
+    "columns of an index": lambda n: (create(joined(n, "c# INT") + ", KEY k (" + joined(n, "c#") + ")"), [], many(n)),
+    "added indexes": lambda n: ("ALTER TABLE t " + joined(n, "ADD INDEX (c0)"), many(1), many(1)),
+    "added columns": lambda n: ("ALTER TABLE t " + joined(n, "ADD COLUMN c# BIT(1) DEFAULT b'1'"), many(0), many(n)),
+    "added columns in a group": lambda n: ("ALTER TABLE t ADD COLUMN (" + joined(n, "c# INT DEFAULT #") + ")", many(0), many(n)),
+    "columns added first": lambda n: ("ALTER TABLE t " + joined(n, "ADD COLUMN c# INT FIRST"), many(0), many(n)[::-1]),
+    "moved columns": lambda n: ("ALTER TABLE t " + joined(n, "MODIFY COLUMN c# INT FIRST"), many(n), many(n)[::-1]),
+    "dropped columns": lambda n: ("ALTER TABLE t " + joined(n, "DROP COLUMN c#"), many(n), many(0)),
+    "changed columns": lambda n: ("ALTER TABLE t " + joined(n, "CHANGE COLUMN c# d# INT"), many(n), many(n, "d")),
+    "renamed columns": lambda n: ("ALTER TABLE t " + joined(n, "RENAME COLUMN c# TO d#"), many(n), many(n, "d")),
+    "renamed columns in a chain": lambda n: (
+        "ALTER TABLE t " + ", ".join(f"RENAME COLUMN c{number} TO c{number + 1}" for number in range(n)),
+        many(n),
+        ["id", *(f"c{number + 1}" for number in range(n))],
+    ),
+    "swapped columns": lambda n: (
+        "ALTER TABLE t " + ", ".join(f"RENAME COLUMN c{number} TO c{number ^ 1}" for number in range(n)),
+        many(n),
+        many(n),
+    ),
+    "defaults set": lambda n: ("ALTER TABLE t " + joined(n, "ALTER COLUMN c# SET DEFAULT 2"), many(n), many(n)),
+    "options": lambda n: (create("", "COMMENT = 'x' " * n), [], many(0)),
+    "members": lambda n: (create("c0 ENUM(" + joined(n, "'#'") + ")"), [], many(1)),
+    "parentheses": lambda n: (create("c0 INT AS (" + "(" * n + "id" + ")" * n + ")"), [], many(1)),
+    "comments": lambda n: (create("/* x */ " * n + "c0 INT"), [], many(1)),
+    "range partitions": lambda n: (
+        create("", "PARTITION BY RANGE (id) (" + joined(n, "PARTITION p# VALUES LESS THAN (#)") + ")"),
+        [],
+        many(0),
+    ),
+    "list partitions": lambda n: (
+        create("", "PARTITION BY LIST (id) (" + joined(n, "PARTITION p# VALUES IN (#, -#)") + ")"),
+        [],
+        many(0),
+    ),
+    "values of a list partition": lambda n: (
+        create("", "PARTITION BY LIST (id) (PARTITION p VALUES IN (" + joined(n, "#") + "))"),
+        [],
+        many(0),
+    ),
+    "hash partitions": lambda n: (create("", "PARTITION BY HASH (id) (" + joined(n, "PARTITION p#") + ")"), [], many(0)),
+    "dropped partitions": lambda n: ("ALTER TABLE t DROP PARTITION " + joined(n, "p#"), many(0), many(0)),
+    "clauses that drop a partition": lambda n: ("ALTER TABLE t " + joined(n, "DROP PARTITION p#"), many(0), many(0)),
+    "added partitions": lambda n: (
+        "ALTER TABLE t ADD PARTITION (" + joined(n, "PARTITION q# VALUES LESS THAN (9#)") + ")",
+        many(0),
+        many(0),
+    ),
+    "reorganized partitions": lambda n: (
+        "ALTER TABLE t REORGANIZE PARTITION " + joined(n, "p#") + " INTO (" + joined(n, "PARTITION q# VALUES LESS THAN (#)") + ")",
+        many(0),
+        many(0),
+    ),
+    "renamed tables": lambda n: ("RENAME TABLE " + joined(n, "a# TO b#"), many(0), many(0)),
+}
+
+
+def seconds(case: Case, count: int) -> float:
+    """How long all takes that is asked about a statement; the better of two times."""
+    text, before, after = case[0], shape(case[1]), shape(case[2])
+    partitions = tuple(Partition(f"p{number}", ((str(number),),)) for number in range(count))
+    known = Partitioning(Method.RANGE, ("id",), partitions)
+    read = read_statement(text, "d")
+    with_names = with_index_names(text, read, ())
+    read_statement(with_names, "d")
+    taken = []
+    for _ in range(2):
+        began = time.process_time()
+        new_indexes(read, ())
+        with_index_names(text, read, ())
+        spelled(text, read, lambda name: TableId(name.database.upper(), name.table.upper()))
+        annotated = annotate(with_names, after, before) if after else None
+        classify(with_names, database="d", table_id=T, before=before, after=annotated, partitioning=known)
+        left = partitioning_after(known, with_names, "d")
+        if left is not None:
+            left.condition([partition.name for partition in left.partitions])
+        if annotated is not None:
+            zone_mismatch(with_names, annotated, "UTC")
+        for column in annotated.columns if annotated else ():
+            added_column(read, column.name)
+            computed_default(read, column.name)
+            bit_default(with_names, "d", column)
+        taken.append(time.process_time() - began)
+    return min(taken)
+
+
+@pytest.mark.parametrize("construct", CONSTRUCTS)
+def test_twice_as_many_take_about_twice_as_long(construct: str) -> None:
+    make = CONSTRUCTS[construct]
+    once, twice = (seconds(make(count), count) for count in (REPEATED, 2 * REPEATED))
+    assert twice < 3 * once + 0.05, f"{once:.3f} s for {REPEATED}, {twice:.3f} s for twice as many"
+
+
+def test_a_table_may_have_as_many_partitions_as_tidb_allows() -> None:
+    text = create("", f"PARTITION BY RANGE (id) ({joined(MOST_PARTITIONS, 'PARTITION p# VALUES LESS THAN (#)')})")
+    read_statement(text, "d")
+    began = time.process_time()
+    found = partitioning_after(None, text, "d")
+    assert found is not None
+    assert len(found.partitions) == MOST_PARTITIONS
+    assert found.condition([partition.name for partition in found.partitions])
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(
+    "partitions",
+    [
+        f"RANGE (id) ({joined(MOST_PARTITIONS + 1, 'PARTITION p# VALUES LESS THAN (#)')})",
+        f"HASH (id) PARTITIONS {MOST_PARTITIONS + 1}",
+        "HASH (id) PARTITIONS 999999999999",
+        f"HASH (id) PARTITIONS {'9' * 5_000}",
+        f"RANGE COLUMNS ({joined(2_000, 'c#')}) (PARTITION p VALUES LESS THAN ({joined(2_000, '#')}))",
+    ],
+    ids=["listed", "counted", "by a large number", "by a number of 5,000 digits", "by 2,000 columns"],
+)
+def test_of_more_than_tidb_has_nothing_is_known(partitions: str) -> None:
+    assert partitioning_after(None, create("", f"PARTITION BY {partitions}"), "d") is None
+
+
+def test_of_more_clauses_about_partitions_than_tidb_takes_it_is_not_known_which_rows_go() -> None:
+    before = Partitioning(Method.RANGE, ("id",), tuple(Partition(f"p{number}", ((str(number),),)) for number in range(100)))
+    (deleting,) = row_events("ALTER TABLE t DROP PARTITION p1", "d", T, before)
+    assert isinstance(deleting, DeletePartitionRowsEvent)
+    events = row_events("ALTER TABLE t " + joined(100, "DROP PARTITION p#"), "d", T, before)
+    assert {type(event) for event in events} == {OtherEvent}
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["(" * 2_000 + "id" + ")" * 2_000, "+".join(["id"] * 5_000), "(" * 2_000, "ABS(" * 2_000 + "id" + ")" * 2_000],
+    ids=["parentheses", "sum", "open parentheses", "calls"],
+)
+def test_an_expression_that_is_nested_too_deeply_has_no_counterpart(expression: str) -> None:
+    schema = shape(["id"])
+    assert schema is not None
+    with pytest.raises(UntranslatableError):
+        to_duckdb(expression, ColumnType(TypeKind.BIGINT), schema)
+    with pytest.raises(UntranslatableError):
+        condition_to_duckdb(f"({expression}) = 1", schema)
+
+
+def test_a_place_in_a_text_that_is_a_number_of_5000_digits_has_no_counterpart() -> None:
+    schema = TableSchema(T, (Column("v", ColumnType(TypeKind.VARCHAR, length=9)),), ())
+    with pytest.raises(UntranslatableError):
+        to_duckdb(f"LEFT(v, {'9' * 5_000})", ColumnType(TypeKind.VARCHAR, length=9), schema)
+
+
+def test_a_default_of_5000_digits_is_no_number_of_a_bit_column() -> None:
+    column = Column("b", ColumnType(TypeKind.BIT, length=8))
+    assert bit_default(f"ALTER TABLE t ADD COLUMN b BIT(8) DEFAULT {'9' * 5_000}", "d", column) is None
