@@ -12,6 +12,7 @@ from headrace.formats.base import DecodeError
 from headrace.model.block import META_COUNT
 from headrace.model.events import RowKind
 from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.tso import LOGICAL_BITS
 from headrace.model.types import BINARY_KINDS, ColumnType, TypeKind
 
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = RowKind
@@ -100,9 +101,10 @@ def canal(
     old: dict[str, object] | None = None,
     commit_ts: int | None = 100,
     mysql_types: dict[str, str] | None = None,
-    es: int = 5,
+    es: int | None = None,
 ) -> bytes:
-    """A message without its terminator."""
+    """A message without its terminator; ``es`` is the millisecond of the commit ts unless told."""
+    es = es if es is not None else 5 if commit_ts is None else commit_ts >> LOGICAL_BITS
     message: dict[str, object] = {"id": 0, "database": "test", "table": "t", "pkNames": ["id"], "isDdl": False, "type": type_}
     message |= {"es": es, "ts": es + 1, "sql": "", "sqlType": dict.fromkeys(data, 4), "mysqlType": mysql_types or {}}
     message |= {"old": None if old is None else [_canal_row(old)], "data": [_canal_row(data)]}

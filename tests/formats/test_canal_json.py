@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from changes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Row, canal, column_names, rows_and_error, rows_of, table
 
-from headrace.formats.base import SchemaMismatchError, TruncatedRecordError
+from headrace.formats.base import Rejects, SchemaMismatchError, TruncatedRecordError
 from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json, has_commit_ts
 from headrace.model.block import block_schema
 from headrace.model.table import TableSchema
@@ -146,7 +146,7 @@ def test_an_index_without_a_member_is_an_error() -> None:
     assert (error.line, error.column, error.value) == (1, "e", "3")
 
 
-def test_without_the_extension_the_millisecond_gives_the_largest_commit_ts_it_allows() -> None:
+def test_without_the_extension_the_millisecond_gives_the_first_commit_ts_it_allows() -> None:
     message = canal("INSERT", {"id": 1, "v": "a"}, commit_ts=None, es=7)
     assert decode(message) == [(INSERT, 7 << 18, 1, "a")]
     assert not has_commit_ts(message + b"\r\n")
@@ -235,3 +235,68 @@ def test_files_of_many_blocks_keep_counting() -> None:
     bad = data + b"{}\n"
     rows, error = rows_and_error(decode_canal_json(bad, ID_V, CanalJsonOptions(terminator="\n")))
     assert (len(rows), error.line) == (20_000, 20_001)
+
+
+BAD_COMMIT_TS = {
+    "missing": b"{}",
+    "null": b'{"commitTs":null}',
+    "a text": b'{"commitTs":"450253245302439941"}',
+    "negative": b'{"commitTs":-450253245302439941}',
+    "a float": b'{"commitTs":450253245302439941.0}',
+    "an exponent": b'{"commitTs":4e17}',
+    "zero": b'{"commitTs":0}',
+    "true": b'{"commitTs":true}',
+    "a list": b'{"commitTs":[450253245302439941]}',
+    "beyond 64 bits": b'{"commitTs":18446744073709551616}',
+    "5,000 digits": b'{"commitTs":' + b"9" * 5_000 + b"}",
+    "of the millisecond after es": b'{"commitTs":%d}' % (450253245302439941 + (1 << 18)),
+    "of long before es": b'{"commitTs":100}',
+    "no extension at all": b"null",
+    "a text in its place": b'"450253245302439941"',
+}
+
+
+@pytest.mark.parametrize("options", [CanalJsonOptions(), STREAM], ids=["lines", "a stream"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("bad", BAD_COMMIT_TS.values(), ids=BAD_COMMIT_TS.keys())
+def test_a_message_without_a_sound_commit_ts_is_a_bad_one_where_others_of_the_file_have_one(
+    bad: bytes, place: int, options: CanalJsonOptions
+) -> None:
+    messages = [canal("INSERT", {"id": key, "v": "a"}, commit_ts=450253245302439941) for key in range(3)]
+    messages[place] = re.sub(rb'"_tidb":\{[^}]*\}', lambda _: b'"_tidb":' + bad, messages[place])
+    data = b"".join(message + options.terminator.encode() for message in messages)
+    assert has_commit_ts(data)
+    rows, error = rows_and_error(decode_canal_json(data, ID_V, options))
+    assert [row[2] for row in rows] == list(range(place))
+    assert error.column == "_tidb.commitTs"
+    assert "commit ts" in error.message
+    assert len(error.value or "") <= 100
+
+    rejects = Rejects(1)
+    kept = rows_of(decode_canal_json(data, ID_V, options, rejects=rejects))
+    assert kept == [(INSERT, 450253245302439941, key, "a") for key in range(3) if key != place]
+    assert [record.raw for record in rejects.records] == [messages[place]]
+
+
+@pytest.mark.parametrize("es", [b"null", b'"7"', b"-7", b"7.5", b"true", b"0", b"35184372088832", b"9" * 5_000])
+def test_without_the_extension_a_message_without_a_sound_millisecond_is_a_bad_one(es: bytes) -> None:
+    good = canal("INSERT", {"id": 1, "v": "a"}, commit_ts=None, es=7)
+    bad = good.replace(b'"es":7,', b'"es":' + es + b",")
+    rows, error = rows_and_error(decode_canal_json(good + b"\r\n" + bad + b"\r\n", ID_V, CanalJsonOptions()))
+    assert rows == [(INSERT, 7 << 18, 1, "a")]
+    assert (error.line, error.column) == (2, "es")
+
+
+def test_a_text_that_looks_like_the_extension_is_none() -> None:
+    message = canal("INSERT", {"id": 1, "v": '"_tidb":{"commitTs":5}'}, commit_ts=None, es=7)
+    assert not has_commit_ts(message + b"\r\n")
+    assert decode(message) == [(INSERT, 7 << 18, 1, '"_tidb":{"commitTs":5}')]
+
+
+@pytest.mark.parametrize("options", [CanalJsonOptions(), STREAM], ids=["lines", "a stream"])
+def test_a_value_that_is_nested_deeply_is_a_bad_one(options: CanalJsonOptions) -> None:
+    deep = canal("INSERT", {"id": 2, "v": "a"}).replace(b'"v":"a"', b'"v":' + b"[" * 100_000 + b"]" * 100_000)
+    data = canal("INSERT", {"id": 1, "v": "a"}) + options.terminator.encode() + deep + options.terminator.encode()
+    rows, error = rows_and_error(decode_canal_json(data, ID_V, options))
+    assert [row[2] for row in rows] == [1]
+    assert error.message == "The message is nested too deeply."

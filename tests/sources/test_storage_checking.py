@@ -199,7 +199,7 @@ def test_a_text_that_looks_like_a_record_names_no_table(folder: StorageFolder) -
 
 
 def test_canal_messages_that_name_another_table_are_an_error(folder: StorageFolder) -> None:
-    line = '{"id":0,"database":"test","table":"%s","pkNames":["id"],"isDdl":false,"type":"INSERT","es":1,"ts":1,"sql":"",'
+    line = '{"id":0,"database":"test","table":"%s","pkNames":["id"],"isDdl":false,"type":"INSERT","es":0,"ts":1,"sql":"",'
     line += '"sqlType":{"id":4,"v":12},"mysqlType":{"id":"int","v":"varchar"},"old":null,"data":[{"id":"%d","v":"%s"}],'
     line += '"_tidb":{"commitTs":%d}}\n'
     text = '{\\"id\\":0,\\"database\\":\\"x\\",\\"table\\":\\"y\\",'

@@ -63,7 +63,7 @@ def test_t02_a_schema_file_is_never_taken_for_canal_json_data(tmp_path: Path) ->
     bucket = Bucket(tmp_path, "protocol=canal-json&enable-tidb-extension=true&date-separator=none")
     path = bucket.schema("t", 100)
     assert path == "test/t/meta/schema_100_3633961634.json"
-    message = {"database": "test", "table": "t", "type": "INSERT", "es": 1, "old": None, "data": [{"id": "1", "v": "a"}]}
+    message = {"database": "test", "table": "t", "type": "INSERT", "es": 0, "old": None, "data": [{"id": "1", "v": "a"}]}
     bucket.write("test/t/100/CDC000001.json", json.dumps(message | {"_tidb": {"commitTs": 110}}) + "\r\n")
     bucket.checkpoint(200)
     offer = bucket.consumer().poll()

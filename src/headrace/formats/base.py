@@ -9,9 +9,19 @@ where it knows for certain where they end, and goes on behind them.
 from __future__ import annotations
 
 from headrace.model.letters import RejectedRecord
+from headrace.model.tso import MAX_TSO
 
 MOST_RECORD_BYTES = 1 << 30
 """A record that is longer is a damaged one: TiDB's rows are far smaller, and Arrow's arrays hold 2 GiB at most."""
+
+
+_LONGEST_TSO = 20
+
+
+def told_tso(raw: bytes) -> int | None:
+    """The commit ts that a field says, ``None`` where it can be none. Python takes long over thousands of digits, or refuses."""
+    number = int(raw) if raw.isdigit() and len(raw) <= _LONGEST_TSO else -1
+    return number if 0 <= number <= MAX_TSO else None
 
 
 class DecodeError(Exception):

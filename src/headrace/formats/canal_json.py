@@ -22,6 +22,7 @@ from headrace.formats.canal_messages import (
     StreamMessages,
     carried_columns,
     first_message,
+    has_extension,
     has_other_columns,
     is_lines,
     truncated,
@@ -68,8 +69,9 @@ def decode_canal_json(
 
     An UPDATE gives UPDATE_BEFORE and UPDATE_AFTER; with ``old_images`` false the first only where the handle key moved, or where
     there is no handle key. ``seq`` is twice the message's number in the file, plus one for the row that is not an old image. The
-    row columns are those the messages carry, in the order of ``schema``. Without the TiDB extension ``commit_ts`` is the
-    largest that the message's millisecond allows (see :func:`has_commit_ts`). After the rows before it, the first bad
+    row columns are those the messages carry, in the order of ``schema``. In a file without the TiDB extension ``commit_ts`` is the
+    smallest that the message's millisecond allows (see :func:`has_commit_ts`); in one with it a message without a commit ts, or
+    with one that is not of the millisecond ``es``, is a bad one. After the rows before it, the first bad
     message is raised: DecodeError with line, column and value; TruncatedRecordError when the last one is cut off. ``rejects``
     takes messages that are bad by themselves; where messages are no lines, not those that are no JSON, because nothing tells where
     they end.
@@ -77,7 +79,7 @@ def decode_canal_json(
     view = memoryview(data)
     rejects = rejects or Rejects()
     carried = carried_columns(view, schema, options.terminator)
-    reader = CanalReader(schema, carried, options.time_zone, old_images)
+    reader = CanalReader(schema, carried, options.time_zone, old_images, has_extension(view))
     if not options.is_lines:
         yield from StreamMessages(view, reader, options.terminator, rejects).batches()
         return
@@ -102,13 +104,12 @@ def decode_canal_json(
 
 
 def has_commit_ts(data: pa.Buffer | bytes) -> bool:
-    """Whether the first message has the TiDB extension, and with it an exact commit ts. True for a file without messages."""
+    """Whether messages have the TiDB extension, and with it an exact commit ts. True for a file without messages."""
+    view = memoryview(data)
     try:
-        message = first_message(memoryview(data))
+        return has_extension(view) or first_message(view) is None
     except DecodeError:
         return True
-    extension = message.get("_tidb") if message is not None else {"commitTs": 0}
-    return isinstance(extension, dict) and "commitTs" in extension
 
 
 def _decode_block(block: bytes, mark: bytes, reader: CanalReader, number: int) -> tuple[pa.RecordBatch | None, int]:

@@ -38,6 +38,9 @@ _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 _COMMIT_TS = re.compile(rb'"commitTs"\s*:\s*(\d+)\s*[,}]')
 _MYSQL_MEMBER = re.compile(r"'((?:[^'\\]|''|\\.)*)'", re.DOTALL)
 _LONGEST_NUMBER = 40
+_SHOWN = 100
+# No row can hold it: in rows every value is a text or null, and the quotes in texts are escaped.
+_EXTENSION = re.compile(rb'"_tidb"\s*:\s*\{')
 
 
 def _integer(text: str) -> int | str:
@@ -67,6 +70,11 @@ def first_message(data: memoryview) -> Message | None:
         if isinstance(message, dict):
             return message
     raise DecodeError("The first message is not a JSON object.", line=1)
+
+
+def has_extension(data: memoryview) -> bool:
+    """Whether any message of a file has the TiDB extension: then all have an exact commit ts, and one without it is damaged."""
+    return _EXTENSION.search(data) is not None
 
 
 def is_lines(terminator: str) -> bool:
@@ -173,12 +181,15 @@ def _is_misfit(line: bytes, reader: CanalReader) -> bool:
 
 def truncated(tail: bytes, line: int) -> TruncatedRecordError:
     """The error for the bytes after the last complete message."""
-    found = _COMMIT_TS.findall(tail)
     return TruncatedRecordError(
-        "The last message is cut off: the file does not end with the terminator.",
-        line=line,
-        commit_ts=int(found[-1]) if found else None,
+        "The last message is cut off: the file does not end with the terminator.", line=line, commit_ts=_told_commit_ts(tail)
     )
+
+
+def _told_commit_ts(raw: bytes) -> int | None:
+    """The commit ts that stands in a message that cannot be read, if it can be one at all."""
+    found = _COMMIT_TS.findall(raw)
+    return _number(int(found[-1]), MAX_TSO) if found and len(found[-1]) <= _LONGEST_NUMBER else None
 
 
 def mysql_members(mysql_type: str) -> tuple[str, ...]:
@@ -258,17 +269,42 @@ def normalise(message: object, reader: CanalReader) -> Message:
         if old_row is None:
             raise DecodeError("The message does not have exactly one row in old.", column="old")
         old = [data | _texts(old_row, reader)]
-    extension = message.get("_tidb")
-    commit_ts = _number(extension.get("commitTs") if isinstance(extension, dict) else None, MAX_TSO)
-    es = _number(message.get("es"), MAX_TSO >> LOGICAL_BITS)
-    if commit_ts is None and es is None:
-        raise DecodeError("The message has neither _tidb.commitTs nor es.")
+    es, commit_ts = _moment(message, exact=reader.exact)
     return {"type": message["type"], "es": es, "data": [data], "old": old, "_tidb": {"commitTs": commit_ts}}
+
+
+def _moment(message: Message, *, exact: bool) -> tuple[int | None, int | None]:
+    """``es`` and the commit ts of a message, the one of which may lack. Raises DecodeError.
+
+    In a file in which any message has the TiDB extension, one without a commit ts is damaged: the millisecond would put its row
+    before others of its own transaction, without a word.
+    """
+    es = _number(message.get("es"), MAX_TSO >> LOGICAL_BITS)
+    if (es is None and message.get("es") is not None) or not (es or exact):
+        raise DecodeError("The value is not the millisecond of a commit ts.", column="es", value=_written(message.get("es")))
+    if not exact:
+        return es, None
+    extension = message.get("_tidb")
+    told = extension.get("commitTs") if isinstance(extension, dict) else None
+    if told is None:
+        raise DecodeError("The message has no commit ts, though others of the file have one.", column="_tidb.commitTs")
+    commit_ts = _number(told, MAX_TSO)
+    if not commit_ts:
+        raise DecodeError("The value is not a commit ts.", column="_tidb.commitTs", value=_written(told))
+    if es is not None and commit_ts >> LOGICAL_BITS != es:
+        reason = f"The commit ts is of the millisecond {commit_ts >> LOGICAL_BITS}, and es is {es}."
+        raise DecodeError(reason, column="_tidb.commitTs", value=str(commit_ts))
+    return es, commit_ts
 
 
 def _number(value: object, largest: int) -> int | None:
     """A whole number that is none too large, ``None`` for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= largest else None
+
+
+def _written(value: object) -> str:
+    """The value as JSON, cut to a length."""
+    return json.dumps(value)[:_SHOWN]
 
 
 def _texts(row: dict[str, object], reader: CanalReader) -> dict[str, str | None]:
@@ -347,9 +383,7 @@ class _Pending:
         error.line, offset, raw = self._source(start, stop)
         if isinstance(error, SchemaMismatchError | OverlongRecordError):
             raise error
-        found = _COMMIT_TS.findall(raw)
-        commit_ts = _number(int(found[-1]), MAX_TSO) if found and len(found[-1]) <= _LONGEST_NUMBER else None
-        self._rejects.take(error, (number * ROWS_PER_MESSAGE) + 1, offset, raw, commit_ts)
+        self._rejects.take(error, (number * ROWS_PER_MESSAGE) + 1, offset, raw, _told_commit_ts(raw))
 
 
 @dataclass

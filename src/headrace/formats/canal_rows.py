@@ -44,12 +44,16 @@ class CarriedColumn:
 
 @dataclass(frozen=True)
 class CanalReader:
-    """How the messages of one file become rows. ``old_images`` false asks for old rows only where the handle key moved."""
+    """How the messages of one file become rows. ``old_images`` false asks for old rows only where the handle key moved.
+
+    ``exact``: each message has a commit ts, because one of the file has the TiDB extension. Else there is only ``es``.
+    """
 
     schema: TableSchema
     carried: tuple[CarriedColumn, ...]
     time_zone: str
     old_images: bool
+    exact: bool = True
 
     def arrow_schema(self) -> pa.Schema:
         """What to read of each message: ``type``, ``es``, ``data``, ``old`` and ``_tidb.commitTs``."""
@@ -72,7 +76,7 @@ class CanalReader:
         old, has_old = self._old(messages.column("old"), kinds)
         emitted = self._emitted(data, old, has_old, old_nulls)
         places = np.arange(number, number + len(kinds), dtype=np.int64) * ROWS_PER_MESSAGE + 1
-        commit_ts = _commit_ts(messages)
+        commit_ts = _commit_ts(messages, exact=self.exact)
         kind = _KINDS[kinds]
         order: pa.Array | None = None
         if emitted.any():
@@ -153,19 +157,27 @@ def _rows(lists: pa.Array) -> list[pa.Array]:
     return list(rows.flatten())
 
 
-def _commit_ts(messages: pa.RecordBatch) -> np.ndarray:
-    """``_tidb.commitTs``, else the first TSO of the millisecond ``es``; the row's true one lies within that millisecond."""
-    exact = pc.struct_field(messages.column("_tidb"), "commitTs")
-    if exact.null_count:
-        es = messages.column("es")
-        if (pc.max(es).as_py() or 0) > MAX_TSO >> LOGICAL_BITS:
+def _commit_ts(messages: pa.RecordBatch, *, exact: bool) -> np.ndarray:
+    """``_tidb.commitTs``, or the first TSO of the millisecond ``es``; the row's true one lies within that millisecond.
+
+    Raises ValueError for messages without it, and for a commit ts that is none or of another millisecond than ``es``.
+    """
+    es = messages.column("es")
+    if not exact:
+        if not _lies_within(es, MAX_TSO >> LOGICAL_BITS):
             raise ValueError("es is no millisecond of a TSO")
-        exact = pc.coalesce(exact, pc.shift_left(es, LOGICAL_BITS))
-        if exact.null_count:
-            raise ValueError("a message has neither _tidb.commitTs nor es")
-    if (pc.min(exact).as_py() or 0) < 0:
-        raise ValueError("a commit ts is negative")
-    return np.asarray(exact.to_numpy())
+        return np.asarray(pc.shift_left(es, LOGICAL_BITS).to_numpy())
+    found = pc.struct_field(messages.column("_tidb"), "commitTs")
+    if not _lies_within(found, MAX_TSO):
+        raise ValueError("a message has no commit ts")
+    if pc.any(pc.not_equal(pc.shift_right(found, LOGICAL_BITS), es)).as_py():
+        raise ValueError("a commit ts is of another millisecond than es")
+    return np.asarray(found.to_numpy())
+
+
+def _lies_within(numbers: pa.Array, largest: int) -> bool:
+    """Whether all are there, and are from 1 to the largest."""
+    return not numbers.null_count and pc.all(pc.and_(pc.greater(numbers, 0), pc.less_equal(numbers, largest))).as_py() is not False
 
 
 def _interleave(emitted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from headrace.formats import base
-from headrace.formats.base import DecodeError, Rejects, SchemaMismatchError
+from headrace.formats.base import DecodeError, Rejects, SchemaMismatchError, told_tso
 from headrace.formats.csv_exact import BATCH_BYTES, BATCH_ROWS, Place, Tokenizer, decode_exact
 from headrace.formats.csv_layout import (
     HEADER_OPERATION,
@@ -83,7 +83,7 @@ def first_commit_ts(data: pa.Buffer | bytes, schema: TableSchema, options: CsvOp
     if layout.commit_ts is None or len(fields) != layout.field_count:
         return None
     raw = tokenizer.value(fields[layout.commit_ts]) or b""
-    return int(raw) if raw.isdigit() else None
+    return told_tso(raw)
 
 
 def _layout(first: list[bytes], schema: TableSchema, options: CsvOptions) -> CsvLayout:

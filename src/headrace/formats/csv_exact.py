@@ -14,12 +14,18 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from headrace.formats import base
-from headrace.formats.base import DecodeError, OverlongRecordError, Rejects, SchemaMismatchError, TruncatedRecordError
+from headrace.formats.base import (
+    DecodeError,
+    OverlongRecordError,
+    Rejects,
+    SchemaMismatchError,
+    TruncatedRecordError,
+    told_tso,
+)
 from headrace.formats.csv_layout import HEADER_OPERATION, CsvLayout, CsvOptions, known_layout, layout_from_header
 from headrace.formats.csv_rows import build_batch, convert_field
 from headrace.formats.values import bad_places
 from headrace.model.table import TableSchema
-from headrace.model.tso import MAX_TSO
 
 BATCH_ROWS = 131_072
 BATCH_BYTES = 4 << 20
@@ -136,9 +142,7 @@ class TruncatedRecord(TruncatedRecordError):
         """Fills in ``commit_ts`` when that field is complete, which another field after it proves."""
         if layout is None or layout.commit_ts is None or len(self.fields) <= layout.commit_ts + 1:
             return
-        raw = self.fields[layout.commit_ts]
-        if raw.isdigit():
-            self.commit_ts = int(raw)
+        self.commit_ts = told_tso(self.fields[layout.commit_ts])
 
 
 @dataclass(frozen=True)
@@ -345,4 +349,4 @@ class _ExactDecoder:
         """What a bad record says of its commit ts, as far as that can be a number at all."""
         place = self.layout.commit_ts if self.layout is not None else None
         text = record[place] if place is not None and place < len(record) else b""
-        return int(text) if text.isdigit() and int(text) <= MAX_TSO else None
+        return told_tso(text)

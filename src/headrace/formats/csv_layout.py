@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-from headrace.formats.base import SchemaMismatchError
+from headrace.formats.base import SchemaMismatchError, told_tso
 from headrace.formats.csv_orders import ONE_ORDER, ColumnOrder, ColumnOrders
 from headrace.formats.values import check_time_zone
 from headrace.model.table import Column, TableId, TableSchema, folded_name
@@ -219,7 +219,7 @@ def _by_order(fields: list[bytes], layout: CsvLayout, orders: ColumnOrders) -> I
     """The layout with the columns in each order that the record may have."""
     if layout.commit_ts is not None and orders.steps:
         text = fields[layout.commit_ts]
-        yield replace(layout, orders=orders).ordered(orders.at(int(text) if text.isdigit() else 0))
+        yield replace(layout, orders=orders).ordered(orders.at(told_tso(text) or 0))
     elif orders.in_doubt:
         yield from (layout.ordered(order) for order in orders.steps)
     else:
@@ -250,7 +250,7 @@ def _plausible(fields: list[bytes], layout: CsvLayout, options: CsvOptions) -> b
     if layout.columns and layout.commit_ts is None and options.include_commit_ts is None:
         # It would be taken for the first column, and every other value for its neighbour's.
         first = fields[layout.columns[0][0]]
-        if first.isdigit() and int(first) in _LIKELY_TSO:
+        if told_tso(first) in _LIKELY_TSO:
             return False
     if not options.quote:
         return True
