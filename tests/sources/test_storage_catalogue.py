@@ -192,13 +192,13 @@ def test_only_new_schema_files_are_read(folder: StorageFolder, monkeypatch: pyte
     from headrace.sources.ticdc_storage.stores import Store
 
     read: list[list[str]] = []
-    original = Store.read_many
+    original = Store.read_starts
 
-    def counting(self: Store, paths: list[str]) -> list[bytes | None]:
+    def counting(self: Store, paths: list[str], length: int) -> list[bytes | None]:
         read.append(paths)
-        return original(self, paths)
+        return original(self, paths, length)
 
-    monkeypatch.setattr(Store, "read_many", counting)
+    monkeypatch.setattr(Store, "read_starts", counting)
     folder.schema("t", 100)
     consumer = folder.consumer()
     consumer.poll()

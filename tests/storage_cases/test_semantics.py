@@ -513,7 +513,7 @@ def test_t76_a_second_round_lists_and_reads_what_is_new(tmp_path: Path, monkeypa
     assert len(consumer.position) < 100 * tables
     listed: list[Entries] = []
     read: list[str] = []
-    entries, read_buffer = Store.entries, Store.read_buffer
+    entries, read_buffer, read_starts = Store.entries, Store.read_buffer, Store.read_starts
 
     def counting_entries(store: Store, path: str = "", recursive: bool = False) -> Entries:
         listed.append(entries(store, path, recursive))
@@ -523,9 +523,13 @@ def test_t76_a_second_round_lists_and_reads_what_is_new(tmp_path: Path, monkeypa
         read.append(path)
         return read_buffer(store, path)
 
+    def counting_starts(store: Store, paths: list[str], length: int) -> list[bytes | None]:
+        read.extend(path for path in paths if "/meta/" in path)
+        return read_starts(store, paths, length)
+
+    monkeypatch.setattr(Store, "read_starts", counting_starts)
     monkeypatch.setattr(Store, "entries", counting_entries)
     monkeypatch.setattr(Store, "read_buffer", counting_read)
-    monkeypatch.setattr(Store, "read_many", lambda _, paths: read.extend(paths) or [])
     new = [bucket.rows(f"t{table}/200/1", "I 310 77 z") for table in range(3)]
     bucket.checkpoint(400)
     assert [split.key for split in consumer.cut().splits] == sorted(new)

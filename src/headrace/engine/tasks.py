@@ -27,6 +27,7 @@ from headrace.engine.requests import without_given_up
 from headrace.errors import HeadraceError
 from headrace.faults import Step
 from headrace.model.block import COMMIT_TS, META_FIELDS, ChangeBlock, combined, in_pieces
+from headrace.model.containment import contained
 from headrace.model.cut import Split, Window
 from headrace.model.letters import Letter
 from headrace.model.outcome import Notice, Problem, ReadCount, SplitReport, WriteCount, WriteOutcome, is_repeated
@@ -162,7 +163,7 @@ def _read_part(job: ReadJob, split: Split, part: TablePart) -> Iterator[ChangeBl
         items = recast_rows(items, split, recast, part.segment, whole=whole)
     key = () if job.demand is ChangeDemand.ALL else part.schema.handle_key
     got = 0
-    for item in _with_whole_keys(items, split, key):
+    for item in _contained(_with_whole_keys(items, split, key), split):
         if isinstance(item, ChangeBlock):
             got += item.num_rows
             yield item
@@ -172,6 +173,15 @@ def _read_part(job: ReadJob, split: Split, part: TablePart) -> Iterator[ChangeBl
             # The reading was broken off here, and not by the source.
             report = replace(report, rank=split.rank, rows=got, kept=got, left=0, passed=0)
         yield report
+
+
+def _contained(items: Iterator[ChangeBlock | SplitReport], split: Split) -> Iterator[ChangeBlock | SplitReport]:
+    """The items; where something fails that nobody foresaw, the report is of a table that stops (``model/containment.py``)."""
+    problems: list[Problem] = []
+    with contained(problems.append, split.table_id, split.key):
+        yield from items
+        return
+    yield SplitReport(split.key, split.table_id, problem=problems[0])
 
 
 def _read_one(
@@ -390,12 +400,16 @@ class Gathered:
             batches = self._batches.pop(number)
             if part.table_id in problems:
                 continue
-            try:
-                changes.append(self._change(part, combined(batches)))
-            except (MissingOldImages, EqualInStreams) as error:
-                explained = _missing_old_images if isinstance(error, MissingOldImages) else _equal_in_streams
-                problems[part.table_id] = explained(part.table_id)
-                outcomes.append(WriteOutcome(part.table_id, problem=problems[part.table_id]))
+            found: list[Problem] = []
+            with contained(found.append, part.table_id):
+                try:
+                    changes.append(self._change(part, combined(batches)))
+                except (MissingOldImages, EqualInStreams) as error:
+                    explained = _missing_old_images if isinstance(error, MissingOldImages) else _equal_in_streams
+                    found.append(explained(part.table_id))
+            for problem in found:
+                problems[part.table_id] = problem
+                outcomes.append(WriteOutcome(part.table_id, problem=problem))
         return [c for c in changes if c.table_id not in problems], outcomes
 
     def _change(self, part: TablePart, batch: pa.RecordBatch) -> TableChange:

@@ -17,8 +17,21 @@ from headrace.model.table import Column, TableId, TableSchema, folded_name
 from headrace.model.tso import MAX_TSO
 from headrace.model.types import ColumnType, TypeKind
 
+MOST_BYTES = 64 << 20
+"""A larger schema file is none of TiCDC's: 4,096 columns and a statement of 16 MiB stay far below."""
+MOST_COLUMNS = 4_096
+_MOST_MEMBERS = 65_535
+_LONGEST_NAME = 256
+_LONGEST_INTEGER = 20
+"""Digits of the largest number that TiCDC writes, which has 64 bits. Python takes long for thousands of them, and refuses more."""
+_SHOWN = 80
+# Lengths in bytes or characters, digits, and digits after the point, as far as TiDB has them at all.
+_MOST_LENGTH = {TypeKind.DECIMAL: 65, TypeKind.BIT: 64}
+_MOST_SCALE = {TypeKind.DECIMAL: 30}
+_MOST_OTHER_LENGTH, _MOST_OTHER_SCALE = (1 << 32) - 1, 255
 _UNSIGNED = " UNSIGNED"
 _SPACE = " \t\r\n"
+_INTEGER = re.compile("-?[0-9]+")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _QUOTED = re.compile(r"`(?:[^`]|``)*`|'(?:[^']|'')*'")
 # The columns of views can be without a type; views have no rows, so any text type will do for them.
@@ -63,14 +76,16 @@ class SchemaFile:
 def parse_schema_file(raw: bytes) -> SchemaFile:
     """The schema file in ``raw``. Raises SchemaFileError for broken JSON, an unknown column type or a missing part."""
     try:
-        document = json.loads(raw.decode("utf-8", "replace"))
+        document = _decoder.decode(raw.decode("utf-8", "replace"))
     except RecursionError:
         raise SchemaFileError("The schema file is nested too deeply.") from None
     except ValueError as error:
         raise SchemaFileError(f"The schema file is not valid JSON ({error}).", incomplete=True) from None
     if not isinstance(document, dict):
         raise SchemaFileError("The schema file holds no JSON object.")
-    table_id = TableId(_text(document, "Schema"), _text(document, "Table", required=False))
+    if isinstance(listed := document.get("TableColumns"), list) and len(listed) > MOST_COLUMNS:
+        raise SchemaFileError(f"The schema file lists {len(listed)} columns, and TiDB has {MOST_COLUMNS} in a table at most.")
+    table_id = TableId(_name(document, "Schema"), _name(document, "Table", required=False))
     columns = _columns(document)
     if table_id.table and not columns:
         raise SchemaFileError("The schema file of a table lists no columns in TableColumns.")
@@ -101,6 +116,14 @@ class ToldParts:
     statement: str | None
 
 
+def _bounded_integer(text: str) -> int | str:
+    """The number, or the text of one that is too long to be any number in a schema file."""
+    return int(text) if len(text) <= _LONGEST_INTEGER else text
+
+
+_decoder = json.JSONDecoder(parse_int=_bounded_integer)
+
+
 def told_parts(raw: bytes) -> ToldParts:
     """The first parts of a damaged or cut off schema file, as far as they are whole: TiCDC writes names and statement first."""
     text = raw.decode("utf-8", "surrogateescape")
@@ -109,7 +132,7 @@ def told_parts(raw: bytes) -> ToldParts:
         for key, start, end in _members(text):
             # A number that the text ends with may go on.
             if end < len(text) and key not in found:
-                found[key] = json.loads(text[start:end])
+                found[key] = _decoder.decode(text[start:end])
     except (ValueError, IndexError, RecursionError):
         pass
 
@@ -147,7 +170,7 @@ def schema_checksum(raw: bytes) -> int:
     try:
         members = {key: text[start:end] for key, start, end in _members(text)}
         table, database, total = members["Table"], members["Schema"], members["TableColumnsTotal"]
-        columns = [(json.loads(item)["ColumnName"], item) for item in _items(members["TableColumns"])]
+        columns = [(_decoder.decode(item)["ColumnName"], item) for item in _items(members["TableColumns"])]
     except KeyError as error:
         raise SchemaFileError(f"The schema file has no {error.args[0]}.") from None
     except (ValueError, IndexError, TypeError) as error:
@@ -165,7 +188,7 @@ def schema_checksum(raw: bytes) -> int:
 
 def _members(text: str) -> Iterator[tuple[str, int, int]]:
     """The members of the JSON object in ``text``: key, and where its value starts and ends."""
-    decoder = json.JSONDecoder()
+    decoder = _decoder
     position = _expect(text, 0, "{")
     position = _skip(text, position)
     while text[position] != "}":
@@ -182,7 +205,7 @@ def _items(text: str) -> Iterator[str]:
     """The texts of the items of the JSON array in ``text``; nothing for ``null``."""
     if text == "null":
         return
-    decoder = json.JSONDecoder()
+    decoder = _decoder
     position = _skip(text, _expect(text, 0, "["))
     while text[position] != "]":
         _, end = decoder.raw_decode(text, position)
@@ -212,8 +235,21 @@ def _text(document: dict[str, object], key: str, required: bool = True) -> str:
     if not isinstance(value, str):
         raise SchemaFileError(f"The schema file has no text for {key}.")
     if _LONE_SURROGATE.search(value):
-        raise SchemaFileError(f"{key} in the schema file is not Unicode: {value!r}.")
+        raise SchemaFileError(f"{key} in the schema file is not Unicode: {_shown(value)}.")
     return value
+
+
+def _name(document: dict[str, object], key: str, required: bool = True) -> str:
+    value = _text(document, key, required)
+    if len(value) > _LONGEST_NAME:
+        raise SchemaFileError(f"{key} in the schema file has {len(value)} characters, and no name is that long: {_shown(value)}.")
+    return value
+
+
+def _shown(value: object) -> str:
+    """A value for a message, cut to a length."""
+    text = repr(value[:_SHOWN] if isinstance(value, str) else value)
+    return text if len(text) <= 2 * _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _unicode(text: str) -> str:
@@ -229,9 +265,9 @@ def _integer(document: dict[str, object], key: str, default: int | None = None, 
         return default
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    if isinstance(value, str) and value.removeprefix("-").isascii() and value.removeprefix("-").isdigit():
+    if isinstance(value, str) and len(value) <= _LONGEST_INTEGER and _INTEGER.fullmatch(value):
         return int(value)
-    raise SchemaFileError(f"{key}{where} in the schema file is not an integer: {value!r}.")
+    raise SchemaFileError(f"{key}{where} in the schema file is not an integer of 64 bits: {_shown(value)}.")
 
 
 def _columns(document: dict[str, object]) -> tuple[Column, ...]:
@@ -252,7 +288,7 @@ def _columns(document: dict[str, object]) -> tuple[Column, ...]:
 
 
 def _column(entry: dict[str, object]) -> Column:
-    name = _text(entry, "ColumnName")
+    name = _name(entry, "ColumnName")
     default = entry.get("ColumnDefault")
     column_id = entry.get("ColumnId")
     return Column(
@@ -269,13 +305,17 @@ def _column_type(entry: dict[str, object], name: str) -> ColumnType:
     written = _text(entry, "ColumnType").upper().strip()
     kind = _KINDS.get(written.removesuffix(_UNSIGNED))
     if kind is None:
-        raise SchemaFileError(f"Column {name} has the type {written!r}, which is not known.")
+        raise SchemaFileError(f"Column {name} has the type {_shown(written)}, which is not known.")
     elements = entry.get("ColumnElems") or []
     if not isinstance(elements, list):
         raise SchemaFileError(f"ColumnElems of column {name} in the schema file is not a list.")
+    if len(elements) > _MOST_MEMBERS:
+        raise SchemaFileError(f"Column {name} has {len(elements)} members, and TiDB has {_MOST_MEMBERS} at most.")
     where = f" of column {name}"
     length = _integer(entry, "ColumnPrecision" if "ColumnPrecision" in entry else "ColumnLength", default=-1, where=where)
     scale = _integer(entry, "ColumnScale", default=-1, where=where)
+    if length > _MOST_LENGTH.get(kind, _MOST_OTHER_LENGTH) or scale > _MOST_SCALE.get(kind, _MOST_OTHER_SCALE):
+        raise SchemaFileError(f"Column {name} has the length {length} and the scale {scale}, which TiDB has for no {kind} column.")
     return ColumnType(
         kind=kind,
         unsigned=written.endswith(_UNSIGNED),

@@ -19,6 +19,7 @@ from headrace.formats.base import DecodeError
 from headrace.formats.canal_json import decode_canal_json
 from headrace.formats.csv import first_commit_ts
 from headrace.model.block import COMMIT_TS
+from headrace.model.containment import contained
 from headrace.model.outcome import SplitReport
 from headrace.model.table import TableId
 from headrace.model.tso import tso_from_ms, tso_to_ms
@@ -152,7 +153,10 @@ class Ranges:
         """Looks at so many bytes of each file. Returns the files of which that was too little."""
         left = []
         for (stored, version), start in zip(files, read([stored.path for stored, _ in files], length), strict=True):
-            found = None if start is None else _first_commit_ts(start, version, protocol, options)
+            found = None
+            # What is wrong with the file is reported when it is read.
+            with contained(lambda problem: None, version.table_id, stored.path):
+                found = None if start is None else _first_commit_ts(start, version, protocol, options)
             self.firsts[stored] = found or 0
             if found is None and length < stored.size:
                 left.append((stored, version))

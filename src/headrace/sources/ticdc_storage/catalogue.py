@@ -6,7 +6,7 @@ Only files that are new are read. Nothing is kept between runs; the folder itsel
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -19,7 +19,8 @@ from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.ddl.told import named_collation
 from headrace.formats.csv import CsvOptions
 from headrace.formats.csv_orders import ONE_ORDER, ColumnOrders, orders_in
-from headrace.formats.schema_file import SchemaFile, SchemaFileError, ToldParts, parse_schema_file, told_parts
+from headrace.formats.schema_file import MOST_BYTES, SchemaFile, SchemaFileError, ToldParts, parse_schema_file, told_parts
+from headrace.model.containment import contained
 from headrace.model.events import (
     DropDatabaseEvent,
     DropTableEvent,
@@ -38,6 +39,9 @@ _VIEW_KINDS = frozenset({StatementKind.CREATE_VIEW, StatementKind.DROP_VIEW})
 _OF_DATABASES = frozenset({StatementKind.CREATE_DATABASE, StatementKind.ALTER_DATABASE, StatementKind.DROP_DATABASE})
 _BEGINNINGS = frozenset({StatementKind.CREATE_TABLE, StatementKind.TRUNCATE_TABLE})
 _FIRST, _STATEMENT, _SHAPE, _LAST = range(4)
+_READ_AT_ONCE = 1_000
+MOST_STATEMENT_BYTES = 16 << 20
+"""A longer statement is not read, unless ``max-statement-bytes`` allows it; TiDB takes none that is as long."""
 
 
 @dataclass(frozen=True)
@@ -160,9 +164,20 @@ class _Step:
 
 
 class CatalogueReader:
-    """Keeps what was read of the schema files of one folder; ``strict`` makes a wrong checksum a problem."""
+    """Keeps what was read of the schema files of one folder; ``strict`` makes a wrong checksum a problem.
 
-    def __init__(self, store: Store, *, strict: bool = False, table_id_paths: bool | None = None) -> None:
+    A file that cannot be used is a problem of its table, whatever is wrong with it.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        strict: bool = False,
+        table_id_paths: bool | None = None,
+        most_statement_bytes: int = MOST_STATEMENT_BYTES,
+    ) -> None:
+        self._most_statement_bytes = most_statement_bytes
         self._store = store
         self._strict = strict
         self._table_id_paths = table_id_paths
@@ -180,9 +195,10 @@ class CatalogueReader:
         fresh = [(stored, path) for stored, path in files if stored not in self._loaded]
         if not fresh and len(files) == len(self._loaded):
             return self._catalogue
-        texts = self._store.read_many([stored.path for stored, _ in fresh])
-        for (stored, path), raw in zip(fresh, texts, strict=True):
-            self._loaded[stored] = self._load(path, raw)
+        for files_at_once in _parts(fresh):
+            texts = self._store.read_starts([stored.path for stored, _ in files_at_once], MOST_BYTES + 1)
+            for (stored, path), raw in zip(files_at_once, texts, strict=True):
+                self._loaded[stored] = self._load(path, raw)
         present = {stored for stored, _ in files}
         loaded = {stored: result for stored, result in self._loaded.items() if stored in present}
         self._catalogue = self._build(list(loaded.values()))
@@ -195,15 +211,41 @@ class CatalogueReader:
         if raw is None:
             gone = Problem(named, "The schema file vanished while it was read.", path.key, transient=True)
             return _Loaded(None, gone, repeat=True)
-        try:
-            file = parse_schema_file(raw)
-        except SchemaFileError as error:
-            hint = "It may still be on its way." if error.incomplete else ""
-            problem = Problem(named, error.message, path.key, hint=hint, transient=error.incomplete)
-            return _Loaded(None, problem, repeat=error.incomplete, told=told_parts(raw))
+        if len(raw) > MOST_BYTES:
+            message = f"The schema file has more than {MOST_BYTES >> 20} MiB, which TiCDC never writes."
+            return _Loaded(None, Problem(named, message, path.key))
+        problems: list[Problem] = []
+        with contained(problems.append, named, path.key):
+            try:
+                return self._read(path, named, parse_schema_file(raw))
+            except SchemaFileError as error:
+                hint = "It may still be on its way." if error.incomplete else ""
+                problem = Problem(named, error.message, path.key, hint=hint, transient=error.incomplete)
+                return _Loaded(None, problem, repeat=error.incomplete, told=self._told(raw))
+        return _Loaded(None, problems[0])
+
+    def _told(self, raw: bytes) -> ToldParts:
+        """What can be read of a file that cannot be used; a statement only if it can be understood, too."""
+        told = told_parts(raw)
+        if told.statement is None or self._is_too_long(told.statement):
+            return replace(told, statement=None)
+        with contained(lambda problem: None, TableId(told.database, told.table)):
+            read_statement(told.statement, told.database)
+            return told
+        return replace(told, statement=None)
+
+    def _is_too_long(self, statement: str) -> bool:
+        return len(statement) > self._most_statement_bytes or len(statement.encode()) > self._most_statement_bytes
+
+    def _read(self, path: SchemaPath, named: TableId, file: SchemaFile) -> _Loaded:
         table_id = named
         if not path.table and file.table and self._table_id_paths is not False and path.database.isdecimal():
             table_id = TableId(file.database, file.table)
+        if self._is_too_long(file.statement):
+            message = f"Its statement has more than {self._most_statement_bytes} bytes."
+            hint = "If it is as the source ran it, set max-statement-bytes in the source's URI."
+            told = ToldParts(file.database, file.table, file.version, None)
+            return _Loaded(None, Problem(table_id, message, path.key, hint=hint), told=told)
         file = replace(file, schema=_renamed(file.schema, table_id))
         entry = SchemaEntry(path, file, table_id, read_statement(file.statement, table_id.database))
         notices = _naming_notices(entry)
@@ -222,7 +264,7 @@ class CatalogueReader:
         entries = sorted((r.entry for r in loaded if r.entry), key=lambda e: (e.path.version, e.path.parent, e.path.checksum))
         for version, group in groupby(entries, key=lambda entry: entry.path.version):
             history.take(version, list(group))
-        paths = [(r.problem.file, r.repeat) for r in loaded if r.problem and not r.mismatched]
+        broken = [r.problem.file for r in loaded if r.problem and not r.mismatched]
         self._steps = history.steps
         return Catalogue(
             changes=tuple(history.changes),
@@ -234,9 +276,23 @@ class CatalogueReader:
             notices=(*(notice for r in loaded for notice in r.notices), *history.notices),
             mismatched=tuple(r.entry.path.key for r in loaded if r.entry and r.mismatched)
             + tuple(r.problem.file for r in loaded if r.problem and r.mismatched),
-            broken=tuple(path for path, _ in paths),
-            told={r.problem.file: r.told for r in loaded if r.problem and r.told},
+            broken=(*broken, *history.told),
+            told={r.problem.file: r.told for r in loaded if r.problem and r.told} | history.told,
         )
+
+
+def _parts(files: Sequence[tuple[StoredFile, SchemaPath]]) -> Iterator[list[tuple[StoredFile, SchemaPath]]]:
+    """The files in parts that are not too large to be read at once."""
+    part: list[tuple[StoredFile, SchemaPath]] = []
+    size = 0
+    for stored, path in files:
+        if part and (len(part) >= _READ_AT_ONCE or size + stored.size > MOST_BYTES):
+            yield part
+            part, size = [], 0
+        part.append((stored, path))
+        size += stored.size
+    if part:
+        yield part
 
 
 def _with_known_names(entry: SchemaEntry, known: KnownNames) -> SchemaEntry:
@@ -275,12 +331,36 @@ class _History:
         self.changes: list[SchemaChange] = []
         self.problems: list[Problem] = []
         self.notices: list[Notice] = []
+        self.told: dict[str, ToldParts] = {}
         self._versions: dict[str, dict[int, TableVersion]] = {}
         self._partitionings: dict[TableId, Partitioning] = {}
         self._collations: dict[str, str] = {}
 
     def take(self, version: int, entries: list[SchemaEntry]) -> None:
         """All schema files of one version."""
+        problems: list[Problem] = []
+        with contained(problems.append, entries[0].table_id):
+            self._take(version, entries)
+            return
+        while self.changes and self.changes[-1].commit_ts == version:
+            self.changes.pop()
+        for entry in entries:
+            self._fail(entry, problems[0])
+
+    def _fail(self, entry: SchemaEntry, problem: Problem) -> None:
+        """Leaves an entry out that cannot be handled: it counts as a file that cannot be read, of which the statement is known."""
+        self.problems.append(replace(problem, table_id=entry.table_id, file=entry.path.key))
+        names = entry.table_id
+        self.told[entry.path.key] = ToldParts(names.database, names.table, entry.path.version, entry.file.statement)
+        while self.changes and self.changes[-1].origin == entry.path.key:
+            self.changes.pop()
+        versions = self._versions.get(entry.path.parent, {})
+        if (known := versions.get(entry.path.version)) is not None and known.origin == entry.path.key:
+            del versions[entry.path.version]
+        if not versions:
+            self._versions.pop(entry.path.parent, None)
+
+    def _take(self, version: int, entries: list[SchemaEntry]) -> None:
         known = KnownNames({entry.table_id for entry in entries}, self.tables.keys())
         entries = sorted((_with_known_names(entry, known) for entry in entries), key=_rank)
         renames = {rename: entry for entry in entries if (rename := entry.rename) is not None}
@@ -316,6 +396,10 @@ class _History:
         return found
 
     def _apply(self, entry: SchemaEntry) -> None:
+        with contained(lambda problem: self._fail(entry, problem), entry.table_id, entry.path.key):
+            self._carry_out(entry)
+
+    def _carry_out(self, entry: SchemaEntry) -> None:
         step = self._step(entry)
         self.steps[entry.path.key] = step
         classified = step.classified

@@ -12,6 +12,8 @@ from headrace.sources.ticdc_storage.paths import METADATA, ForeignPath, parse_pa
 from headrace.sources.ticdc_storage.stores import Store
 
 _KEY = "checkpoint-ts"
+_MOST_BYTES = 4 << 10
+"""TiCDC's file has 36 bytes."""
 _PAUSES = (0.02, 0.1, 0.3)
 """Seconds between the attempts. TiCDC rewrites the file in place every two seconds, so a read may fall into the gap."""
 
@@ -24,7 +26,7 @@ def read_checkpoint(store: Store, sleep: Callable[[float], None] = time.sleep) -
     """
     for pause in (*_PAUSES, None):
         try:
-            checkpoint = _parsed(store.read(METADATA))
+            checkpoint = _parsed(store.read_start(METADATA, _MOST_BYTES + 1))
         except FileNotFoundError:
             # Nothing is half written here: either the first checkpoint is still to come, or this is no changefeed's folder.
             raise _missing(store) from None
@@ -38,6 +40,8 @@ def read_checkpoint(store: Store, sleep: Callable[[float], None] = time.sleep) -
 
 
 def _parsed(raw: bytes) -> int | None:
+    if len(raw) > _MOST_BYTES:
+        return None
     try:
         document = json.loads(raw)
     except (ValueError, RecursionError):

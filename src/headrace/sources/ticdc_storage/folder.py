@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from headrace.formats import canal_json, csv
 from headrace.formats.base import DecodeError
+from headrace.model.containment import contained
 from headrace.sources.ticdc_storage.catalogue import Catalogue, CatalogueReader
 from headrace.sources.ticdc_storage.offering import Candidate
 from headrace.sources.ticdc_storage.options import Protocol, StorageOptions
@@ -25,7 +27,12 @@ class Folder:
     def __init__(self, store: Store, options: StorageOptions) -> None:
         self._store = store
         self.reader = StorageReader(store, options.date_separator)
-        self._schemas = CatalogueReader(store, strict=options.strict, table_id_paths=options.use_table_id_as_path)
+        self._schemas = CatalogueReader(
+            store,
+            strict=options.strict,
+            table_id_paths=options.use_table_id_as_path,
+            most_statement_bytes=options.most_statement_bytes,
+        )
         self._former: Mapping[str, Owner] = {}
 
     @property
@@ -51,14 +58,12 @@ class Folder:
     def peek(self, protocol: Protocol, options: StorageOptions, candidates: Sequence[Candidate]) -> bool | None:
         """Whether the first rows that can be found have an exact commit ts; ``None`` when none can be."""
         for stored, _, version in candidates[:_PEEK_FILES]:
-            try:
+            # What is wrong with the file is reported when it is read.
+            with suppress(DecodeError, FileNotFoundError), contained(lambda problem: None, version.table_id, stored.path):
                 start = self._store.read_start(stored.path, _PEEK_BYTES)
                 if protocol is Protocol.CSV:
                     return csv.has_commit_ts(start, version.schema, version.csv(options.csv))
                 return canal_json.has_commit_ts(start)
-            except (DecodeError, FileNotFoundError):
-                # The file itself will be reported when it is read.
-                continue
         return None
 
     def read_starts(self, paths: list[str], length: int) -> list[bytes | None]:

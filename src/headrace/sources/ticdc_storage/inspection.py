@@ -35,6 +35,8 @@ from headrace.sources.ticdc_storage.source import TicdcStorageSource, open_sourc
 from headrace.sources.ticdc_storage.splits import read_split
 from headrace.sources.ticdc_storage.stores import Store, StoredFile
 
+_MOST_INDEX_BYTES = 1 << 10
+"""An index file holds one name."""
 _TEMPORARY = ".tmp."
 """In the name of what TiCDC writes before it renames it, on file systems."""
 
@@ -351,7 +353,7 @@ def _index_findings(store: Store, listing: Listing, tables: dict[str, TableId]) 
         place = (path.directory, path.dispatcher)
         newest[place] = max(newest.get(place, (0, "")), (path.number, stored.path.rpartition("/")[2]))
     present = {stored.path for stored, _ in listing.data}
-    contents = store.read_many([stored.path for stored, _ in listing.indexes])
+    contents = store.read_starts([stored.path for stored, _ in listing.indexes], _MOST_INDEX_BYTES)
     findings = []
     for (stored, index), raw in zip(listing.indexes, contents, strict=True):
         named = (raw or b"").decode("utf-8", "replace").strip()

@@ -30,8 +30,13 @@ def add_number(intervals: Intervals, number: int) -> Intervals:
 
 def add_numbers(intervals: Intervals, numbers: Iterable[int]) -> Intervals:
     """The intervals with many more numbers, in one go."""
+    return united(intervals, ((number, number) for number in numbers))
+
+
+def united(intervals: Intervals, more: Iterable[tuple[int, int]]) -> Intervals:
+    """All numbers of the one and the other, however many an interval has."""
     found: list[tuple[int, int]] = []
-    for low, high in sorted((*intervals, *((number, number) for number in numbers))):
+    for low, high in sorted((*intervals, *more)):
         if found and low <= found[-1][1] + 1:
             found[-1] = (found[-1][0], max(found[-1][1], high))
         else:
@@ -67,14 +72,14 @@ def numbers_of(intervals: Intervals) -> Iterator[int]:
         yield from range(low, high + 1)
 
 
-def missing_numbers(numbers: Iterable[int]) -> Intervals:
+def missing_numbers(intervals: Intervals) -> Intervals:
     """The gaps below the largest number, counted from 1."""
     gaps = []
     expected = 1
-    for number in sorted(set(numbers)):
-        if number > expected:
-            gaps.append((expected, number - 1))
-        expected = number + 1
+    for low, high in intervals:
+        if low > expected:
+            gaps.append((expected, low - 1))
+        expected = high + 1
     return tuple(gaps)
 
 

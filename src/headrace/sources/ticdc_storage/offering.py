@@ -16,7 +16,7 @@ from headrace.model.table import TableId
 from headrace.model.types import TypeKind
 from headrace.sources.ticdc_storage.catalogue import Catalogue, TableVersion
 from headrace.sources.ticdc_storage.draining import late_schema_files
-from headrace.sources.ticdc_storage.intervals import Intervals, format_intervals, missing_numbers, numbers_of
+from headrace.sources.ticdc_storage.intervals import Intervals, add_numbers, format_intervals, missing_numbers, united
 from headrace.sources.ticdc_storage.options import Protocol, StorageOptions
 from headrace.sources.ticdc_storage.paths import DataPath, is_misplaced
 from headrace.sources.ticdc_storage.position import StoragePosition
@@ -33,6 +33,7 @@ _LATE = (
 )
 _BEGINNING = StoragePosition()
 _META = "meta"
+_GAPS_SHOWN = 20
 _NONE_LEFT_OUT: Mapping[StoredFile, Window] = {}
 _NONE_EARLY: Mapping[StoredFile, int] = {}
 _MIXED_PARTITIONS = (
@@ -293,10 +294,10 @@ def gaps(
             numbers[path.directory, path.dispatcher].add(path.number)
     found = {}
     for (directory, dispatcher), present in numbers.items():
-        known = set(present)
+        known = add_numbers((), present)
         for stream, intervals in position.consumed_in(directory).items():
-            if stream.rpartition("/")[0] == dispatcher:
-                known.update(range(1, intervals[-1][1] + 1) if unread and intervals else numbers_of(intervals))
+            if intervals and stream.rpartition("/")[0] == dispatcher:
+                known = united(known, ((1, intervals[-1][1]),) if unread else intervals)
         missing = missing_numbers(known)
         if missing:
             found[directory, dispatcher] = missing
@@ -306,7 +307,9 @@ def gaps(
 def gap_notice(directory: str, dispatcher: str, missing: Intervals, table_id: TableId) -> Notice:
     """The notice for a gap: nothing is wrong by itself, TiCDC skips numbers and removes old files."""
     of_dispatcher = f" of dispatcher {dispatcher}" if dispatcher else ""
-    return Notice(f"File numbers {format_intervals(missing)}{of_dispatcher} are missing.", table_id, directory)
+    shown, more = format_intervals(missing[:_GAPS_SHOWN]), len(missing) - _GAPS_SHOWN
+    others = f" and {more} more gaps" if more > 0 else ""
+    return Notice(f"File numbers {shown}{others}{of_dispatcher} are missing.", table_id, directory)
 
 
 def content_notices(listing: Listing, catalogue: Catalogue, place: StoragePosition, selected: Selection) -> Iterator[Notice]:

@@ -62,7 +62,7 @@ _OTHER_URI_PARAMETERS = frozenset(
         "worker-count",
     }
 )
-_OWN_URI_PARAMETERS = frozenset({"new-collations", "time-zone", "strict"})
+_OWN_URI_PARAMETERS = frozenset({"max-statement-bytes", "new-collations", "time-zone", "strict"})
 URI_PARAMETERS = STORE_PARAMETERS | _CSV_KEYS | _SINK_KEYS | _STORAGE_KEYS | _OTHER_URI_PARAMETERS | _OWN_URI_PARAMETERS
 """Every parameter that a storage source's URI may have."""
 
@@ -148,7 +148,7 @@ class StorageOptions:
     ``file_size`` (bytes) is the size at which TiCDC begins a new file. ``strict`` makes a schema file's wrong
     checksum an error. ``time_zone`` is TiCDC's ``--tz``. ``expiration_days``: TiCDC removes files that are older (0: never).
     ``new_collations`` is TiDB's ``new_collations_enabled_on_first_bootstrap``: without, it compares texts byte by byte;
-    ``None`` where nobody says so.
+    ``None`` where nobody says so. ``most_statement_bytes``: a longer statement of a schema file is not read.
     """
 
     protocol: Protocol | None = None
@@ -163,6 +163,7 @@ class StorageOptions:
     expiration_days: int = 0
     strict: bool = False
     new_collations: bool | None = None
+    most_statement_bytes: int = 16 << 20
 
 
 def read_options(uri: Uri, changefeed: str | None = None) -> StorageOptions:
@@ -209,6 +210,7 @@ def _options(told: Mapping[str, object], selectors: ColumnSelectors) -> StorageO
         expiration_days=_whole(told, "file-expiration-days", 0, "days"),
         strict=bool(_flag(told, "strict")),
         new_collations=_flag(told, "new-collations"),
+        most_statement_bytes=_whole(told, "max-statement-bytes", 16 << 20, "bytes"),
     )
 
 

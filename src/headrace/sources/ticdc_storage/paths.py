@@ -25,6 +25,8 @@ _DASHED_DATE = re.compile(r"[0-9]{4}-[0-9]{2}(?:-[0-9]{2})?")
 _YEAR = re.compile(r"[0-9]{4}")
 _META = "meta"
 _LONGEST_TSO = len(str(MAX_TSO))
+_MOST_NUMBER = (1 << 64) - 1
+"""Of files: TiCDC counts in 64 bits. What is larger is none of its."""
 
 
 class DateSeparator(StrEnum):
@@ -161,7 +163,7 @@ def first_file_in(directory: str, date_separator: DateSeparator | None, table_id
 def parse_data_name(name: str) -> tuple[str, str, str] | None:
     """``(dispatcher, digits, extension)`` of a data file's name, ``None`` for any other name."""
     match = _DATA_NAME.fullmatch(name)
-    return (match.group(1) or "", match.group(2), match.group(3)) if match else None
+    return (match.group(1) or "", match.group(2), match.group(3)) if match and int(match.group(2)) <= _MOST_NUMBER else None
 
 
 def is_misplaced(key: str) -> bool:

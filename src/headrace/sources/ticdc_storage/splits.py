@@ -15,6 +15,7 @@ from headrace.formats.base import DecodeError, MembersNotKnownError, Rejects, Tr
 from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json
 from headrace.formats.csv import CsvOptions, decode_csv
 from headrace.model.block import COMMIT_TS, META_FIELDS, SEQ, SEQ_RANK_SHIFT, ChangeBlock, in_pieces
+from headrace.model.containment import contained
 from headrace.model.cut import Split, Window
 from headrace.model.letters import RejectedRecord
 from headrace.model.outcome import Notice, Problem, Remedy, SplitReport
@@ -57,7 +58,14 @@ def read_split(
     split: FileSplit, window: Window, old_images: bool = True, tolerance: int = 0
 ) -> Iterator[ChangeBlock | SplitReport]:
     """The rows of the file inside the window, then the report. The contract is ``EventSource.read``."""
-    rejects = Rejects(tolerance)
+    problems: list[Problem] = []
+    with contained(problems.append, split.table_id, split.key):
+        yield from _rows_and_report(split, window, old_images, Rejects(tolerance))
+        return
+    yield SplitReport(split.key, split.table_id, split.rank, split.stream, problem=problems[0])
+
+
+def _rows_and_report(split: FileSplit, window: Window, old_images: bool, rejects: Rejects) -> Iterator[ChangeBlock | SplitReport]:
     tally = _Tally(split, window, rejects)
     problem: Problem | None = None
     truncated: TruncatedRecordError | None = None
