@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 
@@ -11,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from headrace.cli import output
-from headrace.cli.output import JsonOutput, Output, PlainOutput, TerminalOutput, hide_secrets, make_output, redact
+from headrace.cli.output import JsonOutput, Output, PlainOutput, TerminalOutput, hide_secrets, make_output, redact, shown
 from headrace.cli.progress import (
     Figures,
     HeartbeatProgress,
@@ -138,6 +139,71 @@ def test_secrets_appear_nowhere(streams: Streams, kind: str) -> None:
     written = streams.out.getvalue() + streams.errors.getvalue()
     assert "s3cr3t" not in written
     assert "key *** and ***, but not abc" in written
+
+
+ACTING = {
+    "a color": ("\x1b[31mred", "\\x1b[31mred"),
+    "a title": ("\x1b]0;owned\x07", "\\x1b]0;owned\\x07"),
+    "a link": ("\x1b]8;;http://evil\x1b\\click", "\\x1b]8;;http://evil\\x1b\\click"),
+    "a control sequence in one character": ("\x9b2J", "\\x9b2J"),
+    "a line of its own": ("x\nerror: all is lost", "x\\nerror: all is lost"),
+    "a line in the place of another": ("x\rdone", "x\\rdone"),
+    "a line break of Unicode": ("x\u2028y\x85z", "x\\u2028y\\x85z"),
+    "deleted signs": ("x\x08\x7f", "x\\x08\\x7f"),
+    "the other direction": ("abc\u202edcba\u2066", "abc\\u202edcba\\u2066"),
+    "signs without a shape": ("a\u200bb\ufeffc\U000e0041", "a\\u200bb\\ufeffc\\U000e0041"),
+    "half a character": ("a\udc80", "a\\udc80"),
+    "a tab and a zero": ("a\tb\0", "a\\tb\\x00"),
+    "markup": ("[red]x[/red] [link=http://evil]y[/link] [@click=z]", "[red]x[/red] [link=http://evil]y[/link] [@click=z]"),
+    "an emoji's name": (":skull:", ":skull:"),
+    "words": (
+        "\u6570\u636e \u0434\u0430 na\u00efve \U0001f469\u200d\U0001f680",
+        "\u6570\u636e \u0434\u0430 na\u00efve \U0001f469\u200d\U0001f680",
+    ),
+}
+
+
+def every_way(target: Output, text: str) -> None:
+    """Prints a text in each way there is."""
+    target.line(text)
+    target.warning(text)
+    target.error(text)
+    target.event("found", table=text, **{"list": [text], "map": {text: text}})
+    target.table(text, (text,), [(text,)])
+    with target.progress() as progress:
+        progress.phase(text)
+
+
+@pytest.mark.parametrize("kind", ["plain", "terminal"])
+@pytest.mark.parametrize(("text", "printed"), ACTING.values(), ids=ACTING.keys())
+def test_no_name_acts_on_a_terminal(streams: Streams, kind: str, text: str, printed: str) -> None:
+    target = getattr(streams, kind)()
+    if kind == "terminal":
+        target._console.width = 200
+    every_way(target, text)
+    said = streams.out.getvalue() + streams.errors.getvalue()
+    assert said.count(printed) >= 5
+    if printed != text:
+        assert text not in said
+    # What rich itself does: colors, the cursor, and the line that moves.
+    allowed = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|[\n\r]", "", said) if kind == "terminal" else said.replace("\n", "")
+    assert shown(allowed) == allowed
+    assert "\x1b]" not in said
+
+
+@pytest.mark.parametrize("text", [text for text, _ in ACTING.values()], ids=ACTING.keys())
+def test_machines_get_every_name_as_it_is_in_escapes(streams: Streams, text: str) -> None:
+    every_way(streams.json(), text)
+    said = streams.out.getvalue() + streams.errors.getvalue()
+    assert shown(said.replace("\n", "")) == said.replace("\n", "")
+    assert streams.events()[0]["text"] == text
+    assert streams.events()[1] == {"event": "found", "table": text, "list": [text], "map": {text: text}}
+
+
+def test_a_secret_is_blotted_out_before_signs_are_escaped(streams: Streams) -> None:
+    hide_secrets(["pass\x1bword"])
+    streams.plain().line("it is pass\x1bword")
+    assert streams.out.getvalue() == "it is ***\n"
 
 
 def test_nothing_hidden_changes_nothing() -> None:

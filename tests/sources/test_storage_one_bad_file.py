@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.cli.main import main
+from headrace.cli.output import shown
 from headrace.errors import SourceNotReadyError, TransientError
 from headrace.formats.schema_file import schema_checksum
 from headrace.model.cut import Offer
@@ -322,3 +323,23 @@ def test_index_files_are_not_read_whole(folder: StorageFolder, capsys: pytest.Ca
 def test_a_checksum_is_that_of_the_bytes_whatever_numbers_are_in_them() -> None:
     text = b'{"Table":"t","Schema":"s","TableColumns":[{"ColumnName":"a","ColumnId":' + b"9" * 5_000 + b'}],"TableColumnsTotal":1}'
     assert 0 <= schema_checksum(text) < 1 << 32
+
+
+@pytest.mark.parametrize("name", ["\x1b[31mred", "a\nerror: all is lost", "[red]x[/red]", "\x9b2J", "a.b", "`x`", "\u202egnp.exe"])
+def test_odd_names_of_tables_and_files_reach_no_terminal_as_they_are(
+    folder: StorageFolder, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    folder.schema(name, 100, f"CREATE TABLE `x` (`id` INT PRIMARY KEY COMMENT '{name}',`v` VARCHAR(16))")
+    folder.write(f"test/{name}/100/CDC000001.csv", '"I","x","test",120,2\n')
+    folder.write(f"test/bad/100/{name}.tmp", "")
+    for command in ("inspect", "inspect --rows", "inspect --check"):
+        for more in ([], ["--json"]):
+            main([*command.split(), folder.uri(), *more])
+            said = capsys.readouterr()
+            lines = (said.out + said.err).split("\n")
+            assert [shown(line) for line in lines] == lines
+            assert not any(line.startswith("error: all is lost") for line in lines)
+            if more:
+                assert any(repr(name)[1:-1] in str(json.loads(line)) for line in lines if line)
+            else:
+                assert shown(name) in said.out

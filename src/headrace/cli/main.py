@@ -39,7 +39,7 @@ from headrace.cli.options import (
     hide_secrets_of,
     recorded_pipeline,
 )
-from headrace.cli.output import make_output, redact
+from headrace.cli.output import make_output, shown
 from headrace.cli.table import table
 from headrace.errors import EXIT_INTERRUPTED, EXIT_USAGE, DefinitionError, HeadraceError
 from headrace.model.tso import parse_tso
@@ -339,7 +339,8 @@ def _show_logs(*, json: bool) -> None:
 
 def _show_bug(kind: type[BaseException], error: BaseException | None, frames: TracebackType | None) -> None:
     """A traceback, without secrets: what a library raises may hold its arguments."""
-    sys.stderr.write(redact("".join(traceback.format_exception(kind, error, frames))))
+    lines = "".join(traceback.format_exception(kind, error, frames)).splitlines()
+    sys.stderr.write("".join(f"{shown(line)}\n" for line in lines))
 
 
 def entry() -> None:

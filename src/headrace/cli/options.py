@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.output import hide_secrets
+from headrace.cli.output import hide_secrets, shown
 from headrace.errors import DefinitionError
 from headrace.model.uri import parse_uri
 
@@ -97,4 +97,4 @@ def confirmed(what: str, name: str) -> bool:
 
     if not sys.stdin.isatty():
         raise DefinitionError(f"{what} Nobody is here to be asked.", "Say --yes.")
-    return bool(typer.prompt(f"{what} Write {name} to go on", err=True) == name)
+    return bool(typer.prompt(shown(f"{what} Write {name} to go on"), err=True) == name)

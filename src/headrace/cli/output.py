@@ -1,7 +1,8 @@
 """What commands print: for people on a terminal, as plain lines where there is none, or as JSON lines for machines.
 
 Commands know only :class:`Output`. What a run shows while it works goes through :class:`Progress`. Warnings and errors go to
-the standard error. Values given to :func:`hide_secrets` are blotted out of everything.
+the standard error. Values given to :func:`hide_secrets` are blotted out of everything, and what a terminal would act on is shown
+as an escape: names of tables and files, and statements, are whatever somebody called them.
 """
 
 from __future__ import annotations
@@ -33,6 +34,12 @@ from headrace.model.progress import CutRecord
 
 _HIDDEN: set[str] = set()
 _SHORT_SECRET = 4
+# Control characters, what turns the direction of writing, other signs without a shape (but for the two joiners, which some
+# scripts and emoji need), line breaks of Unicode, and halves of characters.
+_ACTING = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff"
+    "\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
 
 
 class Output(Protocol):
@@ -94,6 +101,11 @@ def redact(text: str) -> str:
     return text
 
 
+def shown(text: str) -> str:
+    """The text as it is printed in one line: without hidden values, and with ``\\x1b`` and the like for what is no plain sign."""
+    return _ACTING.sub(lambda sign: sign[0].encode("unicode_escape").decode(), redact(text))
+
+
 class PlainOutput:
     """Lines of text, for files, pipes and logs."""
 
@@ -112,10 +124,10 @@ class PlainOutput:
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         if not rows:
             return
-        cells = [[str(cell) for cell in row] for row in (columns, *rows)]
+        cells = [[shown(str(cell)) for cell in row] for row in (columns, *rows)]
         widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-        self._write(self._out, "\n".join([f"{title}:", *(f"  {line}" for line in lines)]))
+        self._write(self._out, f"{title}:", *(f"  {line}" for line in lines))
 
     def warning(self, sentence: str) -> None:
         self._write(self._errors, f"warning: {sentence}")
@@ -132,9 +144,9 @@ class PlainOutput:
     def _cut(self, record: CutRecord) -> None:
         self.line(cut_text(record))
 
-    def _write(self, stream: IO[str], text: str) -> None:
+    def _write(self, stream: IO[str], *lines: str) -> None:
         with self._lock:
-            stream.write(redact(text) + "\n")
+            stream.write("".join(f"{shown(line)}\n" for line in lines))
             stream.flush()
 
 
@@ -148,24 +160,25 @@ class TerminalOutput(PlainOutput):
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         if not rows:
             return
-        shown = Table(title=redact(title), title_justify="left", title_style="bold")
+        grid = Table(title=Text(shown(title)), title_justify="left", title_style="bold")
         for i, column in enumerate(columns):
             numbers = all(isinstance(row[i], int | float) for row in rows)
-            shown.add_column(column, justify="right" if numbers else "left", overflow="fold")
+            grid.add_column(Text(shown(column)), justify="right" if numbers else "left", overflow="fold")
         for row in rows:
-            shown.add_row(*(Text(redact(str(cell))) for cell in row))
-        self._console.print(shown)
+            grid.add_row(*(Text(shown(str(cell))) for cell in row))
+        self._console.print(grid)
 
     def progress(self) -> AbstractContextManager[Progress]:
-        return LiveProgress(self._console, redact)
+        return LiveProgress(self._console, shown)
 
-    def _write(self, stream: IO[str], text: str) -> None:
+    def _write(self, stream: IO[str], *lines: str) -> None:
         """Through the console, which keeps the moving line below; but what was redirected to a file goes there."""
         if stream is self._errors and not stream.isatty():
-            super()._write(stream, text)
-        else:
+            super()._write(stream, *lines)
+            return
+        for text in lines:
             style = "red" if text.startswith("error: ") else "yellow" if text.startswith("warning: ") else ""
-            self._console.print(Text(redact(text), style=style), soft_wrap=True)
+            self._console.print(Text(shown(text), style=style), soft_wrap=True)
 
 
 class JsonOutput:
@@ -206,9 +219,15 @@ class JsonOutput:
         text = json_format.dumps(
             {"event": kind} | {name: _redacted(value) for name, value in fields.items()}, ensure_ascii=False, default=str
         )
+        text = _ACTING.sub(_json_escape, text)
         with self._lock:
             stream.write(text + "\n")
             stream.flush()
+
+
+def _json_escape(sign: re.Match[str]) -> str:
+    """JSON's own escape: what is left of such signs stands in texts, and reads as the same text."""
+    return json_format.dumps(sign[0])[1:-1]
 
 
 def _redacted(value: object) -> object:
