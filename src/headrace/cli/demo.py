@@ -10,8 +10,6 @@ import time
 from pathlib import Path
 from urllib.parse import quote
 
-import duckdb
-
 from headrace.cli.display import RunDisplay
 from headrace.cli.output import Output
 from headrace.cli.progress import seconds_text
@@ -20,6 +18,7 @@ from headrace.errors import EXIT_OK, DefinitionError
 from headrace.model.tso import format_tso
 from headrace.pipeline.registry import open_sink
 from headrace.pipeline.runner import Definition, PipelineRun
+from headrace.sealed_duckdb import open_duckdb
 from headrace.testing.shop import CUSTOMERS, DATABASE, ORDER_ITEMS, Shop, write_shop
 
 BEST_SELLERS = """\
@@ -131,7 +130,7 @@ def _sample(table: Path) -> list[str]:
 
 def _tell_arrived(shop: Shop, database: Path, sink: str, output: Output) -> None:
     # One connection, closed before anything else: while it is open no run can write the file.
-    with duckdb.connect(str(database), read_only=True) as connection:
+    with open_duckdb(database, read_only=True) as connection:
         counts = [
             (str(table_id), int(connection.sql(f"SELECT count(*) FROM {table_id}").fetchall()[0][0])) for table_id in shop.rows
         ]

@@ -14,6 +14,7 @@ import duckdb
 from headrace import faults
 from headrace.errors import SinkUnreachableError, TransientError
 from headrace.faults import Step
+from headrace.sealed_duckdb import open_duckdb, seal
 
 # The file is attached under a name that no schema has: a catalogue is otherwise named after the file, and "shop" would be
 # ambiguous in shop.duckdb.
@@ -182,13 +183,15 @@ class Database:
 
     def _attach(self, *, read_only: bool) -> Session:
         # What does not fit into the memory limit goes where DuckDB would put it if the file were the main one.
-        connection = duckdb.connect(":memory:", config={"temp_directory": f"{self.path}.tmp", **self.settings})
+        connection = open_duckdb(settings={"temp_directory": f"{self.path}.tmp", **self.settings})
         try:
             connection.execute("SET TimeZone = 'UTC'")
             path = str(self.path).replace("'", "''")
             before = _file_id(self.path)
             connection.execute(f"ATTACH '{path}' AS \"{CATALOG}\"" + (" (READ_ONLY)" if read_only else ""))
             connection.execute(f'USE "{CATALOG}"')
+            # Statements of the source's schema changes run here, and those that a person wrote.
+            seal(connection)
         except BaseException:
             connection.close()
             raise

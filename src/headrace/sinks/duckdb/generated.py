@@ -13,6 +13,7 @@ import duckdb
 from headrace.ddl.expressions import UntranslatableError, to_duckdb
 from headrace.model.outcome import Notice
 from headrace.model.table import Column, Generated, TableId, TableSchema, folded_name
+from headrace.sealed_duckdb import open_duckdb, seal
 from headrace.sinks.duckdb.catalog import TargetTable, mark_ours, place
 from headrace.sinks.duckdb.database import Session
 from headrace.sinks.duckdb.types import UnsupportedPolicy, UnsupportedTypeError, duckdb_type, quoted
@@ -90,8 +91,9 @@ def _definition(column: Column, schema: TableSchema, unsupported: UnsupportedPol
 
 
 def _is_accepted(definitions: list[str]) -> bool:
-    connection = duckdb.connect(":memory:")
+    connection = open_duckdb()
     try:
+        seal(connection)
         connection.execute(f"CREATE TABLE tried ({', '.join(definitions)})")
     except duckdb.Error:
         return False

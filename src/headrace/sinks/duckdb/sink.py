@@ -20,6 +20,7 @@ from headrace.ddl.defaults import zone_of
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.model.table import SourceTable, TableId
 from headrace.model.uri import Uri, expand_environment, near_match, parse_uri, reject_unknown, time_zone_of
+from headrace.sealed_duckdb import open_duckdb
 from headrace.sinks.base import ChangeDemand, Check, CheckState, Reserved, SinkCapabilities
 from headrace.sinks.duckdb.conditions import check_tables
 from headrace.sinks.duckdb.database import Database
@@ -110,7 +111,7 @@ def _time_zone(text: str) -> str:
 
 def _try_settings(settings: Mapping[str, str]) -> None:
     try:
-        duckdb.connect(":memory:", config=dict(settings)).close()
+        open_duckdb(settings=settings).close()
     except duckdb.Error as error:
         raise DefinitionError(
             f"DuckDB does not accept memory-limit or threads: {str(error).strip().splitlines()[0]}",

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +22,7 @@ from headrace.model.events import RowKind
 from headrace.model.letters import Letter
 from headrace.model.outcome import Notice, Problem, WriteOutcome
 from headrace.model.table import Column, TableId, TableSchema
+from headrace.sealed_duckdb import open_duckdb, seal
 from headrace.sinks.base import TableChange, WriterContext
 from headrace.sinks.cut_commit import CutCommit
 from headrace.sinks.dead_letters import DeadLetters, no_letters_of_bags, row_letters
@@ -83,7 +83,8 @@ class SpoolWriter:
     def write(self, changes: Sequence[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
         """Converts and spools. ``commit`` does not count: the driver commits with the data."""
         # Large buffers: a column of the rows of one task may be larger than 2 GiB.
-        connection = duckdb.connect(":memory:", config={"threads": "1", "arrow_large_buffer_size": "true"})
+        connection = open_duckdb(settings={"threads": "1", "arrow_large_buffer_size": "true"})
+        seal(connection)
         try:
             return [self._spool(change, connection) for change in changes]
         finally:

@@ -13,7 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -21,6 +20,7 @@ from headrace.ddl.statement import StatementKind, read_statement
 from headrace.model.block import COMMIT_TS, KIND, ChangeBlock
 from headrace.model.events import RowKind
 from headrace.model.tso import MAX_TSO
+from headrace.sealed_duckdb import open_duckdb, seal
 from headrace.sources.ticdc_storage.catalogue import TableVersion
 
 _MEMORY = "512MB"
@@ -109,8 +109,9 @@ class KeyHistory:
 
     def __init__(self, folder: Path) -> None:
         settings = {"memory_limit": _MEMORY, "threads": 2, "preserve_insertion_order": False, "temp_directory": str(folder)}
-        self._database = duckdb.connect(folder / "keys.duckdb", config=settings)
+        self._database = open_duckdb(folder / "keys.duckdb", settings)
         self._database.execute("SET TimeZone = 'UTC'")
+        seal(self._database)
         self._files: dict[str, int] = {}
         self.clear()
 
