@@ -19,10 +19,11 @@ from headrace import faults
 from headrace.faults import Step
 from headrace.model.outcome import Problem, WriteOutcome
 from headrace.model.table import TableId
+from headrace.scratch import Scratch
 from headrace.sinks.base import Round, RowsRefused, WriteReport
 from headrace.sinks.duckdb.catalog import TargetTable, find_tables, has_rows, place
 from headrace.sinks.duckdb.database import REFUSALS, Database, Session
-from headrace.sinks.duckdb.spool import DELETES, UPSERTS, SpooledFile, SpoolWriter, ValuePolicies, spooled_key
+from headrace.sinks.duckdb.spool import DELETES, UPSERTS, SpooledFile, SpoolWriter, ValuePolicies, no_room, spooled_key
 from headrace.sinks.duckdb.types import own_name, quoted
 from headrace.sinks.refused_row import missing_rows
 
@@ -37,17 +38,21 @@ _ADD_COLUMN = "Was it dropped by hand? Add it again, as the source defines it, w
 
 @dataclass
 class DuckDbEventSink:
-    """Writes a round: tasks spool, the driver loads. ``spool`` is the run's own folder; a round has one of its own in it."""
+    """Writes a round: tasks spool, the driver loads.
+
+    ``spool`` is where the run makes a folder of its own, ``None`` the temporary folder. Each round has a folder in that.
+    """
 
     database: Database
-    spool: Path
+    spool: Path | None
     policies: ValuePolicies
     _rounds: int = 0
+    _scratch: Scratch | None = None
 
     def write(self, round: Round) -> WriteReport:
         """Part of the open cut; outside of one, durable on return. Raises TransientError, RowsRefused."""
         self._rounds += 1
-        folder = self.spool / f"round-{self._rounds}"
+        folder = self._own_folder() / f"round-{self._rounds}"
         try:
             report = round.write_in_tasks(SpoolWriter(str(folder), self.policies))
             with self.database.transaction() as session:
@@ -57,6 +62,21 @@ class DuckDbEventSink:
                 return loaded
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def close(self) -> None:
+        """Removes the run's folder."""
+        if self._scratch is not None:
+            self._scratch.remove()
+            self._scratch = None
+
+    def _own_folder(self) -> Path:
+        """Made when it is first needed: a command that only looks makes none. Raises TransientError."""
+        if self._scratch is None:
+            try:
+                self._scratch = Scratch.make("spool", self.spool)
+            except OSError as error:
+                raise no_room(self.spool, error) from error
+        return self._scratch.path
 
     def _load(self, session: Session, report: WriteReport) -> WriteReport:
         stopped = set(report.problems())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -132,11 +130,8 @@ class DuckDbSink:
         ledger_schema: str = LEDGER_SCHEMA,
     ) -> None:
         self._database, self._adopt = database, adopt
-        # A name of this run's own: a run that was killed leaves files that nobody must mistake for ours.
-        parent = spool_parent or Path(tempfile.gettempdir())
-        self._spool = parent / f"headrace-spool-{os.getpid()}-{os.urandom(4).hex()}"
         self._policies = policies
-        self._event_sink = DuckDbEventSink(database, self._spool, policies)
+        self._event_sink = DuckDbEventSink(database, spool_parent, policies)
         self._metadata_applier = DuckDbMetadataApplier(database, policies, adopt)
         self._ledger = DuckDbLedger(database, ledger_schema)
 
@@ -203,4 +198,4 @@ class DuckDbSink:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._database.abandon_cut()
-        shutil.rmtree(self._spool, ignore_errors=True)
+        self._event_sink.close()

@@ -6,6 +6,7 @@ DuckDB itself converts, inside the task and on one thread: its casts then mean e
 from __future__ import annotations
 
 import json
+import tempfile
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from headrace.model.events import RowKind
 from headrace.model.letters import Letter
 from headrace.model.outcome import Notice, Problem, WriteOutcome
 from headrace.model.table import Column, TableId, TableSchema
+from headrace.scratch import open_private
 from headrace.sealed_duckdb import open_duckdb, seal
 from headrace.sinks.base import TableChange, WriterContext
 from headrace.sinks.cut_commit import CutCommit
@@ -131,14 +133,21 @@ class SpoolWriter:
         folder = Path(self.folder)
         path = folder / f"{version}.{kind}.{uuid.uuid4().hex}.arrow"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            open_private(path).close()
             # Not compressed: the driver maps the file and DuckDB reads it where it lies.
             with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
                 writer.write_table(rows)
         except OSError as error:
-            message = f"Rows cannot be handed over in {folder}: {error}."
-            raise TransientError(message, "Make room there, or name a folder with more as spool in the sink's URI.") from error
+            raise no_room(folder, error) from error
         return str(path)
+
+
+def no_room(folder: Path | None, error: OSError) -> TransientError:
+    """Rows cannot be spooled in a folder (the temporary one where it is ``None``)."""
+    place = folder or tempfile.gettempdir()
+    message = f"Rows cannot be handed over in {place}: {error}."
+    return TransientError(message, "Make room there, or name a folder with more as spool in the sink's URI.")
 
 
 def spooled_key(rows: pa.Table) -> list[str]:

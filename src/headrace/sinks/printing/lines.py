@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import heapq
+import io
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from headrace.model.block import COMMIT_TS, KIND, META_COUNT, SEQ
 from headrace.model.events import RowKind, SchemaChange
+from headrace.scratch import open_private
 from headrace.sinks.base import TableChange
 
 _SIGNS = {RowKind.INSERT: "+I", RowKind.UPDATE_BEFORE: "-U", RowKind.UPDATE_AFTER: "+U", RowKind.DELETE: "-D"}
@@ -46,7 +48,8 @@ def schema_change_line(change: SchemaChange) -> str:
 def spool(lines: Iterable[str], file: Path) -> None:
     """Writes the lines in commit order. The file appears whole, in place of one that a repeated task left."""
     fresh = file.with_suffix(".part")
-    with fresh.open("w", encoding="utf-8") as out:
+    fresh.unlink(missing_ok=True)
+    with io.TextIOWrapper(open_private(fresh), encoding="utf-8", newline="\n") as out:
         out.writelines(f"{line}\n" for line in sorted(lines, key=_key))
     fresh.replace(file)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -17,6 +16,7 @@ from headrace.model.events import RowKind, SchemaChange
 from headrace.model.outcome import Notice, WriteOutcome
 from headrace.model.table import TableId
 from headrace.model.uri import parse_uri
+from headrace.scratch import Scratch
 from headrace.sinks.base import (
     Begun,
     ChangeDemand,
@@ -64,9 +64,9 @@ class PrintEventSink:
 
     def write(self, round: Round) -> WriteReport:
         """Prints the round's changes in commit order. Raises SinkUnreachableError when tasks run on other machines."""
-        with tempfile.TemporaryDirectory(prefix="headrace-print-") as folder:
-            report = round.write_in_tasks(SpoolingWriter(Path(folder)))
-            printed = print_lines(merged_lines(sorted(Path(folder).glob("*.jsonl"))))
+        with Scratch.make("print") as scratch:
+            report = round.write_in_tasks(SpoolingWriter(scratch.path))
+            printed = print_lines(merged_lines(sorted(scratch.path.glob("*.jsonl"))))
         written = sum(outcome.upserts + outcome.deletes for outcome in report.outcomes)
         if printed < written:
             raise SinkUnreachableError(
@@ -115,7 +115,7 @@ class SpoolingWriter:
 
     def open(self, context: WriterContext) -> None:
         """Takes the slot's name for its files; on another machine it makes the folder, where the driver will miss it."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._slot, self._count = context.slot, 0
 
     def write(self, changes: Sequence[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:

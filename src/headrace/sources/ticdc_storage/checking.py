@@ -6,11 +6,9 @@ DuckDB file that is emptied after each table.
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 
@@ -20,6 +18,7 @@ from headrace.model.block import COMMIT_TS, ChangeBlock
 from headrace.model.cut import Window
 from headrace.model.outcome import SplitReport, is_repeated
 from headrace.model.table import TableId
+from headrace.scratch import Scratch
 from headrace.sources.ticdc_storage.inspection import (
     Finding,
     FindingKind,
@@ -74,7 +73,7 @@ def check(uri: str, changefeed: str | None = None, progress: Progress = lambda _
     rows: dict[str, int] = {}
     splits = _splits(seen, exact)
     total = sum(map(len, splits.values()))
-    with tempfile.TemporaryDirectory(prefix="headrace-check-") as scratch, KeyHistory(Path(scratch)) as history:
+    with Scratch.make("check") as scratch, KeyHistory(scratch.path) as history:
         for parent, files in splits.items():
             table = _TableCheck(seen, parent, files, history if exact else None, kept)
             for report in table.run():

@@ -1,0 +1,231 @@
+"""Temporary folders are for their user alone, and what a killed run left is removed by the next one, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from headrace import scratch
+from headrace.scratch import KINDS, Scratch, open_private, remove_leftovers
+
+HOLD = """
+import sys
+from pathlib import Path
+from headrace.scratch import Scratch
+made = Scratch.make(sys.argv[1], Path(sys.argv[2]))
+(made.path / "rows").mkdir()
+(made.path / "rows" / "data.arrow").write_text("x")
+print(made.path, flush=True)
+sys.stdin.read()
+"""
+IN_USE = "in-use.lock"
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+@contextmanager
+def another_run(parent: Path, kind: str = "spool") -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """A process that has a folder in ``parent``."""
+    command = [sys.executable, "-c", HOLD, kind, str(parent)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process, Path(process.stdout.readline().strip())
+        process.kill()
+
+
+@pytest.fixture(params=[0o000, 0o022, 0o077])
+def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    former = os.umask(request.param)
+    yield
+    os.umask(former)
+
+
+@pytest.mark.usefixtures("umask")
+def test_folders_and_files_are_for_their_user_alone_whatever_the_umask(tmp_path: Path) -> None:
+    with Scratch.make("spool", tmp_path / "new") as made:
+        with open_private(made.path / "file") as file:
+            assert mode(made.path / "file") == 0o600
+            file.write(b"x")
+        assert mode(made.path) == 0o700
+        assert mode(made.path.parent) & 0o077 == 0
+        assert mode(made.path / IN_USE) == 0o600
+    assert not made.path.exists()
+
+
+def test_nothing_is_written_through_a_link_that_lies_at_the_path(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FileExistsError):
+        open_private(tmp_path / "link")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_folder_of_a_killed_run_is_removed_by_the_next_one(tmp_path: Path, kind: str) -> None:
+    with another_run(tmp_path, kind) as (process, left):
+        process.kill()
+        process.wait()
+        assert (left / "rows" / "data.arrow").exists()
+        with Scratch.make("print", tmp_path) as made:
+            assert [path for path in tmp_path.iterdir() if path != made.path] == []
+
+
+def test_the_folder_of_a_living_run_stays(tmp_path: Path) -> None:
+    with another_run(tmp_path) as (_, used):
+        remove_leftovers(tmp_path)
+        assert (used / "rows" / "data.arrow").exists()
+
+
+def test_a_folder_stays_as_long_as_a_process_that_inherited_it_lives(tmp_path: Path) -> None:
+    """The JVM of Spark, when its driver was killed."""
+    command = [sys.executable, "-c", HOLD.replace("sys.stdin.read()", SURVIVING), "spark", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        used, child = Path(process.stdout.readline().strip()), int(process.stdout.readline())
+        process.kill()
+        process.wait()
+        try:
+            remove_leftovers(tmp_path)
+            assert used.exists()
+        finally:
+            os.kill(child, 9)
+        until = time.monotonic() + 10
+        while used.exists() and time.monotonic() < until:
+            remove_leftovers(tmp_path)
+            time.sleep(0.05)
+        assert not used.exists()
+
+
+SURVIVING = """
+import subprocess
+child = subprocess.Popen(["sleep", "60"], pass_fds=(made.lock,), stdout=subprocess.DEVNULL)
+print(child.pid, flush=True)
+child.wait()
+"""
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    """Neither one in place of a folder, nor one in a folder."""
+    precious = tmp_path / "precious"
+    precious.mkdir(mode=0o700)
+    (precious / "kept").write_text("x")
+    (precious / IN_USE).write_text("")
+    parent = tmp_path / "tmp"
+    parent.mkdir()
+    (parent / "headrace-spool-abcdefgh").symlink_to(precious)
+    with another_run(parent) as (process, left):
+        (left / "out").symlink_to(precious)
+        (left / "rows" / "out").symlink_to(precious / "kept")
+        process.kill()
+        process.wait()
+        remove_leftovers(parent)
+        assert not left.exists()
+    assert sorted(path.name for path in precious.iterdir()) == [IN_USE, "kept"]
+    assert (parent / "headrace-spool-abcdefgh").is_symlink()
+
+
+def test_a_lock_that_is_a_link_or_a_pipe_holds_nobody_up(tmp_path: Path) -> None:
+    for number, put in enumerate((lambda path: path.symlink_to("/dev/zero"), os.mkfifo)):
+        folder = tmp_path / f"headrace-spool-0000000{number}"
+        folder.mkdir(mode=0o700)
+        put(folder / IN_USE)
+    remove_leftovers(tmp_path)
+
+
+def test_a_folder_of_another_user_is_neither_used_nor_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile = tmp_path / "headrace-spool-abcdefgh"
+    hostile.mkdir(mode=0o700)
+    (hostile / IN_USE).write_text("")
+    if os.geteuid() == 0:
+        os.chown(hostile, 12345, 12345)
+    else:
+        monkeypatch.setattr(scratch.os, "geteuid", lambda: 12345)
+    names = iter(["abcdefgh", "bcdefghi"])
+    monkeypatch.setattr(scratch.tempfile, "_get_candidate_names", lambda: names)
+    with Scratch.make("spool", tmp_path) as made:
+        assert made.path.name == "headrace-spool-bcdefghi"
+    assert (hostile / IN_USE).exists()
+
+
+def test_a_folder_that_others_may_write_is_not_ours(tmp_path: Path) -> None:
+    found = tmp_path / "headrace-spool-abcdefgh"
+    found.mkdir()
+    found.chmod(0o777)
+    (found / IN_USE).write_text("")
+    remove_leftovers(tmp_path)
+    assert found.exists()
+
+
+@pytest.mark.parametrize("name", ["headrace-faults-abcdefgh", "headrace-spool-4711-0a0b0c0d", "headrace-spool-abcdefgh.bak", "x"])
+def test_a_folder_of_another_name_stays(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir(mode=0o700)
+    (tmp_path / name / IN_USE).write_text("")
+    remove_leftovers(tmp_path)
+    assert (tmp_path / name / IN_USE).exists()
+
+
+@pytest.mark.parametrize(("age", "stays"), [(0, True), (3600, False)])
+def test_an_empty_folder_whose_maker_was_killed_goes_after_a_while(tmp_path: Path, age: int, stays: bool) -> None:
+    found = tmp_path / "headrace-spark-abcdefgh"
+    found.mkdir(mode=0o700)
+    os.utime(found, (time.time() - age,) * 2)
+    remove_leftovers(tmp_path)
+    assert found.exists() == stays
+
+
+def test_what_has_no_lock_and_is_not_empty_stays(tmp_path: Path) -> None:
+    found = tmp_path / "headrace-spark-abcdefgh"
+    found.mkdir(mode=0o700)
+    (found / "rows").write_text("x")
+    os.utime(found, (0, 0))
+    remove_leftovers(tmp_path)
+    assert (found / "rows").exists()
+
+
+def test_a_removal_that_was_broken_off_is_taken_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with another_run(tmp_path) as (process, left):
+        process.kill()
+        process.wait()
+    with monkeypatch.context() as patch:
+        patch.setattr(scratch.os, "rmdir", refuse)
+        remove_leftovers(tmp_path)
+        assert (left / IN_USE).exists()
+    remove_leftovers(tmp_path)
+    assert not left.exists()
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise PermissionError(1, "not now")
+
+
+def test_a_folder_that_another_run_removed_while_it_was_made_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    making = scratch.tempfile.mkdtemp
+
+    def made_and_removed(**where: object) -> str:
+        monkeypatch.setattr(scratch.tempfile, "mkdtemp", making)
+        path = making(**where)
+        Path(path).rmdir()
+        return str(path)
+
+    monkeypatch.setattr(scratch.tempfile, "mkdtemp", made_and_removed)
+    with Scratch.make("spool", tmp_path) as made:
+        assert made.path.is_dir()
+
+
+def test_a_file_system_without_locks_keeps_its_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsupported(*_: object) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(scratch.fcntl, "flock", unsupported)
+    with Scratch.make("spool", tmp_path) as made:
+        remove_leftovers(tmp_path)
+        assert made.path.is_dir()
