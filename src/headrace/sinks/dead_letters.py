@@ -65,11 +65,11 @@ class DeadLetters:
         faults.before(Step.LETTERS_PUT)
 
         def put(letter: Letter) -> str:
-            obstore.put(store, _path(self._prefix(letter.table_id), letter.name), letter_to_json(letter).encode())
+            self.place.put(_path(self._prefix(letter.table_id), letter.name), letter_to_json(letter).encode())
             return letter.name
 
         with self.place.reached():
-            store = self.place.store(create=True)
+            self.place.store(create=True)  # once, and not by all threads
             with ThreadPoolExecutor(min(_THREADS, len(letters))) as pool:
                 names = tuple(pool.map(put, letters))
         faults.after(Step.LETTERS_PUT)
@@ -100,7 +100,7 @@ class DeadLetters:
                 for folder in (kept, counted):
                     with ignoring_absence():
                         content = obstore.get(store, _path(folder, name)).bytes()
-                        obstore.put(store, _path(kept, name), bytes(content))
+                        self.place.put(_path(kept, name), bytes(content))
                 with ignoring_absence():
                     obstore.delete(store, _path(counted, name))
         faults.after(Step.LETTERS_REMOVED)

@@ -193,7 +193,7 @@ class FileLedger:
     def _leave(self, pipeline: str, kind: str, identity: str, word: Mapping[str, object]) -> None:
         with self._place.reached():
             text = json.dumps(word, ensure_ascii=False)
-            obstore.put(self._place.store(create=True), _word_key(pipeline, kind, identity), text.encode())
+            self._place.put(_word_key(pipeline, kind, identity), text.encode())
 
     def _with_words(self, state: LedgerState) -> LedgerState:
         words = self.words(state.pipeline)
@@ -230,7 +230,7 @@ class FileLedger:
             store = self._place.store(create=True)
             try:
                 faults.before(Step.FILE_LEDGER_PUT)
-                obstore.put(store, key, state_to_json(step.state, step.writer).encode(), mode="create")
+                self._place.put(key, state_to_json(step.state, step.writer).encode(), create=True)
                 faults.after(Step.FILE_LEDGER_PUT)
             except AlreadyExistsError:
                 # A repeated request meets its own first try, when only the answer to that was lost.

@@ -5,6 +5,7 @@ Nothing connects before the store is used; every error of a store becomes one se
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,11 +14,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from obstore.exceptions import BaseError, NotFoundError
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
 from obstore.store import AzureStore, GCSStore, LocalStore, ObjectStore, S3Store
 
 from headrace.errors import DefinitionError, SinkUnreachableError
 from headrace.model.uri import Uri, near_match, parse_uri, reject_unknown
+from headrace.scratch import make_private, open_private
 
 _PARAMETERS: Mapping[str, frozenset[str]] = {
     "file": frozenset(),
@@ -74,11 +77,24 @@ class Place:
             self._stores.append(self._open())
         return self._stores[0]
 
+    def put(self, key: str, data: bytes, *, create: bool = False) -> None:
+        """Writes an object whole, under a key as the store knows it. With ``create`` it must not be there: AlreadyExistsError.
+
+        A file has mode 0600 from its beginning, and folders that are made have 0700, whatever the umask: what lies there are rows.
+        """
+        if self.is_local:
+            _put_file(Path(self.uri.path), key, data, create)
+        else:
+            store = self.store(create=True)
+            assert store is not None, "it is no folder that may be missing"
+            obstore.put(store, key, data, mode="create" if create else "overwrite")
+
     def _open(self) -> ObjectStore:
         uri, params = self.uri, dict(self.uri.params)
         prefix = uri.path.strip("/") or None
         if uri.scheme == "file":
-            return LocalStore(uri.path, mkdir=True)
+            make_private(Path(uri.path))
+            return LocalStore(uri.path)
         if uri.scheme == "gcs":
             key = _given(service_account=params.get("credentials-file"))
             return GCSStore(uri.host, prefix=prefix, client_options=_CLIENT, retry_config=_RETRIES, **key)
@@ -113,6 +129,24 @@ class Place:
             for secret in self.uri.secrets():
                 reason = reason.replace(secret, "***")
             raise SinkUnreachableError(f"The {self.what} {self.uri.redacted()} cannot be used: {reason}") from None
+
+
+def _put_file(root: Path, key: str, data: bytes, create: bool) -> None:
+    """As obstore does it, which gives files the mode of the umask: first under a name that its listings leave out."""
+    path = root / key
+    make_private(path.parent)
+    fresh = path.with_name(f"{path.name}#{secrets.randbits(63)}")
+    try:
+        with open_private(fresh) as file:
+            file.write(data)
+        if create:
+            path.hardlink_to(fresh)
+        else:
+            fresh.replace(path)
+    except FileExistsError:
+        raise AlreadyExistsError(f"{path} is there already") from None
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def _given(**settings: str | None) -> dict[str, str]:

@@ -1,0 +1,110 @@
+"""What is written into a folder is for its user alone, and appears whole or not at all, as in an object store."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import obstore
+import pytest
+from obstore.exceptions import AlreadyExistsError
+
+from headrace.model.letters import Letter
+from headrace.model.table import TableId
+from headrace.sinks import object_place
+from headrace.sinks.dead_letters import open_dead_letters
+from headrace.sinks.file_ledger import open_file_ledger
+from headrace.sinks.object_place import open_place
+
+
+@pytest.fixture(params=[0o000, 0o022, 0o077])
+def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    former = os.umask(request.param)
+    yield
+    os.umask(former)
+
+
+def modes(root: Path) -> dict[bool, set[int]]:
+    """The modes of folders (``True``) and of all else."""
+    found: dict[bool, set[int]] = {True: set(), False: set()}
+    for path in (root, *root.rglob("*")):
+        found[path.is_dir()].add(stat.S_IMODE(path.lstat().st_mode))
+    return found
+
+
+@pytest.mark.usefixtures("umask")
+def test_dead_letters_are_for_their_user_alone(tmp_path: Path) -> None:
+    letters = open_dead_letters(str(tmp_path / "new" / "letters"), "default")
+    table = TableId("shop", "orders")
+    (name,) = letters.put([Letter(table, 1, 2, "it is wrong", raw=b"secret")])
+    assert modes(tmp_path / "new") == {True: {0o700}, False: {0o600}}
+    letters.set_aside(table, [name])
+    assert list(letters.replayed(table)) == [name]
+    assert modes(tmp_path / "new") == {True: {0o700}, False: {0o600}}
+
+
+@pytest.mark.usefixtures("umask")
+def test_a_file_ledger_is_for_its_user_alone(tmp_path: Path) -> None:
+    ledger = open_file_ledger(str(tmp_path / "new" / "ledger"))
+    ledger.acquire("default", "source", "", 0)
+    ledger.next_attempt()
+    assert modes(tmp_path / "new") == {True: {0o700}, False: {0o600}}
+    assert ledger.peek("default") is not None
+
+
+def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    tmp_path.chmod(0o750)
+    open_place(str(tmp_path), "ledger").put("a/b.json", b"x")
+    assert modes(tmp_path / "a") == {True: {0o700}, False: {0o600}}
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o750
+
+
+@pytest.mark.parametrize("key", ["plain.json", "a%2Eb/c d/文 x.json", "%E4%BD%A0=0f/1.json"])
+def test_what_is_put_is_read_under_the_same_key(tmp_path: Path, key: str) -> None:
+    place = open_place(str(tmp_path), "ledger")
+    place.put(key, b"one")
+    place.put(key, b"two")
+    store = place.store(create=False)
+    assert store is not None
+    assert bytes(obstore.get(store, key).bytes()) == b"two"
+    assert [item["path"] for chunk in obstore.list(store) for item in chunk] == [key]
+
+
+def test_of_two_that_create_a_file_one_wins(tmp_path: Path) -> None:
+    place = open_place(str(tmp_path), "ledger")
+    place.put("1.json", b"one", create=True)
+    with pytest.raises(AlreadyExistsError):
+        place.put("1.json", b"two", create=True)
+    assert (tmp_path / "1.json").read_bytes() == b"one"
+    assert [path.name for path in tmp_path.iterdir()] == ["1.json"]
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_file_that_is_not_whole_is_not_listed(tmp_path: Path, create: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is killed in the middle of it, or a disk that is full."""
+    place = open_place(str(tmp_path), "ledger")
+    seen: list[str] = []
+
+    def killed(path: Path, _: object) -> None:
+        store = place.store(create=False)
+        assert store is not None
+        seen.extend(item["path"] for chunk in obstore.list(store) for item in chunk)
+        assert [found for found in tmp_path.iterdir() if found.is_file()]
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(object_place.Path, "hardlink_to" if create else "replace", killed)
+    with pytest.raises(OSError, match="No space left"):
+        place.put("1.json", b"one", create=create)
+    assert seen == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_in_place_of_a_file_is_replaced_and_not_written_through(tmp_path: Path) -> None:
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / "letters" / "1.json").symlink_to(tmp_path / "precious")
+    open_place(str(tmp_path / "letters"), "dead-letter folder").put("1.json", b"new")
+    assert (tmp_path / "precious").read_text() == "kept"
+    assert (tmp_path / "letters" / "1.json").read_text() == "new"
