@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import NoWatermarkError, SourceUnreachableError
+from headrace.model.uri import parse_uri
 from headrace.sources.ticdc_storage import local_folders
 from headrace.sources.ticdc_storage.inspection import FindingKind, inspect
+from headrace.sources.ticdc_storage.stores import store_location
 from storage_folder import StorageFolder
 
 
@@ -57,6 +59,18 @@ def a_link_to_a_device(place: Path) -> None:
     (place / "CDC000006.csv").symlink_to("/dev/zero")
 
 
+def a_link_to_a_file_elsewhere(place: Path) -> None:
+    (place / "CDC000007.csv").symlink_to("/etc/passwd")
+
+
+def a_link_to_a_folder_elsewhere(place: Path) -> None:
+    (place / "elsewhere").symlink_to("/etc")
+
+
+def a_link_that_climbs_out(place: Path) -> None:
+    (place / "CDC000008.csv").symlink_to("../" * 20 + "etc/passwd")
+
+
 STRAYS: list[tuple[Callable[[Path], None], str]] = [
     (not_utf8, "its name is not UTF-8"),
     (a_folder_not_utf8, "its name is not UTF-8"),
@@ -66,6 +80,9 @@ STRAYS: list[tuple[Callable[[Path], None], str]] = [
     (a_link_to_itself, "it is a link that cannot be followed"),
     (a_loop, "it is a link to a folder that it lies in"),
     (a_link_to_a_device, "it is a device"),
+    (a_link_to_a_file_elsewhere, "it is a link that leads out of the changefeed's folder"),
+    (a_link_to_a_folder_elsewhere, "it is a link that leads out of the changefeed's folder"),
+    (a_link_that_climbs_out, "it is a link that leads out of the changefeed's folder"),
 ]
 
 
@@ -96,14 +113,120 @@ def test_two_links_that_lead_to_each_other_end(folder: StorageFolder) -> None:
     assert consumer.changes == ["110 1 a"]
 
 
-def test_links_to_files_and_folders_are_followed(folder: StorageFolder, tmp_path: Path) -> None:
-    (folder.root / "test/t/100").rename(tmp_path / "elsewhere")
-    (folder.root / "test/t/100").symlink_to(tmp_path / "elsewhere")
-    (tmp_path / "elsewhere/CDC000001.csv").rename(tmp_path / "file")
-    (tmp_path / "elsewhere/CDC000001.csv").symlink_to(tmp_path / "file")
+def test_links_inside_the_folder_are_followed(folder: StorageFolder) -> None:
+    kept = folder.root / "kept"
+    kept.mkdir()
+    (folder.root / "test/t/100").rename(kept / "elsewhere")
+    (folder.root / "test/t/100").symlink_to("../../kept/elsewhere")
+    (kept / "elsewhere/CDC000001.csv").rename(kept / "file")
+    (kept / "elsewhere/CDC000001.csv").symlink_to(kept / "file")
     consumer = folder.consumer()
     consumer.cut()
     assert consumer.changes == ["110 1 a"]
+
+
+def test_a_folder_that_is_reached_by_links_is_read_as_it_was_named(folder: StorageFolder, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    folder.root.rename(tmp_path / "disk" / "feed")
+    (tmp_path / "mounted").symlink_to("disk")
+    folder.root.symlink_to(tmp_path / "mounted" / "feed")
+    consumer = folder.consumer()
+    assert [notice for notice in consumer.cut().notices if "left out" in notice.message] == []
+    assert consumer.changes == ["110 1 a"]
+
+
+def test_a_folder_beside_it_with_a_longer_name_is_not_inside(folder: StorageFolder) -> None:
+    beside = folder.root.with_name(f"{folder.root.name}-private")
+    beside.mkdir()
+    (beside / "CDC000002.csv").write_text("secret")
+    (folder.root / "test/t/100/CDC000002.csv").symlink_to(beside / "CDC000002.csv")
+    assert any("leads out" in notice.message for notice in folder.consumer().cut().notices)
+
+
+@pytest.mark.parametrize("place", ["test/t/100", "test/t/meta"])
+def test_a_link_out_in_place_of_a_folder_of_a_table_stops_the_table(folder: StorageFolder, tmp_path: Path, place: str) -> None:
+    """Its rows may lie there, and to pass over them without a word would lose them."""
+    folder.schema("u", 100)
+    folder.data("test/u/100", 1, "I 120 1 a")
+    moved = place.replace("/t/", "/u/")
+    (folder.root / moved).rename(tmp_path / "elsewhere")
+    (folder.root / moved).symlink_to(tmp_path / "elsewhere")
+    consumer = folder.consumer()
+    offer = consumer.cut()
+    assert {str(problem.table_id) for problem in offer.problems} == {"test.u"}
+    assert ["mount it" in problem.hint for problem in offer.problems if "leads out" in problem.message] == [True]
+    assert consumer.changes == ["110 1 a"]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_file_that_is_exchanged_for_a_link_after_it_was_listed_is_not_read(
+    folder: StorageFolder, tmp_path: Path, whole: bool
+) -> None:
+    store = store_location(parse_uri(folder.uri())).open()
+    (found,) = [file.path for file in store.entries("test/t/100").files]
+    (tmp_path / "secret").write_text("I,secret")
+    (folder.root / found).unlink()
+    (folder.root / found).symlink_to(tmp_path / "secret")
+    with pytest.raises(FileNotFoundError, match="leads out"):
+        store.read(found) if whole else store.read_start(found, 100)
+    assert store.stat(found) is None
+
+
+def test_a_folder_that_is_exchanged_for_a_link_after_it_was_listed_is_not_read(folder: StorageFolder, tmp_path: Path) -> None:
+    store = store_location(parse_uri(folder.uri())).open()
+    (found,) = [file.path for file in store.entries("test/t/100").files]
+    (folder.root / "test/t").rename(tmp_path / "elsewhere")
+    (folder.root / "test/t").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FileNotFoundError, match="leads out"):
+        store.read(found)
+    assert store.stat(found) is None
+    listed = store.entries("test/t/100", recursive=True)
+    assert (listed.files, [stray.path for stray in listed.strays]) == ((), ["test/t/100"])
+
+
+def test_a_file_that_is_exchanged_while_it_is_opened_is_not_read(
+    folder: StorageFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between a look at a path and its opening everything may change: what was opened counts."""
+    (tmp_path / "secret").write_text("I,secret")
+    path = "test/t/100/CDC000001.csv"
+    opening = os.open
+
+    def exchanged(opened: str, *how: int) -> int:
+        (folder.root / path).unlink()
+        (folder.root / path).symlink_to(tmp_path / "secret")
+        handle = opening(opened, *how)
+        (folder.root / path).unlink()
+        (folder.root / path).write_text("I,plain")
+        return handle
+
+    monkeypatch.setattr(local_folders.os, "open", exchanged)
+    with pytest.raises(FileNotFoundError, match="leads out"):
+        store_location(parse_uri(folder.uri())).open().read(path)
+
+
+def test_a_file_that_is_exchanged_for_a_pipe_while_it_is_opened_holds_nobody_up(
+    folder: StorageFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = "test/t/100/CDC000001.csv"
+    opening = os.open
+
+    def exchanged(opened: str, *how: int) -> int:
+        (folder.root / path).unlink()
+        os.mkfifo(folder.root / path)
+        return opening(opened, *how)
+
+    monkeypatch.setattr(local_folders.os, "open", exchanged)
+    with pytest.raises(FileNotFoundError, match="not a file"):
+        store_location(parse_uri(folder.uri())).open().read(path)
+
+
+@pytest.mark.parametrize("length", [0, 1, 5, 100])
+def test_the_start_of_a_file_is_read(folder: StorageFolder, length: int) -> None:
+    (folder.root / "file").write_bytes(b"0123456789")
+    store = store_location(parse_uri(folder.uri())).open()
+    assert store.read_start("file", length) == b"0123456789"[:length]
+    assert store.read("file") == b"0123456789"
 
 
 def test_a_pipe_in_the_place_of_the_checkpoint_holds_nobody_up(folder: StorageFolder) -> None:

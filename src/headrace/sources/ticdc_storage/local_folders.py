@@ -1,13 +1,24 @@
-"""Listing folders of a local disk: only what can be read is a file, whatever else lies there is told and never opened."""
+"""Folders of a local disk: only what can be read is a file, whatever else lies there is told and never opened.
+
+Who may write into the folder may put links there, and Headrace may read what they may not. So links are followed only inside it.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 
+_RIGHTS = "Let the user that Headrace runs as read it."
+_LEADS_OUT = "it is a link that leads out of the changefeed's folder"
+_BRING_IN = "Put what it leads to into the folder in its place, or mount it there; a link is followed only inside."
+_LAYOUT = re.compile(r"meta|\d+|\d{4}-\d\d(-\d\d)?")
+"""Names of TiCDC's own folders within that of a table: a version, a partition, a date."""
 _KINDS = (
     (stat.S_ISFIFO, "a named pipe"),
     (stat.S_ISSOCK, "a socket"),
@@ -20,12 +31,13 @@ _KINDS = (
 class Stray:
     """An entry of a folder that cannot be part of a changefeed. ``path`` can be printed; ``reason`` is a phrase.
 
-    ``unlisted``: it is a folder of which nobody can see what is in it.
+    ``unlisted``: it is a folder of which nobody can see what is in it; ``hint`` says what to do about that.
     """
 
     path: str
     reason: str
     unlisted: bool = False
+    hint: str = _RIGHTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +56,8 @@ LocalEntry = LocalFile | Stray | str
 def local_entries(root: str, folder: str, recursive: bool) -> Iterator[LocalEntry]:
     """What is in a folder under ``root``; nothing when it is not there.
 
-    Links are followed, but for folders that lead back to where they are. Raises ``OSError`` for a root that cannot be listed, and
-    for what has another cause than missing rights.
+    Links are followed, but for those that lead out of ``root``, and folders that lead back to where they are. ``root`` itself may
+    be reached by links. Raises ``OSError`` for a root that cannot be listed, and for what has another cause than missing rights.
     """
     pending = [folder]
     while pending:
@@ -56,16 +68,71 @@ def local_entries(root: str, folder: str, recursive: bool) -> Iterator[LocalEntr
                 pending.append(entry)
 
 
-def is_regular(path: str) -> bool:
-    """Whether there is a regular file, or a link to one: anything else may hold a reader up for ever."""
+@contextmanager
+def opened_inside(root: str, path: str) -> Iterator[FileIO]:
+    """A file under ``root``, open for reading.
+
+    What is looked at is what was opened, so that nothing can be exchanged in between. Raises ``OSError``, as ``FileNotFoundError``
+    also for what is no file and for what lies elsewhere.
+    """
+    absolute = _absolute(root, path)
+    # To open a device may do something. What comes in its place behind this look is opened without waiting, and looked at again.
+    if not stat.S_ISREG(Path(absolute).stat().st_mode):
+        raise FileNotFoundError(f"{path} is not a file")
+    handle = os.open(absolute, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with FileIO(handle) as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise FileNotFoundError(f"{path} is not a file")
+        if not _is_inside(root, _place_of(handle, absolute)):
+            raise FileNotFoundError(f"{path} cannot be read: {_LEADS_OUT}")
+        yield file
+
+
+def stat_inside(root: str, path: str) -> LocalFile | None:
+    """The regular file at a path under ``root``, ``None`` where there is none, or where it lies elsewhere. Raises ``OSError``."""
+    absolute = _absolute(root, path)
     try:
-        return stat.S_ISREG(Path(path).stat().st_mode)
+        found = Path(absolute).stat()
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        # Opened for its place alone, which asks for no right to read it.
+        handle = os.open(absolute, getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK) | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        return LocalFile(path, found.st_size, found.st_mtime_ns) if _is_inside(root, _place_of(handle, absolute)) else None
+    finally:
+        os.close(handle)
+
+
+def _absolute(root: str, path: str) -> str:
+    return f"{root.rstrip('/')}/{path}" if path else root
+
+
+def _is_inside(root: str, real: str) -> bool:
+    """Whether a path without links lies in ``root``, which may have some."""
+    if real.startswith(f"{root.rstrip('/')}/"):
+        return True
+    real_root = os.path.realpath(root).rstrip("/")
+    return real == real_root or real.startswith(f"{real_root}/")
+
+
+def _place_of(handle: int, path: str) -> str:
+    """Where an open file lies, as the kernel knows it; without ``/proc``, where its path leads, if that is still the same file."""
+    try:
+        return os.readlink(f"/proc/self/fd/{handle}")  # noqa: PTH115 - a path would take longer than the file
     except OSError:
-        return False
+        real = os.path.realpath(path)
+        if os.path.samestat(Path(real).stat(), os.fstat(handle)):
+            return real
+        raise FileNotFoundError(f"{path} was exchanged while it was opened") from None
 
 
 def _listed(root: str, folder: str) -> Iterator[LocalEntry]:
-    absolute = f"{root.rstrip('/')}/{folder}" if folder else root
+    absolute = _absolute(root, folder)
+    if folder and not _is_inside(root, os.path.realpath(absolute)):
+        yield _leading_out(folder)  # it was exchanged since the folder above it was listed
+        return
     try:
         with os.scandir(absolute) as scan:
             entries = list(scan)
@@ -101,9 +168,13 @@ def _entry(root: str, path: str, entry: os.DirEntry[str]) -> Iterator[LocalEntry
             raise
         yield Stray(path, f"it is a link that cannot be followed: {error.strerror}")
         return
-    if stat.S_ISREG(found.st_mode):
+    is_folder = stat.S_ISDIR(found.st_mode)
+    is_either = is_folder or stat.S_ISREG(found.st_mode)
+    if is_either and entry.is_symlink() and not _is_inside(root, os.path.realpath(_absolute(root, path))):
+        yield _leading_out(path, is_folder=is_folder)
+    elif stat.S_ISREG(found.st_mode):
         yield LocalFile(path, found.st_size, found.st_mtime_ns)
-    elif stat.S_ISDIR(found.st_mode):
+    elif is_folder:
         if entry.is_symlink() and _leads_back(root, path, found):
             yield Stray(path, "it is a link to a folder that it lies in")
         else:
@@ -111,6 +182,13 @@ def _entry(root: str, path: str, entry: os.DirEntry[str]) -> Iterator[LocalEntry
     else:
         kind = next((words for is_kind, words in _KINDS if is_kind(found.st_mode)), "neither a file nor a folder")
         yield Stray(path, f"it is {kind}")
+
+
+def _leading_out(path: str, is_folder: bool = True) -> Stray:
+    """A link that is not followed. One in the place of a folder of TiCDC's holds a table up, since its rows may lie there."""
+    above, _, name = path.rpartition("/")
+    unlisted = is_folder and above.count("/") > 0 and _LAYOUT.fullmatch(name) is not None
+    return Stray(printable(path), _LEADS_OUT, unlisted, _BRING_IN)
 
 
 def _leads_back(root: str, path: str, found: os.stat_result) -> bool:

@@ -249,10 +249,9 @@ def unlisted_problems(listing: Listing, position: StoragePosition, tables: Calla
         message = f"{stray.path} cannot be read: {stray.reason}."
         parts = stray.path.split("/")
         if len(parts) > 1 and parts[1] != _META:
-            hint = "Let the user that Headrace runs as read it."
-            found.append(Problem(tables("/".join(parts[:2])), message, stray.path, hint=hint, transient=True))
+            found.append(Problem(tables("/".join(parts[:2])), message, stray.path, hint=stray.hint, transient=True))
         elif len(parts) > 1 or position.has_part(f"{stray.path}/"):
-            raise SourceUnreachableError(message, "Let the user that Headrace runs as read it.")
+            raise SourceUnreachableError(message, stray.hint)
     return tuple(found)
 
 

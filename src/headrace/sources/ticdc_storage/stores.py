@@ -20,7 +20,7 @@ import pyarrow.fs as pafs
 
 from headrace.errors import DefinitionError, SourceUnreachableError
 from headrace.model.uri import Uri
-from headrace.sources.ticdc_storage.local_folders import LocalFile, Stray, is_regular, local_entries
+from headrace.sources.ticdc_storage.local_folders import LocalFile, Stray, local_entries, opened_inside, stat_inside
 
 FILE_SCHEMES = frozenset({"file"})
 S3_SCHEMES = frozenset({"s3"})
@@ -194,6 +194,9 @@ class Store:
     def stat(self, path: str) -> StoredFile | None:
         """The file at ``path``, ``None`` when there is none."""
         with self._explained():
+            if self.is_local:
+                found = stat_inside(self._location.root, path)
+                return StoredFile(path, found.size, found.modified) if found else None
             info = self._filesystem.get_file_info(self._absolute(path))
         return _stored(path, info) if info.type == pafs.FileType.File else None
 
@@ -203,13 +206,29 @@ class Store:
 
     def read_buffer(self, path: str) -> pa.Buffer:
         """The bytes of a file, not copied into a Python object. Raises ``FileNotFoundError``."""
-        with self._explained(), self._opened(path) as stream:
-            return stream.read_buffer() if self.is_local else _whole(stream, stream.size())
+        with self._explained():
+            if self.is_local:
+                return self._local_buffer(path)
+            with self._filesystem.open_input_file(self._absolute(path)) as stream:
+                return _whole(stream, stream.size())
 
     def read_start(self, path: str, length: int) -> bytes:
         """At most the first ``length`` bytes of a file. Raises ``FileNotFoundError``."""
-        with self._explained(), self._opened(path) as stream:
-            return bytes(stream.read(length)) if self.is_local else _whole(stream, min(length, stream.size())).to_pybytes()
+        with self._explained():
+            if self.is_local:
+                return bytes(self._local_buffer(path, length).to_pybytes())
+            with self._filesystem.open_input_file(self._absolute(path)) as stream:
+                return bytes(_whole(stream, min(length, stream.size())).to_pybytes())
+
+    def _local_buffer(self, path: str, length: int | None = None) -> pa.Buffer:
+        """A file, or its start. Into memory of Arrow's pool, which is used again: new memory takes longer than reading."""
+        with opened_inside(self._location.root, path) as file:
+            size = os.fstat(file.fileno()).st_size
+            buffer = pa.allocate_buffer(size if length is None else min(length, size))
+            view, filled = memoryview(buffer).cast("B"), 0
+            while filled < len(view) and (count := file.readinto(view[filled:])):
+                filled += count
+            return buffer.slice(0, filled)
 
     def entries(self, path: str = "", recursive: bool = False) -> Entries:
         """What is in a folder, with ``recursive`` in its folders too; nothing when there is no such folder."""
@@ -271,13 +290,6 @@ class Store:
             return [found(path) for path in paths]
         with ThreadPoolExecutor(min(_REMOTE_THREADS, len(paths))) as pool:
             return list(pool.map(found, paths))
-
-    def _opened(self, path: str) -> pa.NativeFile:
-        """A file that is open for reading. Raises ``FileNotFoundError``, also for what is none: a pipe would never end."""
-        absolute = self._absolute(path)
-        if self.is_local and not is_regular(absolute):
-            raise FileNotFoundError(f"{path} is not a file")
-        return self._filesystem.open_input_file(absolute)
 
     def _absolute(self, path: str) -> str:
         return f"{self._location.root.rstrip('/')}/{path}" if path else self._location.root
