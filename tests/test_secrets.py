@@ -31,7 +31,9 @@ ACCESS_KEY = "ak-Ty81mmPzQ0"
 SECRET_KEY = "sk-Rv55/uu+Jw=7a"
 TOKEN = "st-Bn29//xx+Qe="
 SPARK_SECRET = "sp-Gh64LqVd2s"
-SECRETS = (PASSWORD, ACCESS_KEY, SECRET_KEY, TOKEN, SPARK_SECRET)
+UNKNOWN = "un-Zz81kkQ"
+SAS = "sv=2026&sig=az-Kk77pPq"
+SECRETS = (PASSWORD, ACCESS_KEY, SECRET_KEY, TOKEN, SPARK_SECRET, SAS)
 FORMS = tuple({form.encode() for secret in SECRETS for form in (secret, quote(secret), quote(secret, safe=""), repr(secret)[1:-1])})
 VIEW = TableSchema(TableId("shop", "v"), (KEY,))
 
@@ -120,6 +122,9 @@ pipeline:
     spark.eventLog.compress: "false"
     spark.local.dir: "{self.temporary}"
     spark.hadoop.fs.s3a.secret.key: "${{SPARK_SECRET}}"
+    spark.hadoop.fs.azure.sas.jars.account.blob.core.windows.net: "{SAS}"
+    spark.ssl.trustStorePassword: "${{SPARK_SECRET}}"
+    spark.unknown.to.headrace: "{UNKNOWN}"
 """)
         return path
 
@@ -181,10 +186,12 @@ def test_a_run_that_goes_wrong_in_parts_shows_none_of_its_secrets(pipeline: Pipe
     assert b"shop.orders" in told
     assert found_in(told) == []
     assert not watch.leaks
-    assert any(b"java" in line and b"spark.eventLog" in line for line in watch.command_lines)
+    assert any(b"java" in line and b"spark.driver.memory" in line for line in watch.command_lines)
+    assert not any(b"spark.eventLog" in line or UNKNOWN.encode() in line for line in watch.command_lines)
     assert any(b"pyspark.daemon" in line or b"pyspark/daemon" in line for line in watch.command_lines)
     (log,) = [path for path in pipeline.events.rglob("*") if path.is_file() and path.stat().st_size > 1000]
     assert b"spark.hadoop.fs.s3a.secret.key" in log.read_bytes()
+    assert b"spark.hadoop.fs.azure.sas" in log.read_bytes()
     ledger = everything_in(mariadb, "headrace")
     assert pipeline.bucket.encode() in ledger
     assert found_in(ledger) == []

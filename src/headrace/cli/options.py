@@ -74,7 +74,7 @@ def hide_secrets_of(*uris: str) -> None:
 
 def completed(said: Settings, file: Path | None) -> Settings:
     """What the options say, completed by the definition file. From here on no output shows a secret of it."""
-    from headrace.engine.spark import SECRET_SETTING
+    from headrace.engine.launch import SECRET_SETTING
     from headrace.pipeline.definition import read_settings
 
     hide_secrets_of(*said.uris)

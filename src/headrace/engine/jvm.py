@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import signal
 import subprocess
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,17 @@ HINT = "If nobody ended it, the machine may be short of memory: --spark spark.dr
 LAUNCH_HINT = (
     "What it printed tells why; --spark spark.driver.memory and spark.driver.extraJavaOptions say what it is started with."
 )
+
+
+def launch(settings: Mapping[str, str], inherited: Collection[int] = ()) -> None:
+    """Starts the JVM with these settings on its command line, unless there is one. It inherits the open files ``inherited``."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is None:
+        conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+        gateway = launch_gateway(conf, {"pass_fds": tuple(inherited)})
+        SparkContext._ensure_initialized(gateway=gateway, conf=conf)
 
 
 def has_died(wait: float = 0.0) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,6 +21,7 @@ import pyarrow as pa
 
 from headrace.engine import jvm
 from headrace.engine.java import find_java
+from headrace.engine.launch import SECRET_SETTING, is_local, java_option, launch_settings, require_no_secrets, spark_folders
 from headrace.engine.launch_noise import without_launch_noise
 from headrace.engine.parts import plan_parts
 from headrace.engine.plan import Cut, CutRound
@@ -61,8 +61,6 @@ ONE_TASK_BYTES = 8 << 20
 _READ_TASK_BYTES = 32 << 20
 _WRITE_TASK_BYTES = 64 << 20
 _BUCKET_BYTES = 4 << 20
-SECRET_SETTING = re.compile(r"(?i)secret|password|token|credential|(access|account)[.]?key")
-"""Names of Spark settings whose values nobody may see: those that Spark itself blots out, and Azure's keys."""
 _EXCHANGE_DDL = "target int, table int, payload binary"
 _RESULT_DDL = "payload binary"
 _JOB_GROUP = "headrace"
@@ -72,7 +70,7 @@ _DYING_SECONDS = 5.0
 def session_settings(user: Mapping[str, str], sink: Mapping[str, str]) -> dict[str, str]:
     """The session's configuration: what the design fixes, the sink's part, and the user's ``--spark`` on top.
 
-    Raises DefinitionError for a setting that would break exactly-once writing.
+    Raises DefinitionError for a setting that would break exactly-once writing, and for one that would show a secret.
     """
     settings = {
         "spark.master": "local[*,4]",
@@ -80,7 +78,9 @@ def session_settings(user: Mapping[str, str], sink: Mapping[str, str]) -> dict[s
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={files('headrace.engine') / 'log4j2.properties'}",
+        "spark.driver.extraJavaOptions": java_option(
+            f"-Dlog4j2.configurationFile={files('headrace.engine') / 'log4j2.properties'}"
+        ),
         "spark.sql.adaptive.enabled": "false",
         # A row of the exchange holds up to several MiB: the default of 10,000 rows a batch would not fit any heap.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "16",
@@ -88,6 +88,11 @@ def session_settings(user: Mapping[str, str], sink: Mapping[str, str]) -> dict[s
         "spark.shuffle.compress": "true",
         # What tasks are told holds passwords. Above 1 MiB, some thousand files, PySpark would lay it down in a file.
         "spark.broadcast.UDFCompressionThreshold": "1g",
+        # Spark's own pattern leaves Azure's keys and signatures in event logs.
+        "spark.redaction.regex": SECRET_SETTING.pattern,
+        # Without it the JVM takes Java objects from everybody who reaches its ports. In local mode it draws a secret of its own,
+        # which leaves it nowhere.
+        "spark.authenticate": "true",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         **sink,
@@ -96,10 +101,12 @@ def session_settings(user: Mapping[str, str], sink: Mapping[str, str]) -> dict[s
     if settings.get("spark.speculation", "false") != "false":
         raise DefinitionError("spark.speculation must stay off.", "Two attempts of one write task must not race.")
     settings["spark.speculation"] = "false"
-    if not settings["spark.master"].startswith("local"):
-        for loopback in ("spark.driver.host", "spark.driver.bindAddress"):
-            if loopback not in user:
-                del settings[loopback]
+    if not is_local(settings["spark.master"]):
+        # On other machines the driver has another address, and the secret is the cluster's.
+        for local_only in ("spark.authenticate", "spark.driver.host", "spark.driver.bindAddress"):
+            if local_only not in user:
+                del settings[local_only]
+    require_no_secrets(settings)
     return settings
 
 
@@ -132,7 +139,8 @@ class SparkEngine:
             if self._session is None:
                 self._session = self._new_session()
                 host = self._session.conf.get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
-                self._receiver = self._receiver or ProgressReceiver(host)
+                bind = self._session.conf.get("spark.driver.bindAddress", host) or host
+                self._receiver = self._receiver or ProgressReceiver(bind, host)
             return self._session
 
     def _new_session(self) -> SparkSession:
@@ -140,16 +148,15 @@ class SparkEngine:
         # Spark takes `python3` from PATH otherwise, which need not have pyarrow.
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
 
+        folders = spark_folders(self._settings)
+        settings = folders.settings(self._settings)
         builder = SparkSession.builder
-        for key, value in self._settings.items():
+        for key, value in settings.items():
             builder = builder.config(key, value)
-        shown = [(key, value) for key, value in self._settings.items() if not SECRET_SETTING.search(key)]
-        with without_launch_noise(), self._looking_after_jvm():
-            # What the JVM is launched with is on its command line, for everybody to read; the rest goes through its socket.
-            SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(shown))
+        with without_launch_noise(), self._looking_after_jvm(), folders.launching():
+            jvm.launch(launch_settings(settings), folders.locks)
             session = builder.getOrCreate()
         jvm.die_quietly(session)
         return session
@@ -189,7 +196,7 @@ class SparkEngine:
 
         Returns split reports and outcomes. Raises what a writer raised, or JobFailedError.
         """
-        local = self._settings["spark.master"].startswith("local")
+        local = is_local(self._settings["spark.master"])
         self.start()
         receiver = self._receiver
         assert receiver is not None, "a session has one"

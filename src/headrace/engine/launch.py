@@ -1,0 +1,175 @@
+"""What the JVM of Spark is started with: which settings may be on its command line, and where its temporary files lie.
+
+Every user of the machine can read a command line (``ps``), so only settings that are needed there are put on it, by name, and none
+that holds a secret. All others reach the JVM through its socket. The environment of a process is for its user alone.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.errors import DefinitionError, JobFailedError
+from headrace.scratch import Scratch
+
+SECRET_SETTING = re.compile(
+    r"(?i)secret|passw(or)?d|passphrase|token|credential|(access|account|private|api)[._-]?key|azure[.]sas|[.]sas[.]|signature"
+)
+"""Names of settings whose values no output shows."""
+_LAUNCH_SETTINGS = frozenset(
+    {
+        "spark.master",
+        "spark.submit.deployMode",
+        "spark.submit.pyFiles",
+        "spark.driver.memory",
+        "spark.driver.extraJavaOptions",
+        "spark.driver.defaultJavaOptions",
+        "spark.driver.extraClassPath",
+        "spark.driver.extraLibraryPath",
+        "spark.jars",
+        "spark.jars.excludes",
+        "spark.jars.ivy",
+        "spark.jars.ivySettings",
+        "spark.jars.packages",
+        "spark.jars.repositories",
+        "spark.files",
+        "spark.archives",
+        "spark.kerberos.keytab",
+        "spark.kerberos.principal",
+    }
+)
+"""What ``spark-submit`` has to know before there is a socket. Nothing else may be on the command line."""
+_JAVA_OPTIONS = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions", "spark.executor.extraJavaOptions")
+_PROPERTY = re.compile(r"-D([^=]+)=")
+_OPTION = re.compile(r"""(?:[^\s"']|"(?:[^"\\]|\\.)*"|'[^']*')+""")
+# user:password@ of a URL, or what signs one that anybody may use.
+_SECRET_URL = re.compile(r"(?i)://[^/\s@]*:[^/\s@]+@|[?&](sig|signature|x-amz-signature|token|access_token|password|secret)=")
+_LOCAL = re.compile(r"local(\[.*\])?")
+
+
+def is_local(master: str) -> bool:
+    """Whether Spark runs within one JVM."""
+    return _LOCAL.fullmatch(master) is not None
+
+
+def launch_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings that the JVM is launched with, on its command line.
+
+    Raises DefinitionError where one holds a secret.
+    """
+    require_no_secrets(settings)
+    return {name: value for name, value in settings.items() if name in _LAUNCH_SETTINGS}
+
+
+def require_no_secrets(settings: Mapping[str, str]) -> None:
+    """Raises DefinitionError for a secret in a setting that has to be on a command line; the message does not repeat it."""
+    for name in _JAVA_OPTIONS:
+        for option in _OPTION.findall(settings.get(name, "")):
+            secret = _secret_in(option.strip("\"'"))
+            if secret:
+                raise DefinitionError(
+                    f"{name} holds a secret ({secret}), and every user of the machine can read the command line of a JVM.",
+                    f"Write the option into a file that only you can read, and pass {name}=@/path/of/the/file.",
+                )
+    for name in sorted(_LAUNCH_SETTINGS & settings.keys()):
+        if _SECRET_URL.search(settings[name]):
+            raise DefinitionError(
+                f"{name} holds a URL with a password, and every user of the machine can read the command line of a JVM.",
+                f"Set {name} in a spark-defaults.conf that only you can read, in the folder that SPARK_CONF_DIR names.",
+            )
+
+
+def _secret_in(option: str) -> str:
+    """The name of what holds a secret in an option of Java's; empty where nothing does. ``@`` begins the name of a file."""
+    if option.startswith("@"):
+        return ""
+    if found := _PROPERTY.match(option):
+        is_secret = SECRET_SETTING.search(found.group(1)) or _SECRET_URL.search(option)
+        return f"-D{found.group(1)}" if is_secret else ""
+    is_secret = ("=" in option and SECRET_SETTING.search(option)) or _SECRET_URL.search(option)
+    return re.split("[:=]", option)[0] if is_secret else ""
+
+
+def java_option(text: str) -> str:
+    """An option of Java's as Spark's launcher splits them: one with white space is quoted."""
+    if not re.search(r"[\s\"'\\]", text):
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+@dataclass(frozen=True)
+class SparkFolders:
+    """Folders that only this user can read: ``temporary`` is the JVM's own, ``local`` those of blocks and shuffle files."""
+
+    temporary: Scratch
+    local: tuple[Scratch, ...]
+
+    @property
+    def locks(self) -> tuple[int, ...]:
+        """The JVM inherits them, so that a folder counts as used for as long as it lives, also where this process was killed."""
+        return tuple(scratch.lock for scratch in {self.temporary, *self.local})
+
+    def settings(self, settings: Mapping[str, str]) -> dict[str, str]:
+        """The settings, with everything that Spark would make elsewhere put into these folders; what a user says of it counts."""
+        temporary = str(self.temporary.path)
+        options = (f"-Djava.io.tmpdir={temporary}", f"-Dderby.system.home={temporary}")
+        defaults = " ".join([*map(java_option, options), settings.get("spark.driver.defaultJavaOptions", "")])
+        placed = {
+            "spark.sql.warehouse.dir": f"{temporary}/warehouse",
+            **settings,
+            "spark.driver.defaultJavaOptions": defaults.strip(),
+        }
+        if self.local:
+            placed["spark.local.dir"] = ",".join(str(scratch.path) for scratch in self.local)
+        return placed
+
+    @contextmanager
+    def launching(self) -> Iterator[None]:
+        """While a JVM is launched: it tells PySpark port and secret in a temporary file, and has to heed ``spark.local.dir``."""
+        former, tempfile.tempdir = tempfile.tempdir, str(self.temporary.path)
+        said = os.environ.pop("SPARK_LOCAL_DIRS", None) if self.local else None
+        try:
+            yield
+        finally:
+            tempfile.tempdir = former
+            if said is not None:
+                os.environ["SPARK_LOCAL_DIRS"] = said
+
+
+_made: dict[tuple[str, ...], SparkFolders] = {}
+
+
+def spark_folders(settings: Mapping[str, str]) -> SparkFolders:
+    """The folders of this process's JVM, made when they are first needed and removed when the process ends.
+
+    They lie in the folders that ``SPARK_LOCAL_DIRS`` or ``spark.local.dir`` names, else in the temporary folder. Where Spark runs
+    on other machines too, ``spark.local.dir`` is theirs, and is left alone. Raises JobFailedError.
+    """
+    parents: tuple[str, ...] = ()
+    if is_local(settings["spark.master"]):
+        said = os.environ.get("SPARK_LOCAL_DIRS") or settings.get("spark.local.dir") or tempfile.gettempdir()
+        parents = tuple(dict.fromkeys(part.strip() for part in said.split(",") if part.strip()))
+    if parents not in _made:
+        try:
+            local = tuple(Scratch.make("spark", Path(parent)) for parent in parents)
+            _made[parents] = SparkFolders(local[0] if local else Scratch.make("spark"), local)
+        except OSError as error:
+            raise JobFailedError(
+                f"Spark has no folder for temporary files: {error}.",
+                "Make room there, or name another folder with TMPDIR or --spark spark.local.dir.",
+            ) from error
+        atexit.register(_remove, _made[parents], os.getpid())
+    return _made[parents]
+
+
+def _remove(folders: SparkFolders, maker: int) -> None:
+    if os.getpid() == maker:  # not in a process that was forked
+        for scratch in (folders.temporary, *folders.local):
+            scratch.remove()

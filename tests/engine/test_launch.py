@@ -1,0 +1,180 @@
+"""What the JVM is started with: nothing on its command line is a secret, and what it makes lies in folders of this user's own."""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.engine.launch import is_local, java_option, launch_settings
+from headrace.engine.spark import session_settings
+from headrace.errors import DefinitionError
+
+SECRET = "sp-Gh64LqVd2s"
+HIDDEN = [
+    "spark.hadoop.fs.s3a.secret.key",
+    "spark.hadoop.fs.s3a.access.key",
+    "spark.hadoop.fs.azure.sas.container.account.blob.core.windows.net",
+    "spark.hadoop.fs.azure.account.key.account.dfs.core.windows.net",
+    "spark.hadoop.fs.gs.auth.service.account.private.key",
+    "spark.hadoop.fs.gs.auth.service.account.email",
+    "spark.ssl.keyPassword",
+    "spark.ssl.trustStorePassword",
+    "spark.authenticate.secret",
+    "spark.executorEnv.DB_PASS",
+    "spark.sql.catalog.pg.url",
+    "spark.something.that.nobody.knows",
+]
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_a_setting_that_the_launch_does_not_need_is_on_no_command_line(name: str) -> None:
+    launched = launch_settings(session_settings({name: SECRET}, {}))
+    assert SECRET not in launched.values()
+    assert session_settings({name: SECRET}, {})[name] == SECRET, "it reaches the session through the socket"
+
+
+def test_what_the_launch_needs_is_on_the_command_line() -> None:
+    user = {
+        "spark.master": "yarn",
+        "spark.driver.memory": "3g",
+        "spark.driver.extraJavaOptions": "-Xss4m -Dfile.encoding=UTF-8 @/home/me/java-options",
+        "spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.4.2",
+        "spark.kerberos.keytab": "/etc/security/me.keytab",
+    }
+    assert launch_settings(session_settings(user, {})).items() >= user.items()
+
+
+@pytest.mark.parametrize(
+    "setting", ["spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions", "spark.executor.extraJavaOptions"]
+)
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (f"-Djavax.net.ssl.trustStorePassword={SECRET}", "-Djavax.net.ssl.trustStorePassword"),
+        (f"-Xss4m '-Djavax.net.ssl.keyStorePassword={SECRET} x'", "-Djavax.net.ssl.keyStorePassword"),
+        (f'-Dx=1 "-Dhttp.proxyPassword={SECRET}"', "-Dhttp.proxyPassword"),
+        (f"-Dfs.s3a.secret.key={SECRET}", "-Dfs.s3a.secret.key"),
+        (f"-Ddb=jdbc:mysql://me:{SECRET}@db/x", "-Ddb"),
+        (f"-javaagent:/opt/agent.jar=token={SECRET}", "-javaagent"),
+    ],
+)
+def test_a_secret_in_javas_options_is_refused_with_the_way_to_pass_it(setting: str, options: str, told: str) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        session_settings({setting: options}, {})
+    assert f"{setting} holds a secret ({told})" in str(refused.value)
+    assert f"{setting}=@/path/of/the/file" in str(refused.value)
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("spark.jars.repositories", f"https://me:{SECRET}@repository.example.org/maven"),
+        ("spark.jars", f"https://account.blob.core.windows.net/jars/a.jar?sv=2024&sig={SECRET}"),
+        ("spark.files", f"https://bucket.example.org/a?X-Amz-Signature={SECRET}"),
+    ],
+)
+def test_a_url_with_a_password_or_signature_is_refused_on_a_command_line(setting: str, value: str) -> None:
+    with pytest.raises(DefinitionError, match=f"{setting} holds a URL with a password") as refused:
+        session_settings({setting: value}, {})
+    assert "spark-defaults.conf" in str(refused.value)
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["-Djavax.net.ssl.trustStore=/etc/secrets/store.jks", "-XX:+UseG1GC -Xlog:gc=info", "@/home/me/secret-options", "-Da=b@c", ""],
+)
+def test_options_without_a_secret_pass(options: str) -> None:
+    assert session_settings({"spark.driver.extraJavaOptions": options}, {})["spark.driver.extraJavaOptions"] == options
+
+
+@pytest.mark.parametrize(
+    ("master", "local"),
+    [
+        ("local", True),
+        ("local[4]", True),
+        ("local[*,4]", True),
+        ("local-cluster[1,1,1024]", False),
+        ("spark://local:7077", False),
+        ("yarn", False),
+    ],
+)
+def test_spark_asks_for_a_secret_where_it_can_draw_one_itself(master: str, local: bool) -> None:
+    settings = session_settings({"spark.master": master}, {})
+    assert is_local(master) == local
+    assert settings.get("spark.authenticate") == ("true" if local else None)
+    assert settings.get("spark.driver.bindAddress") == ("127.0.0.1" if local else None)
+
+
+@pytest.mark.parametrize("master", ["local[2]", "yarn"])
+def test_what_a_user_says_of_the_secret_counts(master: str) -> None:
+    for said in ("true", "false"):
+        assert session_settings({"spark.master": master, "spark.authenticate": said}, {})["spark.authenticate"] == said
+
+
+def test_an_option_with_spaces_is_one_option() -> None:
+    assert java_option("-Djava.io.tmpdir=/tmp/x") == "-Djava.io.tmpdir=/tmp/x"
+    assert java_option('-Dx=/tmp/my "own" folder') == '"-Dx=/tmp/my \\"own\\" folder"'
+
+
+RUN = """
+import os, subprocess, sys
+from pathlib import Path
+from headrace.engine.spark import SparkEngine, session_settings
+user = dict(pair.split("=", 1) for pair in sys.argv[1:])
+engine = SparkEngine(session_settings({"spark.master": "local[1,4]", **user}, {}))
+session = engine.start()
+context = session.sparkContext
+told = context.broadcast(b"x" * 2_000_000)
+session.range(3).write.saveAsTable("kept")
+files = context.parallelize([0], 1).map(lambda _: len(told.value)).collect()
+system = context._jvm.java.lang.System
+print("property", system.getProperty("headrace.test"))
+print("artifacts", session._jsparkSession.artifactManager().artifactPath())
+command = Path(f"/proc/{context._gateway.proc.pid}/cmdline").read_bytes()
+print("command", b"sp-Gh64LqVd2s" in command, b"spark.driver.memory" in command)
+for path in Path(os.environ["TMPDIR"]).rglob("*"):
+    print("file", oct(path.lstat().st_mode), path)
+print("end reached", flush=True)
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("named", ["TMPDIR", "spark.local.dir", "SPARK_LOCAL_DIRS"])
+def test_all_that_spark_makes_lies_in_a_folder_of_the_users_own_and_is_removed(
+    tmp_path: Path, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks, broadcasts, artifacts, tables; the options of Java's lie in a file, so no command line shows them."""
+    temporary, place = tmp_path / "my tmp", tmp_path / "work"
+    for folder in (temporary, place):
+        folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    (tmp_path / "options").write_text(f"-Dheadrace.test={SECRET}\n")
+    command = [sys.executable, "-c", RUN, f"spark.driver.extraJavaOptions=@{tmp_path / 'options'}"]
+    chosen = temporary / "chosen"
+    if named == "SPARK_LOCAL_DIRS":
+        monkeypatch.setenv(named, str(chosen))
+    elif named == "spark.local.dir":
+        command.append(f"{named}={chosen}")
+    parent = temporary if named == "TMPDIR" else chosen
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=240, check=False)
+    assert "end reached" in done.stdout, done.stderr
+    lines = [line.split(" ", 1) for line in done.stdout.splitlines()]
+    said = {name: text for name, text in lines if name != "file"}
+    assert said["property"] == SECRET
+    assert said["command"] == "False True"
+    files = [text.split(" ", 1) for name, text in lines if name == "file"]
+    (own,) = {Path(path).relative_to(parent).parts[0] for _, path in files if path != str(chosen)}
+    assert [mode for mode, path in files if path == str(parent / own)] == [oct(stat.S_IFDIR | 0o700)]
+    made = {part.split("-")[0] for _, path in files for part in Path(path).parts}
+    assert made >= {"blockmgr", "spark", "warehouse"}
+    assert str(parent / own) in said["artifacts"]
+    assert list(place.iterdir()) == []
+    assert [path for path in temporary.rglob("*") if path != chosen] == []
+    assert "ERROR" not in done.stderr
+    assert "Traceback" not in done.stderr
