@@ -27,8 +27,19 @@ from urllib.parse import quote, urlencode
 import pymysql
 import pytest
 
+from documented_grants import documented, grant
+
 SYSTEM_DATABASES = frozenset({"mysql", "information_schema", "metrics_schema", "performance_schema", "sys"})
 LOGIN = ("headrace", "pass:w@rd/1%")
+"""The account of pipelines."""
+_PERSON = ("person", "does what she likes")
+DATABASES = (
+    *("shop", "shop2", "test", "other", "bank", "gone", "out", "d", "d1", "x", "db2", "store", "nowhere"),
+    *("Shop", "SHOP", "Test", "TEST", "tesT", "straße", "strasse", "店", "läden", "d-2", "my.shop"),
+)
+"""The databases that pipelines of the tests may write to. A test whose pipeline writes to others lets it use ``any_database``."""
+LEDGERS = ("headrace", "progress", "progress-1", "Progress", "Headrace")
+_ANYWHERE = "headrace_anywhere"
 _START_SECONDS = 60
 _STOP_SECONDS = 20
 _PORT_ATTEMPTS = 3
@@ -50,7 +61,11 @@ _MARIADB_OPTIONS = {
 
 @dataclass(frozen=True)
 class MariaDb:
-    """A running MariaDB. The user may do everything, and its password holds characters that a URI has to escape."""
+    """A running MariaDB.
+
+    Pipelines connect as ``user``, who has the grants that docs/connectors/mysql.md tells people to make, and whose password holds
+    characters that a URI has to escape. :meth:`connect` is for the tests themselves: as somebody who may do everything.
+    """
 
     scheme: ClassVar[str] = "mysql"
     is_tidb: ClassVar[bool] = False
@@ -62,11 +77,11 @@ class MariaDb:
     pid: int
     command: tuple[str, ...] = field(default=(), repr=False)
 
-    def uri(self, **params: object) -> str:
+    def uri(self, *, any_database: bool = False, **params: object) -> str:
         """``mysql://user:password@host:port/``, of a TiDB ``tidb://…``, with ``params`` as its query; underscores in their names
-        become dashes."""
+        become dashes. ``any_database``: as an account with the grants for databases of any name."""
         query = urlencode({name.replace("_", "-"): str(value) for name, value in params.items()})
-        login = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}"
+        login = f"{_ANYWHERE if any_database else quote(self.user, safe='')}:{quote(self.password, safe='')}"
         return f"{self.scheme}://{login}@{self.host}:{self.port}/" + (f"?{query}" if query else "")
 
     def connect(self, **options: Any) -> pymysql.connections.Connection:
@@ -74,8 +89,8 @@ class MariaDb:
         settings: dict[str, Any] = {
             "host": self.host,
             "port": self.port,
-            "user": self.user,
-            "password": self.password,
+            "user": _PERSON[0],
+            "password": _PERSON[1],
             "charset": "utf8mb4",
             "autocommit": True,
             "ssl_disabled": True,  # reading the system's certificates takes ten times as long as all the rest
@@ -85,7 +100,10 @@ class MariaDb:
     def fresh(self) -> None:
         """Ends all other connections and drops every database that is not the server's own."""
         with self.connect() as connection, connection.cursor() as cursor:
-            cursor.execute("SELECT ID FROM information_schema.PROCESSLIST WHERE ID <> CONNECTION_ID() AND USER = %s", (self.user,))
+            cursor.execute(
+                "SELECT ID FROM information_schema.PROCESSLIST WHERE ID <> CONNECTION_ID() AND USER IN %s",
+                ((self.user, _ANYWHERE, _PERSON[0]),),
+            )
             for (thread,) in cursor.fetchall():
                 with suppress(pymysql.err.MySQLError):  # it may have ended by itself meanwhile
                     cursor.execute("KILL CONNECTION %s", (thread,))
@@ -245,10 +263,20 @@ def _answers(process: subprocess.Popen[bytes], unix_socket: Path) -> bool:
 
 
 def create_user(server: MariaDb, root: pymysql.connections.Connection) -> MariaDb:
-    """Gives the server the user that it is described with."""
+    """Gives the server the accounts that it is described with, and the one of the tests."""
+    page = documented()
+    grants = [
+        "GRANT ALL PRIVILEGES ON *.* TO person@'%' WITH GRANT OPTION",
+        *page.on_databases(f"{server.user}@'%'", DATABASES, LEDGERS),
+        *page.on_databases(f"{_ANYWHERE}@'%'", (), LEDGERS),
+        grant(page.everywhere, "*.*", f"{_ANYWHERE}@'%'"),
+        grant(page.whole_databases, "*.*", f"{_ANYWHERE}@'%'"),
+    ]
     with root.cursor() as cursor:
-        cursor.execute("CREATE USER %s@'%%' IDENTIFIED BY %s", (server.user, server.password))
-        cursor.execute("GRANT ALL PRIVILEGES ON *.* TO %s@'%%' WITH GRANT OPTION", (server.user,))
+        for user, password in (_PERSON, (server.user, server.password), (_ANYWHERE, server.password)):
+            cursor.execute("CREATE USER %s@'%%' IDENTIFIED BY %s", (user, password))
+        for statement in grants:
+            cursor.execute(statement)
     return server
 
 

@@ -105,7 +105,11 @@ def test_of_first_runs_at_once_each_has_an_epoch_of_its_own_or_tries_again(maria
 def test_the_schema_changes_of_an_older_version_are_ended(mariadb, ledger):
     """The connection that runs them is recorded there too, and holds no lock but the pipeline's."""
     ledger.acquire("p", "src", "f", 5)
-    with mariadb.connect() as older, older.cursor() as cursor, open_sink(mariadb.uri()) as newer:
+    with (
+        mariadb.connect(user=mariadb.user, password=mariadb.password) as older,
+        older.cursor() as cursor,
+        open_sink(mariadb.uri()) as newer,
+    ):
         cursor.execute("SELECT CONNECTION_ID()")
         cursor.execute(f"REPLACE INTO headrace.fences VALUES ('p', -1, 1, 0, {cursor.fetchone()[0]}, 0)")
         cursor.execute(f"SELECT GET_LOCK('{pipeline_lock(SqlLedger(MYSQL), 'p')}', 0)")

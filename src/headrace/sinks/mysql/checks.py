@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+
 import pymysql
 
 from headrace.errors import HeadraceError
 from headrace.sinks.base import Check, CheckState
 from headrace.sinks.mysql.connection import MySqlSession
+from headrace.sinks.mysql.excess import NEEDED, ON_LEDGER, PLACEHOLDER, Account, excess, roles_grants
 from headrace.sinks.mysql.fence import Fence
-from headrace.sinks.mysql.grants import EVERYWHERE, matches, names_only, read_grants
+from headrace.sinks.mysql.grants import ALL, EVERYBODY, EVERYWHERE, Grants, active_grants, escaped, literal_name
 from headrace.sinks.mysql.server_errors import error_text
-from headrace.sinks.mysql.settings import MySqlSettings
+from headrace.sinks.mysql.settings import SYSTEM_DATABASES, MySqlSettings
 from headrace.sinks.mysql.text import quote_name
 from headrace.sinks.mysql.types import qualified
 from headrace.sinks.sql_ledger import MYSQL, SqlLedger
 
-NEEDED = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "ALTER", "INDEX")
-"""What the user needs on every replicated database."""
 FOR_LEDGER = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE")
-"""What it needs on the ledger's; CREATE only until the tables are there."""
+"""What the user needs on the ledger's database at least; CREATE only until the tables are there."""
 FOR_VIEWS = ("CREATE VIEW", "SHOW VIEW")
 FOR_FOREIGN_KEYS = ("REFERENCES",)
 """MariaDB asks for no such right."""
 _SMALL_PACKET = 16 * 1024 * 1024
-_OF_ALL = (*NEEDED, *FOR_VIEWS, *FOR_FOREIGN_KEYS)
+_OF_ALL = (*ON_LEDGER, *FOR_VIEWS, *FOR_FOREIGN_KEYS)
 
 
 def check_target(settings: MySqlSettings) -> list[Check]:
@@ -32,7 +34,7 @@ def check_target(settings: MySqlSettings) -> list[Check]:
         with MySqlSession(settings, ddl=True) as session:
             return [
                 Check("target", CheckState.OK, f"{settings.identity}, {session.version}"),
-                _privileges(session, settings),
+                *_rights(session, settings),
                 _local_infile(session, settings),
                 _packet(session),
                 _names(session),
@@ -46,50 +48,83 @@ def check_target(settings: MySqlSettings) -> list[Check]:
         return [Check("target", CheckState.FAILED, f"{settings.identity}: {error_text(error)}.")]
 
 
-def _privileges(session: MySqlSession, settings: MySqlSettings) -> Check:
-    lines = [str(row[0]) for row in session.execute("SHOW GRANTS")]
-    granted = read_grants(lines, _OF_ALL)
-    everywhere = granted.pop(EVERYWHERE, frozenset())
-    missing = _missing(everywhere, granted, settings.ledger_database)
+def check_databases(session: MySqlSession, settings: MySqlSettings, databases: Iterable[str]) -> Iterator[Check]:
+    """Names the databases of the source for which nothing is granted."""
+    grants, account = active_grants(session), _account(session, settings)
+    for database in sorted(databases):
+        if not grants.on(database, NEEDED) & set(NEEDED):
+            detail = f"nothing is granted on {quote_name(database)}.*, which the source has"
+            yield Check("privileges", CheckState.FAILED, detail, account.to_grant(escaped(database)))
+
+
+def _account(session: MySqlSession, settings: MySqlSettings) -> Account:
+    user, _, host = str(session.scalar("SELECT CURRENT_USER()")).rpartition("@")
+    return Account(f"{quote_name(user)}@{quote_name(host)}", settings.ledger_database, session.is_mariadb)
+
+
+def _rights(session: MySqlSession, settings: MySqlSettings) -> Iterator[Check]:
+    """What the account lacks, and then what it has too much."""
+    account, active, direct = _account(session, settings), active_grants(session), Grants()
+    of_roles: dict[str, Grants | None] = {}
+    if active.roles:
+        with MySqlSession(settings, ddl=True) as aside:
+            aside.execute("SET ROLE NONE")
+            direct = active_grants(aside)
+            of_roles = roles_grants(aside, direct.roles, direct)
+    else:
+        direct = active
+    yield _privileges(account, active, direct, of_roles)
+    found = [Check("excess privileges", CheckState.WARNING, e.sentence, e.mend) for e in excess(account, direct, of_roles)]
+    yield from found or [Check("excess privileges", CheckState.OK, "none: the account can do what Headrace needs, and no more")]
+
+
+def _privileges(account: Account, active: Grants, direct: Grants, of_roles: Mapping[str, Grants | None]) -> Check:
+    missing = _missing(active, account.ledger)
     if missing:
-        advice = _advice(session, settings)
-        if any(" ON " not in line.upper() for line in lines):  # roles do not list what they hold
-            return Check("privileges", CheckState.WARNING, "granted through a role, which is not looked into", advice)
-        return Check("privileges", CheckState.FAILED, f"missing: {missing}", advice)
-    wanted = FOR_VIEWS if session.is_mariadb else FOR_VIEWS + FOR_FOREIGN_KEYS
-    lacking = _without(wanted, everywhere.union(*granted.values()))
+        for role, grants in of_roles.items():
+            whole = replace(direct, lines=direct.lines + (grants.lines if grants else ()))
+            if not _missing(whole, account.ledger):
+                detail = f"missing: {missing}; the role {role} would give them, and is not active by itself"
+                to = "FOR" if account.is_mariadb else "TO"
+                return Check("privileges", CheckState.FAILED, detail, f"SET DEFAULT ROLE {role} {to} {account.name};")
+        return Check("privileges", CheckState.FAILED, f"missing: {missing}", account.to_grant())
+    everywhere = active.everywhere | (set(_OF_ALL) if ALL in active.everywhere else set())
+    patterns = _patterns(active, account.ledger)
+    held = everywhere.union(*(active.on(literal_name(pattern), _OF_ALL) for pattern in patterns))
+    lacking = _without(FOR_VIEWS if account.is_mariadb else FOR_VIEWS + FOR_FOREIGN_KEYS, held)
     if lacking:
-        detail = f"all but {lacking}, which {'views need' if session.is_mariadb else 'views and foreign keys need'}"
-        return Check("privileges", CheckState.WARNING, detail, _advice(session, settings))
+        detail = f"all but {lacking}, which {'views need' if account.is_mariadb else 'views and foreign keys need'}"
+        return Check("privileges", CheckState.WARNING, detail, account.to_grant())
     if _without(NEEDED, everywhere):
-        places = ", ".join(sorted(granted))
+        places = ", ".join(f"{quote_name(pattern)}.*" for pattern in patterns)
         return Check("privileges", CheckState.OK, f"granted on {places} only; a new database of the source needs its own grant")
     return Check("privileges", CheckState.OK, "all that is needed, on all databases")
 
 
-def _missing(everywhere: frozenset[str], granted: dict[str, frozenset[str]], ledger: str) -> str:
+def _patterns(grants: Grants, ledger: str) -> list[str]:
+    """The patterns of databases that the account may be meant to replicate."""
+    found = {line.pattern for line in grants.lines if line.pattern is not None and not line.takes and line.grantee != EVERYBODY}
+    return sorted(p for p in found if not grants.is_only(p, ledger) and literal_name(p).lower() not in SYSTEM_DATABASES)
+
+
+def _missing(grants: Grants, ledger: str) -> str:
     """What is not granted that has to be, and where; empty for nothing."""
-    of_ledger = everywhere.union(*(rights for place, rights in granted.items() if matches(place, ledger)))
-    replicated = {place: rights for place, rights in granted.items() if not names_only(place, ledger)}
-    parts = [f"{lacking} on {place}" for place, rights in replicated.items() if (lacking := _without(NEEDED, everywhere | rights))]
-    if not replicated:
-        parts += [lacking for lacking in [_without(NEEDED, everywhere)] if lacking]
-    if lacking := _without(FOR_LEDGER, of_ledger):
+    parts = []
+    patterns = _patterns(grants, ledger)
+    for pattern in patterns:
+        # A name that the pattern matches, and that hardly another one does.
+        if lacking := _without(NEEDED, grants.on(literal_name(pattern), NEEDED)):
+            parts.append(f"{lacking} on {quote_name(pattern)}.*")
+    if not patterns and (lacking := _without(NEEDED, grants.on(PLACEHOLDER, NEEDED))):
+        on_tables = any(line.pattern is None and line.place != EVERYWHERE for line in grants.lines)
+        parts.append(f"{lacking}{' on whole databases' if on_tables else ''}")
+    if lacking := _without(FOR_LEDGER, grants.on(ledger, FOR_LEDGER)):
         parts.append(f"{lacking} on the ledger's database {ledger}")
     return "; ".join(parts)
 
 
-def _without(wanted: tuple[str, ...], held: frozenset[str]) -> str:
+def _without(wanted: tuple[str, ...], held: Collection[str]) -> str:
     return ", ".join(name for name in wanted if name not in held)
-
-
-def _advice(session: MySqlSession, settings: MySqlSettings) -> str:
-    user, _, host = str(session.scalar("SELECT CURRENT_USER()")).rpartition("@")
-    rights = NEEDED + FOR_VIEWS + (() if session.is_mariadb else FOR_FOREIGN_KEYS)
-    return (
-        f"GRANT {', '.join(rights)} ON *.* TO {quote_name(user)}@{quote_name(host)}; or the same on each replicated database, and "
-        f"{', '.join(FOR_LEDGER)} on {quote_name(settings.ledger_database)}.*."
-    )
 
 
 def _local_infile(session: MySqlSession, settings: MySqlSettings) -> Check:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pymysql
@@ -18,9 +18,11 @@ from headrace.model.table import SourceTable, TableId, folded_name
 from headrace.sinks.base import Check, CheckState
 from headrace.sinks.mysql import catalogue
 from headrace.sinks.mysql.adaptation.collations import COARSER, EQUAL
+from headrace.sinks.mysql.checks import check_databases
 from headrace.sinks.mysql.collation import to_modify
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.fitting import HELD, HeldType, misfit
+from headrace.sinks.mysql.grants import active_grants
 from headrace.sinks.mysql.handle import by_bytes
 from headrace.sinks.mysql.server_errors import error_text
 from headrace.sinks.mysql.settings import MySqlSettings
@@ -60,6 +62,7 @@ def check_tables(settings: MySqlSettings, pipeline: str, tables: Sequence[Source
         with MySqlSession(settings, ddl=True) as session:
             found = _targets(session, {_folded(table.schema.table_id): table for table in tables})
             return [
+                *check_databases(session, settings, {table.schema.table_id.database for table in tables}),
                 *_or_ok("unique keys", _unique_keys(found), "the target has none that the source lacks"),
                 *_or_ok("collations", _collations(session, found), "unique keys compare as in the source, as far as it tells"),
                 *_or_ok("types", _misfits(found), "columns hold the source's values as they are"),
@@ -221,16 +224,16 @@ def _triggers(session: MySqlSession, found: dict[tuple[str, str], _Target]) -> I
             detail = f"{table_id} has the trigger {name}, which fires at each change, also at one that is repeated."
             drop = f"DROP TRIGGER {qualified(TableId(str(schema), str(name)))}"
             yield Check("triggers", CheckState.FAILED, detail, f"Run {drop}; in the target.")
-    if clear and found and not _sees_triggers(session):
+    if clear and not _sees_triggers(session, {target.table_id.database for target in found.values()}):
         detail = "this user lacks the privilege TRIGGER, without which triggers of the target's tables are not shown."
         yield Check("triggers", CheckState.WARNING, detail, "Make sure that there are none.")
     elif clear:
         yield Check("triggers", CheckState.OK, "none")
 
 
-def _sees_triggers(session: MySqlSession) -> bool:
-    grants = " ".join(str(row[0]).upper() for row in session.execute("SHOW GRANTS"))
-    return "TRIGGER" in grants or "ALL PRIVILEGES" in grants
+def _sees_triggers(session: MySqlSession, databases: Collection[str]) -> bool:
+    grants = active_grants(session)
+    return all("TRIGGER" in grants.on(database, ["TRIGGER"]) for database in databases)
 
 
 def _foreign_keys(session: MySqlSession, found: dict[tuple[str, str], _Target]) -> Iterator[Check]:

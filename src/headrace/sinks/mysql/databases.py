@@ -12,12 +12,12 @@ from headrace.model.outcome import Notice
 from headrace.model.table import TableId, folded_name
 from headrace.sinks.mysql import catalogue
 from headrace.sinks.mysql.connection import MySqlSession
-from headrace.sinks.mysql.grants import EVERYWHERE, matches, read_grants
+from headrace.sinks.mysql.excess import TO_SEE_ALL
+from headrace.sinks.mysql.grants import active_grants
 from headrace.sinks.mysql.statements import Sending
 from headrace.sinks.mysql.types import qualified
 
 _SHOWN = 20
-_TO_SEE_ALL = frozenset({"EVENT", "EXECUTE"})
 
 
 def drop_database(session: MySqlSession, event: DropDatabaseEvent, sending: Sending) -> tuple[Notice, ...]:
@@ -83,6 +83,4 @@ def _why_it_stays(session: MySqlSession, database: str) -> str:
 def _sees_programs(session: MySqlSession, database: str) -> bool:
     if session.is_tidb:  # it has neither
         return True
-    granted = read_grants((str(row[0]) for row in session.execute("SHOW GRANTS")), _TO_SEE_ALL)
-    held = (rights for place, rights in granted.items() if place == EVERYWHERE or matches(place, database))
-    return frozenset().union(*held) >= _TO_SEE_ALL
+    return active_grants(session).on(database, TO_SEE_ALL) >= set(TO_SEE_ALL)

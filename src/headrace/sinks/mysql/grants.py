@@ -1,45 +1,190 @@
-"""What SHOW GRANTS says: which rights the user has, and on which databases."""
+"""What SHOW GRANTS says: which rights an account has, where, and which of them count for a database.
+
+The servers spell it alike: ``GRANT SELECT, INSERT (`c`) ON `shop`.* TO `repl`@`%` WITH GRANT OPTION``, with ``ALL PRIVILEGES`` for
+all of them. MySQL 8 also shows ``REVOKE INSERT ON `mysql`.* FROM …``, which takes a part out of what is granted on ``*.*``. A line
+may hold the hash of a password, so none is ever shown.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 EVERYWHERE = "*.*"
 ALL = "ALL PRIVILEGES"
-_GRANT = re.compile(r"GRANT (?P<what>.+?) ON (?P<where>\*\.\*|`(?:[^`]|``)+`\.\*) TO ", re.IGNORECASE)
-_PATTERN = re.compile(r"\\(?P<plain>.)|(?P<many>%)|(?P<one>_)", re.DOTALL)
+PROXY = "PROXY"
+EVERYBODY = "PUBLIC"
+"""To whom MariaDB grants what all accounts have."""
+_NAME = r"(?:`(?:[^`]|``)*`|'(?:[^']|'')*'|[^\s`']*)"
+_ACCOUNT = rf"{_NAME}(?:@{_NAME})?"
+_PLACE = rf"\*\.\*|(?:[A-Z]+(?: BODY)? )?{_NAME}\.(?:\*|{_NAME})|{_ACCOUNT}"
+_LINE = re.compile(
+    rf"(?P<verb>GRANT|REVOKE) (?P<what>.+?) ON (?P<where>{_PLACE}) (?:TO|FROM) (?P<who>{_ACCOUNT})(?P<rest>.*)", re.DOTALL
+)
+_ROLES = re.compile(rf"GRANT (?P<roles>{_ACCOUNT}(?:, ?{_ACCOUNT})*) TO {_ACCOUNT}(?P<rest>.*)", re.DOTALL)
+_OF_COLUMNS = re.compile(r"\((?:[^`)]|`(?:[^`]|``)*`)*\)")
+_SIGN = re.compile(r"\\(?P<plain>.)|(?P<many>%)|(?P<one>_)|(?P<other>.)", re.DOTALL)
 
 
-def read_grants(lines: Iterable[str], of_all: Iterable[str]) -> dict[str, frozenset[str]]:
-    """The rights by where they count: ``*.*``, or a pattern of databases with ``.*`` behind it.
+class Asking(Protocol):
+    """What is asked here of a session."""
 
-    ``of_all`` are the rights to name where all are granted.
-    """
-    granted: dict[str, frozenset[str]] = {}
-    for found in filter(None, map(_GRANT.match, lines)):
-        names = {name.strip().upper() for name in found["what"].split(",")}
-        if names & {"ALL", ALL}:
-            names.update(of_all)
-        granted[found["where"]] = granted.get(found["where"], frozenset()) | names
-    return granted
+    def execute(self, statement: str) -> list[tuple[object, ...]]: ...
 
 
-def database_of(place: str) -> str:
-    """The pattern of databases in a place that is not ``*.*``."""
-    return place.removesuffix(".*")[1:-1].replace("``", "`")
+@dataclass(frozen=True)
+class Grant:
+    """A line of SHOW GRANTS."""
+
+    rights: frozenset[str]
+    """In capitals; without those on single columns."""
+    place: str
+    """``*.*``, ```shop`.*``, ```shop`.`t```, ``PROCEDURE `shop`.`p```, or of PROXY an account."""
+    grantee: str
+    """As it is shown: the account, a role, or PUBLIC."""
+    may_be_passed_on: bool = False
+    """WITH GRANT OPTION."""
+    takes: bool = False
+    """A partial revoke."""
+
+    @property
+    def pattern(self) -> str | None:
+        """The pattern of names, when it is on databases."""
+        if self.place == EVERYWHERE or not self.place.endswith(".*"):
+            return None
+        return _unquoted(self.place.removesuffix(".*"))
 
 
-def names_only(place: str, database: str) -> bool:
-    """Whether the place is this one database."""
-    return re.sub(r"\\(.)", r"\1", database_of(place)) == database
+@dataclass(frozen=True)
+class Role:
+    """A role of the account, quoted; ``may_be_passed_on``: WITH ADMIN OPTION."""
+
+    name: str
+    may_be_passed_on: bool = False
 
 
-def matches(place: str, database: str) -> bool:
-    """Whether a pattern of databases, with ``%``, ``_`` and backslashes before signs that mean themselves, matches a name."""
-    expression, end = "", 0
-    pattern = database_of(place)
-    for found in _PATTERN.finditer(pattern):
-        sign = ".*" if found["many"] else "." if found["one"] else re.escape(found["plain"])
-        expression, end = expression + re.escape(pattern[end : found.start()]) + sign, found.end()
-    return re.fullmatch(expression + re.escape(pattern[end:]), database, re.DOTALL) is not None
+@dataclass(frozen=True)
+class Grants:
+    """All that an account has. ``literal``: names of databases are no patterns (partial_revokes of MySQL 8). ``folds``: their case
+    does not matter (lower_case_table_names)."""
+
+    lines: tuple[Grant, ...] = ()
+    roles: tuple[Role, ...] = ()
+    literal: bool = False
+    folds: bool = False
+
+    @property
+    def everywhere(self) -> frozenset[str]:
+        """The rights on ``*.*``, ``ALL PRIVILEGES`` among them where that is granted."""
+        return frozenset().union(*(line.rights for line in self.lines if line.place == EVERYWHERE and not line.takes))
+
+    def on(self, database: str, of_all: Iterable[str]) -> frozenset[str]:
+        """The rights that count for this database; ``of_all`` are those to name where all are granted.
+
+        Of an account's grants on names that match only the most specific one counts, as MariaDB and MySQL have it. What a role
+        gives is added.
+        """
+        held: set[str] = set()
+        for grantee in {line.grantee for line in self.lines}:
+            own = [line for line in self.lines if line.grantee == grantee]
+            held |= self._of_grantee(own, database)
+        return frozenset(held | set(of_all)) if ALL in held else frozenset(held)
+
+    def _of_grantee(self, lines: Sequence[Grant], database: str) -> set[str]:
+        held: set[str] = set().union(*(line.rights for line in lines if line.place == EVERYWHERE and not line.takes))
+        for line in lines:
+            if line.takes and line.pattern is not None and self._fold(line.pattern) == self._fold(database):
+                held -= line.rights
+        decides = self._deciding(lines, database)
+        return held | decides.rights if decides is not None else held
+
+    def deciding(self, database: str) -> Grant | None:
+        """The grant on databases that counts for this one. All grants have to be of one grantee."""
+        return self._deciding(self.lines, database)
+
+    def _deciding(self, lines: Sequence[Grant], database: str) -> Grant | None:
+        found = [
+            (self._specificity(line.pattern), line)
+            for line in lines
+            if line.pattern is not None and not line.takes and self.matches(line.pattern, database)
+        ]
+        return max(found, key=lambda pair: pair[0])[1] if found else None
+
+    def matches(self, pattern: str, database: str) -> bool:
+        """Whether a pattern of databases, with ``%``, ``_`` and backslashes before signs that mean themselves, matches a name."""
+        if self.literal:
+            return self._fold(pattern) == self._fold(database)
+        expression = "".join(
+            ".*" if sign["many"] else "." if sign["one"] else re.escape(sign["plain"] or sign["other"])
+            for sign in _SIGN.finditer(self._fold(pattern))
+        )
+        return re.fullmatch(expression, self._fold(database), re.DOTALL) is not None
+
+    def is_only(self, pattern: str, database: str) -> bool:
+        """Whether the pattern is written for this one database."""
+        return self._fold(literal_name(pattern)) == self._fold(database)
+
+    def has_wildcards(self, pattern: str, wildcards: str = "_%") -> bool:
+        """Whether the pattern has one of these wildcards that stands for other signs."""
+        return not self.literal and any(sign[0] in wildcards for sign in _SIGN.finditer(pattern))
+
+    def _specificity(self, pattern: str) -> int:
+        """How much of a pattern stands before its first wildcard; one without any is above all."""
+        if not self.has_wildcards(pattern):
+            return len(pattern) + 1000
+        return next(number for number, sign in enumerate(_SIGN.finditer(pattern)) if sign[0] in "_%")
+
+    def _fold(self, name: str) -> str:
+        return name.lower() if self.folds else name
+
+
+def read_grants(lines: Iterable[str], *, literal: bool = False, folds: bool = False) -> Grants:
+    """Reads the lines of SHOW GRANTS; what is neither of rights nor of roles is left out."""
+    grants: list[Grant] = []
+    roles: list[Role] = []
+    for line in lines:
+        found = _LINE.match(line)
+        if found is not None:
+            rest = found["rest"].upper()
+            rights = frozenset(_rights(found["what"]))
+            passed_on = "WITH GRANT OPTION" in rest or "GRANT OPTION" in rights
+            rights -= {"USAGE", "GRANT OPTION"}
+            grants.append(Grant(rights, found["where"], found["who"], passed_on, found["verb"] == "REVOKE"))
+        elif (given := _ROLES.match(line)) is not None:
+            may_be_passed_on = "ADMIN OPTION" in given["rest"].upper()
+            roles += [Role(name, may_be_passed_on) for name in re.findall(_ACCOUNT, given["roles"]) if name.strip(", ")]
+    return Grants(tuple(grants), tuple(roles), literal, folds)
+
+
+def _rights(text: str) -> Iterable[str]:
+    """The names in a list of rights. A right on single columns is none on the table."""
+    parts = _OF_COLUMNS.sub("()", text).split(",")
+    names = (part.strip().upper() for part in parts if not part.strip().endswith("()"))
+    return (ALL if name == "ALL" else name for name in names)
+
+
+def active_grants(session: Asking) -> Grants:
+    """What counts for the account's connections: its own grants, and those of its roles that are active by themselves."""
+    rows = session.execute("SHOW VARIABLES WHERE Variable_name IN ('partial_revokes', 'lower_case_table_names')")
+    values = {str(name).lower(): str(value).upper() for name, value in rows}
+    return read_grants(
+        (str(row[0]) for row in session.execute("SHOW GRANTS")),
+        literal=values.get("partial_revokes") == "ON",
+        folds=values.get("lower_case_table_names", "0") != "0",
+    )
+
+
+def literal_name(pattern: str) -> str:
+    """The name that a pattern would be of if its wildcards were ordinary signs."""
+    return re.sub(r"\\(.)", r"\1", pattern, flags=re.DOTALL)
+
+
+def escaped(name: str) -> str:
+    """The pattern that matches this name only."""
+    return re.sub(r"([\\_%])", r"\\\1", name)
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name
