@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 import signal
 import socket
@@ -17,9 +18,10 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import quote, urlencode
@@ -27,19 +29,20 @@ from urllib.parse import quote, urlencode
 import pymysql
 import pytest
 
-from documented_grants import documented, grant
-
 SYSTEM_DATABASES = frozenset({"mysql", "information_schema", "metrics_schema", "performance_schema", "sys"})
 LOGIN = ("headrace", "pass:w@rd/1%")
 """The account of pipelines."""
 _PERSON = ("person", "does what she likes")
 DATABASES = (
-    *("shop", "shop2", "test", "other", "bank", "gone", "out", "d", "d1", "x", "db2", "store", "nowhere"),
+    *("shop", "shop2", "test", "other", "bank", "gone", "out", "d", "d1", "x", "db2", "store", "nowhere", "bench", "floor"),
     *("Shop", "SHOP", "Test", "TEST", "tesT", "straße", "strasse", "店", "läden", "d-2", "my.shop"),
 )
 """The databases that pipelines of the tests may write to. A test whose pipeline writes to others lets it use ``any_database``."""
 LEDGERS = ("headrace", "progress", "progress-1", "Progress", "Headrace")
 _ANYWHERE = "headrace_anywhere"
+_PAGE = Path(__file__).parent.parent / "docs" / "connectors" / "mysql.md"
+_SQL = re.compile(r"^```sql\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_GRANT = re.compile(r"GRANT (?P<rights>[A-Z, ]+) ON (?P<place>\S+) TO repl@'10\.0\.0\.%';")
 _START_SECONDS = 60
 _STOP_SECONDS = 20
 _PORT_ATTEMPTS = 3
@@ -57,6 +60,51 @@ _MARIADB_OPTIONS = {
     "character_set_server": "utf8mb4",
     "collation_server": "utf8mb4_general_ci",
 }
+
+
+@dataclass(frozen=True)
+class Documented:
+    """The grants that docs/connectors/mysql.md tells people to make, by where they are.
+
+    The tests' pipelines have exactly these: where Headrace needs another right, tests fail until the page names it.
+    """
+
+    ledger: tuple[str, ...]
+    database: tuple[str, ...]
+    whole_databases: tuple[str, ...]
+    """What a DROP DATABASE needs beyond that."""
+    pattern: tuple[str, ...]
+    everywhere: tuple[str, ...]
+
+    def on_databases(self, user: str, databases: Iterable[str], ledgers: Iterable[str] = ("headrace",)) -> Iterator[str]:
+        """The statements for an account that writes these databases, with its ledger in one of those."""
+        for ledger in ledgers:
+            yield grant(self.ledger, place(ledger), user)
+        for database in databases:
+            yield grant(self.database, place(database), user)
+            yield grant(self.whole_databases, place(database), user)
+
+
+@cache
+def documented() -> Documented:
+    """What the page says."""
+    section = _PAGE.read_text(encoding="utf-8").partition("\n### Rights\n")[2].partition("\n## ")[0]
+    found = [
+        (match["place"], tuple(match["rights"].split(", "))) for block in _SQL.findall(section) for match in _GRANT.finditer(block)
+    ]
+    places = [place for place, _ in found]
+    assert places == ["`headrace`.*", "`shop`.*", "`shop`.*", r"`shop\_%`.*", "*.*"], f"{_PAGE} grants on {places}"
+    return Documented(*(rights for _, rights in found))
+
+
+def grant(rights: Iterable[str], place: str, user: str) -> str:
+    return f"GRANT {', '.join(rights)} ON {place} TO {user}"
+
+
+def place(database: str) -> str:
+    """This one database: the name in a grant is a pattern."""
+    name = re.sub(r"([\\_%])", r"\\\1", database).replace("`", "``")
+    return f"`{name}`.*"
 
 
 @dataclass(frozen=True)

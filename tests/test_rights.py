@@ -10,14 +10,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from documented_grants import documented, grant, place
 from following import run_once
 from headrace.errors import HeadraceError
 from headrace.model.table import Column, SourceTable, TableId, TableSchema
 from headrace.sinks.base import Check, CheckState
 from headrace.sinks.mysql import checks, excess, open_sink
 from headrace.testing.upstream import Delete, Insert
-from servers import MariaDb
+from servers import MariaDb, documented, grant, place
 from targets import MariaDbTarget
 from upstreams import CUSTOMERS, INT, KEY, NAME, ORDERS, Changefeed, shop, shop_goes_on, shop_reopens
 
@@ -33,12 +32,12 @@ class Repl:
     """An account of the server, which may do nothing at first."""
 
     def __init__(self, server: MariaDb) -> None:
-        self._server = server
+        self.server = server
         self.uri = f"{server.scheme}://repl:r3pl@{server.host}:{server.port}/"
         self.run("DROP USER IF EXISTS repl@'%'", "CREATE USER repl@'%' IDENTIFIED BY 'r3pl'")
 
     def run(self, *statements: str) -> None:
-        with self._server.connect() as connection, connection.cursor() as cursor:
+        with self.server.connect() as connection, connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
 
@@ -156,7 +155,8 @@ def test_without_one_of_them_validate_names_it_and_the_run_says_what_is_lacking(
     repl.run(*(f"REVOKE {right} ON {place(database)} FROM {ACCOUNT}" for database in DATABASES))
     check = repl.check()
     if "VIEW" in right:
-        assert (check.state, check.detail) == (CheckState.WARNING, f"all but {right}, which views need")
+        assert check.state is CheckState.WARNING
+        assert check.detail in (f"all but {right}, which views need", f"all but {right}, which views and foreign keys need")
     else:
         assert check.state is CheckState.FAILED
         assert f"missing: {right} on `gone`.*; {right} on `other`.*; {right} on `shop`.*" in check.detail
@@ -187,15 +187,13 @@ def test_a_pattern_that_may_be_of_replicated_databases_too_is_not_taken_for_the_
     assert repl.check().detail == "missing: DROP, ALTER, INDEX on `head%`.*"
 
 
-def test_of_two_patterns_the_more_specific_one_counts_alone(
-    repl: Repl, changefeed: Changefeed, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_of_two_patterns_that_match_one_counts_alone(repl: Repl, changefeed: Changefeed, capfd: pytest.CaptureFixture[str]) -> None:
     repl.grant_documented()
     repl.run(f"REVOKE ALL PRIVILEGES ON `shop`.* FROM {ACCOUNT}")
-    repl.grant(PAGE.database, "`sh%`.*")
-    assert repl.check().state is CheckState.OK
+    # TiDB lets the one count that was granted first, MariaDB the more specific one.
     repl.grant(("SELECT",), "`shop`.*")
-    assert repl.check().detail == "missing: INSERT, DELETE, CREATE, DROP, ALTER, INDEX on `shop`.*"
+    repl.grant(PAGE.database, "`sh%`.*")
+    assert "INSERT, DELETE, CREATE, DROP, ALTER, INDEX on `shop`.*" in repl.check().detail
     code, sentence = outcome(changefeed, repl.uri)
     assert code != 0
     assert "Access denied for user 'repl'@'%' to database 'shop'" in sentence + capfd.readouterr().err
@@ -316,12 +314,14 @@ def test_an_underscore_that_stands_for_any_character_is_told(repl: Repl) -> None
 
 
 def test_all_rights_but_one_count_as_all_of_them(repl: Repl) -> None:
-    repl.run(f"GRANT ALL PRIVILEGES ON *.* TO {ACCOUNT}", f"REVOKE FEDERATED ADMIN ON *.* FROM {ACCOUNT}")
+    repl.run(f"GRANT ALL PRIVILEGES ON *.* TO {ACCOUNT}", f"REVOKE TRIGGER ON *.* FROM {ACCOUNT}")
     (found,) = repl.excess()
     assert found.detail.startswith("ALL PRIVILEGES on *.*")
 
 
 def test_a_routine_that_may_be_called_is_told(repl: Repl) -> None:
+    if repl.server.is_tidb:
+        pytest.skip("TiDB has no routines")
     repl.run("CREATE DATABASE shop", "CREATE PROCEDURE shop.p() SELECT 1", f"GRANT EXECUTE ON PROCEDURE shop.p TO {ACCOUNT}")
     (found,) = repl.excess()
     assert found.detail == "EXECUTE on PROCEDURE `shop`.`p`: it can run that with the rights of who made it."
@@ -337,8 +337,7 @@ def test_what_a_role_gives_counts_when_it_is_active_by_itself(repl: Repl, mariad
         repl.run(statement)
     check = repl.check()
     assert check.state is CheckState.FAILED
-    assert "; the role `narrow`" in check.detail
-    assert check.detail.endswith("would give them, and is not active by itself")
+    assert re.search(r"; the role \S*narrow\S* would give them, and is not active by itself$", check.detail)
     repl.follow(check.advice)
     assert repl.check().state is CheckState.OK
     assert not repl.excess()
@@ -348,20 +347,28 @@ def test_what_a_role_gives_counts_when_it_is_active_by_itself(repl: Repl, mariad
 def test_what_a_role_gives_too_much_is_told_also_when_it_is_not_active(repl: Repl) -> None:
     repl.grant_documented()
     repl.run("CREATE ROLE narrow", "CREATE ROLE wide", "GRANT FILE ON *.* TO wide", "GRANT wide TO narrow")
-    repl.run(f"GRANT narrow TO {ACCOUNT} WITH ADMIN OPTION")
-    details = [check.detail for check in repl.excess()]
-    assert details == [
-        "the role `narrow` WITH ADMIN OPTION: it can give the role to any other account.",
-        "through the role `narrow` FILE on *.*: it can read and write files on the server's machine, where the server may.",
-    ]
-    repl.follow(repl.excess()[0].advice)
+    repl.run(f"GRANT narrow TO {ACCOUNT}")
     (found,) = repl.excess()
+    assert re.match(r"through the role \S*narrow\S* FILE on \*\.\*: it can read and write files on the server", found.detail)
     repl.follow(found.advice)
     assert not repl.excess()
     assert repl.check().state is CheckState.OK
 
 
+def test_a_role_that_the_account_may_give_to_others_is_told(repl: Repl) -> None:
+    if repl.server.is_tidb:
+        pytest.skip("TiDB has no WITH ADMIN OPTION")
+    repl.grant_documented()
+    repl.run("CREATE ROLE narrow", f"GRANT narrow TO {ACCOUNT} WITH ADMIN OPTION")
+    (found,) = repl.excess()
+    assert found.detail == "the role `narrow` WITH ADMIN OPTION: it can give the role to any other account."
+    repl.follow(found.advice)
+    assert not repl.excess()
+
+
 def test_what_everybody_is_granted_is_told_and_not_taken_for_a_replicated_database(repl: Repl) -> None:
+    if repl.server.is_tidb:
+        pytest.skip("TiDB grants nothing to everybody")
     repl.grant_documented()
     repl.run("GRANT SELECT, LOCK TABLES ON `scratch`.* TO PUBLIC")
     try:

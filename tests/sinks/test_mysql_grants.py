@@ -47,6 +47,8 @@ def told(*lines: str, literal: bool = False) -> list[tuple[str, str]]:
             "GRANT EXECUTE ON PACKAGE BODY `s`.`p` TO `repl`@`%`",
             Grant(frozenset({"EXECUTE"}), "PACKAGE BODY `s`.`p`", "`repl`@`%`"),
         ),
+        ("GRANT SELECT,INSERT ON `shop`.* TO 'a'@'%'", Grant(frozenset({"SELECT", "INSERT"}), "`shop`.*", "'a'@'%'")),
+        ("GRANT SELECT(id),DELETE ON `shop`.`t` TO 'a'@'%'", Grant(frozenset({"DELETE"}), "`shop`.`t`", "'a'@'%'")),
         ("GRANT PROXY ON ``@`` TO `root`@`localhost`", Grant(frozenset({"PROXY"}), "``@``", "`root`@`localhost`")),
         ("REVOKE INSERT ON `mysql`.* FROM `repl`@`%`", Grant(frozenset({"INSERT"}), "`mysql`.*", "`repl`@`%`", takes=True)),
     ],
@@ -60,8 +62,11 @@ def test_roles_are_read() -> None:
         "GRANT `one` TO `repl`@`%` WITH ADMIN OPTION",
         "GRANT `two`@`%`,`three`@`%` TO `repl`@`%`",
         "SET DEFAULT ROLE `one` FOR `repl`@`%`",
+        "GRANT 'four'@'%', 'five'@'%' TO 'repl'@'%'",
     ]
-    assert read_grants(lines) == Grants((), (Role("`one`", may_be_passed_on=True), Role("`two`@`%`"), Role("`three`@`%`")))
+    assert read_grants(lines) == Grants(
+        (), (Role("`one`", may_be_passed_on=True), Role("`two`@`%`"), Role("`three`@`%`"), Role("'four'@'%'"), Role("'five'@'%'"))
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,6 +103,15 @@ def test_of_an_accounts_grants_the_most_specific_one_counts_and_those_of_roles_a
     assert read_grants(lines).on("ship", NEEDED) == {"INSERT"}
     assert read_grants(lines).on("other", NEEDED) == {"SELECT"}
     assert read_grants([*lines, "GRANT DROP ON `shop`.* TO `role`"]).on("shop", NEEDED) == {"DELETE", "DROP"}
+
+
+def test_on_tidb_only_what_all_patterns_that_match_give_is_sure() -> None:
+    lines = [
+        "GRANT INSERT,DROP ON `shop`.* TO 'a'@'%'",
+        "GRANT SELECT,DROP ON `sh%`.* TO 'a'@'%'",
+        "GRANT DELETE ON `shop`.* TO 'role'@'%'",
+    ]
+    assert read_grants(lines, any_may_count=True).on("shop", NEEDED) == {"DROP", "DELETE"}
 
 
 def test_a_partial_revoke_takes_a_database_out_of_what_is_granted_everywhere() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pymysql
 
@@ -155,12 +155,11 @@ def roles_grants(session: Asking, roles: Collection[Role], direct: Grants) -> di
     for role in roles:
         try:
             session.execute(f"SET ROLE {role.name}")
-            held = read_grants((str(row[0]) for row in session.execute("SHOW GRANTS")), literal=direct.literal, folds=direct.folds)
+            held = read_grants(str(row[0]) for row in session.execute("SHOW GRANTS"))
         except pymysql.err.MySQLError:
             found[role.name] = None
         else:
-            added = tuple(line for line in held.lines if line not in own)
-            found[role.name] = Grants(added, (), direct.literal, direct.folds)
+            found[role.name] = replace(direct, lines=tuple(line for line in held.lines if line not in own), roles=())
     return found
 
 
@@ -185,7 +184,7 @@ def excess(account: Account, direct: Grants, of_roles: Mapping[str, Grants | Non
 def _of_grants(account: Account, grants: Grants) -> Iterator[Excess]:
     for grantee in sorted({line.grantee for line in grants.lines}):
         lines = tuple(line for line in grants.lines if line.grantee == grantee)
-        own = Grants(lines, (), grants.literal, grants.folds)
+        own = replace(grants, lines=lines)
         yield from _everywhere(account, own, grantee)
         # MySQL 8 lists the rights of a place in two lines.
         for place in dict.fromkeys(line.place for line in lines if line.may_be_passed_on and PROXY not in line.rights):
@@ -219,7 +218,7 @@ def _everywhere(account: Account, grants: Grants, grantee: str) -> Iterator[Exce
 
 
 def _on_databases(account: Account, grants: Grants, line: Grant, pattern: str) -> Iterator[Excess]:
-    covered = [name for name in _SYSTEM if grants.deciding(name) is line]
+    covered = [name for name in _SYSTEM if grants.may_count(line, name)]
     take = f"REVOKE ALL PRIVILEGES ON {line.place} FROM {line.grantee};"
     if covered:
         sentence = f"{', '.join(sorted(line.rights))} on {line.place}: {_of_system(covered, line.rights)}."

@@ -67,13 +67,17 @@ class Role:
 
 @dataclass(frozen=True)
 class Grants:
-    """All that an account has. ``literal``: names of databases are no patterns (partial_revokes of MySQL 8). ``folds``: their case
-    does not matter (lower_case_table_names)."""
+    """All that an account has."""
 
     lines: tuple[Grant, ...] = ()
     roles: tuple[Role, ...] = ()
     literal: bool = False
+    """Names of databases are no patterns (``partial_revokes`` of MySQL 8)."""
     folds: bool = False
+    """Their case does not matter (``lower_case_table_names``)."""
+    any_may_count: bool = False
+    """Of several patterns that match nothing tells which one counts: in TiDB (8.5) the one that was granted first, in MariaDB and
+    MySQL the most specific one."""
 
     @property
     def everywhere(self) -> frozenset[str]:
@@ -83,8 +87,7 @@ class Grants:
     def on(self, database: str, of_all: Iterable[str]) -> frozenset[str]:
         """The rights that count for this database; ``of_all`` are those to name where all are granted.
 
-        Of an account's grants on names that match only the most specific one counts, as MariaDB and MySQL have it. What a role
-        gives is added.
+        Of an account's grants on names that match only one counts. What a role gives is added.
         """
         held: set[str] = set()
         for grantee in {line.grantee for line in self.lines}:
@@ -97,20 +100,20 @@ class Grants:
         for line in lines:
             if line.takes and line.pattern is not None and self._fold(line.pattern) == self._fold(database):
                 held -= line.rights
-        decides = self._deciding(lines, database)
-        return held | decides.rights if decides is not None else held
+        deciding = [line.rights for line in self._deciding(lines, database)]
+        return held.union(frozenset.intersection(*deciding)) if deciding else held
 
-    def deciding(self, database: str) -> Grant | None:
-        """The grant on databases that counts for this one. All grants have to be of one grantee."""
-        return self._deciding(self.lines, database)
+    def may_count(self, line: Grant, database: str) -> bool:
+        """Whether this grant on databases decides for this one. All grants have to be of one grantee."""
+        return line in self._deciding(self.lines, database)
 
-    def _deciding(self, lines: Sequence[Grant], database: str) -> Grant | None:
-        found = [
-            (self._specificity(line.pattern), line)
+    def _deciding(self, lines: Sequence[Grant], database: str) -> list[Grant]:
+        found = {
+            line.pattern: line
             for line in lines
             if line.pattern is not None and not line.takes and self.matches(line.pattern, database)
-        ]
-        return max(found, key=lambda pair: pair[0])[1] if found else None
+        }
+        return list(found.values()) if self.any_may_count or not found else [found[max(found, key=self._specificity)]]
 
     def matches(self, pattern: str, database: str) -> bool:
         """Whether a pattern of databases, with ``%``, ``_`` and backslashes before signs that mean themselves, matches a name."""
@@ -140,8 +143,8 @@ class Grants:
         return name.lower() if self.folds else name
 
 
-def read_grants(lines: Iterable[str], *, literal: bool = False, folds: bool = False) -> Grants:
-    """Reads the lines of SHOW GRANTS; what is neither of rights nor of roles is left out."""
+def read_grants(lines: Iterable[str], *, literal: bool = False, folds: bool = False, any_may_count: bool = False) -> Grants:
+    """Reads the lines of SHOW GRANTS; what is neither of rights nor of roles is left out. For the rest see :class:`Grants`."""
     grants: list[Grant] = []
     roles: list[Role] = []
     for line in lines:
@@ -155,7 +158,7 @@ def read_grants(lines: Iterable[str], *, literal: bool = False, folds: bool = Fa
         elif (given := _ROLES.match(line)) is not None:
             may_be_passed_on = "ADMIN OPTION" in given["rest"].upper()
             roles += [Role(name, may_be_passed_on) for name in re.findall(_ACCOUNT, given["roles"]) if name.strip(", ")]
-    return Grants(tuple(grants), tuple(roles), literal, folds)
+    return Grants(tuple(grants), tuple(roles), literal, folds, any_may_count)
 
 
 def _rights(text: str) -> Iterable[str]:
@@ -167,12 +170,13 @@ def _rights(text: str) -> Iterable[str]:
 
 def active_grants(session: Asking) -> Grants:
     """What counts for the account's connections: its own grants, and those of its roles that are active by themselves."""
-    rows = session.execute("SHOW VARIABLES WHERE Variable_name IN ('partial_revokes', 'lower_case_table_names')")
+    rows = session.execute("SHOW VARIABLES WHERE Variable_name IN ('partial_revokes', 'lower_case_table_names', 'version')")
     values = {str(name).lower(): str(value).upper() for name, value in rows}
     return read_grants(
         (str(row[0]) for row in session.execute("SHOW GRANTS")),
         literal=values.get("partial_revokes") == "ON",
         folds=values.get("lower_case_table_names", "0") != "0",
+        any_may_count="TIDB" in values.get("version", ""),
     )
 
 
