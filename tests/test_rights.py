@@ -16,7 +16,7 @@ from headrace.model.table import Column, SourceTable, TableId, TableSchema
 from headrace.sinks.base import Check, CheckState
 from headrace.sinks.mysql import checks, excess, open_sink
 from headrace.testing.upstream import Delete, Insert
-from servers import MariaDb, documented, grant, place
+from servers import MariaDb, documented, grant, on_database
 from targets import MariaDbTarget
 from upstreams import CUSTOMERS, INT, KEY, NAME, ORDERS, Changefeed, shop, shop_goes_on, shop_reopens
 
@@ -46,9 +46,9 @@ class Repl:
 
     def grant_documented(self, databases: tuple[str, ...] = DATABASES) -> None:
         """What has to be granted, without what a DROP DATABASE needs beside that."""
-        self.grant(PAGE.ledger, place("headrace"))
+        self.grant(PAGE.ledger, on_database("headrace"))
         for database in databases:
-            self.grant(PAGE.database, place(database))
+            self.grant(PAGE.database, on_database(database))
 
     def checks(self, name: str) -> list[Check]:
         with open_sink(self.uri) as sink:
@@ -113,14 +113,16 @@ def outcome(changefeed: Changefeed, uri: str) -> tuple[int, str]:
 
 
 def needed(right: str) -> bool:
-    """Whether this server asks for it: TRIGGER only lets validate see triggers, and MariaDB does not use REFERENCES."""
-    return right not in ("TRIGGER", "REFERENCES")
+    """Whether a run needs it: UPDATE is for statements of a person, TRIGGER lets validate see triggers, and MariaDB does not use
+    REFERENCES."""
+    return right not in ("UPDATE", "TRIGGER", "REFERENCES")
 
 
 def test_the_page_and_validate_name_the_same_rights() -> None:
-    assert PAGE.database == PAGE.pattern == PAGE.everywhere == excess.NEEDED + excess.WANTED
+    assert PAGE.database == PAGE.pattern == PAGE.everywhere == excess.ON_DATABASES
     assert PAGE.ledger == excess.ON_LEDGER
     assert set(checks.FOR_LEDGER) <= set(PAGE.ledger)
+    assert set(excess.NEEDED) <= set(PAGE.database)
     assert PAGE.whole_databases == excess.TO_SEE_ALL
 
 
@@ -152,7 +154,7 @@ def test_without_one_of_them_validate_names_it_and_the_run_says_what_is_lacking(
     right: str, repl: Repl, changefeed: Changefeed, capfd: pytest.CaptureFixture[str]
 ) -> None:
     repl.grant_documented()
-    repl.run(*(f"REVOKE {right} ON {place(database)} FROM {ACCOUNT}" for database in DATABASES))
+    repl.run(*(f"REVOKE {right} ON {on_database(database)} FROM {ACCOUNT}" for database in DATABASES))
     check = repl.check()
     if "VIEW" in right:
         assert check.state is CheckState.WARNING
@@ -167,11 +169,20 @@ def test_without_one_of_them_validate_names_it_and_the_run_says_what_is_lacking(
     assert "Traceback" not in told
 
 
+def test_without_the_other_ones_it_runs_too(repl: Repl, mariadb: MariaDb, changefeed: Changefeed) -> None:
+    repl.grant_documented()
+    others = "UPDATE, TRIGGER" if repl.server.is_tidb else "UPDATE, TRIGGER, REFERENCES"
+    repl.run(*(f"REVOKE {others} ON {on_database(database)} FROM {ACCOUNT}" for database in DATABASES))
+    assert repl.check().state is CheckState.OK
+    assert run_once(changefeed, repl.uri) == 0
+    assert ("shop", "v") in MariaDbTarget(mariadb).tables()
+
+
 def test_a_pattern_covers_every_database_that_fits(repl: Repl, changefeed: Changefeed) -> None:
     for pattern in ("`shop%`.*", "`o%`.*", "`g%`.*"):
         repl.grant(PAGE.pattern, pattern)
     assert repl.check().detail == "missing: SELECT, INSERT, UPDATE, DELETE, CREATE on the ledger's database headrace"
-    repl.grant(PAGE.ledger, place("headrace"))
+    repl.grant(PAGE.ledger, on_database("headrace"))
     check = repl.check()
     assert (check.state, check.detail.partition(" only; ")[2]) == (
         CheckState.OK,
@@ -182,7 +193,7 @@ def test_a_pattern_covers_every_database_that_fits(repl: Repl, changefeed: Chang
 
 
 def test_a_pattern_that_may_be_of_replicated_databases_too_is_not_taken_for_the_ledgers_alone(repl: Repl) -> None:
-    repl.grant(PAGE.database, place("shop"))
+    repl.grant(PAGE.database, on_database("shop"))
     repl.grant(PAGE.ledger[:5], "`head%`.*")
     assert repl.check().detail == "missing: DROP, ALTER, INDEX on `head%`.*"
 
@@ -201,7 +212,7 @@ def test_of_two_patterns_that_match_one_counts_alone(repl: Repl, changefeed: Cha
 
 def test_a_right_that_one_database_lacks_is_named_with_it(repl: Repl) -> None:
     repl.grant(PAGE.database, "`shop`.*")
-    repl.grant(PAGE.database[:6], "`a``b`.*")
+    repl.grant(PAGE.database[:7], "`a``b`.*")
     repl.grant(PAGE.ledger, "headrace.*")
     assert repl.check().detail == "missing: INDEX on `a``b`.*"
 
@@ -222,7 +233,7 @@ def test_a_database_of_the_source_for_which_nothing_is_granted_is_named(repl: Re
 
 def test_rights_on_single_tables_are_not_enough(repl: Repl) -> None:
     repl.run("CREATE DATABASE shop", "CREATE TABLE shop.t (id INT)")
-    repl.grant(PAGE.ledger, place("headrace"))
+    repl.grant(PAGE.ledger, on_database("headrace"))
     repl.grant(("SELECT", "INSERT", "UPDATE", "DELETE"), "shop.t")
     assert repl.check().detail == f"missing: {', '.join(excess.NEEDED)} on whole databases"
 
@@ -231,13 +242,12 @@ def test_a_prepared_ledger_needs_no_create(repl: Repl, mariadb: MariaDb, changef
     with open_sink(mariadb.uri()) as sink:
         sink.ledger.acquire("another", "source", "", 0)
     repl.grant_documented()
-    repl.run(f"REVOKE CREATE, DROP, ALTER, INDEX ON {place('headrace')} FROM {ACCOUNT}")
+    repl.run(f"REVOKE CREATE, DROP, ALTER, INDEX ON {on_database('headrace')} FROM {ACCOUNT}")
     assert "CREATE on the ledger's database" in repl.check().detail
     assert run_once(changefeed, repl.uri) == 0
 
 
 def test_rights_on_everything_are_enough_and_validate_tells_what_they_give_away(repl: Repl, changefeed: Changefeed) -> None:
-    repl.grant(PAGE.ledger, place("headrace"))
     repl.grant(PAGE.everywhere)
     assert repl.check().detail == "all that is needed, on all databases"
     (found,) = repl.excess()
@@ -254,10 +264,7 @@ def server_rights(mariadb: MariaDb) -> list[str]:
         cursor.execute("SHOW PRIVILEGES")
         names = {name.upper() for name, *_ in cursor.fetchall()}
     aliases = {"DELETE VERSIONING ROWS": "DELETE HISTORY"}
-    return sorted(
-        {aliases.get(n, n) for n in names}
-        - {*PAGE.ledger, *PAGE.everywhere, *PAGE.whole_databases, "USAGE", "PROXY", "GRANT OPTION"}
-    )
+    return sorted({aliases.get(n, n) for n in names} - {*PAGE.everywhere, *PAGE.whole_databases, "USAGE", "PROXY", "GRANT OPTION"})
 
 
 def test_validate_tells_what_each_right_beyond_the_documented_ones_gives_away(repl: Repl, mariadb: MariaDb) -> None:
@@ -331,8 +338,8 @@ def test_a_routine_that_may_be_called_is_told(repl: Repl) -> None:
 
 def test_what_a_role_gives_counts_when_it_is_active_by_itself(repl: Repl, mariadb: MariaDb, changefeed: Changefeed) -> None:
     repl.run("CREATE ROLE narrow", f"GRANT narrow TO {ACCOUNT}")
-    for statement in [grant(PAGE.ledger, place("headrace"), "narrow")] + [
-        grant(PAGE.database, place(d), "narrow") for d in DATABASES
+    for statement in [grant(PAGE.ledger, on_database("headrace"), "narrow")] + [
+        grant(PAGE.database, on_database(d), "narrow") for d in DATABASES
     ]:
         repl.run(statement)
     check = repl.check()
@@ -393,5 +400,5 @@ def test_triggers_that_the_account_cannot_see_are_told(repl: Repl) -> None:
 
     assert seen() is CheckState.OK
     repl.run(f"REVOKE TRIGGER ON `shop`.* FROM {ACCOUNT}")
-    repl.grant(("TRIGGER",), place("other"))
+    repl.grant(("TRIGGER",), on_database("other"))
     assert seen() is CheckState.WARNING

@@ -21,7 +21,7 @@ from headrace.model.table import TableId, TableSchema
 from headrace.pipeline.runner import Definition, PipelineRun
 from local_engine import LocalEngine
 from processes import running
-from servers import MariaDb, S3Server
+from servers import MariaDb, S3Server, documented
 from upstreams import KEY, Changefeed, shop, shop_goes_on
 
 pytestmark = pytest.mark.server
@@ -150,7 +150,8 @@ def pipeline(tmp_path: Path, mariadb: MariaDb, s3: S3Server, monkeypatch: pytest
     )
     with mariadb.connect() as connection, connection.cursor() as cursor:
         cursor.execute("CREATE USER secretive@'%%' IDENTIFIED BY %s", (PASSWORD,))
-        cursor.execute("GRANT ALL PRIVILEGES ON *.* TO secretive@'%'")
+        for statement in documented().on_databases("secretive@'%'", ["shop"]):
+            cursor.execute(statement)
     yield Pipeline(folder, source, f"mysql://secretive:${{DB_PASSWORD}}@127.0.0.1:{mariadb.port}/", changefeed, bucket)
     with mariadb.connect() as connection, connection.cursor() as cursor:
         cursor.execute("DROP USER secretive@'%'")

@@ -34,7 +34,7 @@ from headrace.sinks.mysql.settings import read_settings
 from headrace.sinks.mysql.unseen_values import _has_rows
 from headrace.testing.faults import Crashed, Moment, Passage, Step, armed
 from headrace.testing.upstream import Delete, Insert, Update
-from servers import MariaDb, running_mariadb, started_again
+from servers import MariaDb, documented, running_mariadb, started_again
 from targets import MariaDbTarget
 from upstreams import (
     CUSTOMERS,
@@ -269,10 +269,9 @@ def _number(cursor: pymysql.cursors.Cursor, query: str) -> int:
 @pytest.fixture
 def repl(mariadb: MariaDb) -> Iterator[str]:
     """The URI of a user who may not write to a server that is read-only."""
-    rights = "SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, EVENT, EXECUTE"
-    statements = ("CREATE OR REPLACE USER repl@'%' IDENTIFIED BY 'r3pl'", f"GRANT {rights} ON *.* TO repl@'%'")
     with mariadb.connect() as connection, connection.cursor() as cursor:
-        for statement in statements:
+        cursor.execute("CREATE OR REPLACE USER repl@'%' IDENTIFIED BY 'r3pl'")
+        for statement in documented().on_databases("repl@'%'", ["shop"]):
             cursor.execute(statement)
         yield f"mysql://repl:r3pl@{mariadb.host}:{mariadb.port}/"
         cursor.execute("DROP USER repl@'%'")

@@ -21,7 +21,7 @@ from headrace.errors import DefinitionError, HeadraceError, SinkUnreachableError
 from headrace.sinks.mysql import open_sink
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.settings import read_settings
-from servers import MariaDb, running_mariadb
+from servers import DATABASES, MariaDb, documented, running_mariadb
 from severing import severable
 
 
@@ -93,7 +93,8 @@ def server(authority: Authority) -> Iterator[MariaDb]:
     with running_mariadb(ssl_ca=authority.path, ssl_cert=certificate, ssl_key=key) as server:
         with server.connect() as connection, connection.cursor() as cursor:
             cursor.execute("CREATE USER shows@'%' IDENTIFIED BY 'w0rd' REQUIRE X509")
-            cursor.execute("GRANT ALL PRIVILEGES ON *.* TO shows@'%'")
+            for statement in documented().on_databases("shows@'%'", DATABASES):
+                cursor.execute(statement)
         yield server
 
 

@@ -16,7 +16,7 @@ from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.settings import read_settings
 from headrace.sinks.mysql.variables import Variable, always, differing, wanted
 from server_settings import HOSTILE
-from servers import MariaDb, running_mariadb
+from servers import MariaDb, documented, running_mariadb
 
 PAGE = Path(__file__).parents[2] / "docs" / "connectors" / "mysql.md"
 
@@ -55,8 +55,8 @@ def hostile_server() -> Iterator[MariaDb]:
     with running_mariadb(innodb_buffer_pool_size="64M") as server:
         with server.connect() as connection, connection.cursor() as cursor:
             cursor.execute("CREATE USER plain@'%' IDENTIFIED BY 'p'")
-            rights = "SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX"
-            cursor.execute(f"GRANT {rights} ON *.* TO plain@'%'")
+            for statement in documented().on_databases("plain@'%'", ["test"]):
+                cursor.execute(statement)
             for name, value in HOSTILE.items():
                 cursor.execute(f"SET GLOBAL {name} = %s", (value,))
         yield server

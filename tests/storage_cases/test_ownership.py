@@ -23,7 +23,7 @@ from headrace.sinks.base import Check, CheckState
 from headrace.transform.filters import TableFilter
 from person import Person
 from places import Place
-from servers import MariaDb
+from servers import MariaDb, documented, grant, on_database
 from targets import Target
 
 pytestmark = pytest.mark.pipeline
@@ -143,10 +143,11 @@ def test_whatever_else_a_database_holds_keeps_it(world: World, place: Place) -> 
 
 @pytest.mark.server
 def test_without_the_rights_to_see_all_of_it_an_empty_database_stays(mariadb: MariaDb, tmp_path: Path) -> None:
-    rights = "SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX"
+    page = documented()
     with mariadb.connect() as connection, connection.cursor() as cursor:
         cursor.execute("CREATE OR REPLACE USER lesser@'%' IDENTIFIED BY 'x'")
-        cursor.execute(f"GRANT {rights} ON *.* TO lesser@'%'")
+        cursor.execute(grant(page.ledger, on_database("headrace"), "lesser@'%'"))
+        cursor.execute(grant(page.database, on_database("test"), "lesser@'%'"))
         bucket = Bucket(tmp_path)
         for version, left in ((100, {"test"}), (300, set())):
             bucket.create("t", version)
@@ -157,7 +158,7 @@ def test_without_the_rights_to_see_all_of_it_an_empty_database_stays(mariadb: Ma
             assert ("without the rights EVENT and EXECUTE" in ran.told) is bool(left)
             cursor.execute("SHOW DATABASES LIKE 'test'")
             assert {name for (name,) in cursor.fetchall()} == left
-            cursor.execute("GRANT EVENT, EXECUTE ON `te__`.* TO lesser@'%'")
+            cursor.execute(grant(page.whole_databases, on_database("test"), "lesser@'%'"))
         cursor.execute("DROP USER lesser@'%'")
 
 

@@ -14,14 +14,14 @@ NEEDED = ("SELECT", "INSERT", "DELETE", "CREATE", "DROP", "ALTER", "INDEX")
 """What the account needs on every replicated database."""
 ON_LEDGER = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "ALTER", "INDEX")
 """What it is told to have on the ledger's."""
-WANTED = ("REFERENCES", "CREATE VIEW", "SHOW VIEW", "TRIGGER")
-"""What it is told to have on every replicated database beside that."""
+ON_DATABASES = (*ON_LEDGER, "REFERENCES", "CREATE VIEW", "SHOW VIEW", "TRIGGER")
+"""What it is told to have on every replicated one. UPDATE, which allows nothing that INSERT and DELETE do not, is for statements
+that a person gives."""
 TO_SEE_ALL = ("EVENT", "EXECUTE")
 """What it may have there, so that a DROP DATABASE sees whether anything is left."""
 PLACEHOLDER = "DATABASE"
 """Stands for each replicated database in statements that people are told to run."""
-_OF_DATABASES = frozenset(ON_LEDGER + WANTED + TO_SEE_ALL)
-"""UPDATE lets an account do nothing that INSERT and DELETE do not."""
+_OF_DATABASES = frozenset(ON_DATABASES + TO_SEE_ALL)
 _SYSTEM = ("mysql", "sys", "performance_schema")
 _POWERS = frozenset({"SUPER", "FILE", "CREATE USER", "SHUTDOWN", "RELOAD", "PROCESS"})
 """Who has all of these has everything, however many rights the server lists."""
@@ -135,7 +135,7 @@ class Account:
 
     def to_grant(self, pattern: str = "") -> str:
         """The documented grants: on the databases of a pattern, or on the ledger's and on each replicated one."""
-        rights = [right for right in NEEDED + WANTED if not (self.is_mariadb and right == "REFERENCES")]
+        rights = [right for right in ON_DATABASES if not (self.is_mariadb and right == "REFERENCES")]
         if pattern:
             return f"GRANT {', '.join(rights)} ON {quote_name(pattern)}.* TO {self.name};"
         ledger = quote_name(escaped(self.ledger))
@@ -208,7 +208,7 @@ def _everywhere(account: Account, grants: Grants, grantee: str) -> Iterator[Exce
     for right in sorted(rights - _OF_DATABASES):
         sentence = f"{right} on *.*: it can {_GIVES.get(right, _UNKNOWN)}."
         yield Excess(sentence, f"REVOKE {right} ON *.* FROM {grantee};")
-    on_all = [right for right in ON_LEDGER + WANTED + TO_SEE_ALL if right in rights]
+    on_all = [right for right in ON_DATABASES + TO_SEE_ALL if right in rights]
     if set(on_all) & grants.on("mysql", _OF_DATABASES):
         yield Excess(
             f"{', '.join(on_all)} on *.*: this includes the database mysql, where the accounts are kept, so it can take any right; "
