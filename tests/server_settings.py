@@ -50,6 +50,8 @@ HOSTILE = {
     "init_connect": "SET autocommit = 0, collation_connection = utf8mb4_unicode_ci",
 }
 """A session begins with these."""
+SETTABLE = {name: value for name, value in HOSTILE.items() if name != "enforce_storage_engine"}
+"""Those that a session can set back without a right of its own; with the other one it is refused."""
 
 
 @dataclass(frozen=True)

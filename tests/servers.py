@@ -32,7 +32,8 @@ import pytest
 SYSTEM_DATABASES = frozenset({"mysql", "information_schema", "metrics_schema", "performance_schema", "sys"})
 LOGIN = ("headrace", "pass:w@rd/1%")
 """The account of pipelines."""
-_PERSON = ("person", "does what she likes")
+PERSON = ("person", "does what she likes")
+"""The account of the tests themselves, which may do everything."""
 DATABASES = (
     *(
         "shop",
@@ -60,7 +61,7 @@ DATABASES = (
     *("Shop", "SHOP", "Test", "TEST", "tesT", "straße", "strasse", "店", "läden", "d-2", "my.shop"),
 )
 """The databases that pipelines of the tests may write to. A test whose pipeline writes to others lets it use ``any_database``."""
-LEDGERS = ("headrace", "progress", "progress-1", "Progress", "Headrace")
+LEDGERS = ("headrace", "others", "progress", "progress-1", "Progress", "Headrace")
 _ANYWHERE = "headrace_anywhere"
 _PAGE = Path(__file__).parent.parent / "docs" / "connectors" / "mysql.md"
 _SQL = re.compile(r"^```sql\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -159,8 +160,8 @@ class MariaDb:
         settings: dict[str, Any] = {
             "host": self.host,
             "port": self.port,
-            "user": _PERSON[0],
-            "password": _PERSON[1],
+            "user": PERSON[0],
+            "password": PERSON[1],
             "charset": "utf8mb4",
             "autocommit": True,
             "ssl_disabled": True,  # reading the system's certificates takes ten times as long as all the rest
@@ -172,7 +173,7 @@ class MariaDb:
         with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute(
                 "SELECT ID FROM information_schema.PROCESSLIST WHERE ID <> CONNECTION_ID() AND USER IN %s",
-                ((self.user, _ANYWHERE, _PERSON[0]),),
+                ((self.user, _ANYWHERE, PERSON[0]),),
             )
             for (thread,) in cursor.fetchall():
                 with suppress(pymysql.err.MySQLError):  # it may have ended by itself meanwhile
@@ -342,7 +343,7 @@ def create_user(server: MariaDb, root: pymysql.connections.Connection) -> MariaD
         grant(page.whole_databases, "*.*", f"{_ANYWHERE}@'%'"),
     ]
     with root.cursor() as cursor:
-        for user, password in (_PERSON, (server.user, server.password), (_ANYWHERE, server.password)):
+        for user, password in (PERSON, (server.user, server.password), (_ANYWHERE, server.password)):
             cursor.execute("CREATE USER %s@'%%' IDENTIFIED BY %s", (user, password))
         for statement in grants:
             cursor.execute(statement)

@@ -42,7 +42,7 @@ from headrace.testing.faults import POINTS, Crashed, Moment, Passage, Step, cras
 from headrace.testing.ticdc_options import ChangefeedOptions
 from headrace.testing.upstream import Delete, Insert, Update
 from quick import without_pauses
-from server_settings import HOSTILE
+from server_settings import SETTABLE
 from simulated_sink import CAPABILITIES, Call, Failing, Failure
 from time_limit import Clock, until_time_is_over
 from upstreams import KEY, NAME
@@ -313,10 +313,10 @@ class FaultModel(RuleBasedStateMachine):
         self.world.reset()
         self.world.run_and_check()
 
-    @rule(names=st.sets(st.sampled_from(sorted(HOSTILE)), max_size=8))
+    @rule(names=st.sets(st.sampled_from(sorted(SETTABLE)), max_size=8))
     @precondition(lambda self: self.world.downstream.set_variables is not None)
     def the_server_gets_other_settings(self, names: set[str]) -> None:
-        note(f"SET GLOBAL {', '.join(f'{name} = {HOSTILE[name]}' for name in sorted(names))}")
+        note(f"SET GLOBAL {', '.join(f'{name} = {SETTABLE[name]}' for name in sorted(names))}")
         self.world.downstream.set_variables(names)
 
     @rule(steps=STEPS, seed=SEEDS, saved=NUMBERS, lost=NUMBERS)

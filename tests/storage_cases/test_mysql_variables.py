@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.settings import read_settings
 from headrace.sinks.mysql.variables import Variable, always, differing, wanted
 from server_settings import HOSTILE
-from servers import MariaDb, documented, running_mariadb
+from servers import PERSON, MariaDb, documented, running_mariadb
 
 PAGE = Path(__file__).parents[2] / "docs" / "connectors" / "mysql.md"
 
@@ -52,6 +53,7 @@ def test_only_what_differs_is_set_and_only_what_the_server_has() -> None:
 
 @pytest.fixture(scope="module")
 def hostile_server() -> Iterator[MariaDb]:
+    """Pipelines are an administrator's here: a session sets ``enforce_storage_engine`` with a right of its own only."""
     with running_mariadb(innodb_buffer_pool_size="64M") as server:
         with server.connect() as connection, connection.cursor() as cursor:
             cursor.execute("CREATE USER plain@'%' IDENTIFIED BY 'p'")
@@ -59,7 +61,7 @@ def hostile_server() -> Iterator[MariaDb]:
                 cursor.execute(statement)
             for name, value in HOSTILE.items():
                 cursor.execute(f"SET GLOBAL {name} = %s", (value,))
-        yield server
+        yield replace(server, user=PERSON[0], password=PERSON[1])
 
 
 @pytest.fixture

@@ -52,6 +52,8 @@ def check_databases(session: MySqlSession, settings: MySqlSettings, databases: I
     """Names the databases of the source for which nothing is granted."""
     grants, account = active_grants(session), _account(session, settings)
     for database in sorted(databases):
+        if database.casefold() in {*SYSTEM_DATABASES, settings.ledger_database.casefold()}:
+            continue  # such a database is refused in any case
         if not grants.on(database, NEEDED) & set(NEEDED):
             detail = f"nothing is granted on {quote_name(database)}.*, which the source has"
             yield Check("privileges", CheckState.FAILED, detail, account.to_grant(escaped(database)))
