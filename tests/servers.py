@@ -35,30 +35,10 @@ LOGIN = ("headrace", "pass:w@rd/1%")
 PERSON = ("person", "does what she likes")
 """The account of the tests themselves, which may do everything."""
 DATABASES = (
-    *(
-        "shop",
-        "shop2",
-        "test",
-        "other",
-        "bank",
-        "gone",
-        "out",
-        "d",
-        "d1",
-        "x",
-        "db2",
-        "store",
-        "nowhere",
-        "bench",
-        "floor",
-        "tgt",
-        "schema1",
-        "heap",
-        "heavy",
-        "odd",
-        "k",
-    ),
-    *("Shop", "SHOP", "Test", "TEST", "tesT", "straße", "strasse", "店", "läden", "d-2", "my.shop"),
+    *("shop", "shop2", "test", "other", "bank", "gone", "out", "store", "nowhere", "tgt", "schema1", "heap", "heavy", "odd"),
+    *("d", "d1", "d2", "d3", "d-2", "db2", "x", "k", "od", "zz", "bench", "floor", "of0", "of1", "of2", "of3", "of4"),
+    *("Shop", "SHOP", "Test", "TEST", "tesT", "straße", "strasse", "店", "läden", "数据", "my-db", "my.shop"),
+    *("d`b", "d'\"b;--%s?{}\\"),
 )
 """The databases that pipelines of the tests may write to. A test whose pipeline writes to others lets it use ``any_database``."""
 LEDGERS = ("headrace", "others", "progress", "progress-1", "Progress", "Headrace")

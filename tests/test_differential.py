@@ -145,7 +145,10 @@ def play(plan: Plan, server: MariaDb) -> None:
     duckdb, mariadb = DuckDbTarget(folder / "target.duckdb", plan.ledger), MariaDbTarget(server, plan.ledger)
     places = [
         (Stranger(duckdb, Person(duckdb, None)), duckdb.uri),
-        (Stranger(mariadb, Person(mariadb, server)), server.uri(ledger_database=plan.ledger)),
+        (
+            Stranger(mariadb, Person(mariadb, server)),
+            server.uri(any_database=plan.ledger != LEDGERS[0], ledger_database=plan.ledger),
+        ),
     ]
     crashes, filters = iter(plan.crashes), iter(plan.filters)
     try:

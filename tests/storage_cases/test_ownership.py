@@ -490,8 +490,9 @@ def test_validate_names_databases_that_the_target_cannot_have(
 
 
 def test_a_database_of_that_name_is_followed_when_the_ledger_lies_elsewhere(world: World, place: Place) -> None:
-    setting = "ledger-database" if place.mariadb else "ledger-schema"
-    uri = f"{world.uri}{'&' if '?' in world.uri else '?'}{setting}=progress"
+    uri = f"{world.uri}?ledger-schema=progress"
+    if place.mariadb:
+        uri = place.mariadb.uri(any_database=True, ledger_database="progress")
     for touch in ("created", "filled"):
         TOUCHES[touch](world.bucket, "headrace")
     assert world.at(200, sink=uri).code == EXIT_OK
