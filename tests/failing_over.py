@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pymysql
 
-from servers import LOGIN, MariaDb, running_mariadb
+from servers import PERSON, MariaDb, running_mariadb
 from severing import Proxy, severable
 
 _SECONDS = 20
@@ -33,7 +33,7 @@ class Pair:
         self.replica.fresh()
         self.proxy.lead_to(self.primary)
         ((file, position, *_),) = _query(self.primary, "SHOW MASTER STATUS")
-        user, password = LOGIN
+        user, password = PERSON
         _query(
             self.replica,
             f"CHANGE MASTER TO MASTER_HOST = '{self.primary.host}', MASTER_PORT = {self.primary.port}, MASTER_USER = '{user}',"
