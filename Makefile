@@ -14,7 +14,7 @@ DEV := $(VENV)/.dev-stamp
 CLASSES := $(VENV)/spark-classes.jsa
 PYTHONS := $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python)
 COMPILE = CUSTOM_COMPILE_COMMAND="make lock" $(PY) -m piptools compile --quiet --generate-hashes --strip-extras --allow-unsafe \
-  --no-emit-options --no-emit-index-url --no-emit-trusted-host --no-emit-find-links $(if $(UPGRADE),--upgrade)
+  --no-emit-options --no-emit-index-url --no-emit-trusted-host --no-emit-find-links $(if $(filter 1,$(UPGRADE)),--upgrade,$(addprefix --upgrade-package ,$(UPGRADE)))
 
 # Those with Spark last. TiDB itself takes no other type or place for a primary key, so two histories are left out; so are tests
 # that look at waiting statements as MariaDB shows them, and one with a column that TiDB does not add.
@@ -29,7 +29,7 @@ unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast test-tidb fuzz differential faults soak docs lint format bench lock clean java
+.PHONY: help demo test test-fast test-tidb fuzz differential faults soak docs lint format bench lock dist clean java
 
 help: ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -74,8 +74,9 @@ differential: $(DEV) ## Put random histories before the targets, other ones each
 faults: $(DEV) ## Let runs meet random crashes, failures, late tasks and takeovers, other ones each time (15 minutes)
 	@HEADRACE_FAULTS_SECONDS=$${HEADRACE_FAULTS_SECONDS:-180} $(PY) -m pytest tests/test_fault_model.py -k history_of_faults -q --timeout 0
 
-soak: $(DEV) java ## Kill runs, servers and connections at random moments, and compare (30 minutes)
+soak: $(DEV) java ## Kill runs, servers and connections at random moments; let others live long, and see that nothing grows (an hour)
 	@$(PY) tests/soak.py --seconds $${HEADRACE_SOAK_SECONDS:-1800}
+	@$(PY) tests/long_life.py
 
 lint: $(DEV) ## ruff, mypy --strict and the import contracts
 	@# Without the cache, which keeps what it said of imports when a module moves.
@@ -92,12 +93,21 @@ bench: $(DEV) java ## Measure; prints a table and writes bench-result.json
 	@$(PY) -m benchmarks.run
 
 # The larger set first: the smaller one then agrees with it, and both fit into one .venv.
-lock: $(DEV) ## Resolve requirements*.txt again (UPGRADE=1: to the newest versions)
+lock: $(DEV) ## Resolve requirements*.txt again (UPGRADE=1: to the newest versions, UPGRADE=name: of one package)
 	@$(COMPILE) -o requirements-build.txt requirements-build.in
 	@$(COMPILE) -o requirements-java.txt requirements-java.in
 	@$(COMPILE) -c requirements-build.txt -c requirements-java.txt --extra dev \
 	  -o requirements-dev.txt pyproject.toml requirements.in requirements-java.in requirements-dev.in
 	@$(COMPILE) -c requirements-dev.txt -o requirements.txt pyproject.toml requirements.in
+	@$(PY) release/bill_of_materials.py
+
+# The wheel is built from the sdist. The same files give the same bytes, on any day and machine (tests/test_release.py).
+dist: $(DEV) ## Build sdist and wheel into dist, with their bill of materials; prints checksums
+	@rm -rf dist
+	@$(PY) -m build --no-isolation --outdir dist . >/dev/null
+	@cp headrace.cdx.json dist
+	@cd dist && ../$(PY) -c 'from hashlib import sha256; from pathlib import Path; \
+	  [print(sha256(path.read_bytes()).hexdigest(), path) for path in sorted(Path().iterdir())]'
 
 clean: ## Remove .venv, the caches, and what demo and bench left; .tidb stays, since it takes long to build
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
