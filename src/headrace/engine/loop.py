@@ -45,6 +45,7 @@ from headrace.model.cut import Offer
 from headrace.model.outcome import Notice, Problem
 from headrace.model.policy import OnError, SchemaChangePolicies
 from headrace.model.progress import Decision, JournalState, LedgerState, TableProgress, TableStatus
+from headrace.model.recent import Recent
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO, format_tso
 from headrace.sinks.base import ChangeDemand, DataSink, Ledger, LedgerUpdate
@@ -122,7 +123,7 @@ class Loop:
         self._sink, self._ledger, self._make_round = sink, ledger, make_round
         self._observer, self._options = observer, options
         self._stopping = threading.Event()
-        self._told: set[Notice] = set()
+        self._told = Recent[Notice]()
         self._tries = 0
         self._told_at = 0.0
         self._goal: int | None = None
@@ -417,7 +418,7 @@ class Loop:
         fresh = {k: d for k, d in words.decisions.items() if self._decided.get(k) != d}
         self._decided = words.decisions
         asked = words.requests.keys() - self._asked
-        self._asked |= asked
+        self._asked = set(words.requests)
         self._state = replace(self._state, decisions=words.decisions, requests=words.requests)
         return bool(fresh or asked)
 
@@ -575,8 +576,7 @@ class Loop:
 
     def _tell(self, notices: tuple[Notice, ...]) -> None:
         for notice in notices:
-            if notice not in self._told:
-                self._told.add(notice)
+            if self._told.add(notice):
                 self._observer.notice(notice)
 
     def _tell_tables(self, before: LedgerState, problems: dict[TableId, Problem]) -> None:

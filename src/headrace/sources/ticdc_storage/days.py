@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from headrace.sources.ticdc_storage.intervals import Intervals, parse_intervals
 
@@ -22,7 +24,20 @@ _MOST_DAYS = 100_000
 _FIRST_YEAR = 2000
 """No TiCDC wrote before: a directory of an earlier date is not one of its, and would make a text of years without files."""
 
-_Run = tuple[int, int, Intervals]
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """A text as it is looked into. A long run's every day makes another text, and thousands of them are remembered.
+
+    So a run of days takes sixteen bytes here; the intervals of equal words are one object.
+    """
+
+    kind: int
+    """The length of the dates' names."""
+    bounds: array[int]
+    """The first ordinal of each run of equal days, and the one behind the last."""
+    numbers: tuple[Intervals, ...]
+    """Of each run."""
 
 
 def ordinal_of(name: str) -> int | None:
@@ -57,31 +72,27 @@ def has_ended(name: str, now: datetime) -> bool:
 
 def numbers_at(text: str, name: str) -> Intervals:
     """The numbers of the date ``name``."""
-    kind, runs = _runs(text)
-    ordinal = ordinal_of(name) if len(name) == kind else None
-    if ordinal is None:
+    runs = _runs(text)
+    ordinal = ordinal_of(name) if len(name) == runs.kind else None
+    if ordinal is None or not runs.bounds[0] <= ordinal < runs.bounds[-1]:
         return ()
-    at = bisect_right(runs, ordinal, key=lambda run: run[0]) - 1
-    if at < 0:
-        return ()
-    start, count, intervals = runs[at]
-    return intervals if ordinal < start + count else ()
+    return runs.numbers[bisect_right(runs.bounds, ordinal) - 1]
 
 
 def reaches(text: str, name: str) -> bool:
     """Whether the date ``name`` is not later than the last one of the text."""
-    kind, runs = _runs(text)
-    ordinal = ordinal_of(name) if len(name) == kind else None
-    return ordinal is not None and ordinal < runs[-1][0] + runs[-1][1]
+    runs = _runs(text)
+    ordinal = ordinal_of(name) if len(name) == runs.kind else None
+    return ordinal is not None and ordinal < runs.bounds[-1]
 
 
 def days_of(text: str) -> dict[str, Intervals]:
     """The dates that have numbers, with them."""
-    kind, runs = _runs(text)
+    runs = _runs(text)
     found: dict[str, Intervals] = {}
-    for start, count, intervals in runs:
+    for (start, end), intervals in zip(pairwise(runs.bounds), runs.numbers, strict=True):
         if intervals:
-            found |= {_name(start + step, kind): intervals for step in range(count)}
+            found |= {_name(ordinal, runs.kind): intervals for ordinal in range(start, end)}
     return found
 
 
@@ -103,13 +114,12 @@ def check_days(text: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _runs(text: str) -> tuple[int, tuple[_Run, ...]]:
-    """The kind (length of its dates) and the runs of equal days: first ordinal, count, numbers."""
+def _runs(text: str) -> _Runs:
     begin, _, rest = text.partition(":")
     ordinal = ordinal_of(begin)
     if ordinal is None:
         raise ValueError(f"{begin!r} is not a date")
-    runs = []
+    bounds, numbers = array("l", [ordinal]), []
     total = 0
     for part in rest.split(","):
         word, _, times = part.partition("*")
@@ -117,10 +127,11 @@ def _runs(text: str) -> tuple[int, tuple[_Run, ...]]:
         total += count
         if count < 1 or total > _MOST_DAYS:
             raise ValueError(f"{part!r} is not a run of days")
-        runs.append((ordinal, count, _numbers(word)))
+        numbers.append(_numbers(word))
         ordinal += count
+        bounds.append(ordinal)
     _name(ordinal, len(begin))
-    return len(begin), tuple(runs)
+    return _Runs(len(begin), bounds, tuple(numbers))
 
 
 def _word(intervals: Intervals) -> str:
@@ -130,6 +141,7 @@ def _word(intervals: Intervals) -> str:
     return ";".join(f"{low}-{high}" for low, high in intervals)
 
 
+@lru_cache(maxsize=4096)
 def _numbers(word: str) -> Intervals:
     if not word:
         return ()

@@ -18,21 +18,32 @@ _ANY_NAME = "CDC000001.csv"
 
 
 class Directories:
-    """Data directories taken apart, each once. ``date_separator`` is the changefeed's, ``None`` when unknown."""
+    """Data directories taken apart, each once while it is asked for. Every day has new ones, in every table.
+
+    ``date_separator`` is the changefeed's, ``None`` when unknown.
+    """
 
     def __init__(self, date_separator: DateSeparator | None) -> None:
         self._date_separator = date_separator
         self._table_ids: frozenset[str] = frozenset()
         self._known: dict[str, DataPath | None] = {}
+        self._before: dict[str, DataPath | None] = {}
+
+    def forget_others(self) -> None:
+        """Forgets the directories that nobody has asked for since the last time."""
+        self._before, self._known = self._known, {}
 
     def parsed(self, directory: str, table_ids: frozenset[str]) -> DataPath | None:
         """The directory as any file in it would have it, ``None`` when it is none of the layout."""
         if table_ids != self._table_ids:
-            self._table_ids, self._known = table_ids, {}
+            self._table_ids, self._known, self._before = table_ids, {}, {}
         if directory not in self._known:
-            parsed = parse_path(f"{directory}/{_ANY_NAME}", self._date_separator, table_ids)
-            self._known[directory] = parsed if isinstance(parsed, DataPath) else None
+            self._known[directory] = self._before[directory] if directory in self._before else self._parse(directory)
         return self._known[directory]
+
+    def _parse(self, directory: str) -> DataPath | None:
+        parsed = parse_path(f"{directory}/{_ANY_NAME}", self._date_separator, self._table_ids)
+        return parsed if isinstance(parsed, DataPath) else None
 
 
 def sealed(
@@ -50,6 +61,8 @@ def sealed(
     ``unread`` are the schema changes that cannot be read: no version is passed while a table may wait before it.
     While a final drain is remembered no date is sealed.
     """
+
+    directories.forget_others()
 
     def parsed(directory: str) -> DataPath | None:
         return directories.parsed(directory, catalogue.table_ids)

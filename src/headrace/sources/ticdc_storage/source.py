@@ -12,6 +12,7 @@ from headrace.model.block import ChangeBlock
 from headrace.model.cut import HeldSplit, Offer, Progress, Split, Window
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Notice, Problem, SplitReport
+from headrace.model.recent import Recent
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.tso import MAX_TSO, format_tso, tso_to_datetime
 from headrace.model.uri import parse_uri
@@ -134,7 +135,7 @@ class StorageEventSource:
         self._published = 0
         self._drain: Drain | None = None
         self._announced: dict[str, tuple[TableId, StoredFile]] = {}
-        self._told: set[str] = set()
+        self._told = Recent[str]()
         self._exact: bool | None = None
         self._ranges = Ranges()
         self._left_out = LeftOutFiles()
@@ -295,7 +296,7 @@ class StorageEventSource:
     def advance(self, position: str, reports: Sequence[SplitReport], progress: Progress, checkpoints: Mapping[TableId, int]) -> str:
         """The position after a cut. See the rules at :class:`Taking` and :func:`file_states`."""
         place = self._taking(position, self._announced).place_after(reports, progress)
-        self._unknown_times, self._forgotten, self._unchanged = {}, (), set()
+        self._unknown_times, self._forgotten, self._unchanged, self._contents = {}, (), set(), {}
         self._ranges.learn((self._announced[r.split_key][1], r) for r in reports if r.split_key in self._announced)
         for path in [p for p, (table_id, _) in self._announced.items() if table_id in progress.gone or _is_done(p, place)]:
             del self._announced[path]
@@ -563,12 +564,7 @@ class StorageEventSource:
         ]
 
     def _fresh(self, notices: Sequence[Notice]) -> tuple[Notice, ...]:
-        fresh = []
-        for notice in notices:
-            if (sentence := notice.sentence()) not in self._told:
-                self._told.add(sentence)
-                fresh.append(notice)
-        return tuple(fresh)
+        return tuple(notice for notice in notices if self._told.add(notice.sentence()))
 
     def _is_exact(self, protocol: Protocol, candidates: Sequence[Candidate] | None, folder: Folder) -> bool:
         """Whether rows have their exact commit ts: as configured, else by looking into a data file, once it is needed."""
