@@ -11,11 +11,13 @@ from headrace.ddl.classify import changes_rows_unseen, classify
 from headrace.ddl.columns import annotate
 from headrace.ddl.defaults import bit_default, computed_default, zone_mismatch
 from headrace.ddl.expressions import UntranslatableError, condition_to_duckdb, to_duckdb
+from headrace.ddl.grammar.statements import judge
 from headrace.ddl.indexes import changed_names, new_indexes, with_index_names
 from headrace.ddl.kinds import kinds_of
+from headrace.ddl.lexer import rendered, words
 from headrace.ddl.names import spelled
 from headrace.ddl.partitions import partitioning_after, row_events
-from headrace.ddl.statement import read_statement
+from headrace.ddl.statement import StatementKind, read_statement
 from headrace.ddl.told import source_tables
 from headrace.ddl.zones import defined_zoned_column, zoned_bound
 from headrace.model.events import SchemaChange
@@ -86,8 +88,34 @@ def read_all(made: tuple[str, int]) -> None:
     source_tables([change])
 
 
+def judged(made: tuple[str, int]) -> None:
+    """What the grammar accepts, and what reads it for the engine, name the same tables, and so does what a server gets."""
+    text, _ = made
+    judgement = judge(text, "shop")
+    if judgement.objection:
+        assert not judgement.names
+        return
+    read = read_statement(text, "shop")
+    if text.strip() and words(text):
+        assert read.kind is not StatementKind.UNKNOWN
+    of_view = read.kind is StatementKind.CREATE_VIEW
+    reads = () if of_view else read.reads  # names that a view gives itself are among them
+    assert {*read.tables, *reads, *(name for pair in read.renames for name in pair)} <= judgement.names
+    if not of_view:
+        acted_on = {mention.table_id for mention in read.mentions}
+        # What is only named in an expression, such as a sequence, is no table that anything happens to.
+        assert all(name in acted_on or not name.table for name in judgement.names) or "." in text or "NEXT" in text.upper()
+    sent = rendered(words(text) or (), features=True)
+    assert judge(sent, "shop") == judgement
+    assert read_statement(sent, "shop") == read
+
+
 def test_a_statement_is_read_whatever_it_is() -> None:
     fuzz(1500, statement, read_all)
+
+
+def test_a_statement_that_is_accepted_names_what_the_engine_reads() -> None:
+    fuzz(1500, statement, judged)
 
 
 EXPRESSIONS = [

@@ -155,7 +155,7 @@ def rendered(found: Sequence[Word], *, features: bool = False) -> str:
             pieces.append(" ")
         pieces.append(word.written or word.text)
         opened, former = feature, word
-    return "".join([*pieces, " */" if opened else ""]).strip()
+    return "".join([*pieces, " */" if opened else ""]).strip(" ")
 
 
 def _is_one_name(former: Word, word: Word) -> bool:

@@ -108,7 +108,10 @@ class _Reader:
     def _recover(self) -> Statement:
         if not self._cursor.accept("TABLE"):
             return Statement(StatementKind.UNKNOWN, brings_back=True)
-        return Statement(StatementKind.OTHER, (self._table(),), brings_back=True)
+        table = self._table()
+        if self._cursor.accept("TO"):  # under another name
+            return Statement(StatementKind.OTHER, (self._table(),), reads=(table,), brings_back=True)
+        return Statement(StatementKind.OTHER, (table,), brings_back=True)
 
     def _table(self) -> TableId:
         first = self._cursor.peek()
