@@ -5,6 +5,7 @@ All damages of a format happen to one changefeed, each to a table of its own, so
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,10 @@ def in_data(edit: Callable[[bytes], bytes]) -> Callable[[Scene, TableId], Repair
 
 def in_schema(edit: Callable[[bytes], bytes]) -> Callable[[Scene, TableId], Repair]:
     return lambda scene, table_id: rewrite(scene.schema_files(table_id)[-1], edit)
+
+
+def of_5000_digits(document: dict[str, Any]) -> None:
+    document["TableColumns"][2]["ColumnPrecision"] = "9" * 5_000
 
 
 def of_unknown_type(document: dict[str, Any]) -> None:
@@ -111,6 +116,13 @@ CSV_DAMAGES = (
         of_change=True,
     ),
     Damage(
+        "schema_with_5000_digits",
+        in_schema(edit_json(of_5000_digits)),
+        ", file {schema}: ColumnPrecision of column amount in the schema file is not an integer of 64 bits: '999",
+        alters=True,
+        of_change=True,
+    ),
+    Damage(
         "no_schema_file",
         lambda scene, table_id: remove(scene.schema_files(table_id)[-1]),
         ", file {file}: There is no schema file for version {version} of the table, which has data files. Restore shop/no_schema",
@@ -158,6 +170,16 @@ CANAL_DAMAGES = (
         "no_row",
         in_line(2, lambda line: line.replace(b'"type":"INSERT"', b'"type":"QUERY"', 1)),
         ", file {file}, line 2, column type, value 'QUERY'",
+    ),
+    Damage(
+        "without_commit_ts",
+        in_line(2, lambda line: re.sub(rb'"_tidb":.*', b'"_tidb":null}', line)),
+        ", file {file}, line 2, column _tidb.commitTs: The message has no commit ts, though others of the file have one.",
+    ),
+    Damage(
+        "commit_ts_of_another_moment",
+        in_line(2, lambda line: re.sub(rb'"es":[0-9]+', b'"es":5', line)),
+        ", file {file}, line 2, column _tidb.commitTs, value '",
     ),
     Damage("not_json", in_data(lambda raw: b"\x00\x01\x02" + raw), ", file {file}, line 1, value '"),
 )

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from headrace.ddl.classify import column_renames
 from headrace.ddl.indexes import CONSTRAINTS, new_indexes
-from headrace.ddl.lexer import Cursor, Word, split_at_commas
+from headrace.ddl.lexer import Cursor, Word, rendered, split_at_commas
 from headrace.ddl.statement import Statement, StatementKind, read_statement
-from headrace.ddl.written import WrittenText
 from headrace.model.table import Column, Generated, Index, TableSchema, folded_name
 from headrace.model.types import TypeKind
 
@@ -58,8 +57,7 @@ def annotate(statement: str, schema: TableSchema, before: TableSchema | None) ->
     renames = {folded_name(new): folded_name(old) for old, new in _renames(read, kept, schema).items()}
     former = {folded_name(c.name): c for c in kept.columns} if kept else {}
     folded = [(column, folded_name(column.name)) for column in schema.columns]
-    text = WrittenText.of(statement)
-    columns = tuple(_marked(column, facts, former.get(renames.get(name, name)), text) for column, name in folded)
+    columns = tuple(_marked(column, facts, former.get(renames.get(name, name))) for column, name in folded)
     moved = {old: new for new, old in renames.items()}
     marked = replace(schema, columns=columns, indexes=_indexes(schema, kept, read, facts, moved))
     return replace(marked, handle_key=_handle_key(marked, kept, moved))
@@ -69,13 +67,13 @@ def _renames(read: Statement, before: TableSchema | None, after: TableSchema) ->
     return column_renames(read, before, after) if before else {}
 
 
-def _marked(column: Column, facts: _Facts, former: Column | None, text: WrittenText) -> Column:
+def _marked(column: Column, facts: _Facts, former: Column | None) -> Column:
     told = facts.generated.get(folded_name(column.name))
     column = _with_members(column, facts, former)
     if column.name.startswith(HIDDEN_PREFIX):
         return replace(column, generated=Generated.VIRTUAL, hidden=True)
     if told is not None:
-        return replace(column, generated=told.kind, hidden=False, expression=text.said(told.expression))
+        return replace(column, generated=told.kind, hidden=False, expression=rendered(told.expression))
     known = former or column
     return replace(column, generated=known.generated, hidden=False, expression=known.expression)
 

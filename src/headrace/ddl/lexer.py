@@ -182,19 +182,15 @@ def begins_with(statement: str, *keywords: str) -> bool:
     return len(found) >= len(keywords) and all(word.says(keyword) for word, keyword in zip(found, keywords, strict=False))
 
 
-def text_of(found: tuple[Word, ...], statement: str) -> str:
-    """What the statement says in these consecutive words, in a spelling that means the same to every server."""
-    return rendered(found)
-
-
 class Cursor:
-    """Reads words one after another. Reading past the end gives an empty literal, which no keyword matches."""
+    """Reads words one after another, from the one at ``begin`` on. Reading past the end gives an empty literal, which no keyword
+    matches."""
 
     _END = Word("", is_literal=True)
 
-    def __init__(self, found: tuple[Word, ...]) -> None:
+    def __init__(self, found: tuple[Word, ...], begin: int = 0) -> None:
         self._words = found
-        self._at = 0
+        self._at = begin
 
     @property
     def at(self) -> int:

@@ -13,9 +13,8 @@ from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
 
-from headrace.ddl.lexer import Cursor, Word, split_at_commas, words
+from headrace.ddl.lexer import Cursor, Word, rendered, split_at_commas, words
 from headrace.ddl.statement import Statement, StatementKind, read_statement
-from headrace.ddl.written import WrittenText
 from headrace.model.events import DeletePartitionRowsEvent, ExchangePartitionEvent, OtherEvent, SchemaChangeEvent
 from headrace.model.table import TableId, folded_name
 
@@ -154,17 +153,16 @@ def partitioning_after(
     """The partitioning of a statement's table after it; never raises. ``pattern`` is that of the table in CREATE TABLE … LIKE."""
     read = read_statement(statement, database)
     if read.kind is StatementKind.CREATE_TABLE:
-        return pattern if read.like is not None else _defined(read.options, WrittenText.of(statement))
+        return pattern if read.like is not None else _defined(read.options)
     if read.kind in (StatementKind.UNKNOWN, StatementKind.DROP_TABLE):
         return None
     clauses = _clauses(read)
     if before is None and not any(_defines(clause) for clause in clauses):
         return None
-    text = WrittenText.of(statement)
     if sum(map(_is_about_partitions, clauses)) > _MOST_CLAUSES:
         return None
     for clause in clauses:
-        before = _altered(before, clause, text)
+        before = _altered(before, clause)
     if before is not None and before.depends_on(old for old, _ in read.column_renames):
         return None
     return before
@@ -180,14 +178,13 @@ def row_events(statement: str, database: str, table_id: TableId, before: Partiti
         return (OtherEvent(table_id),)
     # Of a table's rows an expression with a column's old name says nothing when the columns have their new ones.
     follows = partitioning_after(before, statement, database) is not None
-    text = WrittenText.of(statement)
     clauses = _clauses(read)
     follows = follows and sum(map(_is_about_partitions, clauses)) <= _MOST_CLAUSES
     events: list[SchemaChangeEvent] = []
     for clause in clauses:
         event = _event(clause, read, table_id, before if follows else None)
         events.extend([event] if event is not None else [])
-        before = _altered(before, clause, text) if follows else None
+        before = _altered(before, clause) if follows else None
     return tuple(events)
 
 
@@ -261,17 +258,17 @@ def _is_about_partitions(clause: tuple[Word, ...]) -> bool:
     return second in ("PARTITION", "PARTITIONING") or first == "PARTITION" or (first, second) in _OF_INTERVALS
 
 
-def _altered(before: Partitioning | None, clause: tuple[Word, ...], text: WrittenText) -> Partitioning | None:
+def _altered(before: Partitioning | None, clause: tuple[Word, ...]) -> Partitioning | None:
     """The partitioning after one clause."""
     first, second = _keywords(clause)
     if _defines(clause):
-        return _defined(clause, text)
+        return _defined(clause)
     if second == "PARTITIONING":
         return None
     about_partitions = second == "PARTITION" or (first, second) in (("PARTITION", ""), *_OF_INTERVALS)
     if before is None or not about_partitions or first in _KEEPING:
         return before
-    changes: dict[str, Callable[[Partitioning, Cursor, WrittenText], Partitioning | None]] = {
+    changes: dict[str, Callable[[Partitioning, Cursor], Partitioning | None]] = {
         "ADD": _with_more,
         "DROP": _with_fewer,
         "COALESCE": _coalesced,
@@ -280,11 +277,11 @@ def _altered(before: Partitioning | None, clause: tuple[Word, ...], text: Writte
     cursor = Cursor(clause[2:])
     cursor.skip_any("NO_WRITE_TO_BINLOG", "LOCAL")
     change = changes.get(first)
-    changed = change(before, cursor, text) if change else None
+    changed = change(before, cursor) if change else None
     return changed if changed is not None and len(changed.partitions) <= MOST_PARTITIONS else None
 
 
-def _with_more(before: Partitioning, cursor: Cursor, text: WrittenText) -> Partitioning | None:
+def _with_more(before: Partitioning, cursor: Cursor) -> Partitioning | None:
     cursor.accept("IF", "NOT", "EXISTS")
     if cursor.accept("PARTITIONS"):
         count = _number(cursor)
@@ -292,11 +289,11 @@ def _with_more(before: Partitioning, cursor: Cursor, text: WrittenText) -> Parti
             return None
         more: tuple[Partition, ...] | None = _numbered(len(before.partitions), min(count, MOST_PARTITIONS + 1))
     else:
-        more = _definitions(cursor.group(), before.method, len(before.keys), text)
+        more = _definitions(cursor.group(), before.method, len(before.keys))
     return replace(before, partitions=(*before.partitions, *more)) if more else None
 
 
-def _with_fewer(before: Partitioning, cursor: Cursor, _text: WrittenText) -> Partitioning | None:
+def _with_fewer(before: Partitioning, cursor: Cursor) -> Partitioning | None:
     lenient = cursor.accept("IF", "EXISTS")
     places = {before.place(name) for name in _names(cursor)}
     if None in places and not lenient:
@@ -304,18 +301,18 @@ def _with_fewer(before: Partitioning, cursor: Cursor, _text: WrittenText) -> Par
     return replace(before, partitions=tuple(p for i, p in enumerate(before.partitions) if i not in places))
 
 
-def _coalesced(before: Partitioning, cursor: Cursor, _text: WrittenText) -> Partitioning | None:
+def _coalesced(before: Partitioning, cursor: Cursor) -> Partitioning | None:
     count = _number(cursor)
     left = before.partitions[:-count] if count else ()
     return replace(before, partitions=left) if left and before.method is Method.HASH else None
 
 
-def _reorganized(before: Partitioning, cursor: Cursor, text: WrittenText) -> Partitioning | None:
+def _reorganized(before: Partitioning, cursor: Cursor) -> Partitioning | None:
     if cursor.done:
         return before
     places = [before.place(name) for name in _names(cursor)]
     known = [place for place in places if place is not None]
-    into = _definitions(cursor.group(), before.method, len(before.keys), text) if cursor.accept("INTO") else None
+    into = _definitions(cursor.group(), before.method, len(before.keys)) if cursor.accept("INTO") else None
     if into is None or len(known) < len(places):
         return None
     at, replaced = min(known), {*known}
@@ -341,7 +338,7 @@ def _number(cursor: Cursor) -> int | None:
 # --- definitions ----------------------------------------------------------------------------------------------------------------
 
 
-def _defined(found: tuple[Word, ...], text: WrittenText) -> Partitioning | None:
+def _defined(found: tuple[Word, ...]) -> Partitioning | None:
     """The partitioning that PARTITION BY in these words defines."""
     at = _outside(found, ("PARTITION", "BY"))
     if at is None or any(word.says("SUBPARTITION") for word in found):
@@ -352,10 +349,10 @@ def _defined(found: tuple[Word, ...], text: WrittenText) -> Partitioning | None:
     group = cursor.group()
     if method is None or not group or cursor.peek().says("INTERVAL"):
         return None
-    keys = tuple(text.said(part) for part in (split_at_commas(group) if by_columns else [group]))
+    keys = tuple(rendered(part) for part in (split_at_commas(group) if by_columns else [group]))
     counted = cursor.accept("PARTITIONS")
     count = _number(cursor) if counted else 1
-    partitions = _definitions(cursor.group(), method, len(keys), text)
+    partitions = _definitions(cursor.group(), method, len(keys))
     if partitions == () and method is Method.HASH:
         partitions = _numbered(0, min(count or 0, MOST_PARTITIONS + 1))
     is_known = bool(partitions) and len(keys) <= _MOST_KEYS and sum(p.is_default for p in partitions or ()) <= 1
@@ -366,14 +363,14 @@ def _numbered(first: int, count: int) -> tuple[Partition, ...]:
     return tuple(Partition(f"p{number}") for number in range(first, first + count))
 
 
-def _definitions(group: tuple[Word, ...], method: Method, width: int, text: WrittenText) -> tuple[Partition, ...] | None:
+def _definitions(group: tuple[Word, ...], method: Method, width: int) -> tuple[Partition, ...] | None:
     """The partitions that ``PARTITION name VALUES …, …`` defines; ``None`` when one of them is not understood."""
-    found = [_definition(Cursor(part), method, width, text) for part in split_at_commas(group)]
+    found = [_definition(Cursor(part), method, width) for part in split_at_commas(group)]
     known = tuple(partition for partition in found if partition is not None)
     return known if len(known) == len(found) else None
 
 
-def _definition(cursor: Cursor, method: Method, width: int, text: WrittenText) -> Partition | None:
+def _definition(cursor: Cursor, method: Method, width: int) -> Partition | None:
     if not cursor.accept("PARTITION"):
         return None
     name = cursor.next().text
@@ -382,30 +379,30 @@ def _definition(cursor: Cursor, method: Method, width: int, text: WrittenText) -
     if method is Method.LIST and cursor.accept("DEFAULT"):
         return Partition(name, is_default=True)
     if method is Method.RANGE and cursor.accept("VALUES", "LESS", "THAN"):
-        bound = (MAXVALUE,) if cursor.accept(MAXVALUE) else _tuple(cursor.group(), text)
+        bound = (MAXVALUE,) if cursor.accept(MAXVALUE) else _tuple(cursor.group())
         return Partition(name, (bound,)) if len(bound) == width else None
     if method is Method.LIST and cursor.accept("VALUES", "IN"):
         parts = split_at_commas(cursor.group())
-        listed = tuple(_listed_values(part, width, text) for part in parts if not _is_default(part))
+        listed = tuple(_listed_values(part, width) for part in parts if not _is_default(part))
         fits = bool(parts) and all(len(values) == width for values in listed)
         return Partition(name, listed, any(map(_is_default, parts))) if fits else None
     return None
 
 
-def _listed_values(part: tuple[Word, ...], width: int, text: WrittenText) -> tuple[str, ...]:
+def _listed_values(part: tuple[Word, ...], width: int) -> tuple[str, ...]:
     inner = Cursor(part).group()
     bracketed = bool(inner) and len(inner) == len(part) - 2
-    return _tuple(inner if bracketed or width > 1 else part, text)
+    return _tuple(inner if bracketed or width > 1 else part)
 
 
 def _is_default(part: tuple[Word, ...]) -> bool:
     return len(part) == 1 and part[0].says("DEFAULT")
 
 
-def _tuple(found: tuple[Word, ...], text: WrittenText) -> tuple[str, ...]:
+def _tuple(found: tuple[Word, ...]) -> tuple[str, ...]:
     """The values between commas; the keywords among them in upper case."""
     texts = []
     for part in split_at_commas(found):
         keyword = next((keyword for keyword in (MAXVALUE, NULL) if len(part) == 1 and part[0].says(keyword)), "")
-        texts.append(keyword or text.said(part))
+        texts.append(keyword or rendered(part))
     return tuple(texts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from headrace.ddl.grammar.vocabulary import RESERVED
 from headrace.ddl.lexer import Cursor, Word, split_at_commas, words
 from headrace.ddl.remembering import remembered
 from headrace.model.table import TableId
@@ -77,8 +78,8 @@ def read_statement(text: str, database: str) -> Statement:
 class _Reader:
     """Reads the words of a statement, or of a part of one, whose ``mentions`` are then added to the whole's."""
 
-    def __init__(self, found: tuple[Word, ...], database: str, mentions: list[Mention] | None = None) -> None:
-        self._cursor = Cursor(found)
+    def __init__(self, found: tuple[Word, ...], database: str, mentions: list[Mention] | None = None, begin: int = 0) -> None:
+        self._cursor = Cursor(found, begin)
         self._database = database
         self._mentions = [] if mentions is None else mentions
         self._torn = False
@@ -108,10 +109,7 @@ class _Reader:
     def _recover(self) -> Statement:
         if not self._cursor.accept("TABLE"):
             return Statement(StatementKind.UNKNOWN, brings_back=True)
-        table = self._table()
-        if self._cursor.accept("TO"):  # under another name
-            return Statement(StatementKind.OTHER, (self._table(),), reads=(table,), brings_back=True)
-        return Statement(StatementKind.OTHER, (table,), brings_back=True)
+        return Statement(StatementKind.OTHER, (self._table(),), brings_back=True)
 
     def _table(self) -> TableId:
         first = self._cursor.peek()
@@ -200,8 +198,8 @@ class _Reader:
         for at, word in enumerate(body):
             if not any(word.says(keyword) for keyword in keywords):
                 continue
-            reader = _Reader(body[at + 1 :], self._database, self._mentions)
-            while not reader._cursor.peek().says("(") and not reader._cursor.done:
+            reader = _Reader(body, self._database, self._mentions, at + 1)
+            while not reader._cursor.done and _may_be_name(reader._cursor.peek()):
                 found[reader._table()] = None
                 reader._cursor.accept("AS")
                 if not reader._cursor.peek().says(",") and reader._cursor.peek(1).says(","):
@@ -288,6 +286,10 @@ class _Reader:
                 return [self._table()]
             self._cursor.next()
         return []
+
+
+def _may_be_name(word: Word) -> bool:
+    return word.is_name or not (word.says("(") or word.text.upper() in RESERVED)
 
 
 def _changed_column(cursor: Cursor) -> tuple[str, str]:

@@ -69,7 +69,7 @@ def _of_left_out(change: SchemaChange, read: Statement, judgement: Judgement, fo
     A RENAME and an EXCHANGE take along a table that is followed up to them. Of a CREATE TABLE … LIKE and a foreign key a target
     takes only what is the pipeline's (``Ownership.bounded``).
     """
-    reached = judgement.selects | frozenset(read.tables if read.kind in _DROPS else read.reads if read.brings_back else ())
+    reached = judgement.selects | (frozenset(read.tables) if read.kind in _DROPS else frozenset())
     left_out = sorted(name for name in reached if not _is_followed(name, change, follows))
     return f"it names {', '.join(map(str, left_out))}, which --tables leaves out" if left_out else ""
 

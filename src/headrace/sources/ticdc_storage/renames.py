@@ -83,7 +83,8 @@ def _ordered(renames: Sequence[Rename], existing: Collection[TableId]) -> tuple[
     """Again and again the first rename whose source is there and whose target is free; and those that wait in a circle."""
     # Each file is of another table, so a source that no file told of was there before; but not in a circle, where one of the
     # names only lives in between.
-    names = set(existing) | {old for old, _ in renames if not _in_circle(old, dict(renames))}
+    circles = _in_circles(dict(renames))
+    names = set(existing) | {old for old, _ in renames if old not in circles}
     waiting = list(renames)
     steps: list[Rename] = []
     while waiting:
@@ -101,11 +102,16 @@ def _ordered(renames: Sequence[Rename], existing: Collection[TableId]) -> tuple[
     return steps, []
 
 
-def _in_circle(start: TableId, renames: Mapping[TableId, TableId]) -> bool:
-    """Whether the renames lead from a name back to it."""
-    name = renames.get(start)
-    for _ in renames:
-        if name is None or name == start:
-            break
-        name = renames.get(name)
-    return name == start
+def _in_circles(renames: Mapping[TableId, TableId]) -> set[TableId]:
+    """The names from which the renames lead back to themselves."""
+    found: set[TableId] = set()
+    followed: dict[TableId, TableId] = {}
+    for start in renames:
+        name = start
+        while name in renames and name not in followed:
+            followed[name] = start
+            name = renames[name]
+        while followed.get(name) == start and name not in found:
+            found.add(name)
+            name = renames[name]
+    return found
