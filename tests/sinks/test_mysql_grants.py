@@ -114,6 +114,11 @@ def test_on_tidb_only_what_all_patterns_that_match_give_is_sure() -> None:
     assert read_grants(lines, any_may_count=True).on("shop", NEEDED) == {"DROP", "DELETE"}
 
 
+def test_all_rights_on_one_pattern_and_some_on_another_have_those_in_common() -> None:
+    lines = ["GRANT ALL PRIVILEGES ON `shop`.* TO 'a'@'%'", "GRANT SELECT ON `sh%`.* TO 'a'@'%'"]
+    assert read_grants(lines, any_may_count=True).on("shop", NEEDED) == {"SELECT"}
+
+
 def test_a_partial_revoke_takes_a_database_out_of_what_is_granted_everywhere() -> None:
     lines = ["GRANT SELECT, INSERT ON *.* TO `repl`@`%`", "REVOKE INSERT ON `mysql`.* FROM `repl`@`%`"]
     assert read_grants(lines).on("mysql", NEEDED) == {"SELECT"}

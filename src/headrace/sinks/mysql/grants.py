@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 EVERYWHERE = "*.*"
@@ -91,9 +91,13 @@ class Grants:
         """
         held: set[str] = set()
         for grantee in {line.grantee for line in self.lines}:
-            own = [line for line in self.lines if line.grantee == grantee]
-            held |= self._of_grantee(own, database)
-        return frozenset(held | set(of_all)) if ALL in held else frozenset(held)
+            lines = [
+                replace(line, rights=line.rights.union(of_all)) if ALL in line.rights else line
+                for line in self.lines
+                if line.grantee == grantee
+            ]
+            held |= self._of_grantee(lines, database)
+        return frozenset(held)
 
     def _of_grantee(self, lines: Sequence[Grant], database: str) -> set[str]:
         held: set[str] = set().union(*(line.rights for line in lines if line.place == EVERYWHERE and not line.takes))
