@@ -12,9 +12,9 @@ from headrace.sinks.mysql.text import quote_name
 
 NEEDED = ("SELECT", "INSERT", "DELETE", "CREATE", "DROP", "ALTER", "INDEX")
 """What the account needs on every replicated database."""
-ON_LEDGER = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "ALTER", "INDEX")
+ON_LEDGER = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "ALTER", "INDEX", "CREATE VIEW", "SHOW VIEW")
 """What it is told to have on the ledger's."""
-ON_DATABASES = (*ON_LEDGER, "REFERENCES", "CREATE VIEW", "SHOW VIEW", "TRIGGER")
+ON_DATABASES = (*ON_LEDGER[:8], "REFERENCES", "CREATE VIEW", "SHOW VIEW", "TRIGGER")
 """What it is told to have on every replicated one. UPDATE, which allows nothing that INSERT and DELETE do not, is for statements
 that a person gives."""
 TO_SEE_ALL = ("EVENT", "EXECUTE")
