@@ -36,7 +36,7 @@ PERSON = ("person", "does what she likes")
 """The account of the tests themselves, which may do everything."""
 DATABASES = (
     *("shop", "shop2", "test", "other", "bank", "gone", "out", "store", "nowhere", "tgt", "schema1", "heap", "heavy", "odd"),
-    *("d", "d1", "d2", "d3", "d-2", "db2", "x", "k", "od", "zz", "bench", "floor", "of0", "of1", "of2", "of3", "of4"),
+    *("d", "d1", "d2", "d3", "d-2", "db2", "x", "k", "od", "zz", "bench", "floor", "of0", "of1", "of2", "of3", "of4", "types"),
     *("Shop", "SHOP", "Test", "TEST", "tesT", "straße", "strasse", "店", "läden", "数据", "my-db", "my.shop"),
     *("d`b", "d'\"b;--%s?{}\\"),
 )
