@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import duckdb
 import pytest
 
+from headrace import sealed_duckdb
 from headrace.pipeline import registry
 
 
@@ -61,6 +62,7 @@ def _pooled(path: str = ":memory:", read_only: bool = False, config: dict[str, s
 def make_quick(patch: pytest.MonkeyPatch) -> None:
     """Saves what thousands of short runs in one process spend on opening DuckDB and on looking up connectors."""
     patch.setattr(duckdb, "connect", _pooled)
+    patch.setattr(sealed_duckdb, "_SEAL", ())  # a database that is sealed attaches no other file, so it could not be used again
     patch.setattr(registry, "entry_points", cache(registry.entry_points))
 
 

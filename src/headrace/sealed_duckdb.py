@@ -17,6 +17,8 @@ _SEALED = {
 """What Headrace needs is in DuckDB itself. An extension is a library: it would be fetched from the network, or taken from the home
 folder. And a name in a statement must never mean a variable of Headrace's own code."""
 
+_SEAL = ("SET enable_external_access = false", "SET lock_configuration = true")
+
 
 def open_duckdb(path: Path | str = ":memory:", settings: Mapping[str, Any] | None = None, *, read_only: bool = False) -> Any:
     """A connection that loads no extensions. Raises ``duckdb.Error``."""
@@ -28,5 +30,5 @@ def seal(connection: Any) -> None:
 
     Raises ``duckdb.Error``.
     """
-    connection.execute("SET enable_external_access = false")
-    connection.execute("SET lock_configuration = true")
+    for statement in _SEAL:
+        connection.execute(statement)
