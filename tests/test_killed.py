@@ -188,3 +188,4 @@ class TestDuckDb:
             shop.run_again(self.uri)
             shop.check(self.target)
             assert not run.survivors()
+            assert not list(self.spool.iterdir())

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import socket
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
+
+from headrace.scratch import remove_leftovers
 
 SERVING = """
 import os, subprocess, sys
@@ -60,6 +66,30 @@ def run() -> Iterator[Serving]:
 def run_without_secret() -> Iterator[Serving]:
     with serving("spark.authenticate=false") as found:
         yield found
+
+
+def ended_within(process: psutil.Process, seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < until:
+        time.sleep(0.01)
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.spark
+def test_what_a_killed_run_left_is_removed_once_its_jvm_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with serving() as run:
+        (left,) = tmp_path.iterdir()
+        assert any(left.glob("blockmgr-*"))
+        os.kill(run.driver, signal.SIGKILL)
+        jvm = psutil.Process(run.jvm)
+        until = time.monotonic() + 60
+        while left.exists() and time.monotonic() < until:
+            remove_leftovers(tmp_path)
+            time.sleep(0.01)
+        # It was ending already: as long as it lives it uses the folder. Where nobody waits for it, it stays as a zombie.
+        assert ended_within(jvm, 5)
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- the protocol of Spark's ports ------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ made = Scratch.make(sys.argv[1], Path(sys.argv[2]))
 print(made.path, flush=True)
 sys.stdin.read()
 """
-IN_USE = "in-use.lock"
+KEPT = "kept"
 
 
 def mode(path: Path) -> int:
@@ -58,7 +58,6 @@ def test_folders_and_files_are_for_their_user_alone_whatever_the_umask(tmp_path:
             file.write(b"x")
         assert mode(made.path) == 0o700
         assert mode(made.path.parent) & 0o077 == 0
-        assert mode(made.path / IN_USE) == 0o600
     assert not made.path.exists()
 
 
@@ -118,10 +117,9 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.mkdir(mode=0o700)
     (precious / "kept").write_text("x")
-    (precious / IN_USE).write_text("")
     parent = tmp_path / "tmp"
     parent.mkdir()
-    (parent / "headrace-spool-abcdefgh").symlink_to(precious)
+    (parent / "headrace-spool-run-abcdefgh").symlink_to(precious)
     with another_run(parent) as (process, left):
         (left / "out").symlink_to(precious)
         (left / "rows" / "out").symlink_to(precious / "kept")
@@ -129,22 +127,14 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
         process.wait()
         remove_leftovers(parent)
         assert not left.exists()
-    assert sorted(path.name for path in precious.iterdir()) == [IN_USE, "kept"]
-    assert (parent / "headrace-spool-abcdefgh").is_symlink()
-
-
-def test_a_lock_that_is_a_link_or_a_pipe_holds_nobody_up(tmp_path: Path) -> None:
-    for number, put in enumerate((lambda path: path.symlink_to("/dev/zero"), os.mkfifo)):
-        folder = tmp_path / f"headrace-spool-0000000{number}"
-        folder.mkdir(mode=0o700)
-        put(folder / IN_USE)
-    remove_leftovers(tmp_path)
+    assert [path.name for path in precious.iterdir()] == ["kept"]
+    assert (parent / "headrace-spool-run-abcdefgh").is_symlink()
 
 
 def test_a_folder_of_another_user_is_neither_used_nor_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hostile = tmp_path / "headrace-spool-abcdefgh"
+    hostile = tmp_path / "headrace-spool-run-abcdefgh"
     hostile.mkdir(mode=0o700)
-    (hostile / IN_USE).write_text("")
+    (hostile / KEPT).write_text("")
     if os.geteuid() == 0:
         os.chown(hostile, 12345, 12345)
     else:
@@ -152,43 +142,25 @@ def test_a_folder_of_another_user_is_neither_used_nor_removed(tmp_path: Path, mo
     names = iter(["abcdefgh", "bcdefghi"])
     monkeypatch.setattr(scratch.tempfile, "_get_candidate_names", lambda: names)
     with Scratch.make("spool", tmp_path) as made:
-        assert made.path.name == "headrace-spool-bcdefghi"
-    assert (hostile / IN_USE).exists()
+        assert made.path.name == "headrace-spool-run-bcdefghi"
+    assert (hostile / KEPT).exists()
 
 
 def test_a_folder_that_others_may_write_is_not_ours(tmp_path: Path) -> None:
-    found = tmp_path / "headrace-spool-abcdefgh"
+    found = tmp_path / "headrace-spool-run-abcdefgh"
     found.mkdir()
     found.chmod(0o777)
-    (found / IN_USE).write_text("")
+    (found / KEPT).write_text("")
     remove_leftovers(tmp_path)
     assert found.exists()
 
 
-@pytest.mark.parametrize("name", ["headrace-faults-abcdefgh", "headrace-spool-4711-0a0b0c0d", "headrace-spool-abcdefgh.bak", "x"])
+@pytest.mark.parametrize("name", ["headrace-faults-abcdefgh", "headrace-print-abcdefgh", "headrace-spool-run-abcdefgh.bak", "x"])
 def test_a_folder_of_another_name_stays(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir(mode=0o700)
-    (tmp_path / name / IN_USE).write_text("")
+    (tmp_path / name / KEPT).write_text("")
     remove_leftovers(tmp_path)
-    assert (tmp_path / name / IN_USE).exists()
-
-
-@pytest.mark.parametrize(("age", "stays"), [(0, True), (3600, False)])
-def test_an_empty_folder_whose_maker_was_killed_goes_after_a_while(tmp_path: Path, age: int, stays: bool) -> None:
-    found = tmp_path / "headrace-spark-abcdefgh"
-    found.mkdir(mode=0o700)
-    os.utime(found, (time.time() - age,) * 2)
-    remove_leftovers(tmp_path)
-    assert found.exists() == stays
-
-
-def test_what_has_no_lock_and_is_not_empty_stays(tmp_path: Path) -> None:
-    found = tmp_path / "headrace-spark-abcdefgh"
-    found.mkdir(mode=0o700)
-    (found / "rows").write_text("x")
-    os.utime(found, (0, 0))
-    remove_leftovers(tmp_path)
-    assert (found / "rows").exists()
+    assert (tmp_path / name / KEPT).exists()
 
 
 def test_a_removal_that_was_broken_off_is_taken_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +170,7 @@ def test_a_removal_that_was_broken_off_is_taken_up_again(tmp_path: Path, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(scratch.os, "rmdir", refuse)
         remove_leftovers(tmp_path)
-        assert (left / IN_USE).exists()
+        assert left.exists()
     remove_leftovers(tmp_path)
     assert not left.exists()
 

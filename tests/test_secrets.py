@@ -72,9 +72,10 @@ class Watch:
             self.command_lines.add(line)
             self._note(str(path), line)
         for folder in self._folders:
-            for path in folder.rglob("*"):
-                self._note(str(path), str(path).encode())
-                if path.is_file():
+            for inner, folders, files in os.walk(folder):  # which passes over what is removed meanwhile
+                for name in (*folders, *files):
+                    self._note(f"{inner}/{name}", f"{inner}/{name}".encode())
+                for path in (Path(inner, name) for name in files):
                     self.files.add(path.name)
                     self._note(str(path), _read(path))
 

@@ -1,8 +1,7 @@
 """Folders for temporary files that no other user can read, and that the next run removes when a run was killed.
 
-A folder is made with mode 0700 and holds a file whose lock (``flock``) its process keeps: the kernel gives it up when the process
-ends, however it ends. So a free lock tells that nobody uses the folder any more, on every machine that shares the disk, and neither
-numbers of processes that are used again nor clocks that differ play a part.
+A folder is made with mode 0700, and its process keeps a lock on it (``flock``), which the kernel gives up when the process ends,
+however it ends. So a free lock tells that nobody uses the folder any more; process ids, which are used again, play no part.
 """
 
 from __future__ import annotations
@@ -13,31 +12,25 @@ import shutil
 import stat
 import sys
 import tempfile
-import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, Self
 
 if sys.platform != "win32":
     import fcntl
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 KINDS = ("spark", "spool", "print", "check")
-_NAME = re.compile(rf"headrace-({'|'.join(KINDS)})-[0-9a-z_]{{8}}")
+_NAME = re.compile(rf"headrace-({'|'.join(KINDS)})-run-[0-9a-z_]{{8}}")
 """As ``tempfile.mkdtemp`` makes them. What has another name is somebody else's."""
-_LOCK = "in-use.lock"
 _TRIES = 10
-_UNFINISHED_SECONDS = 60.0
-"""An empty folder without a lock is one that is being made, or whose maker was killed at that moment long ago."""
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 class Scratch:
     """A folder of this process alone. Use it as a context, or call :meth:`remove`.
 
-    ``lock`` is the open file whose lock says that the folder is in use; a child process that inherits it keeps the folder too.
+    ``lock`` is the folder, open and locked; a child process that inherits it keeps the folder in use too.
     """
 
     def __init__(self, path: Path, lock: int) -> None:
@@ -45,7 +38,7 @@ class Scratch:
 
     @classmethod
     def make(cls, kind: str, parent: Path | None = None) -> Scratch:
-        """Makes ``headrace-<kind>-…`` in ``parent``, the temporary folder where it is ``None``. Removes what is left over there.
+        """Makes ``headrace-<kind>-run-…`` in ``parent``, or the temporary folder, and removes what is left over there.
 
         ``kind`` is one of :data:`KINDS`. A parent that is not there is made, with mode 0700. Raises ``OSError``.
         """
@@ -53,7 +46,7 @@ class Scratch:
         make_private(parent)
         remove_leftovers(parent)
         for _ in range(_TRIES):
-            path = Path(tempfile.mkdtemp(prefix=f"headrace-{kind}-", dir=parent))
+            path = Path(tempfile.mkdtemp(prefix=f"headrace-{kind}-run-", dir=parent))
             # Another run that removes leftovers may have been faster: the folder is ours only with its lock.
             with suppress(FileNotFoundError, BlockingIOError):
                 return cls(path, _locked(path))
@@ -80,11 +73,15 @@ def remove_leftovers(parent: Path) -> None:
     """
     if sys.platform == "win32":
         return
-    with suppress(OSError), _opened_folder(str(parent)) as above, os.scandir(above) as scan:
-        names = [entry.name for entry in scan if _NAME.fullmatch(entry.name)]
-        for name in names:
-            with suppress(OSError):
-                _remove_leftover(above, name)
+    with suppress(OSError):
+        # What a user names as the parent may well be a link.
+        above = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for name in [entry.name for entry in os.scandir(above) if _NAME.fullmatch(entry.name)]:
+                with suppress(OSError):
+                    _remove_leftover(above, name)
+        finally:
+            os.close(above)
 
 
 def make_private(folder: Path) -> None:
@@ -100,27 +97,29 @@ def open_private(path: Path) -> IO[bytes]:
 
 
 def _locked(folder: Path) -> int:
-    """The folder's lock, held. A file system without locks gives none: its folders are never taken for leftovers then."""
-    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    """The open folder, its lock held. A file system without locks gives none: its folders are never taken for leftovers then."""
+    opened = os.open(folder, _FOLDER)
     try:
-        if sys.platform != "win32":
-            with suppress(_NoLocks):
-                _take(lock)
-            (folder / _LOCK).stat()
+        with suppress(_NoLocks):
+            _take(opened)
+        if not os.path.samestat(os.fstat(opened), folder.lstat()):
+            raise FileNotFoundError(f"{folder} was removed")
     except OSError:
-        os.close(lock)
+        os.close(opened)
         raise
-    return lock
+    return opened
 
 
 class _NoLocks(Exception):
     """The file system has no locks."""
 
 
-def _take(lock: int) -> None:
+def _take(opened: int) -> None:
     """Raises BlockingIOError where another process holds the lock, _NoLocks where there is none to be had."""
+    if sys.platform == "win32":
+        raise _NoLocks
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise
     except OSError as error:
@@ -129,46 +128,21 @@ def _take(lock: int) -> None:
 
 def _remove_leftover(above: int, name: str) -> None:
     """Removes one folder if nobody uses it. Everything goes by the open folder, so that nothing else can be put in its place."""
-    with _opened_folder(name, above) as folder:
+    folder = os.open(name, _FOLDER, dir_fd=above)
+    try:
         found = os.fstat(folder)
-        if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
-            return
-        try:
-            lock = os.open(_LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-        except FileNotFoundError:
-            if time.time() - found.st_mtime > _UNFINISHED_SECONDS:
-                os.rmdir(name, dir_fd=above)  # fails unless it is empty
-            return
-        try:
+        if found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077:
             with suppress(_NoLocks):
-                _take(lock)
+                _take(folder)
                 _empty(folder)
-                os.unlink(_LOCK, dir_fd=folder)
-                os.rmdir(name, dir_fd=above)
-        finally:
-            os.close(lock)
+                os.rmdir(name, dir_fd=above)  # a removal that is broken off is taken up again by the next run
+    finally:
+        os.close(folder)
 
 
 def _empty(folder: int) -> None:
-    """Removes all but the lock, which goes last: a removal that is broken off is taken up again by the next run."""
     for name in os.listdir(folder):
-        if name == _LOCK:
-            continue
         if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             shutil.rmtree(name, dir_fd=folder)
         else:
             os.unlink(name, dir_fd=folder)
-
-
-@contextmanager
-def _opened_folder(name: str, above: int | None = None) -> Iterator[int]:
-    """An open folder, by its name in another one. Raises ``OSError``, also for a link in place of the folder.
-
-    The last part of a path only: what a user names as the parent may well be a link.
-    """
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if above is None else os.O_NOFOLLOW)
-    folder = os.open(name, flags, dir_fd=above)
-    try:
-        yield folder
-    finally:
-        os.close(folder)

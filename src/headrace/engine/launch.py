@@ -12,8 +12,9 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 
 from headrace.errors import DefinitionError, JobFailedError
 from headrace.scratch import Scratch
@@ -110,6 +111,7 @@ class SparkFolders:
 
     temporary: Scratch
     local: tuple[Scratch, ...]
+    _launches: Event = field(default_factory=Event)
 
     @property
     def locks(self) -> tuple[int, ...]:
@@ -130,14 +132,25 @@ class SparkFolders:
             placed["spark.local.dir"] = ",".join(str(scratch.path) for scratch in self.local)
         return placed
 
+    def remove(self) -> None:
+        """Removes them when the process ends.
+
+        A JVM that is still starting would make them again, with other modes: then they are left to the next run.
+        """
+        if not self._launches.is_set():
+            for scratch in (self.temporary, *self.local):
+                scratch.remove()
+
     @contextmanager
     def launching(self) -> Iterator[None]:
         """While a JVM is launched: it tells PySpark port and secret in a temporary file, and has to heed ``spark.local.dir``."""
         former, tempfile.tempdir = tempfile.tempdir, str(self.temporary.path)
         said = os.environ.pop("SPARK_LOCAL_DIRS", None) if self.local else None
+        self._launches.set()
         try:
             yield
         finally:
+            self._launches.clear()
             tempfile.tempdir = former
             if said is not None:
                 os.environ["SPARK_LOCAL_DIRS"] = said
@@ -171,5 +184,4 @@ def spark_folders(settings: Mapping[str, str]) -> SparkFolders:
 
 def _remove(folders: SparkFolders, maker: int) -> None:
     if os.getpid() == maker:  # not in a process that was forked
-        for scratch in (folders.temporary, *folders.local):
-            scratch.remove()
+        folders.remove()

@@ -70,8 +70,9 @@ class DuckDbEventSink:
             self._scratch = None
 
     def _own_folder(self) -> Path:
-        """Made when it is first needed: a command that only looks makes none. Raises TransientError."""
-        if self._scratch is None:
+        """Made when it is first needed, and again when it was cleared away. Raises TransientError."""
+        if self._scratch is None or not self._scratch.path.is_dir():
+            self.close()
             try:
                 self._scratch = Scratch.make("spool", self.spool)
             except OSError as error:

@@ -133,7 +133,8 @@ class SpoolWriter:
         folder = Path(self.folder)
         path = folder / f"{version}.{kind}.{uuid.uuid4().hex}.arrow"
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Without its parent: a task of a killed run must not make that again, which the next run has removed.
+            folder.mkdir(mode=0o700, exist_ok=True)
             open_private(path).close()
             # Not compressed: the driver maps the file and DuckDB reads it where it lies.
             with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
