@@ -113,3 +113,15 @@ def test_a_statement_for_a_database_that_is_not_there_meets_no_table_of_another_
     scene.bucket.schema("orders", 210, "id,v,c", "ALTER TABLE `orders` ADD COLUMN `c` INT DEFAULT 7", 5, database="shop")
     scene.bucket.at(300, sink=scene.uri)
     assert "c" in scene.target.columns("shop", "orders")
+
+
+def test_a_database_without_rights_stops_its_tables_and_no_others(place: Place, tmp_path: Path) -> None:
+    scene = Scene(place, tmp_path)
+    for table, database in (("orders", "shop"), ("t", "nobody_s")):
+        scene.bucket.create(table, database=database)
+        scene.bucket.rows(f"{table}/100/1", "I 110 1 a", database=database)
+    ran = scene.bucket.at(120, sink=scene.uri)
+    assert ran.code == (EXIT_TABLE_STOPPED if scene.is_mariadb else EXIT_OK)
+    assert scene.person.run('SELECT id FROM "shop"."orders"') == [(1,)]
+    if scene.is_mariadb:
+        assert "denied" in ran.stopped["nobody_s.t"]

@@ -55,6 +55,7 @@ from headrace.sinks.base import (
     RowsRefused,
     SchemaChangeRefused,
     SchemaChangeUnclear,
+    TargetUnreadableError,
     WriterContext,
     WriteReport,
 )
@@ -158,19 +159,29 @@ class CutRun:
 
         Those that were refused wait from that moment on: whatever becomes of their tables, they have not run.
         """
-        found = [self._prepared(self._ownership.bounded(change, self.state)) for change in changes]
+        found = [self._looked_at(change) for change in changes]
         steps = [step for step in found if step is not None]
         todo = {change.identity: change for change, _ in steps}
-        applier = self._sink.metadata_applier
         running = [(change, entry) for change, entry in steps if entry.state is JournalState.PENDING]
-        pending = [replace(entry, state_before=applier.state_before(change)) for change, entry in running]
-        self._journal(pending, self._begun_rows, todo, Step.JOURNAL_PENDING)
-        ran = [self._run_change(change, entry) for change, entry in running]
+        self._journal([entry for _, entry in running], self._begun_rows, todo, Step.JOURNAL_PENDING)
+        ran = [self._run_change(change, replace(entry, state_before="")) for change, entry in running]
         settled = [entry for entry in (*(entry for _, entry in steps), *ran) if entry.state.is_settled]
         left = [entry for entry in ran if not entry.state.is_settled]
         also = [entry for e in settled for entry in self._ended_with(todo[e.identity])]
         self._journal([*left, *settled], self._settled_rows, todo, Step.JOURNAL_SETTLED, also)
         self._changes_done += len(settled)
+
+    def _looked_at(self, change: SchemaChange) -> tuple[SchemaChange, JournalEntry] | None:
+        """As :meth:`_prepared`, with what the applier keeps of the target. Tables that the account may not see stop before it."""
+        try:
+            step = self._prepared(self._ownership.bounded(change, self.state))
+            if step is None or step[1].state is not JournalState.PENDING:
+                return step
+            change, entry = step
+            return change, replace(entry, state_before=self._sink.metadata_applier.state_before(change))
+        except TargetUnreadableError as error:
+            self._refused(change, Problem(change.table_id, error.message, file=change.origin, hint=error.hint or ""))
+            return None
 
     def _prepared(self, change: SchemaChange) -> tuple[SchemaChange, JournalEntry] | None:
         """The change with its entry: pending when it is to run, settled when that is over.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 import pyarrow as pa
 
-from headrace.errors import FencedError
+from headrace.errors import FencedError, TerminalError
 from headrace.model.commands import in_quotes
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Notice, Problem, ReadCount, SplitReport, WriteCount, WriteOutcome
@@ -310,6 +310,10 @@ class EventSink(Protocol):
         Raises FencedError, TransientError (nothing of the round counts as applied), SinkUnreachableError, RowsRefused.
         """
         ...
+
+
+class TargetUnreadableError(TerminalError):
+    """The target does not let the pipeline's account see what it has of a table: a schema change of the table waits."""
 
 
 class SchemaChangeRefused(Exception):

@@ -17,7 +17,7 @@ from headrace import faults
 from headrace.ddl.indexes import changed_names
 from headrace.ddl.lexer import Word, rendered, words
 from headrace.ddl.statement import Statement, StatementKind, read_statement
-from headrace.errors import TerminalError, TransientError
+from headrace.errors import TransientError
 from headrace.faults import Step
 from headrace.model.events import (
     AddColumnEvent,
@@ -34,7 +34,7 @@ from headrace.model.events import (
 )
 from headrace.model.outcome import Notice
 from headrace.model.table import SourceTable, TableId, TableSchema, folded_name
-from headrace.sinks.base import Begun, SchemaChangeUnclear, TableDescription, TextComparison
+from headrace.sinks.base import Begun, SchemaChangeUnclear, TableDescription, TargetUnreadableError, TextComparison
 from headrace.sinks.mysql import catalogue, collation, databases, end_state
 from headrace.sinks.mysql.adaptation import Adapted, UnadaptableError, adapt
 from headrace.sinks.mysql.connection import MySqlSession, repeat
@@ -50,6 +50,7 @@ from headrace.sinks.mysql.types import alter_table, create_table, qualified
 from headrace.sinks.mysql.unseen_values import refuse_unseen_values
 from headrace.sinks.mysql.zones import refuse_other_zone
 
+_GRANT_HINT = "headrace validate names the rights that are missing."
 _LOCK_TRIES = 15
 _LOCK_SECONDS = 2
 _COLUMN_ACTIONS = frozenset({"ADD", "CHANGE", "DROP", "RENAME"})
@@ -144,7 +145,7 @@ class MySqlMetadataApplier:
         try:
             return self._repeated(lambda: catalogue.describe(self._connected(), table_id), f"Reading the definition of {table_id}")
         except pymysql.err.MySQLError as error:
-            raise TerminalError(f"The definition of {table_id} cannot be read: {error_text(error)}.") from None
+            raise TargetUnreadableError(f"The definition of {table_id} cannot be read: {error_text(error)}.", _GRANT_HINT) from None
 
     def text_comparisons(self, tables: Collection[TableId]) -> Mapping[TableId, TextComparison]:
         """See ``headrace.sinks.base.TextComparisons``."""
@@ -152,7 +153,7 @@ class MySqlMetadataApplier:
         try:
             return self._repeated(lambda: catalogue.text_comparisons(self._connected(), tables), what)
         except pymysql.err.MySQLError as error:
-            raise TerminalError(f"The collations of columns cannot be read: {error_text(error)}.") from None
+            raise TargetUnreadableError(f"The collations of columns cannot be read: {error_text(error)}.", _GRANT_HINT) from None
 
     def state_before(self, change: SchemaChange) -> str:
         """See ``MetadataApplier.state_before``."""
@@ -160,7 +161,9 @@ class MySqlMetadataApplier:
         try:
             return self._repeated(lambda: end_state.before(self._connected(), change).text(), what)
         except pymysql.err.MySQLError as error:
-            raise TerminalError(f"The definition of {change.table_id} cannot be read: {error_text(error)}.") from None
+            raise TargetUnreadableError(
+                f"The definition of {change.table_id} cannot be read: {error_text(error)}.", _GRANT_HINT
+            ) from None
 
     def begun(self, change: SchemaChange, state_before: str) -> Begun:
         """See ``MetadataApplier.begun``. May make a table in the ledger's database, and drops it again."""
@@ -168,7 +171,7 @@ class MySqlMetadataApplier:
         try:
             return self._repeated(lambda: self._begun(self._connected(), change, Before.read(state_before)), what)
         except pymysql.err.MySQLError as error:
-            raise TerminalError(f"{what} failed: {error_text(error)}.") from None
+            raise TargetUnreadableError(f"{what} failed: {error_text(error)}.", _GRANT_HINT) from None
 
     def keeps_unique(self, change: SchemaChange) -> str:
         """See ``MetadataApplier.keeps_unique``. Rows replace those that a unique key holds for equal."""
@@ -177,7 +180,9 @@ class MySqlMetadataApplier:
         try:
             return self._repeated(lambda: _kept_key(self._connected(), change), what)
         except pymysql.err.MySQLError as error:
-            raise TerminalError(f"The unique keys of {change.table_id} cannot be read: {error_text(error)}.") from None
+            raise TargetUnreadableError(
+                f"The unique keys of {change.table_id} cannot be read: {error_text(error)}.", _GRANT_HINT
+            ) from None
 
     def close(self) -> None:
         if self._session is not None:
