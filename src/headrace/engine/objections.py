@@ -59,6 +59,8 @@ def _of_others(change: SchemaChange, read: Statement) -> str:
             return ""
         return f"it names the database {named.database}, and stands in a file of {own}"
     objects = [new for _, new in read.renames] or list(read.tables[: None if read.kind in _DROPS else 1])
+    if len(read.renames) > 1 and any(name.folded == own.folded for pair in read.renames for name in pair):
+        return ""  # several at once, as of a swap; TiCDC writes them one by one
     others = [name for name in objects if name.folded != own.folded]
     return f"it names {', '.join(map(str, others))}, and stands in a file of {own}" if others else ""
 
@@ -66,10 +68,11 @@ def _of_others(change: SchemaChange, read: Statement) -> str:
 def _of_left_out(change: SchemaChange, read: Statement, judgement: Judgement, follows: Followed) -> str:
     """Why the statement would reach a table that the filter leaves out.
 
-    A RENAME and an EXCHANGE take along a table that is followed up to them. Of a CREATE TABLE … LIKE and a foreign key a target
+    A RENAME of one table and an EXCHANGE take along a table that is followed up to them. Of a CREATE TABLE … LIKE and a foreign key a target
     takes only what is the pipeline's (``Ownership.bounded``).
     """
-    reached = judgement.selects | (frozenset(read.tables) if read.kind in _DROPS else frozenset())
+    swapped = (name for pair in read.renames for name in pair) if len(read.renames) > 1 else ()
+    reached = judgement.selects | frozenset(read.tables if read.kind in _DROPS else swapped)
     left_out = sorted(name for name in reached if not _is_followed(name, change, follows))
     return f"it names {', '.join(map(str, left_out))}, which --tables leaves out" if left_out else ""
 
