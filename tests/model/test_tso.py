@@ -27,3 +27,9 @@ def test_a_tso_goes_to_time_and_back_to_its_millisecond(tso: int) -> None:
 def test_what_is_neither_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"TSO"):
         parse_tso(text)
+
+
+@pytest.mark.parametrize("text", ["²", "٣", "9" * 5000, "1" + "0" * 41, str(2**63)])
+def test_what_is_no_tso_is_told_in_a_sentence(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is larger than any TSO|is neither a TSO nor an ISO time"):
+        parse_tso(text)

@@ -68,8 +68,8 @@ def _of_others(change: SchemaChange, read: Statement) -> str:
 def _of_left_out(change: SchemaChange, read: Statement, judgement: Judgement, follows: Followed) -> str:
     """Why the statement would reach a table that the filter leaves out.
 
-    A RENAME of one table and an EXCHANGE take along a table that is followed up to them. Of a CREATE TABLE … LIKE and a foreign key a target
-    takes only what is the pipeline's (``Ownership.bounded``).
+    A RENAME of one table and an EXCHANGE take along a table that is followed up to them. Of a CREATE TABLE … LIKE and a foreign key
+    a target takes only what is the pipeline's (``Ownership.bounded``).
     """
     swapped = (name for pair in read.renames for name in pair) if len(read.renames) > 1 else ()
     reached = judgement.selects | frozenset(read.tables if read.kind in _DROPS else swapped)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 LOGICAL_BITS = 18
 MAX_TSO = (1 << 63) - 1
+_MOST_DIGITS = 40  # with zeros before it
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -45,11 +46,10 @@ def format_tso(tso: int) -> str:
 def parse_tso(text: str) -> int:
     """A TSO written as an integer, or as ISO time (UTC when it names no zone). Raises ``ValueError``."""
     text = text.strip()
-    if text.isdigit():
-        tso = int(text)
-        if tso > MAX_TSO:
+    if text.isascii() and text.isdecimal():
+        if len(text) > _MOST_DIGITS or int(text) > MAX_TSO:
             raise ValueError(f"{text} is larger than any TSO")
-        return tso
+        return int(text)
     try:
         return tso_from_datetime(datetime.fromisoformat(text))
     except ValueError:

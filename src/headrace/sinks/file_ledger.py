@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -41,6 +42,7 @@ from headrace.sinks.object_place import Place, folder_name, ignoring_absence, op
 
 KEPT_STATES = 5
 _FORMAT = 1
+_NUMBERED = re.compile(r"[0-9]{1,20}\.json")
 _DECISIONS = "decisions"
 _REQUESTS = "requests"
 _ACQUIRE_TRIES = 20
@@ -292,7 +294,7 @@ class FileLedger:
     def _numbers(self, store: ObjectStore, folder: str) -> list[int]:
         paths = (item["path"].rpartition("/") for chunk in obstore.list(store, folder) for item in chunk)
         names = (name for parent, _, name in paths if not parent.endswith((f"/{_DECISIONS}", f"/{_REQUESTS}")))
-        return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit())
+        return sorted(int(name[:-5]) for name in names if _NUMBERED.fullmatch(name))
 
     def _read(self, store: ObjectStore, key: str) -> tuple[LedgerState, str] | None:
         try:

@@ -407,9 +407,16 @@ def _endpoint(parameters: dict[str, str]) -> str:
 
 
 def _host_of(endpoint: str) -> str:
-    """``host:port`` of an endpoint written with or without its scheme; user and password, if any, are left out."""
+    """``host:port`` of an endpoint written with or without its scheme; user and password, if any, are left out.
+
+    Raises DefinitionError.
+    """
     text = endpoint if "://" in endpoint else f"https://{endpoint}"
-    return urlsplit(text).netloc.rpartition("@")[2]
+    try:
+        return urlsplit(text).netloc.rpartition("@")[2]
+    except ValueError:  # of brackets
+        hint = "Write an address of IPv6 as http://[::1]:9000."
+        raise DefinitionError("The endpoint is no URL: what stands in [] is no address.", hint) from None
 
 
 def _whole(stream: pa.NativeFile, length: int) -> pa.Buffer:
