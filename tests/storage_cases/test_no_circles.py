@@ -206,7 +206,7 @@ def asked(bucket: Bucket) -> None:
 
 def unseen(bucket: Bucket) -> None:
     """Needs a resync: rows came that no file tells."""
-    bucket.schema("a", 200, "id,v", "FLASHBACK TABLE `test`.`gone` TO `test`.`a`", 62)
+    bucket.schema("a", 200, "id,v", "FLASHBACK TABLE `test`.`a`", 62)
     bucket.at(300)
 
 

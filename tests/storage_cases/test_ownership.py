@@ -242,7 +242,7 @@ def test_a_list_of_which_some_are_others_is_not_dropped_at_all(world: World) -> 
     world.bucket.schema("", 200, (), "DROP TABLE `t`, `mine`", 4)
     ran = world.at(300)
     assert (ran.code, world.names()) == (EXIT_TABLE_STOPPED, {"test.t", "test.mine"})
-    assert "test.mine, which this pipeline did not make" in ran.stopped["test.t"]
+    assert "it names test.t, test.mine, and stands in a file of test" in ran.stopped["test.t"]
 
 
 def test_a_table_that_is_renamed_onto_somebodys_table_stops(world: World) -> None:
@@ -490,7 +490,7 @@ def test_validate_names_databases_that_the_target_cannot_have(
 
 
 def test_a_database_of_that_name_is_followed_when_the_ledger_lies_elsewhere(world: World, place: Place) -> None:
-    uri = f"{world.uri}?ledger-schema=progress"
+    uri = f"{world.uri}{'&' if '?' in world.uri else '?'}ledger-schema=progress"
     if place.mariadb:
         uri = place.mariadb.uri(any_database=True, ledger_database="progress")
     for touch in ("created", "filled"):

@@ -202,11 +202,13 @@ def test_a_statement_that_is_cut_off_stops_its_table_alone(world: World, action:
     assert (world.run(250), world.rows("t"), world.rows("o")) == (EXIT_TABLE_STOPPED, [], [(1, "a")])
 
 
-def test_an_addition_without_a_column_ends_no_run(world: World) -> None:
+def test_an_addition_without_a_column_waits_and_ends_no_run(world: World) -> None:
     world.bucket.create("t")
+    world.bucket.create("other")
     world.bucket.schema("t", 200, "id,v", "ALTER TABLE `t` ADD", 5)
     world.bucket.rows("t/200/1", "I 210 1 a")
-    assert (world.run(250), world.rows("t")) == (EXIT_OK, [(1, "a")])
+    world.bucket.rows("other/100/1", "I 210 1 a")
+    assert (world.run(250), world.rows("t"), world.rows("other")) == (EXIT_TABLE_STOPPED, [], [(1, "a")])
 
 
 @pytest.mark.parametrize("later", ["", "edit", "approve"])

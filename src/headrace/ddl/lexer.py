@@ -219,6 +219,11 @@ class Cursor:
         """Goes back to the word that was read last."""
         self._at -= 1
 
+    @property
+    def before(self) -> Word:
+        """The word before the one that was read last."""
+        return self._words[self._at - 2] if 2 <= self._at <= len(self._words) else self._END
+
     def next(self) -> Word:
         word = self.peek()
         self._at += 1

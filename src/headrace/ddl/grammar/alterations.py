@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from headrace.ddl.grammar import definitions, expressions, partitioning
-from headrace.ddl.grammar.reader import Reader
+from headrace.ddl.grammar.reader import MOST_PARTS, Reader
 
 
 def clauses(reader: Reader) -> None:
     """All clauses, up to the end. Raises NotAcceptedError."""
-    while not reader.done:
+    for _ in range(MOST_PARTS):
+        if reader.done:
+            return
         _clause(reader)
         definitions.partitioned(reader)
         if not reader.accept(","):
             return
+    reader.fail(f"it has more than {MOST_PARTS:,} clauses")
 
 
 def _clause(reader: Reader) -> None:
@@ -146,7 +149,8 @@ def _change(reader: Reader) -> None:
 def _alter(reader: Reader) -> None:
     if reader.accept("INDEX"):
         reader.identifier()
-        if not reader.accept_any("VISIBLE", "INVISIBLE"):
+        # MariaDB's words are in what was adapted for it.
+        if not reader.accept_any("VISIBLE", "INVISIBLE", "IGNORED") and not reader.accept("NOT", "IGNORED"):
             reader.fail()
     elif reader.accept_any("CHECK", "CONSTRAINT"):
         reader.identifier()

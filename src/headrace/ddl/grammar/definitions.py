@@ -8,6 +8,8 @@ from headrace.ddl.grammar.vocabulary import OF_EXPRESSIONS, OF_TYPES, TABLE_OPTI
 
 _INDEX_KINDS = ("FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR", "HYBRID")
 _CONSTRAINTS = ("CONSTRAINT", "PRIMARY", "UNIQUE", "INDEX", "KEY", "FOREIGN", "CHECK", *_INDEX_KINDS)
+_MOST_ATTRIBUTES = 32
+_MOST_OPTIONS = 64
 _NOT_HERE = {
     "DATA": "it names a place in the server's file system (DATA DIRECTORY)",
     "CONNECTION": "it connects the table to another server (CONNECTION)",
@@ -38,8 +40,10 @@ def part(reader: Reader) -> None:
 def column(reader: Reader) -> None:
     """A column behind its name: type and attributes."""
     _type(reader)
-    while _attribute(reader):
-        pass
+    for _ in range(_MOST_ATTRIBUTES):
+        if not _attribute(reader):
+            return
+    reader.fail(f"a column has more than {_MOST_ATTRIBUTES} attributes")
 
 
 def _type(reader: Reader) -> None:
@@ -56,7 +60,7 @@ def _type(reader: Reader) -> None:
             if reader.done or not (reader.peek().is_literal or reader.peek().says(",")):
                 reader.fail()
             reader.next()
-    while True:
+    for _ in range(_MOST_ATTRIBUTES):
         if reader.peek().text.upper() in OF_TYPES and not reader.peek().is_name and not reader.peek().is_literal:
             reader.next()
         elif not reader.character_set():
@@ -173,6 +177,8 @@ def _index_part(reader: Reader) -> None:
 def _index_option(reader: Reader) -> bool:
     if reader.accept_any("VISIBLE", "INVISIBLE", "GLOBAL", "LOCAL", "CLUSTERED", "NONCLUSTERED", "ADD_COLUMNAR_REPLICA_ON_DEMAND"):
         return True
+    if reader.accept("NOT", "IGNORED") or reader.accept("IGNORED"):  # MariaDB's, in what was adapted for it
+        return True
     if reader.accept_any("KEY_BLOCK_SIZE", "LOCK", "ALGORITHM", "COMMENT", "PRE_SPLIT_REGIONS", "SECONDARY_ENGINE_ATTRIBUTE"):
         reader.value()
         return True
@@ -223,9 +229,12 @@ def encryption(reader: Reader) -> bool:
 
 def table_options(reader: Reader) -> None:
     """The options of a table, with commas between them or without, up to what is none."""
-    while table_option(reader):
+    for _ in range(_MOST_OPTIONS):
+        if not table_option(reader):
+            return
         if reader.peek().says(","):
             reader.next()
+    reader.fail(f"it has more than {_MOST_OPTIONS} options")
 
 
 def table_option(reader: Reader) -> bool:
@@ -272,6 +281,14 @@ def database_option(reader: Reader) -> bool:
         reader.value()
         return True
     return tiflash(reader)
+
+
+def database_options(reader: Reader) -> None:
+    """The options of a database, up to what is none."""
+    for _ in range(_MOST_OPTIONS):
+        if not database_option(reader):
+            return
+    reader.fail(f"it has more than {_MOST_OPTIONS} options")
 
 
 def tiflash(reader: Reader) -> bool:

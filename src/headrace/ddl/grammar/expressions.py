@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from headrace.ddl.grammar.reader import Reader
-from headrace.ddl.grammar.vocabulary import BEFORE_PARENTHESIS, FUNCTIONS, OF_EXPRESSIONS, RESERVED, TIMES
+from headrace.ddl.grammar.vocabulary import BEFORE_PARENTHESIS, FUNCTIONS, OF_EXPRESSIONS, OPTION_WORDS, RESERVED, TIMES
 from headrace.ddl.lexer import Word
 from headrace.model.table import TableId
 
@@ -47,6 +47,8 @@ def look_at(reader: Reader, word: Word, keywords: Collection[str]) -> None:
             reader.fail(f"it calls {word.text}, which is not a function that is known")
         return
     text = word.text.upper()
+    if is_called and reader.before.says("."):
+        reader.fail(f"it calls {word.text} of a database")
     if text in _NEVER:
         reader.fail(f"an expression has {word.text!r}")
     if text.startswith("_") and reader.peek().is_literal and text not in _CHARACTER_SETS:
@@ -61,7 +63,7 @@ def look_at(reader: Reader, word: Word, keywords: Collection[str]) -> None:
         return  # SUBSTRING(… FROM 1 FOR 2)
     if text == "OF" and reader.peek().says("("):
         return  # MEMBER OF (…)
-    if text in RESERVED and text not in keywords:
+    if (text in RESERVED and text not in keywords) or text in OPTION_WORDS:
         reader.fail(f"an expression has {text}")
 
 

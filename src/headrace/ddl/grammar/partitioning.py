@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.ddl.grammar import expressions
 from headrace.ddl.grammar.reader import Reader
 
-_OPTIONS = ("COMMENT", "ENGINE", "MAX_ROWS", "MIN_ROWS", "NODEGROUP")
+_OPTIONS = ("COMMENT", "MAX_ROWS", "MIN_ROWS", "NODEGROUP")
 
 
 def partition_by(reader: Reader) -> None:
@@ -86,7 +86,11 @@ def _subpartition(reader: Reader) -> None:
 
 def _options(reader: Reader) -> None:
     while True:
-        if reader.accept("PLACEMENT", "POLICY") or reader.accept_any(*_OPTIONS) or reader.accept("STORAGE", "ENGINE"):
+        if reader.accept("STORAGE", "ENGINE") or reader.accept("ENGINE"):
+            if not reader.peek().says("="):
+                reader.fail()  # see definitions.table_option
+            reader.value()
+        elif reader.accept("PLACEMENT", "POLICY") or reader.accept_any(*_OPTIONS):
             reader.value()
         else:
             return

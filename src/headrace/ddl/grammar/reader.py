@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
-from headrace.ddl.grammar.vocabulary import RESERVED
+from headrace.ddl.grammar.vocabulary import OPTION_WORDS, RESERVED
 from headrace.ddl.lexer import Cursor, Word
 from headrace.model.table import TableId
 
+MOST_PARTS = 8_192
+"""Columns, indexes, partitions or clauses of one statement: as many as TiDB's largest list has, which is of partitions."""
 _SHOWN = 40
+_NO_NAMES = RESERVED | OPTION_WORDS
 _BEHIND_NAMES = frozenset({",", "(", ")", "INTO"})
 
 
@@ -90,7 +93,7 @@ class Reader(Cursor):
     def identifier_behind_dot(self) -> str:
         """A name where only names can be: reserved words are names there."""
         word = self.peek()
-        if word.is_literal or not word.text or not (word.is_name or _is_plain(word.text)):
+        if word.is_literal or not word.text or not (word.is_name or _is_plain(word.text)) or _is_option(word):
             self.fail()
         return self.next().text
 
@@ -117,15 +120,19 @@ class Reader(Cursor):
         self.accept("=")
         if self.peek().is_literal and not self.done:
             self.next()
-        elif not self.accept_any("DEFAULT", "BINARY"):
+        elif not self.accept_any("DEFAULT", "BINARY", "COMPACT"):
             self.identifier()
 
     def in_parentheses(self, one: Callable[[], None]) -> None:
         """A list between parentheses, of at least one part."""
         self.expect("(")
         one()
+        count = 1
         while self.accept(","):
             one()
+            count += 1
+            if count > MOST_PARTS:
+                self.fail(f"it has more than {MOST_PARTS:,} parts in one list")
         self.expect(")")
 
     def existence(self) -> None:
@@ -156,7 +163,11 @@ def is_name(word: Word) -> bool:
     """Whether a word may be a name: between backquotes, or one that is not reserved."""
     if word.is_literal or not word.text:
         return False
-    return word.is_name or (_is_plain(word.text) and word.text.upper() not in RESERVED)
+    return word.is_name or (_is_plain(word.text) and word.text.upper() not in _NO_NAMES)
+
+
+def _is_option(word: Word) -> bool:
+    return not word.is_name and word.text.upper() in OPTION_WORDS
 
 
 def _is_plain(text: str) -> bool:

@@ -76,7 +76,7 @@ def _create(reader: Reader) -> frozenset[TableId] | None:
     if reader.accept_any("DATABASE", "SCHEMA"):
         reader.existence()
         _database(reader)
-        _database_options(reader)
+        definitions.database_options(reader)
         return None
     if reader.accept("TABLE"):
         _create_table(reader)
@@ -180,7 +180,7 @@ def _alter(reader: Reader) -> None:
             reader.names.append(TableId(reader.database))
         else:
             _database(reader)
-        _database_options(reader)
+        definitions.database_options(reader)
         return
     reader.accept("IGNORE")
     if not reader.accept("TABLE"):
@@ -212,8 +212,3 @@ def _bring_back(reader: Reader) -> None:
 
 def _database(reader: Reader) -> None:
     reader.names.append(TableId(reader.identifier()))
-
-
-def _database_options(reader: Reader) -> None:
-    while definitions.database_option(reader):
-        pass

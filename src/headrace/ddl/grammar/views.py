@@ -19,6 +19,7 @@ from headrace.ddl.lexer import Cursor, Word, rendered
 from headrace.model.table import TableId, folded_name
 
 _MOST_DEPTH = 50
+_MOST_WORDS = 10_000
 _NO_TABLE_BEHIND = frozenset({"SUBSTRING", "SUBSTR", "MID", "TRIM", "EXTRACT"})
 _OPTIONS_OF_CHECK = (("WITH", "CASCADED", "CHECK", "OPTION"), ("WITH", "LOCAL", "CHECK", "OPTION"), ("WITH", "CHECK", "OPTION"))
 
@@ -28,14 +29,18 @@ def query(reader: Reader) -> frozenset[TableId]:
 
     Raises NotAcceptedError.
     """
-    found = _without_check_option(reader.rest())
-    depth = 0
+    rest = reader.rest()
+    if len(rest) > _MOST_WORDS:
+        reader.fail(f"the query of the view has more than {_MOST_WORDS:,} words")
+    found = _without_check_option(rest)
+    checked, depth = len(rest) - len(found), 0
     while not reader.done:
         word = reader.next()
         depth += word.says("(") - word.says(")")
         if depth < 0 or depth > _MOST_DEPTH:
             reader.fail(f"its parentheses do not match, or are nested more than {_MOST_DEPTH} deep")
-        if not _names_columns(reader, found):
+        of_query = reader.length - reader.at >= checked  # the option behind it has words of its own
+        if of_query and not _names_columns(reader, found, checked):
             look_at(reader, word, OF_QUERIES)
         if word.says("FOR") and not reader.peek().is_literal:
             reader.fail("the query of the view has FOR")
@@ -45,12 +50,12 @@ def query(reader: Reader) -> frozenset[TableId]:
     return tables
 
 
-def _names_columns(reader: Reader, found: tuple[Word, ...]) -> bool:
+def _names_columns(reader: Reader, found: tuple[Word, ...], checked: int) -> bool:
     """Whether the word that was just read is the name of a common table expression, with those of its columns behind it."""
-    at = len(found) - (reader.length - reader.at) - 1
+    at = len(found) + checked - (reader.length - reader.at) - 1
     if not reader.peek().says("(") or at < 1 or not any(found[at - 1].says(k) for k in ("WITH", "RECURSIVE", ",")):
         return False
-    columns = Cursor(found[at + 1 :])
+    columns = Cursor(found, at + 1)
     inside = columns.group()
     are_names = all(word.says(",") if place % 2 else is_name(word) for place, word in enumerate(inside))
     return bool(inside) and are_names and columns.accept("AS", "(")

@@ -14,8 +14,9 @@ from typing import Final, TypeVar
 import pymysql
 
 from headrace import faults
+from headrace.ddl.grammar.statements import judge
 from headrace.ddl.indexes import changed_names
-from headrace.ddl.lexer import Word, rendered, words
+from headrace.ddl.lexer import Word, begins_with, rendered, words
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.errors import TransientError
 from headrace.faults import Step
@@ -265,7 +266,9 @@ class MySqlMetadataApplier:
         for source_statement in self._statements(session, change):
             filling = filled_as_by_tidb(source_statement, change, is_mariadb="MariaDB" in session.version)
             statement = same_rows(session, change, source_statement if session.is_tidb else filling)
-            yield _adapted(session, change, spelled_as_here(session, statement, change.database))
+            adapted = _adapted(session, change, spelled_as_here(session, statement, change.database))
+            _require_same_names(change, adapted.statement)
+            yield adapted
 
     def _begun(self, session: MySqlSession, change: SchemaChange, former: Before) -> Begun:
         def statements() -> list[str]:
@@ -438,6 +441,24 @@ def _adapted(session: MySqlSession, change: SchemaChange, statement: str) -> Ada
         return adapt(statement, session, change.database, change.foreign)
     except UnadaptableError as error:
         raise refused(change, f"{error.message} The statement is {shown(change)}.", error.hint) from None
+
+
+def _require_same_names(change: SchemaChange, statement: str) -> None:
+    """Raises SchemaChangeRefused where what is to be sent names other tables than the statement that was judged.
+
+    Adaptations work on text. That one of them turns a name into another one is a bug, which must not reach the server.
+    """
+    judged, sent = judge(change.statement, change.database), judge(statement, change.database)
+    known = {name.folded for name in (*judged.names, *change.changes, *change.reads)}
+    known |= {TableId(name.database) for name in known}  # which may be made for its first table
+    strange = [name for name in sent.names if name.folded not in known]
+    if not strange and not sent.objection and {name.folded for name in sent.selects} == {name.folded for name in judged.selects}:
+        return
+    if begins_with(statement, "DELETE"):  # made of a judged expression (``same_rows``)
+        return
+    why = sent.objection or f"it names {', '.join(map(str, sorted(strange))) or 'other tables'}"
+    message = f"what is to be sent in place of its statement is not what was understood ({why}): {statement}."
+    raise refused(change, message, "This is a bug of Headrace: please report it. Make the change by hand and skip it, or edit it.")
 
 
 def _default_collation(change: SchemaChange) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pymysql
 
-from headrace.ddl.statement import read_statement
+from headrace.ddl.statement import StatementKind, read_statement
 from headrace.model.table import TableId
 from headrace.sinks.mysql import catalogue
 from headrace.sinks.mysql.adaptation import collations, features, foreign_keys, mariadb
@@ -24,6 +24,10 @@ __all__ = ["Adapted", "Server", "UnadaptableError", "adapt", "adapt_for"]
 
 _OF_INDEX = re.compile(r"\s*(?:DROP|RENAME|ALTER)\s+(?:INDEX|KEY)\s+(?:IF\s+EXISTS\s+)?(?P<name>[^\s;]+)", re.IGNORECASE)
 _VECTOR = re.compile(r"\bVECTOR\b(?!\s+(?:INDEX|KEY)\b)(?:\s*<\s*FLOAT\s*>)?(?:\s*\(\s*\d+\s*\))?", re.IGNORECASE)
+
+
+_OF_TABLES = frozenset({StatementKind.CREATE_TABLE, StatementKind.ALTER_TABLE, StatementKind.CREATE_INDEX, StatementKind.OTHER})
+_WITH_OPTIONS = frozenset({StatementKind.CREATE_DATABASE, StatementKind.ALTER_DATABASE})
 
 
 @dataclass(frozen=True)
@@ -70,16 +74,24 @@ def adapt(statement: str, session: MySqlSession, database: str, foreign: Collect
 def adapt_for(statement: str, server: Server, database: str = "", foreign: Collection[TableId] = ()) -> Adapted:
     """See :func:`adapt`."""
     draft = Draft(statement)
-    foreign_keys.leave_out(draft, database, foreign)
-    features.leave_out_of_others(draft)
-    if server.is_tidb:
-        collations.replace_unknown(draft, server.name, server.knows_collation)
-        return Adapted(draft.text, tuple(draft.notices))
-    features.leave_out(draft, server.name)
-    draft.replace(_VECTOR, "LONGTEXT", "a VECTOR column is kept as its text (LONGTEXT).")
-    if server.is_mariadb:
-        mariadb.rewrite(draft)
-    _leave_out_indexes(draft, server)
+    kind = read_statement(statement, database).kind
+    if kind in _OF_TABLES:
+        foreign_keys.leave_out(draft, database, foreign)
+    if kind in _OF_TABLES | _WITH_OPTIONS:
+        features.leave_out_of_others(draft)
+    if kind in _OF_TABLES | _WITH_OPTIONS and not server.is_tidb:
+        features.leave_out(draft, server.name)
+        if kind in _OF_TABLES:
+            draft.replace(_VECTOR, "LONGTEXT", "a VECTOR column is kept as its text (LONGTEXT).")
+        if kind in _OF_TABLES and server.is_mariadb:
+            mariadb.rewrite(draft)
+        _leave_out_indexes(draft, server)
+    if kind is StatementKind.CREATE_VIEW:
+        features.make_views_own(draft)
+        if not server.is_tidb:
+            features.refuse_functions_of_tidb(statement, server.name)
+        if server.is_mariadb:
+            mariadb.rewrite_view(draft)
     collations.replace_unknown(draft, server.name, server.knows_collation)
     if statement.strip() and not draft.text.strip():
         draft.tell(f"nothing of the statement is left to do for {server.name}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 
 from headrace.sinks.mysql.adaptation.draft import Draft, UnadaptableError
 
@@ -28,6 +29,7 @@ def replace_unknown(draft: Draft, server: str, knows: Callable[[str], bool]) -> 
 
     Raises UnadaptableError where there is none that holds the same texts for equal, or nearly the same: see :data:`EQUAL`.
     """
+    knows = cache(knows)
     for found in reversed(list(_COLLATE.finditer(draft.masked))):
         name = found["name"].lower()
         if knows(name):

@@ -31,13 +31,21 @@ class Draft:
     """
 
     def __init__(self, text: str) -> None:
-        self.text = text
-        self.notices: list[str] = []
+        self._text, self._masked = text, _masked(text)
+        self._notices: dict[str, None] = {}
+
+    @property
+    def text(self) -> str:
+        return self._text
+
+    @property
+    def notices(self) -> list[str]:
+        return list(self._notices)
 
     @property
     def masked(self) -> str:
         """The text with dots for names, strings and comments of TiDB, blanks for other comments. Each sign keeps its place."""
-        return _NO_SYNTAX.sub(_mask, self.text)
+        return self._masked
 
     @property
     def is_create_table(self) -> bool:
@@ -47,20 +55,31 @@ class Draft:
         """Adds a notice, once."""
         shown = " ".join(clause.split())
         shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
-        told = notice.replace("{clause}", shown)
-        if told not in self.notices:
-            self.notices.append(told)
+        self._notices[notice.replace("{clause}", shown)] = None
 
     def put(self, start: int, end: int, text: str = "") -> None:
-        """Replaces a piece of the text."""
-        self.text = self.text[:start] + text + self.text[end:]
+        """Replaces a piece of the text, which cuts no name and no string in two."""
+        self._text = self._text[:start] + text + self._text[end:]
+        self._masked = self._masked[:start] + _masked(text) + self._masked[end:]
 
     def replace(self, pattern: re.Pattern[str], replacement: str | Callable[[re.Match[str]], str], notice: str) -> None:
         """Replaces every match in the masked text; an empty notice tells nothing."""
-        for match in reversed(list(pattern.finditer(self.masked))):
-            if notice:
-                self.tell(notice, self.text[match.start() : match.end()])
-            self.put(match.start(), match.end(), match.expand(replacement) if isinstance(replacement, str) else replacement(match))
+        pieces, at = [], 0
+        matches = list(pattern.finditer(self._masked))
+        if notice:
+            for match in reversed(matches):
+                self.tell(notice, self._text[match.start() : match.end()])
+        for match in matches:
+            new = match.expand(replacement) if isinstance(replacement, str) else replacement(match)
+            pieces += [(self._text[at : match.start()], self._masked[at : match.start()]), (new, _masked(new))]
+            at = match.end()
+        if matches:
+            pieces.append((self._text[at:], self._masked[at:]))
+            self._text, self._masked = ("".join(part) for part in zip(*pieces, strict=True))
+
+    def set(self, text: str) -> None:
+        """Begins anew with another text."""
+        self._text, self._masked = text, _masked(text)
 
     def clauses(self) -> list[tuple[int, int]]:
         """The bounds of the clauses; none for statements that have none."""
@@ -88,12 +107,16 @@ class Draft:
         masked, clauses = self.masked, self.clauses()
         if not clauses:
             if _ALTER_DATABASE.match(masked):
-                self.text = ""
+                self.set("")
             return
         kept = [(start, end) for start, end in clauses if not _EMPTY.fullmatch(masked[start:end])]
         if len(kept) < len(clauses):
             parts = ",".join(self.text[start:end] for start, end in kept)
-            self.text = self.text[: clauses[0][0]] + parts + self.text[clauses[-1][1] :] if kept else ""
+            self.set(self.text[: clauses[0][0]] + parts + self.text[clauses[-1][1] :] if kept else "")
+
+
+def _masked(text: str) -> str:
+    return _NO_SYNTAX.sub(_mask, text)
 
 
 def _mask(found: re.Match[str]) -> str:

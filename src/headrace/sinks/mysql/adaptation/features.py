@@ -6,8 +6,9 @@ TiDB documentation, "Comment Syntax". MySQL and MariaDB take the comments for co
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
-from headrace.ddl.lexer import NO_SYNTAX
+from headrace.ddl.lexer import NO_SYNTAX, words
 from headrace.sinks.mysql.adaptation.draft import Draft, UnadaptableError, closing
 
 _COMMENT = re.compile(rf"(?P<kept>{NO_SYNTAX})|/\*T!(?:\[(?P<feature>[^\]]*)\])?(?P<body>.*?)\*/", re.DOTALL)
@@ -46,12 +47,31 @@ _ENCRYPTION = re.compile(r"\b(?:DEFAULT\s+)?ENCRYPTION\s*=?\s*\.+", re.IGNORECAS
 _SEQUENCE = re.compile(
     r"\bDEFAULT\s*(?:\(\s*)?(?:NEXT\s+VALUE\s+FOR\s+[\w$.]+|NEXTVAL\s*\(\s*[\w$.]+\s*\))(?:\s*\))?", re.IGNORECASE
 )
+_FUNCTION_OF_TIDB = re.compile(
+    r"TIDB_\w+|VITESS_HASH|SM3|VEC_\w+|APPROX_\w+|JSON_SUM_CRC32|JSON_MEMBEROF|FORMAT_NANO_TIME|UUID_V\d|UUID_VERSION|UUID_TIMESTAMP|TRANSLATE",
+    re.IGNORECASE,
+)
 _PRIMARY = re.compile(r"\bPRIMARY\s+KEY\b", re.IGNORECASE)
 
 
-def leave_out_of_others(draft: Draft) -> None:
-    """Leaves out what is not for any target: the user who made a view, and sequences, which are not replicated."""
+def make_views_own(draft: Draft) -> None:
+    """Lets a view have the user that Headrace connects as, in place of its user in the source."""
     draft.replace(_DEFINER, "DEFINER = CURRENT_USER", "{clause} became the user that Headrace connects as.")
+
+
+def refuse_functions_of_tidb(statement: str, server: str) -> None:
+    """Raises UnadaptableError for functions that only TiDB has: a routine that somebody named so would be called in their place."""
+    found = words(statement) or ()
+    called = (word for word, behind in pairwise(found) if behind.says("(") and not word.is_name and not word.is_literal)
+    name = next((word.text for word in called if _FUNCTION_OF_TIDB.fullmatch(word.text)), "")
+    if name:
+        raise UnadaptableError(
+            f"{server} has no function {name}.", "Make the view by hand without it, and skip the change; or edit it."
+        )
+
+
+def leave_out_of_others(draft: Draft) -> None:
+    """Leaves out what is not for any target: encryption, and sequences, which are not replicated."""
     draft.replace(_ENCRYPTION, "", "")
     draft.replace(_SEQUENCE, "", "{clause} was left out: rows come with their values, and the sequence is not replicated.")
 
@@ -81,18 +101,20 @@ def _leave_out_comments(draft: Draft, notice: str) -> None:
         draft.tell(notice, body)
         return " "
 
-    draft.text = _COMMENT.sub(shown, draft.text)
+    draft.set(_COMMENT.sub(shown, draft.text))
 
 
 def _leave_out_checks(draft: Draft) -> None:
     """The source has checked the rows, or was told not to: a target that checks them again can only refuse them."""
     notice = "{clause} was left out: rows are checked where they are written, at the source."
-    while (found := _CHECK.search(draft.masked)) is not None:
+    at = 0
+    while (found := _CHECK.search(draft.masked, at)) is not None:
         end = closing(draft.masked, found.end())
         enforced = _ENFORCED.match(draft.masked, end)
         end = enforced.end() if enforced else end
         draft.tell(notice, draft.text[found.start() : end])
         draft.put(found.start(), end)
+        at = found.start()
     draft.drop_clauses(lambda _, masked: bool(_CHECK_CLAUSE.match(masked)), notice)
 
 

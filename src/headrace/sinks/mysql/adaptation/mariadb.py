@@ -43,6 +43,12 @@ def rewrite(draft: Draft) -> None:
     _defaults(draft)
 
 
+def rewrite_view(draft: Draft) -> None:
+    """Rewrites the query of a view for MariaDB."""
+    _arrows(draft)
+    draft.replace(_INTRODUCER, "", "")
+
+
 def _null_of_generated_columns(draft: Draft) -> None:
     """TiDB takes NULL and NOT NULL anywhere among the attributes, before the expression too."""
     for start, end in reversed(draft.clauses()):
