@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -94,9 +95,40 @@ def test_tables_of_a_query_are_told_from_names_that_it_gives() -> None:
         "WITH RECURSIVE u AS (SELECT 1 UNION ALL SELECT 1 FROM u) SELECT * FROM u": set(),
         "WITH a AS (SELECT * FROM b), b AS (SELECT 1) SELECT * FROM a": {"b"},
         "SELECT x.a FROM u AS x, (SELECT 1) AS y": {"u"},
+        "WITH `STRAẞE` AS (SELECT 1) SELECT 1 FROM `straße`": {"straße"},
     }
     for query, tables in told.items():
         assert {table.table for table in judge(f"CREATE VIEW v AS {query}", "shop").selects} == tables, query
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT 1 FROM a" + " JOIN a" * 40,
+        "SELECT 1 FROM a" + " STRAIGHT_JOIN a" * 40,
+        "SELECT " + "CHAR(" * 40 + "a" + " USING utf8mb4)" * 40 + " FROM a",
+        "SELECT " + "YEAR(" * 40 + "a" + ") OVER ()" * 40 + " FROM a",
+        "SELECT 1 FROM a WHERE " + "(" * 45 + "a" + ")" * 45,
+    ],
+)
+def test_a_query_that_takes_long_to_read_is_given_up(query: str) -> None:
+    begun = time.process_time()
+    judge(f"CREATE VIEW v AS {query}", "shop")
+    assert time.process_time() - begun < 1
+
+
+def test_words_of_options_are_no_names_without_backquotes() -> None:
+    for statement in (
+        "CREATE VIEW v AS SELECT id FROM CLUSTERED secrets",
+        "RENAME TABLE attributes.secrets TO t",
+        "ALTER TABLE t EXCHANGE PARTITION p WITH TABLE clustered.secrets",
+        "CREATE TABLE t LIKE encryption.secrets",
+        "CREATE TABLE t (a INT, ttl INT)",
+        "CREATE VIEW v AS SELECT f.log(id) FROM t AS f",
+        "CREATE TABLE t (a INT) PARTITION BY HASH (a) (PARTITION p ENGINE MyISAM)",
+    ):
+        assert judge(statement, "shop").objection, statement
+        assert not judge("CREATE VIEW v AS SELECT id FROM `clustered` secrets", "shop").objection
 
 
 def _mutations(text: str) -> st.SearchStrategy[str]:

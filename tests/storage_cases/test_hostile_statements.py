@@ -125,3 +125,26 @@ def test_a_database_without_rights_stops_its_tables_and_no_others(place: Place, 
     assert scene.person.run('SELECT id FROM "shop"."orders"') == [(1,)]
     if scene.is_mariadb:
         assert "denied" in ran.stopped["nobody_s.t"]
+
+
+def test_views_over_views_that_double_with_each_level_wait(place: Place, tmp_path: Path) -> None:
+    scene = Scene(place, tmp_path)
+    scene.bucket.create("v0", database="shop")
+    for number in range(1, 12):
+        twice = f"SELECT `id` FROM `v{number - 1}` UNION SELECT `id` FROM `v{number - 1}`"
+        scene.bucket.schema(f"v{number}", 100 + number, "id", f"CREATE VIEW `v{number}` AS {twice}", 21, database="shop")
+    ran = scene.bucket.at(300, sink=scene.uri)
+    if scene.is_mariadb:
+        assert "reads more than 61 tables" in ran.stopped["shop.v6"]
+        assert {("shop", f"v{number}") for number in range(6)} == {name for name in scene.target.tables() if name[1][0] == "v"}
+
+
+def test_a_view_that_its_server_cannot_open_stops_what_names_it_and_nothing_else(place: Place, tmp_path: Path) -> None:
+    scene = Scene(place, tmp_path)
+    if scene.is_mariadb:
+        scene.person.run('CREATE DEFINER=nobody@nowhere VIEW "shop"."nodef" AS SELECT 1 AS id')
+    scene.bucket.create("orders", database="shop")
+    scene.bucket.schema("v", 110, "id", "CREATE VIEW `v` AS SELECT `id` FROM `nodef`", 21, database="shop")
+    scene.bucket.rows("orders/100/1", "I 120 1 a", database="shop")
+    scene.bucket.at(300, sink=scene.uri, **OPTIONS)
+    assert scene.person.run('SELECT id FROM "shop"."orders"') == [(1,)]

@@ -18,12 +18,12 @@ from datetime import datetime
 from enum import Enum, auto
 from typing import Any
 
-import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.mysql import MySQL
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
+from headrace.ddl.bounded_parser import parse
 from headrace.model.table import TableSchema
 from headrace.model.types import CHARACTER_KINDS, INTEGER_KINDS, ColumnType, TypeKind
 
@@ -182,9 +182,10 @@ def _within_reach() -> Iterator[None]:
 def _read(expression: str) -> Any:
     try:
         # REPLACE(…) alone would be read as a statement.
-        selected = sqlglot.parse_one(f"SELECT {_without_introducers(expression)}", read="mysql").args["expressions"]
+        parsed = parse(f"SELECT {_without_introducers(expression)}")
     except SqlglotError as error:
         raise UntranslatableError from error
+    selected = parsed[0].args["expressions"] if len(parsed) == 1 and isinstance(parsed[0], exp.Select) else []
     if len(selected) != 1:
         raise UntranslatableError
     return selected[0]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import groupby
 
+from headrace.ddl.grammar.statements import judge
 from headrace.ddl.lexer import begins_with
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.engine.filtering import Followed
@@ -74,6 +75,8 @@ def from_shape_if_unknown(state: LedgerState, change: SchemaChange, created: set
         return replace(change, by_shape=True)
     if change.schema is None or any(isinstance(e, CreateTableEvent) for e in change.events) or _is_of_view(change):
         return change
+    if judge(change.statement, change.database).objection:
+        return change  # nobody knows what became of the table: it waits
     brings_back = read_statement(change.statement, change.database).brings_back
     if change.identity in follows.refused or brings_back or is_of(unfollowed(state), change):
         return change  # an empty table in its place would be a lie: its rows come back without events, or nobody wants them

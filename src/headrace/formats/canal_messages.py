@@ -28,6 +28,8 @@ from headrace.model.types import TypeKind
 
 BATCH_ROWS = 65_536
 _BATCH_CHARACTERS = 4 << 20
+_LINE_END = re.compile(rb"[\r\n]")
+_LINE_END = re.compile(rb"[\r\n]")
 _FULL_ROW = re.compile(rb'"type"\s*:\s*"(?:INSERT|UPDATE)"')
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_$ .-]+")
 # Marks between the parts of a message. Their quotes are not escaped, so no string can hold them.
@@ -207,10 +209,15 @@ def _with_members(column: Column, mysql_type: str) -> Column:
 
 def _first_full_line(data: memoryview) -> Message | None:
     """The first INSERT or UPDATE. A match inside a row (a column named ``type``) is told by reading the message."""
-    for match in _FULL_ROW.finditer(data):
+    at = 0
+    while (match := _FULL_ROW.search(data, at)) is not None:
         message = _message_of_line(data, match.start())
         if message is not None and message.get("type") in ("INSERT", "UPDATE"):
             return message
+        behind = _LINE_END.search(data, match.end())  # its line is no such message, wherever else in it there is a match
+        if behind is None:
+            return None
+        at = behind.end()
     return None
 
 

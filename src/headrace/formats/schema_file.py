@@ -22,11 +22,20 @@ MOST_BYTES = 64 << 20
 MOST_COLUMNS = 4_096
 _MOST_MEMBERS = 65_535
 _LONGEST_NAME = 256
+_LONGEST_TABLE_NAME = 64  # in TiDB; hidden columns of indexes have longer ones
 _LONGEST_INTEGER = 20
 """Digits of the largest number that TiCDC writes, which has 64 bits. Python takes long for thousands of them, and refuses more."""
 _SHOWN = 80
 # Lengths in bytes or characters, digits, and digits after the point, as far as TiDB has them at all.
-_MOST_LENGTH = {TypeKind.DECIMAL: 65, TypeKind.BIT: 64}
+_MOST_LENGTH = {
+    TypeKind.DECIMAL: 65,
+    TypeKind.BIT: 64,
+    TypeKind.CHAR: 255,
+    TypeKind.BINARY: 255,
+    TypeKind.VARCHAR: 65_535,
+    TypeKind.VARBINARY: 65_535,
+    TypeKind.VAR_STRING: 65_535,
+}
 _MOST_SCALE = {TypeKind.DECIMAL: 30}
 _MOST_OTHER_LENGTH, _MOST_OTHER_SCALE = (1 << 32) - 1, 255
 _UNSIGNED = " UNSIGNED"
@@ -241,7 +250,7 @@ def _text(document: dict[str, object], key: str, required: bool = True) -> str:
 
 def _name(document: dict[str, object], key: str, required: bool = True) -> str:
     value = _text(document, key, required)
-    if len(value) > _LONGEST_NAME:
+    if len(value) > (_LONGEST_TABLE_NAME if key in ("Table", "Schema") else _LONGEST_NAME):
         raise SchemaFileError(f"{key} in the schema file has {len(value)} characters, and no name is that long: {_shown(value)}.")
     return value
 

@@ -30,6 +30,8 @@ class Judgement:
     objection: str = ""
     names: frozenset[TableId] = frozenset()
     selects: frozenset[TableId] = frozenset()
+    occurrences: tuple[TableId, ...] = ()
+    """The tables that the query of a view reads, as often as it names them."""
 
 
 @remembered
@@ -42,12 +44,13 @@ def judge(statement: str, database: str) -> Judgement:
         return Judgement()
     reader = Reader(found, database)
     try:
-        selects = _statement(reader)
+        occurrences = _statement(reader)
         if not reader.done:
             reader.fail()
     except NotAcceptedError as error:
         return Judgement(str(error))
-    return Judgement("", frozenset(reader.names) | selects, selects)
+    selects = frozenset(occurrences)
+    return Judgement("", frozenset(reader.names) | selects, selects, occurrences)
 
 
 def judge_expression(text: str) -> str:
@@ -62,17 +65,18 @@ def judge_expression(text: str) -> str:
     return ""
 
 
-def _statement(reader: Reader) -> frozenset[TableId]:
+def _statement(reader: Reader) -> tuple[TableId, ...]:
+    """Reads it; the tables that the query of a view names."""
     rules = {"CREATE": _create, "DROP": _drop, "ALTER": _alter, "TRUNCATE": _truncate, "RENAME": _rename}
     rules |= {"RECOVER": _bring_back, "FLASHBACK": _bring_back}
     word = reader.next()
     rule = None if word.is_name or word.is_literal else rules.get(word.text.upper())
     if rule is None:
         reader.fail(f"{word.text[:40]!r} begins no schema change")
-    return rule(reader) or frozenset()
+    return rule(reader) or ()
 
 
-def _create(reader: Reader) -> frozenset[TableId] | None:
+def _create(reader: Reader) -> tuple[TableId, ...] | None:
     if reader.accept_any("DATABASE", "SCHEMA"):
         reader.existence()
         _database(reader)
@@ -116,7 +120,7 @@ def _create_table(reader: Reader) -> None:
     definitions.table_options(reader)
 
 
-def _create_view(reader: Reader) -> frozenset[TableId]:
+def _create_view(reader: Reader) -> tuple[TableId, ...]:
     reader.accept("OR", "REPLACE")
     if reader.accept("ALGORITHM"):
         reader.expect("=")

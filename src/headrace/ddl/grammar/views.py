@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from headrace.ddl.bounded_parser import parse
 from headrace.ddl.grammar.expressions import look_at
 from headrace.ddl.grammar.reader import NotAcceptedError, Reader, is_name
 from headrace.ddl.grammar.vocabulary import OF_QUERIES
@@ -24,8 +24,9 @@ _NO_TABLE_BEHIND = frozenset({"SUBSTRING", "SUBSTR", "MID", "TRIM", "EXTRACT"})
 _OPTIONS_OF_CHECK = (("WITH", "CASCADED", "CHECK", "OPTION"), ("WITH", "LOCAL", "CHECK", "OPTION"), ("WITH", "CHECK", "OPTION"))
 
 
-def query(reader: Reader) -> frozenset[TableId]:
-    """Reads the rest of the statement as a query, with ``WITH CHECK OPTION`` or without; the tables that it reads.
+def query(reader: Reader) -> tuple[TableId, ...]:
+    """Reads the rest of the statement as a query, with ``WITH CHECK OPTION`` or without; the tables that it reads, as often as it
+    names them.
 
     Raises NotAcceptedError.
     """
@@ -68,11 +69,11 @@ def _without_check_option(found: tuple[Word, ...]) -> tuple[Word, ...]:
     return found
 
 
-def _tables(text: str, database: str) -> tuple[frozenset[TableId], frozenset[str]]:
+def _tables(text: str, database: str) -> tuple[tuple[TableId, ...], frozenset[str]]:
     """The tables of a query, and every folded name that may stand before a dot in it or behind FROM."""
     try:
-        parsed = sqlglot.parse(text, dialect="mysql")
-    except (SqlglotError, RecursionError):
+        parsed = parse(text)
+    except SqlglotError:
         raise NotAcceptedError("the query of the view cannot be read") from None
     if len(parsed) != 1 or not isinstance(parsed[0], exp.Query):
         raise NotAcceptedError("what the view is made of is no query")
@@ -81,24 +82,27 @@ def _tables(text: str, database: str) -> tuple[frozenset[TableId], frozenset[str
         raise NotAcceptedError("the query of the view does more than to read")
     if sum(1 for _ in tree.find_all(exp.With)) > (tree.args.get("with_") is not None):
         raise NotAcceptedError("the query of the view has WITH in a part of it")
-    tables: set[TableId] = set()
+    tables: list[TableId] = []
     known = {folded_name(cte.alias) for cte in tree.find_all(exp.CTE)}
     for table in tree.find_all(exp.Table):
         if table.args.get("catalog") or not table.name:
             raise NotAcceptedError("the query of the view names a table by more than database and name")
         known |= {folded_name(name) for name in (table.db, table.name, table.alias) if name}
-        if table.db or folded_name(table.name) not in _visible_at(table):
-            tables.add(TableId(table.db or database, table.name))
+        if table.db or table.name not in _visible_at(table):
+            tables.append(TableId(table.db or database, table.name))
     known |= {folded_name(named.alias) for named in tree.find_all(exp.Subquery) if named.alias}
-    return frozenset(tables), frozenset(known)
+    return tuple(tables), frozenset(known)
 
 
 def _visible_at(table: exp.Table) -> frozenset[str]:
-    """The folded names of the common table expressions that a name may mean at this place: of the earlier ones, inside of one."""
+    """The names of the common table expressions that a name may mean at this place: of the earlier ones, inside of one.
+
+    As they are spelled: servers fold letters beyond ASCII in ways of their own.
+    """
     with_ = table.root().args.get("with_")
     if with_ is None:
         return frozenset()
-    names = [folded_name(cte.alias) for cte in with_.expressions]
+    names = [cte.alias for cte in with_.expressions]
     inside = next((at for at, cte in enumerate(with_.expressions) if any(node is cte for node in _ancestors(table))), len(names))
     return frozenset(names[: inside + bool(with_.recursive)])
 

@@ -49,6 +49,7 @@ from headrace.sinks.mysql.shown import are_renamed, not_shown, reuses_names, sam
 from headrace.sinks.mysql.statements import Sending, at_its_time, execute, refused, server_refused, shown, unclear
 from headrace.sinks.mysql.types import alter_table, create_table, qualified
 from headrace.sinks.mysql.unseen_values import refuse_unseen_values
+from headrace.sinks.mysql.views import refuse_exploding_view
 from headrace.sinks.mysql.zones import refuse_other_zone
 
 _GRANT_HINT = "headrace validate names the rights that are missing."
@@ -221,6 +222,7 @@ class MySqlMetadataApplier:
             for renamed in (event for event in change.events if isinstance(event, RenameTableEvent)):
                 # Not every layout tells of databases, so a rename may be the first that is heard of one.
                 notices.extend(_ensure_database(session, change, renamed.new_table_id.database))
+        refuse_exploding_view(session, change)
         refuse_other_zone(change, self._settings.time_zone)
         notices.extend(refuse_unseen_values(session, change, self._settings.time_zone))
         notices.extend(_differing_default(session, change))

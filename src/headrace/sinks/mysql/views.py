@@ -1,0 +1,35 @@
+"""What a view of the source would cost readers: views over views, each of which names another one twice, double with each level."""
+
+from __future__ import annotations
+
+from headrace.ddl.grammar.statements import judge
+from headrace.model.events import SchemaChange
+from headrace.model.table import TableId
+from headrace.sinks.mysql import catalogue
+from headrace.sinks.mysql.connection import MySqlSession
+from headrace.sinks.mysql.statements import refused
+
+_MOST_TABLES = 61
+"""As many as MySQL and MariaDB join at once."""
+
+
+def refuse_exploding_view(session: MySqlSession, change: SchemaChange) -> None:
+    """Raises SchemaChangeRefused for a view that reads more than 61 tables through the views that it reads."""
+    reads = judge(change.statement, change.database).occurrences
+    if _tables_of(session, reads, _MOST_TABLES, frozenset((change.table_id,))) > _MOST_TABLES:
+        message = f"the view reads more than {_MOST_TABLES} tables, through the views that it reads."
+        raise refused(
+            change, message, "The server would take their product. Make the view by hand and skip the change, or edit it."
+        )
+
+
+def _tables_of(session: MySqlSession, reads: tuple[TableId, ...], most: int, above: frozenset[TableId]) -> int:
+    """How many tables are read through these names, counted to ``most`` and a few more. A view that reads itself counts as all."""
+    if len(above) > most or above.intersection(reads):
+        return most + 1
+    count = 0
+    for name in reads:
+        query = "" if count > most else catalogue.view_query(session, name)
+        inner = judge(f"CREATE VIEW v AS {query}", name.database).occurrences if query else ()
+        count += _tables_of(session, inner, most, above | {name}) if inner else 1
+    return count
