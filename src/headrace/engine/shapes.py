@@ -75,10 +75,9 @@ def from_shape_if_unknown(state: LedgerState, change: SchemaChange, created: set
         return replace(change, by_shape=True)
     if change.schema is None or any(isinstance(e, CreateTableEvent) for e in change.events) or _is_of_view(change):
         return change
-    if judge(change.statement, change.database).objection:
-        return change  # nobody knows what became of the table: it waits
     brings_back = read_statement(change.statement, change.database).brings_back
-    if change.identity in follows.refused or brings_back or is_of(unfollowed(state), change):
+    waits = change.identity in follows.refused or bool(judge(change.statement, change.database).objection)
+    if waits or brings_back or is_of(unfollowed(state), change):
         return change  # an empty table in its place would be a lie: its rows come back without events, or nobody wants them
     before = {e.table_id for e in change.events if not isinstance(e, CreateDatabaseEvent | DropDatabaseEvent)}
     there = created | {t for t, p in state.tables.items() if not p.status.is_gone and not is_unborn(p)}

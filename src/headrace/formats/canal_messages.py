@@ -29,7 +29,6 @@ from headrace.model.types import TypeKind
 BATCH_ROWS = 65_536
 _BATCH_CHARACTERS = 4 << 20
 _LINE_END = re.compile(rb"[\r\n]")
-_LINE_END = re.compile(rb"[\r\n]")
 _FULL_ROW = re.compile(rb'"type"\s*:\s*"(?:INSERT|UPDATE)"')
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_$ .-]+")
 # Marks between the parts of a message. Their quotes are not escaped, so no string can hold them.

@@ -18,9 +18,8 @@ def refuse_exploding_view(session: MySqlSession, change: SchemaChange) -> None:
     reads = judge(change.statement, change.database).occurrences
     if _tables_of(session, reads, _MOST_TABLES, frozenset((change.table_id,))) > _MOST_TABLES:
         message = f"the view reads more than {_MOST_TABLES} tables, through the views that it reads."
-        raise refused(
-            change, message, "The server would take their product. Make the view by hand and skip the change, or edit it."
-        )
+        hint = "The server would read all of them at once. Make the view by hand and skip the change, or edit it."
+        raise refused(change, message, hint)
 
 
 def _tables_of(session: MySqlSession, reads: tuple[TableId, ...], most: int, above: frozenset[TableId]) -> int:
