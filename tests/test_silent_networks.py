@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -108,6 +109,52 @@ def test_a_server_that_does_not_greet_cannot_be_reached() -> None:
         with pytest.raises(SinkUnreachableError):
             MySqlSession(read_settings(f"mysql://root@127.0.0.1:{silent.getsockname()[1]}/?timeout=1s"))
         assert time.monotonic() - begun < 5
+
+
+def test_a_server_that_greets_letter_by_letter_cannot_be_reached() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def trickle() -> None:
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):
+                connection.sendall(b"\xff\xff\x00\x00")
+                while True:
+                    connection.sendall(b"x")
+                    time.sleep(0.2)
+
+        threading.Thread(target=trickle, daemon=True).start()
+        begun = time.monotonic()
+        with pytest.raises(SinkUnreachableError):
+            MySqlSession(read_settings(f"mysql://root@127.0.0.1:{listener.getsockname()[1]}/?timeout=1s"))
+        assert time.monotonic() - begun < 10
+
+
+GREETINGS = (
+    b"",
+    b"\x0a",
+    b"\x0axx\x00",
+    b"\xff\x01",
+    b"\x0a10.11.6\x00\x01\x00",
+    b"\x0axx\x00" + bytes(40),
+    bytes(80),
+    b"\xff" * 60,
+)
+
+
+@pytest.mark.parametrize("greeting", GREETINGS)
+def test_a_server_that_greets_in_another_protocol_cannot_be_reached(greeting: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def greet() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection:
+                        connection.sendall(len(greeting).to_bytes(3, "little") + b"\x00" + greeting)
+
+        threading.Thread(target=greet, daemon=True).start()
+        with pytest.raises(SinkUnreachableError):
+            MySqlSession(read_settings(f"mysql://root@127.0.0.1:{listener.getsockname()[1]}/?timeout=1s"))
 
 
 def test_the_kernel_watches_too(mariadb: MariaDb) -> None:

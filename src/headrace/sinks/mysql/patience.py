@@ -11,7 +11,10 @@ import io
 import os
 import select
 import socket
-from collections.abc import Callable
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pymysql
@@ -48,7 +51,8 @@ if TYPE_CHECKING:
 else:
     BaseConnection = pymysql.connections.Connection
 
-_SERVER_GONE = 2006
+_SERVER_GONE, _SERVER_LOST = 2006, 2013
+_LOGIN_PARTS = 4
 _SENT_AT_ONCE = 128 * 1024
 _KEEPALIVE_PROBES = 3
 _PARTS = 4
@@ -69,13 +73,25 @@ class PatientConnection(BaseConnection):
 
     def connect(self, sock: socket.socket | None = None) -> None:
         self._read_timeout = self._write_timeout = self.connect_timeout  # a server that does not greet is none
-        super().connect(sock)
+        # Each byte begins that time anew: one that greets letter by letter is none either.
+        deadline = threading.Timer(_LOGIN_PARTS * self.connect_timeout, self.cut_off)
+        deadline.daemon = True
+        deadline.start()
+        try:
+            with _understood():
+                super().connect(sock)
+        finally:
+            deadline.cancel()
         assert self._sock is not None
         _watch_by_kernel(self._sock, self._silence)
         self._read_timeout = self._write_timeout = self._current_timeout = self._silence / _PARTS
         self._sock.settimeout(self._current_timeout)
         self._rfile.close()
         self._rfile = io.BufferedReader(_Answers(self._sock, self._require_running))
+
+    def _read_query_result(self, unbuffered: bool = False) -> int:
+        with _understood():
+            return super()._read_query_result(unbuffered)
 
     def cut_off(self) -> None:
         """Ends the connection under a thread that waits for it, which learns that it is lost."""
@@ -114,6 +130,16 @@ class PatientConnection(BaseConnection):
         readable, _, _ = select.select([self._sock], [], [], 0)
         if not readable:  # else the answer came while somebody was asked
             raise TimeoutError(f"nothing came for {self._silence / _PARTS:g} s, and the server does not run the statement")
+
+
+@contextmanager
+def _understood() -> Iterator[None]:
+    """What is no packet of MySQL's protocol counts as a lost connection: PyMySQL stumbles over it in many ways."""
+    try:
+        yield
+    except (IndexError, KeyError, TypeError, ValueError, AssertionError, AttributeError, struct.error) as error:
+        message = f"the server sent what is no answer in MySQL's protocol ({type(error).__name__}: {error})"
+        raise pymysql.err.OperationalError(_SERVER_LOST, message) from error
 
 
 class _Answers(io.RawIOBase):

@@ -117,6 +117,14 @@ def _is_inside(root: str, real: str) -> bool:
     return real == real_root or real.startswith(f"{real_root}/")
 
 
+def _real(path: str) -> str:
+    """Where a path leads. One that is exchanged while that is found out leads nowhere."""
+    try:
+        return os.path.realpath(path)
+    except OSError:
+        return ""
+
+
 def _place_of(handle: int, path: str) -> str:
     """Where an open file lies, as the kernel knows it; without ``/proc``, where its path leads, if that is still the same file."""
     try:
@@ -130,7 +138,7 @@ def _place_of(handle: int, path: str) -> str:
 
 def _listed(root: str, folder: str) -> Iterator[LocalEntry]:
     absolute = _absolute(root, folder)
-    if folder and not _is_inside(root, os.path.realpath(absolute)):
+    if folder and not _is_inside(root, _real(absolute)):
         yield _leading_out(folder)  # it was exchanged since the folder above it was listed
         return
     try:
@@ -170,7 +178,7 @@ def _entry(root: str, path: str, entry: os.DirEntry[str]) -> Iterator[LocalEntry
         return
     is_folder = stat.S_ISDIR(found.st_mode)
     is_either = is_folder or stat.S_ISREG(found.st_mode)
-    if is_either and entry.is_symlink() and not _is_inside(root, os.path.realpath(_absolute(root, path))):
+    if is_either and entry.is_symlink() and not _is_inside(root, _real(_absolute(root, path))):
         yield _leading_out(path, is_folder=is_folder)
     elif stat.S_ISREG(found.st_mode):
         yield LocalFile(path, found.st_size, found.st_mtime_ns)
