@@ -14,7 +14,7 @@ from headrace.ddl.grammar.statements import judge, judge_expression
 from headrace.model.table import TableId
 from hostile import benign_statements, hostile_statements
 
-WAIT = ("ALTER TABLE t CHANGE", "FLASHBACK TABLE t TO t2")
+WAIT = ("ALTER TABLE t CHANGE",)
 GOLDEN = Path(__file__).parents[1] / "golden" / "ddl"
 KNOWN = [case for path in sorted(GOLDEN.glob("*.json")) for case in json.loads(path.read_text()) if case["parsed"]]
 WRITTEN = [case for case in KNOWN if case["statement"] not in WAIT]

@@ -58,6 +58,10 @@ def _of_others(change: SchemaChange, read: Statement) -> str:
         if own.is_database and folded_name(named.database) == folded_name(own.database):
             return ""
         return f"it names the database {named.database}, and stands in a file of {own}"
+    if read.brings_back:
+        objects = sorted(judge(change.statement, change.database).names)
+        others = [] if any(name.folded == own.folded for name in objects) else objects
+        return f"it names {', '.join(map(str, others))}, and stands in a file of {own}" if others else ""
     objects = [new for _, new in read.renames] or list(read.tables[: None if read.kind in _DROPS else 1])
     if len(read.renames) > 1 and any(name.folded == own.folded for pair in read.renames for name in pair):
         return ""  # several at once, as of a swap; TiCDC writes them one by one
@@ -72,7 +76,8 @@ def _of_left_out(change: SchemaChange, read: Statement, judgement: Judgement, fo
     a target takes only what is the pipeline's (``Ownership.bounded``).
     """
     swapped = (name for pair in read.renames for name in pair) if len(read.renames) > 1 else ()
-    reached = judgement.selects | frozenset(read.tables if read.kind in _DROPS else swapped)
+    brought = judgement.names if read.brings_back else frozenset()
+    reached = judgement.selects | brought | frozenset(read.tables if read.kind in _DROPS else swapped)
     left_out = sorted(name for name in reached if not _is_followed(name, change, follows))
     return f"it names {', '.join(map(str, left_out))}, which --tables leaves out" if left_out else ""
 

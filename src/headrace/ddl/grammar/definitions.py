@@ -8,6 +8,10 @@ from headrace.ddl.grammar.vocabulary import OF_EXPRESSIONS, OF_TYPES, TABLE_OPTI
 
 _INDEX_KINDS = ("FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR", "HYBRID")
 _CONSTRAINTS = ("CONSTRAINT", "PRIMARY", "UNIQUE", "INDEX", "KEY", "FOREIGN", "CHECK", *_INDEX_KINDS)
+_INDEX_FLAGS = (
+    *("VISIBLE", "INVISIBLE", "IGNORED", "GLOBAL", "LOCAL", "CLUSTERED", "NONCLUSTERED"),
+    "ADD_COLUMNAR_REPLICA_ON_DEMAND",
+)
 _MOST_ATTRIBUTES = 32
 _MOST_OPTIONS = 64
 _NOT_HERE = {
@@ -175,11 +179,12 @@ def _index_part(reader: Reader) -> None:
 
 
 def _index_option(reader: Reader) -> bool:
-    if reader.accept_any("VISIBLE", "INVISIBLE", "GLOBAL", "LOCAL", "CLUSTERED", "NONCLUSTERED", "ADD_COLUMNAR_REPLICA_ON_DEMAND"):
+    # IGNORED is MariaDB's word, in what was adapted for it.
+    if reader.accept("NOT", "IGNORED") or reader.accept_any(*_INDEX_FLAGS):
         return True
-    if reader.accept("NOT", "IGNORED") or reader.accept("IGNORED"):  # MariaDB's, in what was adapted for it
-        return True
-    if reader.accept_any("KEY_BLOCK_SIZE", "LOCK", "ALGORITHM", "COMMENT", "PRE_SPLIT_REGIONS", "SECONDARY_ENGINE_ATTRIBUTE"):
+    if reader.accept_any(
+        "KEY_BLOCK_SIZE", "LOCK", "ALGORITHM", "COMMENT", "PARAMETER", "PRE_SPLIT_REGIONS", "SECONDARY_ENGINE_ATTRIBUTE"
+    ):
         reader.value()
         return True
     if reader.accept("WITH", "PARSER"):

@@ -209,9 +209,10 @@ def _rename(reader: Reader) -> None:
 
 
 def _bring_back(reader: Reader) -> None:
-    # Under another name it would be a table of which nobody knows what it was.
     reader.expect("TABLE")
     reader.table()
+    if reader.accept("TO"):
+        reader.table()
 
 
 def _database(reader: Reader) -> None:

@@ -451,7 +451,10 @@ def _require_same_names(change: SchemaChange, statement: str) -> None:
     Adaptations work on text. That one of them turns a name into another one is a bug, which must not reach the server.
     """
     judged, sent = judge(change.statement, change.database), judge(statement, change.database)
-    known = {name.folded for name in (*judged.names, *change.changes, *change.reads)}
+    if judged.objection:  # which nobody but a person lets run
+        return
+    of_events = {event.new_table_id for event in change.events if isinstance(event, RenameTableEvent)}
+    known = {name.folded for name in (*judged.names, *change.changes, *change.reads, *of_events)}
     known |= {TableId(name.database) for name in known}  # which may be made for its first table
     strange = [name for name in sent.names if name.folded not in known]
     if not strange and not sent.objection and {name.folded for name in sent.selects} == {name.folded for name in judged.selects}:
