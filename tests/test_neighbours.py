@@ -47,9 +47,10 @@ class Serving:
 
 
 @contextmanager
-def serving(*settings: str) -> Iterator[Serving]:
-    command = [sys.executable, "-c", SERVING, *settings]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+def serving(*settings: str, working_folder: Path | None = None) -> Iterator[Serving]:
+    # As the command `headrace`, and other than `python -c`, it imports nothing from the working folder.
+    command = [sys.executable, "-P", "-c", SERVING, *settings]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=working_folder) as process:
         assert process.stdout is not None
         rpc, blocks, jvm = map(int, process.stdout.readline().split())
         yield Serving(process.pid, jvm, rpc, blocks)
@@ -90,6 +91,20 @@ def test_what_a_killed_run_left_is_removed_once_its_jvm_has_ended(tmp_path: Path
         # It was ending already: as long as it lives it uses the folder. Where nobody waits for it, it stays as a zombie.
         assert ended_within(jvm, 5)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.spark
+def test_no_process_of_a_run_imports_modules_from_the_working_folder(tmp_path: Path) -> None:
+    """It may be one that others write to, such as the temporary folder."""
+    place = tmp_path / "shared"
+    (place / "pyspark").mkdir(parents=True)
+    for module in ("numbers.py", "select.py", "pyspark/__init__.py"):
+        (place / module).write_text(f"open({str(tmp_path / 'imported')!r}, 'a').write(__name__)")
+    try:
+        with serving(working_folder=place) as run:
+            assert len(family(run.driver)) >= 3, "the driver, the JVM and a daemon"
+    finally:
+        assert not (tmp_path / "imported").exists()
 
 
 # --- the protocol of Spark's ports ------------------------------------------------------------------------------------

@@ -95,6 +95,7 @@ def session_settings(user: Mapping[str, str], sink: Mapping[str, str]) -> dict[s
         "spark.authenticate": "true",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executorEnv.PYTHONSAFEPATH": "1",
         **sink,
         **user,
     }
@@ -147,6 +148,8 @@ class SparkEngine:
         os.environ["JAVA_HOME"] = str(find_java().home)
         # Spark takes `python3` from PATH otherwise, which need not have pyarrow.
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        # PySpark's daemons start with `-m`, which looks for modules in the working folder first: others may write to that.
+        os.environ["PYTHONSAFEPATH"] = "1"
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         from pyspark.sql import SparkSession
 
