@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 import subprocess
 import sys
@@ -14,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from headrace import scratch
-from headrace.scratch import KINDS, Scratch, open_private, remove_leftovers
+from headrace.errors import DefinitionError
+from headrace.scratch import KINDS, MARKER, Scratch, open_private, remove_leftovers
 
 HOLD = """
 import sys
@@ -135,6 +137,7 @@ def test_a_folder_of_another_user_is_neither_used_nor_removed(tmp_path: Path, mo
     hostile = tmp_path / "headrace-spool-run-abcdefgh"
     hostile.mkdir(mode=0o700)
     (hostile / KEPT).write_text("")
+    mark(hostile)
     if os.geteuid() == 0:
         os.chown(hostile, 12345, 12345)
     else:
@@ -151,8 +154,81 @@ def test_a_folder_that_others_may_write_is_not_ours(tmp_path: Path) -> None:
     found.mkdir()
     found.chmod(0o777)
     (found / KEPT).write_text("")
+    mark(found)
     remove_leftovers(tmp_path)
-    assert found.exists()
+    assert (found / KEPT).exists()
+
+
+def mark(folder: Path) -> None:
+    """As Headrace marks what it makes."""
+    (folder / MARKER).write_text(str(folder.stat().st_ino))
+
+
+def test_a_marked_folder_is_a_leftover(tmp_path: Path) -> None:
+    """It shows that what stays in the other tests stays for the reason that they name."""
+    found = tmp_path / "headrace-spool-run-abcdefgh"
+    found.mkdir(mode=0o700)
+    (found / KEPT).write_text("")
+    mark(found)
+    remove_leftovers(tmp_path)
+    assert not found.exists()
+
+
+@pytest.mark.parametrize("text", [None, "", "1", "of another folder"])
+def test_a_folder_that_headrace_did_not_make_stays_whatever_its_name(tmp_path: Path, text: str | None) -> None:
+    """Another user can rename a private folder, where the folder above it lets them."""
+    precious = tmp_path / "headrace-spool-run-abcdefgh"
+    precious.mkdir(mode=0o700)
+    (precious / KEPT).write_text("x")
+    if text is not None:
+        (precious / MARKER).write_text(text)
+    with Scratch.make("spool", tmp_path):
+        assert (precious / KEPT).exists()
+
+
+def test_at_the_end_the_folder_itself_is_emptied_and_not_what_took_its_name(tmp_path: Path) -> None:
+    made = Scratch.make("spool", tmp_path)
+    (made.path / "rows").write_text("x")
+    moved = made.path.rename(tmp_path / "moved")
+    made.path.mkdir(mode=0o700)
+    (made.path / KEPT).write_text("")
+    made.remove()
+    assert list(moved.iterdir()) == []
+    assert (made.path / KEPT).exists()
+
+
+@pytest.mark.parametrize("bits", [0o777, 0o703])
+def test_a_folder_in_which_others_can_exchange_folders_is_refused(tmp_path: Path, bits: int) -> None:
+    tmp_path.chmod(bits)
+    with pytest.raises(DefinitionError) as refused:
+        Scratch.make("spool", tmp_path)
+    assert f"The folder {tmp_path} for temporary files has mode 0{bits:o}" in str(refused.value)
+    assert f"chmod go-w {tmp_path}" in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("bits", [0o1777, 0o755, 0o700])
+def test_a_folder_in_which_others_cannot_exchange_folders_is_used(tmp_path: Path, bits: int) -> None:
+    tmp_path.chmod(bits)
+    with Scratch.make("spool", tmp_path) as made:
+        assert made.path.parent == tmp_path
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders to any group")
+def test_a_folder_that_a_group_can_write_is_refused_where_others_are_in_the_group(tmp_path: Path) -> None:
+    tmp_path.chmod(0o770)
+    os.chown(tmp_path, -1, 0)
+    Scratch.make("spool", tmp_path).remove()
+    os.chown(tmp_path, -1, next(user.pw_gid for user in pwd.getpwall() if user.pw_uid != 0 and user.pw_gid != 0))
+    with pytest.raises(DefinitionError, match="has mode 0770"):
+        Scratch.make("spool", tmp_path)
+
+
+def test_a_folder_stays_the_same_when_the_link_to_its_parent_is_exchanged(tmp_path: Path) -> None:
+    (tmp_path / "named").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "named")
+    with Scratch.make("spool", tmp_path / "link") as made:
+        assert made.path.parent == tmp_path / "named"
 
 
 @pytest.mark.parametrize("name", ["headrace-faults-abcdefgh", "headrace-print-abcdefgh", "headrace-spool-run-abcdefgh.bak", "x"])

@@ -2,6 +2,7 @@
 
 A folder is made with mode 0700, and its process keeps a lock on it (``flock``), which the kernel gives up when the process ends,
 however it ends. So a free lock tells that nobody uses the folder any more; process ids, which are used again, play no part.
+A file in it tells that Headrace made it: another user may give any folder such a name, where the folder above it lets them.
 """
 
 from __future__ import annotations
@@ -17,12 +18,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from headrace.errors import DefinitionError
+
 if sys.platform != "win32":
     import fcntl
+    import grp
+    import pwd
 
 KINDS = ("spark", "spool", "print", "check")
 _NAME = re.compile(rf"headrace-({'|'.join(KINDS)})-run-[0-9a-z_]{{8}}")
 """As ``tempfile.mkdtemp`` makes them. What has another name is somebody else's."""
+MARKER = ".headrace"
+"""A file in each folder, with the folder's inode number. The device's number may change with a restart of the machine."""
 _TRIES = 10
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
@@ -40,22 +47,37 @@ class Scratch:
     def make(cls, kind: str, parent: Path | None = None) -> Scratch:
         """Makes ``headrace-<kind>-run-…`` in ``parent``, or the temporary folder, and removes what is left over there.
 
-        ``kind`` is one of :data:`KINDS`. A parent that is not there is made, with mode 0700. Raises ``OSError``.
+        ``kind`` is one of :data:`KINDS`. A parent that is not there is made, with mode 0700. Raises ``OSError``, and
+        DefinitionError for a parent in which other users can exchange folders.
         """
         parent = Path(tempfile.gettempdir()) if parent is None else parent
         make_private(parent)
+        parent = Path(os.path.realpath(parent))
+        require_own_names(parent, "temporary files")
         remove_leftovers(parent)
         for _ in range(_TRIES):
             path = Path(tempfile.mkdtemp(prefix=f"headrace-{kind}-run-", dir=parent))
             # Another run that removes leftovers may have been faster: the folder is ours only with its lock.
             with suppress(FileNotFoundError, BlockingIOError):
-                return cls(path, _locked(path))
+                made = cls(path, _locked(path))
+                try:
+                    _mark(made.lock)
+                except OSError:
+                    made.remove()
+                    raise
+                return made
         raise FileExistsError(f"Other runs keep removing the folders that are made in {parent}")
 
     def remove(self) -> None:
-        """Removes the folder with all that is in it, as far as that is possible, and gives up its lock."""
+        """Removes the folder with all that is in it, as far as that is possible, and gives up its lock.
+
+        It goes by the open folder: what has its name by now may be another one.
+        """
         if self.lock >= 0:
-            shutil.rmtree(self.path, ignore_errors=True)
+            with suppress(OSError):
+                _empty(self.lock)
+                if os.path.samestat(os.fstat(self.lock), self.path.lstat()):
+                    self.path.rmdir()
             os.close(self.lock)
             self.lock = -1
 
@@ -82,6 +104,38 @@ def remove_leftovers(parent: Path) -> None:
                     _remove_leftover(above, name)
         finally:
             os.close(above)
+
+
+def require_own_names(folder: Path, what: str) -> None:
+    """Raises DefinitionError for a folder in which other users can rename or remove what is this user's. ``what`` lies there."""
+    found = folder.stat()
+    if found.st_mode & stat.S_ISVTX or not _others_can_write(found):
+        return
+    raise DefinitionError(
+        f"The folder {folder} for {what} has mode {stat.S_IMODE(found.st_mode):04o}: other users can put folders of"
+        " theirs into the place of Headrace's.",
+        f"Name a folder that only you can write to (one that is missing is made with mode 0700), or run: chmod go-w {folder}",
+    )
+
+
+def _others_can_write(found: os.stat_result) -> bool:
+    if sys.platform == "win32":
+        return False
+    if found.st_mode & stat.S_IWOTH:
+        return True
+    return bool(found.st_mode & stat.S_IWGRP) and _has_other_members(found.st_gid)
+
+
+def _has_other_members(group: int) -> bool:
+    """Whether there are others than this user and root in a group: many users have one of their own, and a umask of 002."""
+    if sys.platform == "win32":
+        return False
+    trusted = (0, os.geteuid())
+    users = {user.pw_name: user for user in pwd.getpwall()}
+    with suppress(KeyError):  # a group without a name
+        if any(name not in users or users[name].pw_uid not in trusted for name in grp.getgrgid(group).gr_mem):
+            return True
+    return any(user.pw_gid == group and user.pw_uid not in trusted for user in users.values())
 
 
 def make_private(folder: Path) -> None:
@@ -134,15 +188,41 @@ def _remove_leftover(above: int, name: str) -> None:
         if found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077:
             with suppress(_NoLocks):
                 _take(folder)
-                _empty(folder)
-                os.rmdir(name, dir_fd=above)  # a removal that is broken off is taken up again by the next run
+                if _is_marked(folder):
+                    _empty(folder)
+                # One without anything in it lost its marker when its removal was broken off, or has none yet.
+                os.rmdir(name, dir_fd=above)
     finally:
         os.close(folder)
 
 
+def _mark(folder: int) -> None:
+    """Writes the file that tells that Headrace made this folder."""
+    marker = os.open(MARKER, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
+    try:
+        os.write(marker, str(os.fstat(folder).st_ino).encode())
+    finally:
+        os.close(marker)
+
+
+def _is_marked(folder: int) -> bool:
+    try:
+        marker = os.open(MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    except FileNotFoundError:
+        return False
+    try:
+        return os.read(marker, 100) == str(os.fstat(folder).st_ino).encode()
+    finally:
+        os.close(marker)
+
+
 def _empty(folder: int) -> None:
+    """Removes what is in an open folder, as far as that is possible, and its marker once nothing else is left."""
     for name in os.listdir(folder):
-        if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-            shutil.rmtree(name, dir_fd=folder)
-        else:
-            os.unlink(name, dir_fd=folder)
+        with suppress(OSError):
+            if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                shutil.rmtree(name, dir_fd=folder, ignore_errors=True)
+            elif name != MARKER:
+                os.unlink(name, dir_fd=folder)
+    if os.listdir(folder) == [MARKER]:
+        os.unlink(MARKER, dir_fd=folder)
