@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Thread
 
 import obstore
 import pytest
 from obstore.exceptions import AlreadyExistsError
 
+from headrace.errors import DefinitionError, FencedError
 from headrace.model.letters import Letter
 from headrace.model.table import TableId
 from headrace.sinks import object_place
@@ -108,3 +110,77 @@ def test_a_link_in_place_of_a_file_is_replaced_and_not_written_through(tmp_path:
     open_place(str(tmp_path / "letters"), "dead-letter folder").put("1.json", b"new")
     assert (tmp_path / "precious").read_text() == "kept"
     assert (tmp_path / "letters" / "1.json").read_text() == "new"
+
+
+@pytest.mark.parametrize("bits", [0o777, 0o1777, 0o702])
+def test_a_folder_that_everybody_can_write_to_is_refused(tmp_path: Path, bits: int) -> None:
+    tmp_path.chmod(bits)
+    for location in (str(tmp_path), f"file://{tmp_path}"):
+        with pytest.raises(DefinitionError) as refused:
+            open_dead_letters(location, "default")
+        assert f"Every user of the machine can write to {tmp_path}, which has mode {bits:04o}" in str(refused.value)
+        with pytest.raises(DefinitionError, match="no ledger can be kept there"):
+            open_file_ledger(location)
+    open_file_ledger(str(tmp_path / "new"))
+
+
+def stray(path: Path, kind: str, target: Path) -> None:
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(target)
+
+
+def in_time(act: Callable[[], object]) -> object:
+    """What it returns. Reading a pipe that nobody writes to never ends, and no signal interrupts it."""
+    done: list[object] = []
+    thread = Thread(target=lambda: done.append(act()), daemon=True)
+    thread.start()
+    thread.join(10)
+    return done[0] if done else None
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_pipes_and_links_are_no_dead_letters(tmp_path: Path, kind: str) -> None:
+    letters = open_dead_letters(str(tmp_path / "letters"), "default")
+    table = TableId("shop", "orders")
+    (name,) = letters.put([Letter(table, 1, 2, "it is wrong", raw=b"x")])
+    (folder,) = {path.parent for path in tmp_path.rglob(f"{name}.json")}
+    (folder / "replayed").mkdir()
+    outside = tmp_path / "outside.json"
+    outside.write_text((folder / f"{name}.json").read_text())
+    for place in (folder, folder / "replayed"):
+        stray(place / "stray.json", kind, outside)
+
+    def use() -> object:
+        found = letters.names(table), list(letters.of(table)), list(letters.replayed(table))
+        letters.set_aside(table, [name, "stray"])
+        return *found, list(letters.replayed(table))
+
+    assert in_time(use) == ([name], [name], [], [name])
+    assert outside.exists()
+
+
+def test_links_are_no_states_of_a_ledger(tmp_path: Path) -> None:
+    ledger = open_file_ledger(str(tmp_path / "ledger"))
+    ledger.acquire("default", "source", "", 0)
+    (held,) = tmp_path.rglob("*.json")
+    (held.parent / "decisions").mkdir()
+    for place in (held.with_name(f"{9:020}.json"), held.parent / "decisions" / "x.json"):
+        stray(place, "link", held)
+    assert ledger.peek("default") is not None
+    assert ledger.next_attempt() == 1
+
+
+def test_a_pipe_with_the_next_number_of_a_ledger_is_not_read_for_ever(tmp_path: Path) -> None:
+    ledger = open_file_ledger(str(tmp_path / "ledger"))
+    ledger.acquire("default", "source", "", 0)
+    (held,) = tmp_path.rglob("*.json")
+    stray(held.with_name(f"{2:020}.json"), "pipe", held)
+
+    def go_on() -> object:
+        with pytest.raises(FencedError):
+            ledger.next_attempt()
+        return "refused"
+
+    assert in_time(go_on) == "refused"

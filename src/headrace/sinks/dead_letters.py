@@ -99,6 +99,8 @@ class DeadLetters:
             for name in names if store else ():
                 for folder in (kept, counted):
                     with ignoring_absence():
+                        if not self.place.is_file(_path(folder, name)):
+                            continue
                         content = obstore.get(store, _path(folder, name)).bytes()
                         self.place.put(_path(kept, name), bytes(content))
                 with ignoring_absence():
@@ -128,12 +130,16 @@ class DeadLetters:
         return replace(why, message=f"{message} The last: {why.message}") if why else Problem(table_id, message, hint=hint)
 
     def _written(self, folder: str) -> dict[str, datetime]:
-        """When each letter of a folder was written, by name; what lies in folders below it is none of its letters."""
+        """When each letter of a folder was written, by name; what lies in folders below it is none of its letters.
+
+        Links and pipes in a local folder are none either.
+        """
         with self.place.reached():
             store = self.place.store(create=False)
             listed = obstore.list_with_delimiter(store, folder)["objects"] if store else ()
         paths = {item["path"].rpartition("/")[2]: item["last_modified"] for item in listed}
-        return {path.removesuffix(_SUFFIX): written for path, written in paths.items() if path.endswith(_SUFFIX)}
+        found = {path.removesuffix(_SUFFIX): written for path, written in paths.items() if path.endswith(_SUFFIX)}
+        return {name: written for name, written in found.items() if self.place.is_file(_path(folder, name))}
 
     def _read(self, folder: str) -> dict[str, Letter]:
         found: dict[str, Letter] = {}

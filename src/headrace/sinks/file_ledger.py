@@ -95,7 +95,7 @@ class FileLedger:
                 break
         with self._place.reached():
             store = self._place.store(create=False)
-            numbers = self._numbers(store, folder_name(pipeline)) if store else []
+            numbers = self._numbers(folder_name(pipeline)) if store else []
             if store:
                 self._sweep(store, pipeline, numbers[:-2])
         return self._forget_words(pipeline) or found
@@ -106,7 +106,7 @@ class FileLedger:
             return self._load(pipeline)
         except LedgerUnreadableError:
             with self._place.reached():
-                number = self._numbers(self._place.store(create=True), folder_name(pipeline))[-1]
+                number = self._numbers(folder_name(pipeline))[-1]
             return _Held(number, LedgerState(pipeline, "unreadable", "", number), "")
 
     def acquire(self, pipeline: str, source_identity: str, fingerprint: str, start: int) -> LedgerState:
@@ -160,8 +160,7 @@ class FileLedger:
         found: dict[str, list[dict[str, str]]] = {_DECISIONS: [], _REQUESTS: []}
         with self._place.reached():
             store, folder = self._place.store(create=False), folder_name(pipeline)
-            keys = [item["path"] for chunk in obstore.list(store, folder) for item in chunk] if store else []
-            for key in keys:
+            for key in self._place.keys(folder) if store else ():
                 kind = key.removeprefix(f"{folder}/").rpartition("/")[0]
                 with ignoring_absence():
                     try:
@@ -185,8 +184,11 @@ class FileLedger:
         folder = folder_name(pipeline)
         with self._place.reached():
             store = self._place.store(create=False)
-            keys = [item["path"] for chunk in obstore.list(store, folder) for item in chunk] if store else []
-            words = [key for key in keys if key.removeprefix(f"{folder}/").rpartition("/")[0] in (_DECISIONS, _REQUESTS)]
+            words = [
+                key
+                for key in self._place.keys(folder)
+                if key.removeprefix(f"{folder}/").rpartition("/")[0] in (_DECISIONS, _REQUESTS)
+            ]
             if store and words:
                 with ignoring_absence():
                     obstore.delete(store, words)
@@ -240,7 +242,7 @@ class FileLedger:
                 if found is None or found != (step.state, step.writer):
                     return False
             # The number may also have been free because it was swept away long ago: then a newer one is there.
-            numbers = self._numbers(store, folder)
+            numbers = self._numbers(folder)
             if numbers and numbers[-1] > step.number:
                 obstore.delete(store, key)
                 return False
@@ -254,7 +256,7 @@ class FileLedger:
         with self._place.reached():
             store = self._place.store(create=True)
             if self._read(store, _key(step)) is not None:
-                self._sweep(store, pipeline, [n for n in self._numbers(store, folder_name(pipeline)) if n < step.number])
+                self._sweep(store, pipeline, [n for n in self._numbers(folder_name(pipeline)) if n < step.number])
 
     def _sweep(self, store: ObjectStore, pipeline: str, numbers: list[int]) -> None:
         if numbers:
@@ -265,7 +267,7 @@ class FileLedger:
         folder = folder_name(pipeline)
         with self._place.reached():
             store = self._place.store(create=False)
-            numbers = self._numbers(store, folder) if store else []
+            numbers = self._numbers(folder) if store else []
             # A power failure may leave the newest file torn: the state before it is right too, only older.
             for number in reversed(numbers):
                 found = self._read(store, f"{folder}/{number:020}.json")
@@ -291,12 +293,14 @@ class FileLedger:
                 f"Give it its former name, or forget it with headrace reset --name {pipeline}.",
             )
 
-    def _numbers(self, store: ObjectStore, folder: str) -> list[int]:
-        paths = (item["path"].rpartition("/") for chunk in obstore.list(store, folder) for item in chunk)
+    def _numbers(self, folder: str) -> list[int]:
+        paths = (key.rpartition("/") for key in self._place.keys(folder))
         names = (name for parent, _, name in paths if not parent.endswith((f"/{_DECISIONS}", f"/{_REQUESTS}")))
         return sorted(int(name[:-5]) for name in names if _NUMBERED.fullmatch(name))
 
     def _read(self, store: ObjectStore, key: str) -> tuple[LedgerState, str] | None:
+        if not self._place.is_file(key):
+            return None
         try:
             return state_from_json(bytes(obstore.get(store, key).bytes()).decode())
         except (NotFoundError, FileNotFoundError):

@@ -6,8 +6,10 @@ Nothing connects before the store is used; every error of a store becomes one se
 from __future__ import annotations
 
 import secrets
+import stat
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -39,19 +41,35 @@ _ALIASES = {"gs": "gcs", "azblob": "azure"}
 
 
 def open_place(location: str, what: str) -> Place:
-    """The place that a path or a URL names; ``what`` is what messages call it ("ledger"). Raises DefinitionError."""
+    """The place that a path or a URL names; ``what`` is what messages call it ("ledger").
+
+    Raises DefinitionError, also for a folder that everybody can write to: they could have files of this user's removed or copied
+    through links that they put there.
+    """
     if "://" not in location:
         try:
             folder = Path(location).expanduser().absolute()
         except RuntimeError:
             raise DefinitionError(f"{location} names no folder: there is no such user.", "Write the path in full.") from None
-        return Place(Uri("file", path=str(folder)), what)
+        return _private(Place(Uri("file", path=str(folder)), what))
     uri = parse_uri(location)
     uri = replace(uri, scheme=_ALIASES.get(uri.scheme, uri.scheme))
     if uri.scheme not in _PARAMETERS:
         raise DefinitionError(f"No {what} can be kept at {uri.redacted()}.", near_match(uri.scheme, _PARAMETERS))
     reject_unknown(uri.params, _PARAMETERS[uri.scheme] or {"none at all"}, f"parameter of {uri.scheme}://")
-    return Place(uri, what)
+    return _private(Place(uri, what))
+
+
+def _private(place: Place) -> Place:
+    with suppress(OSError):
+        found = Path(place.uri.path).stat() if place.is_local else None
+        if found is not None and found.st_mode & stat.S_IWOTH and sys.platform != "win32":
+            raise DefinitionError(
+                f"Every user of the machine can write to {place.uri.path}, which has mode {stat.S_IMODE(found.st_mode):04o}: "
+                f"no {place.what} can be kept there.",
+                f"Name a folder in it that is not there yet, which is made with mode 0700, or run: chmod o-w {place.uri.path}",
+            )
+    return place
 
 
 @dataclass(frozen=True)
@@ -88,6 +106,20 @@ class Place:
             store = self.store(create=True)
             assert store is not None, "it is no folder that may be missing"
             obstore.put(store, key, data, mode="create" if create else "overwrite")
+
+    def is_file(self, key: str) -> bool:
+        """Whether a key is worth reading: in a folder, links are not followed, and a pipe would be read for ever."""
+        if not self.is_local:
+            return True
+        with suppress(OSError):
+            return stat.S_ISREG((Path(self.uri.path) / key).lstat().st_mode)
+        return False
+
+    def keys(self, folder: str) -> list[str]:
+        """The keys of all files below a folder; none where there is no store yet."""
+        store = self.store(create=False)
+        listed = (item["path"] for chunk in obstore.list(store, folder) for item in chunk) if store else ()
+        return [key for key in listed if self.is_file(key)]
 
     def _open(self) -> ObjectStore:
         uri, params = self.uri, dict(self.uri.params)
