@@ -60,6 +60,15 @@ def test_what_the_launch_needs_is_on_the_command_line() -> None:
         (f"-Dfs.s3a.secret.key={SECRET}", "-Dfs.s3a.secret.key"),
         (f"-Ddb=jdbc:mysql://me:{SECRET}@db/x", "-Ddb"),
         (f"-javaagent:/opt/agent.jar=token={SECRET}", "-javaagent"),
+        (f"-Dfoo.pwd={SECRET}", "-Dfoo.pwd"),
+        (f"-Dfoo.pass={SECRET}", "-Dfoo.pass"),
+        (f"-DdbPass={SECRET}", "-DdbPass"),
+        (f'-Dmy.pass"word"={SECRET}', "-Dmy.password"),
+        (f"-Dmy.pass\\word={SECRET}", "-Dmy.password"),
+        (f"-Dx='-Dpassword={SECRET}'", "-Dx"),
+        (f"-Durl=jdbc:sqlserver://h;user=u;password={SECRET}", "-Durl"),
+        (f"-Durl=jdbc:oracle:thin:u/{SECRET}@h", "-Durl"),
+        (f"-Durl=https://{SECRET}@host", "-Durl"),
     ],
 )
 def test_a_secret_in_javas_options_is_refused_with_the_way_to_pass_it(setting: str, options: str, told: str) -> None:
@@ -76,10 +85,20 @@ def test_a_secret_in_javas_options_is_refused_with_the_way_to_pass_it(setting: s
         ("spark.jars.repositories", f"https://me:{SECRET}@repository.example.org/maven"),
         ("spark.jars", f"https://account.blob.core.windows.net/jars/a.jar?sv=2024&sig={SECRET}"),
         ("spark.files", f"https://bucket.example.org/a?X-Amz-Signature={SECRET}"),
+        ("spark.jars", f"https://storage.example.org/a.jar?X-Goog-Date=1&X-Goog-Signature={SECRET}"),
+        ("spark.jars", f"https://git.example.org/a.jar?private_token={SECRET}"),
+        ("spark.jars", f"https://git.example.org/a.jar?private-token={SECRET}"),
+        ("spark.jars", f"/opt/a.jar,https://example.org/a.jar?v=1&api_key={SECRET}"),
+        ("spark.jars", f"https://example.org/a.jar?apikey={SECRET}"),
+        ("spark.jars", f"https://example.org/a.jar?key={SECRET}"),
+        ("spark.jars", f"https://example.org/a.jar?pass={SECRET}"),
+        ("spark.jars", f"https://example.org/a.jar?user=me;pwd={SECRET}"),
+        ("spark.jars.repositories", f"https://{SECRET}@example.org/maven"),
+        ("spark.jars.repositories", f"https://me:pa/{SECRET}@example.org/maven"),
     ],
 )
 def test_a_url_with_a_password_or_signature_is_refused_on_a_command_line(setting: str, value: str) -> None:
-    with pytest.raises(DefinitionError, match=f"{setting} holds a URL with a password") as refused:
+    with pytest.raises(DefinitionError, match=f"{setting} holds a URL with a user, a password or a signature") as refused:
         session_settings({setting: value}, {})
     assert "spark-defaults.conf" in str(refused.value)
     assert SECRET not in str(refused.value)
@@ -87,10 +106,28 @@ def test_a_url_with_a_password_or_signature_is_refused_on_a_command_line(setting
 
 @pytest.mark.parametrize(
     "options",
-    ["-Djavax.net.ssl.trustStore=/etc/secrets/store.jks", "-XX:+UseG1GC -Xlog:gc=info", "@/home/me/secret-options", "-Da=b@c", ""],
+    [
+        "-Djavax.net.ssl.trustStore=/etc/secrets/store.jks",
+        "-XX:+UseG1GC -Xlog:gc=info",
+        "@/home/me/secret-options",
+        "-Da=b@c -Dbypass=true -Dcompass=n",
+        "",
+    ],
 )
 def test_options_without_a_secret_pass(options: str) -> None:
     assert session_settings({"spark.driver.extraJavaOptions": options}, {})["spark.driver.extraJavaOptions"] == options
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "abfss://container@account.dfs.core.windows.net/jars/a.jar,wasbs://jars@account.blob.core.windows.net/a.jar",
+        "https://example.org:8443/jars/a@1.2.jar?monkey=1&design=2&version=3",
+        "hdfs://namenode:8020/secrets/a.jar",
+    ],
+)
+def test_urls_without_a_secret_pass(value: str) -> None:
+    assert launch_settings(session_settings({"spark.jars": value}, {}))["spark.jars"] == value
 
 
 @pytest.mark.parametrize(

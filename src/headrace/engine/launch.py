@@ -49,8 +49,17 @@ _LAUNCH_SETTINGS = frozenset(
 _JAVA_OPTIONS = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions", "spark.executor.extraJavaOptions")
 _PROPERTY = re.compile(r"-D([^=]+)=")
 _OPTION = re.compile(r"""(?:[^\s"']|"(?:[^"\\]|\\.)*"|'[^']*')+""")
-# user:password@ of a URL, or what signs one that anybody may use.
-_SECRET_URL = re.compile(r"(?i)://[^/\s@]*:[^/\s@]+@|[?&](sig|signature|x-amz-signature|token|access_token|password|secret)=")
+_SECRET_NAME = rf"(?:{SECRET_SETTING.pattern.removeprefix('(?i)')}|pwd|(?<![a-z])(?:pass|sig)(?![a-z])|(?-i:Pass|Sig)(?![a-z]))"
+_ASSIGNED = re.compile(rf"(?i){_SECRET_NAME}[\w.\-]*=")
+"""A name of a secret, and the value after it, anywhere in an option: also in a URL, or in an option within an option."""
+_SECRET_URL = re.compile(
+    r"(?i)(?<!\babfs:)(?<!\babfss:)(?<!\bwasb:)(?<!\bwasbs:)//[^/\s?#]+@"  # who signs in; Azure's containers stand there too
+    r"|://[^/\s@]*:(?!\d+(?:/|$))[^\s@]*@"  # a password with a slash
+    r"|:thin:[^/\s]+/[^@\s]*@"  # Oracle's user/password
+    rf"|[?&;][\w.\-]*(?:{_SECRET_NAME}[\w.\-]*|(?<![a-z])key|auth)="  # what signs a URL that anybody may use
+)
+_SOCKET_FOLDER_BYTES = 107 - len("/.01234567-89ab-cdef-0123-456789abcdef.sock")
+"""A path of a socket has at most 107 bytes (103 on macOS); these are PySpark's names in it."""
 _LOCAL = re.compile(r"local(\[.*\])?")
 
 
@@ -72,7 +81,7 @@ def require_no_secrets(settings: Mapping[str, str]) -> None:
     """Raises DefinitionError for a secret in a setting that has to be on a command line; the message does not repeat it."""
     for name in _JAVA_OPTIONS:
         for option in _OPTION.findall(settings.get(name, "")):
-            secret = _secret_in(option.strip("\"'"))
+            secret = _secret_in(re.sub(r"[\"'\\]", "", option))
             if secret:
                 raise DefinitionError(
                     f"{name} holds a secret ({secret}), and every user of the machine can read the command line of a JVM.",
@@ -81,7 +90,8 @@ def require_no_secrets(settings: Mapping[str, str]) -> None:
     for name in sorted(_LAUNCH_SETTINGS & settings.keys()):
         if _SECRET_URL.search(settings[name]):
             raise DefinitionError(
-                f"{name} holds a URL with a password, and every user of the machine can read the command line of a JVM.",
+                f"{name} holds a URL with a user, a password or a signature, and every user of the machine can read the command line"
+                " of a JVM.",
                 f"Set {name} in a spark-defaults.conf that only you can read, in the folder that SPARK_CONF_DIR names.",
             )
 
@@ -91,9 +101,9 @@ def _secret_in(option: str) -> str:
     if option.startswith("@"):
         return ""
     if found := _PROPERTY.match(option):
-        is_secret = SECRET_SETTING.search(found.group(1)) or _SECRET_URL.search(option)
+        is_secret = _ASSIGNED.search(option) or _SECRET_URL.search(option)
         return f"-D{found.group(1)}" if is_secret else ""
-    is_secret = ("=" in option and SECRET_SETTING.search(option)) or _SECRET_URL.search(option)
+    is_secret = ("=" in option and SECRET_SETTING.search(option)) or _ASSIGNED.search(option) or _SECRET_URL.search(option)
     return re.split("[:=]", option)[0] if is_secret else ""
 
 
@@ -128,6 +138,10 @@ class SparkFolders:
             **settings,
             "spark.driver.defaultJavaOptions": defaults.strip(),
         }
+        if self.local and "spark.python.unix.domain.socket.enabled" not in settings:
+            # Other users can be the first to connect to a port, and fill the memory of who listens there. These sockets lie in here.
+            placed["spark.python.unix.domain.socket.enabled"] = str(len(temporary.encode()) <= _SOCKET_FOLDER_BYTES).lower()
+            placed.setdefault("spark.python.unix.domain.socket.dir", temporary)
         if self.local:
             placed["spark.local.dir"] = ",".join(str(scratch.path) for scratch in self.local)
         return placed
