@@ -90,8 +90,8 @@ def require_no_secrets(settings: Mapping[str, str]) -> None:
     for name in sorted(_LAUNCH_SETTINGS & settings.keys()):
         if _SECRET_URL.search(settings[name]):
             raise DefinitionError(
-                f"{name} holds a URL with a user, a password or a signature, and every user of the machine can read the command line"
-                " of a JVM.",
+                f"{name} holds a URL with a user, a password or a signature, and every user of the machine can read the "
+                "command line of a JVM.",
                 f"Set {name} in a spark-defaults.conf that only you can read, in the folder that SPARK_CONF_DIR names.",
             )
 
@@ -139,7 +139,7 @@ class SparkFolders:
             "spark.driver.defaultJavaOptions": defaults.strip(),
         }
         if self.local and "spark.python.unix.domain.socket.enabled" not in settings:
-            # Other users can be the first to connect to a port, and fill the memory of who listens there. These sockets lie in here.
+            # Others can be the first to connect to a port, and fill the memory of who listens there. These sockets are private.
             placed["spark.python.unix.domain.socket.enabled"] = str(len(temporary.encode()) <= _SOCKET_FOLDER_BYTES).lower()
             placed.setdefault("spark.python.unix.domain.socket.dir", temporary)
         if self.local:
