@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.ddl.grammar.statements import judge, judge_expression
+from headrace.ddl.statement import read_statement
 from headrace.model.table import TableId
 from hostile import benign_statements, hostile_statements
 
@@ -72,6 +73,7 @@ def test_every_name_is_told() -> None:
     told = {
         "CREATE DATABASE `a b`": {TableId("a b")},
         "ALTER DATABASE CHARACTER SET utf8mb4": {TableId("shop")},
+        "ALTER DATABASE PLACEMENT POLICY p": {TableId("shop")},
         "RENAME TABLE t TO `other` . `x y`, `shop`.t TO u": {t, u, other},
         "ALTER TABLE t RENAME = u": {t, u},
         "ALTER TABLE t ADD FOREIGN KEY (a) REFERENCES other.`x y` (a), ADD b INT REFERENCES u (b)": {t, u, other},
@@ -86,6 +88,14 @@ def test_every_name_is_told() -> None:
         },
     }  # fmt: skip
     assert {statement: set(judge(statement, "shop").names) for statement in told} == told
+
+
+def test_the_engine_reads_what_the_grammar_accepts() -> None:
+    """Found by the fuzzer: the one took an option for a name, and a user without a host for the end."""
+    for statement in ("ALTER DATABASE PLACEMENT POLICY p", "CREATE DEFINER=`root`@`` VIEW v AS SELECT id FROM t"):
+        assert judge(statement, "shop").objection == ""
+        assert {*read_statement(statement, "shop").tables} <= judge(statement, "shop").names
+        assert read_statement(statement, "shop").tables
 
 
 def test_tables_of_a_query_are_told_from_names_that_it_gives() -> None:

@@ -391,6 +391,8 @@ def test_a_locked_file_is_waited_for_and_then_named(target: Target) -> None:
         ("duckdb:///f.duckdb?zero-date=null", "zero-dates"),
         ("duckdb:///f.duckdb?zero-dates=nul", "null"),
         ("duckdb:///f.duckdb?threads=many", "threads"),
+        ("duckdb:///f.duckdb?threads=21e5", "threads"),
+        ("duckdb:///f.duckdb?memory-limit=\ud8001GB", "memory-limit"),
         ("duckdb://", "does not name a file"),
     ],
 )

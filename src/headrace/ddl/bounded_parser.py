@@ -33,3 +33,5 @@ def parse(text: str) -> list[Any]:
         return list(parser.parse(tokens, text))
     except RecursionError:
         raise SqlglotError("it is nested too deeply") from None
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:  # sqlglot stumbles over some texts
+        raise SqlglotError(f"it cannot be read ({error})") from None

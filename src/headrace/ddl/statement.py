@@ -30,6 +30,9 @@ class StatementKind(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
+_DATABASE_OPTIONS = ("CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "SET", "PLACEMENT", "ENCRYPTION")
+
+
 @dataclass(frozen=True)
 class Mention:
     """A name in a statement, and where it stands there (``start`` to ``end``, with its database as far as that is named)."""
@@ -129,7 +132,7 @@ class _Reader:
         self._skip_existence()
         word = self._cursor.peek()
         # ALTER DATABASE may leave its name out: the current database is meant.
-        unnamed = not word.text or any(word.says(k) for k in ("CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "SET"))
+        unnamed = not word.text or any(word.says(keyword) for keyword in _DATABASE_OPTIONS)
         named = TableId(self._database if unnamed else word.text)
         if not unnamed:
             self._mentions.append(Mention(named, word.start, word.end))
@@ -159,7 +162,7 @@ class _Reader:
     def _step_to(self, keyword: str) -> bool:
         """Steps behind the keyword that ends the options of CREATE VIEW."""
         ahead = 0
-        while self._cursor.peek(ahead).text and not self._cursor.peek(ahead).says("AS"):
+        while self._cursor.at + ahead < self._cursor.length and not self._cursor.peek(ahead).says("AS"):
             if self._cursor.peek(ahead).says(keyword):
                 for _ in range(ahead + 1):
                     self._cursor.next()

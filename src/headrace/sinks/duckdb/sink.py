@@ -29,6 +29,7 @@ from headrace.sinks.duckdb.spool import ValuePolicies
 from headrace.sinks.duckdb.types import UnsupportedPolicy
 
 _PARAMETERS = frozenset({"unsupported", "zero-dates", "memory-limit", "threads", "spool", "ledger-schema", "time-zone"})
+_THREADS = re.compile(r"0*[1-9][0-9]{0,3}")
 SYSTEM_SCHEMAS = frozenset({"information_schema", "pg_catalog"})
 _SCHEMA_NAME = re.compile(r"[0-9A-Za-z_$-]{1,64}")
 _MOVE_LEDGER = "Give the ledger a schema of another name with ledger-schema=… in the sink's URI"
@@ -108,9 +109,12 @@ def _time_zone(text: str) -> str:
 
 
 def _try_settings(settings: Mapping[str, str]) -> None:
+    threads = settings.get("threads", "1")
+    if not _THREADS.fullmatch(threads):  # DuckDB would start as many
+        raise DefinitionError(f"DuckDB does not accept threads={threads}.", "Write a number from 1 to 9999.")
     try:
         open_duckdb(settings=settings).close()
-    except duckdb.Error as error:
+    except (duckdb.Error, RuntimeError) as error:  # of texts that are no Unicode
         raise DefinitionError(
             f"DuckDB does not accept memory-limit or threads: {str(error).strip().splitlines()[0]}",
             "Write them as memory-limit=2GB&threads=4.",
