@@ -16,7 +16,7 @@ from headrace.errors import DefinitionError
 from headrace.model.policy import ChangeKind, Policy
 from headrace.model.table import TableId
 from headrace.pipeline import runner
-from headrace.pipeline.definition import Settings, read_settings
+from headrace.pipeline.definition import Settings, parse_count, read_settings
 from headrace.pipeline.runner import Definition
 from headrace.testing.shop import write_shop
 
@@ -272,3 +272,7 @@ def test_the_files_that_the_docs_show_are_read(page: str, tmp_path: Path) -> Non
     assert blocks
     for block in blocks:
         assert read_settings(written(tmp_path, block)).definition(RunOptions()).options.keys
+
+
+def test_blanks_around_a_count_are_none_of_it() -> None:
+    assert parse_count("\x1c1000 ") == 1000  # what strip() takes away, int() does not

@@ -219,7 +219,7 @@ def parse_count(text: str) -> int:
     """A whole number above 0. Raises DefinitionError."""
     if not re.fullmatch(r"0*[1-9][0-9]{0,8}", text.strip()):
         raise DefinitionError(f"{text!r} is no number of dead letters.", "Write a whole number from 1 on, such as 1000.")
-    return int(text)
+    return int(text.strip())
 
 
 class _Reader:
