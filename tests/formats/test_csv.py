@@ -55,6 +55,14 @@ def test_a_delimiter_of_several_characters_in_quote_mode() -> None:
     assert decode(data, options=CsvOptions(delimiter="||")) == [(DELETE, 110, 1, 'a||b"|')]
 
 
+@pytest.mark.timeout(20, method="signal")
+def test_a_text_that_comes_first_is_no_commit_ts() -> None:
+    """Where no setting says whether there is one."""
+    schema = table(k="VARCHAR", v="VARCHAR")
+    for first in ("abc", "", "9" * 40, "²"):
+        assert [row[2:] for row in decode(line('"I"', '"t"', '"test"', f'"{first}"', '"a"'), schema)] == [(first, "a")]
+
+
 @pytest.mark.parametrize("terminator", ["\r\n", "\n", "\r", "|\n", "<end>"])
 def test_every_terminator_ends_records(terminator: str) -> None:
     data = b"".join(insert(str(number), '"a\r\nb"').replace(b'b"\r\n', b'b"' + terminator.encode()) for number in range(3))

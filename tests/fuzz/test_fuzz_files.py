@@ -38,7 +38,7 @@ ROW = (
 )
 MESSAGE = (
     '{"id":0,"database":"test","table":"t","pkNames":["bigint"],"isDdl":false,"type":"UPDATE","es":1,"ts":2,"sql":"","sqlType":{},'
-    f'"mysqlType":{{}},"old":[{ROW}],"data":[{ROW}],"_tidb":{{"commitTs":100}}}}\r\n'
+    f'"mysqlType":{{}},"old":[{ROW}],"data":[{ROW}],"_tidb":{{"commitTs":262244}}}}\r\n'
 ).encode()
 WRITTEN = sorted((path.read_text() for path in CONFORMANCE.glob("*/data/**/schema_*.json")), key=lambda text: (len(text), text))
 SCHEMA_FILES = [tokens_of(text) for text in WRITTEN[::9]]

@@ -249,8 +249,8 @@ def _plausible(fields: list[bytes], layout: CsvLayout, options: CsvOptions) -> b
         return False
     if layout.columns and layout.commit_ts is None and options.include_commit_ts is None:
         # It would be taken for the first column, and every other value for its neighbour's.
-        first = fields[layout.columns[0][0]]
-        if told_tso(first) in _LIKELY_TSO:
+        first = told_tso(fields[layout.columns[0][0]])
+        if first is not None and first in _LIKELY_TSO:  # what is no number would be looked for in all of the range
             return False
     if not options.quote:
         return True

@@ -62,7 +62,10 @@ def open_place(location: str, what: str) -> Place:
 
 def _private(place: Place) -> Place:
     with suppress(OSError):
-        found = Path(place.uri.path).stat() if place.is_local else None
+        try:
+            found = Path(place.uri.path).stat() if place.is_local else None
+        except ValueError:  # a NUL, or what is no Unicode
+            raise DefinitionError(f"{place.uri.path!r} names no folder.", "Write a path without control characters.") from None
         if found is not None and found.st_mode & stat.S_IWOTH and sys.platform != "win32":
             raise DefinitionError(
                 f"Every user of the machine can write to {place.uri.path}, which has mode {stat.S_IMODE(found.st_mode):04o}: "
