@@ -2,7 +2,7 @@
 
 ``python tests/collation_weights.py`` asks a MariaDB of its own, and a TiDB where ``make test-tidb`` has built one, for the weight
 (WEIGHT_STRING) of each of the 1,112,064 characters in each collation, and writes :data:`TABLE`, which takes some minutes and is
-what ``tests/model/test_collating.py`` reads. With ``letters`` it asks nobody, and writes ``headrace/model/collating_table.py`` from
+what ``tests/model/test_collation.py`` reads. With ``letters`` it asks nobody, and writes ``headrace/model/collation_table.py`` from
 the table; :data:`CHOSEN` says what no rule does.
 
 A line of the table is ``first[-last] weights``, code points and weights in hexadecimal. Characters that are equal to nothing else
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pymysql
 
-from headrace.model import collating, collating_table
+from headrace.model import collation, collation_table
 from servers import MariaDb, running_mariadb
 from tidb_server import PROGRAM, running_tidb
 
@@ -178,12 +178,12 @@ def letters() -> dict[str, str]:
     """For each character that no rule of ``fold_text`` brings to the form of its equals, that form."""
     tables, found = read(), dict(CHOSEN)
     for _ in range(8):
-        collating._EQUAL = str.maketrans(found)
+        collation._EQUAL = str.maketrans(found)
         lacking: dict[str, str] = {}
         for name, weights in tables.items():
             weighs = weighs_supplementary(name)
             of_planes = {code: weight for code, weight in weights.items() if weighs or code <= 0xFFFF}
-            for found_there in contradictions(of_planes, partial(collating.fold_text, weighs_supplementary=weighs)):
+            for found_there in contradictions(of_planes, partial(collation.fold_text, weighs_supplementary=weighs)):
                 lacking.setdefault(chr(found_there.code), found_there.wanted)
         if not lacking:
             return found
@@ -202,7 +202,7 @@ def write_letters(found: Mapping[str, str]) -> None:
         chunks = ["".join(escaped[at : at + 14]) for at in range(0, len(escaped), 14)]
         text = f'"{chunks[0]}"' if len(chunks) == 1 else "(\n" + "".join(f'        "{chunk}"\n' for chunk in chunks) + "    )"
         lines.append(f"    {form!a}: {text},\n")
-    Path(collating_table.__file__).write_text("".join([*lines, "}\n"]), encoding="utf-8")
+    Path(collation_table.__file__).write_text("".join([*lines, "}\n"]), encoding="utf-8")
 
 
 _HEAD = '''"""Letters and signs that some collation holds for equal to others though neither case, accents nor Unicode say so.

@@ -18,7 +18,7 @@ from differential_shapes import INT
 from downstreams import Downstream
 from following import Recorder
 from harness import Included, assert_state, assert_tables, included
-from headrace.cli.quarantine import new_request
+from headrace.cli.stopped_tables import new_request
 from headrace.engine import journal
 from headrace.engine.loop import RunOptions
 from headrace.engine.plan import Cut

@@ -29,7 +29,7 @@ def as_if_large(patch: pytest.MonkeyPatch) -> None:
         "sinks.mysql.sink.ATOMIC_BYTES": 0,
         "sinks.mysql.writer.TRANSACTION_ROWS": 2,
         "model.block.WIDE_BYTES": 64,
-        "sources.ticdc_storage.advancing._MARKS_PER_DIRECTORY": 2,
+        "sources.ticdc_storage.position_update._MARKS_PER_DIRECTORY": 2,
     }.items():
         patch.setattr(f"headrace.{name}", value)
 

@@ -19,7 +19,7 @@ from headrace.model.table import Column, TableId
 from headrace.model.tso import tso_from_datetime
 from headrace.pipeline.registry import open_sink
 from headrace.pipeline.runner import PipelineRun
-from headrace.sources.ticdc_storage import bounding
+from headrace.sources.ticdc_storage import bounded_offer
 from headrace.testing.upstream import Delete, Insert, Update
 from local_engine import LocalEngine, as_if_large
 from places import Place
@@ -80,7 +80,7 @@ def test_a_run_tells_how_many_files_it_has_looked_into(place: Place, tmp_path: P
     small_shop(changefeed, with_bag=False)
     small_shop_goes_on(changefeed, with_bag=False)
     monkeypatch.setattr(loop, "_TELL_EVERY", 0.0)
-    monkeypatch.setattr(bounding, "_FILES_AT_ONCE", 1)
+    monkeypatch.setattr(bounded_offer, "_FILES_AT_ONCE", 1)
     _, display = run_in_parts(changefeed, place.fresh()[1])
     told = [text for text in display.phases if text.startswith("looking")]
     assert told == ["looking where the backlog's files begin: 1 of 2"]

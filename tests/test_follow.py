@@ -21,7 +21,7 @@ from headrace.model.table import Column, TableId
 from headrace.pipeline.registry import open_sink
 from headrace.sinks.base import Round, WriteReport
 from headrace.sinks.duckdb.ledger import DuckDbLedger
-from headrace.sinks.duckdb.loading import DuckDbEventSink
+from headrace.sinks.duckdb.loader import DuckDbEventSink
 from headrace.testing.faults import Moment, Passage, Step, armed
 from headrace.testing.upstream import Delete, Insert, Update
 from headrace.transform.filters import TableFilter

@@ -13,9 +13,9 @@ import pytest
 import typer
 
 import headrace
-from headrace.cli.going_on import ways_on
 from headrace.cli.main import app
 from headrace.cli.output import PlainOutput
+from headrace.cli.remedies import ways_on
 from headrace.cli.status import _print, status_fields
 from headrace.model.events import unread_statement
 from headrace.model.outcome import Problem, Remedy

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.engine.net import Sights, buckets, last_states, net_change
 from headrace.model.block import COMMIT_TS, KIND, SEQ, SEQ_RANK_SHIFT
-from headrace.model.collating import fold_text
+from headrace.model.collation import fold_text
 from headrace.model.events import RowKind
 
 INS, BEFORE, AFTER, DEL = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.ddl.classify import classify
-from headrace.engine.filtering import Followed
+from headrace.engine.excluded_tables import Followed
 from headrace.engine.objections import objection, reserved_database
 from headrace.model.events import SchemaChange
 from headrace.model.table import TableId

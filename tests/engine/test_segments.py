@@ -9,7 +9,7 @@ import pytest
 
 from headrace.engine.barriers import PlanRules
 from headrace.engine.plan import Cut, plan_cut
-from headrace.engine.recasting import recast_rows
+from headrace.engine.recast import recast_rows
 from headrace.engine.segments import recast_of
 from headrace.model.block import META_FIELDS, ChangeBlock
 from headrace.model.cut import Offer, Segment, Split, Window

@@ -10,8 +10,8 @@ from mysql_writing import Target, acquired, column, table
 from headrace.model.table import SourceTable, TableId
 from headrace.sinks.base import CheckState
 from headrace.sinks.mysql import collation, handle, refusal
+from headrace.sinks.mysql.column_fit import held_columns
 from headrace.sinks.mysql.connection import MySqlSession
-from headrace.sinks.mysql.fitting import held_columns
 from headrace.sinks.mysql.settings import read_settings
 
 COARSE, OF_SOURCE = "utf8mb4_uca1400_nopad_ai_ci", "utf8mb4_unicode_ci"

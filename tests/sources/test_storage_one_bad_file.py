@@ -16,7 +16,7 @@ from headrace.errors import SourceNotReadyError, TransientError
 from headrace.formats.schema_file import schema_checksum
 from headrace.model.cut import Offer
 from headrace.model.table import TableId
-from headrace.sources.ticdc_storage import bounding, catalogue, splits
+from headrace.sources.ticdc_storage import bounded_offer, catalogue, splits
 from headrace.sources.ticdc_storage import folder as folder_of_changefeed
 from headrace.testing.faults import Crashed
 from storage_folder import ID, OPTIONS, C, StorageFolder, V
@@ -221,7 +221,7 @@ def test_beginnings_of_files_that_cannot_be_handled_are_left_to_the_reading(
     def failing(*_: Any) -> None:
         raise RecursionError
 
-    monkeypatch.setattr(bounding, "first_commit_ts", failing)
+    monkeypatch.setattr(bounded_offer, "first_commit_ts", failing)
     monkeypatch.setattr(folder_of_changefeed.csv, "has_commit_ts", failing)
     consumer = folder.consumer()
     consumer.max_cut = 1

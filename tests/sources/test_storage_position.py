@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.sources.ticdc_storage import advancing
-from headrace.sources.ticdc_storage.advancing import adopted, advanced, newest_passed, passed_below, sealed_days, with_files
+from headrace.sources.ticdc_storage import position_update
 from headrace.sources.ticdc_storage.days import days_of, has_ended, with_days
 from headrace.sources.ticdc_storage.intervals import (
     Intervals,
@@ -26,6 +25,7 @@ from headrace.sources.ticdc_storage.intervals import (
 )
 from headrace.sources.ticdc_storage.paths import DataPath, parse_path
 from headrace.sources.ticdc_storage.position import UNSETTLED, FileState, LeftOut, OpenFile, StoragePosition, Unread
+from headrace.sources.ticdc_storage.position_update import adopted, advanced, newest_passed, passed_below, sealed_days, with_files
 
 
 def data_path(key: str) -> DataPath:
@@ -126,7 +126,7 @@ def test_whichever_consumed_file_is_written_again_is_read_and_no_other(cuts: lis
     position, now = StoragePosition(), 0
     modified: dict[str, int] = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(advancing, "_MARKS_PER_DIRECTORY", marks)
+        patch.setattr(position_update, "_MARKS_PER_DIRECTORY", marks)
         for cut in cuts:
             keys = [f"test/t/{version}/CDC{number:06d}.csv" for version, number in cut]
             modified |= {key: now + place for place, key in enumerate(keys, 1)}

@@ -15,8 +15,8 @@ from headrace.model.cut import Progress, Window
 from headrace.model.outcome import SplitReport, is_repeated
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage import open_source
-from headrace.sources.ticdc_storage.advancing import file_states
 from headrace.sources.ticdc_storage.position import StoragePosition
+from headrace.sources.ticdc_storage.position_update import file_states
 from headrace.sources.ticdc_storage.stores import Store
 from storage_folder import ID, OPTIONS, C, Consumer, StorageFolder, V
 

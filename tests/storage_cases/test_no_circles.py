@@ -11,8 +11,8 @@ from building import Bucket, ledger, tables
 from test_holds import execute, table
 from test_ownership import only
 
-from headrace.cli.going_on import ways_on
 from headrace.cli.main import main
+from headrace.cli.remedies import ways_on
 from headrace.engine import loop
 from headrace.model.policy import SchemaChangePolicies
 from headrace.model.progress import JournalState, TableStatus

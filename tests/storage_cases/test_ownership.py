@@ -12,7 +12,7 @@ import pytest
 from building import COLUMNS, Bucket, Ran
 
 from crashing import Crashed, CrashPoints, install
-from headrace.cli import validating
+from headrace.cli import validation
 from headrace.cli.output import make_output
 from headrace.engine import journal
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED, EXIT_USAGE, DefinitionError
@@ -475,13 +475,13 @@ def test_the_ledgers_database_is_refused_to_the_source_and_all_else_goes_on(worl
 def test_validate_names_databases_that_the_target_cannot_have(
     world: World, place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(validating, "_java", lambda: Check("Java", CheckState.OK))
+    monkeypatch.setattr(validation, "_java", lambda: Check("Java", CheckState.OK))
     world.bucket.create("t")
     world.bucket.create("t", database="HEADRACE")
     world.bucket.create("t", database="information_schema")
     world.bucket.checkpoint(200)
     definition = Definition(source=world.bucket.folder.uri(world.bucket.options), sink=world.uri)
-    assert validating.show_checks(definition, make_output(json=False), with_spark=False) == EXIT_USAGE
+    assert validation.show_checks(definition, make_output(json=False), with_spark=False) == EXIT_USAGE
     failed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("failed")]
     assert len(failed) == 2
     assert "database HEADRACE has the name of the database in which Headrace keeps its ledger" in failed[0]

@@ -12,7 +12,7 @@ import pytest
 from building import Bucket
 from histories import WAYS, Expect, History, Stage, checkpoint, created, data, history, live_through, raw, schema
 
-from headrace.sources.ticdc_storage import remembering
+from headrace.sources.ticdc_storage import listing_cache
 from headrace.sources.ticdc_storage.stores import Entries, Store
 from storage_folder import OPTIONS
 
@@ -496,7 +496,7 @@ def test_case(case: History, way: str, stage: Stage, request: pytest.FixtureRequ
 
 def test_t76_a_second_round_lists_and_reads_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a local disk a run's second round lists the folders that got something and no other, and reads the new files only."""
-    monkeypatch.setattr(remembering, "SETTLED_NS", 0)
+    monkeypatch.setattr(listing_cache, "SETTLED_NS", 0)
     tables, files = 300, 20
     bucket = Bucket(tmp_path)
     for table in range(tables):

@@ -10,7 +10,7 @@ import pytest
 from building import Bucket, ledger_at
 from changing import EXCHANGE, World, stays_unclear
 
-from headrace.engine.cutting import CutRun
+from headrace.engine.cut_run import CutRun
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
 from headrace.model.policy import SchemaChangePolicies
 from headrace.model.progress import JournalState, TableStatus, Verdict

@@ -29,7 +29,7 @@ def list_changes(
     json: Json = False,
 ) -> int:
     """Show the schema changes that wait, why, and those that were done."""
-    from headrace.cli.deciding import show_journal
+    from headrace.cli.decisions import show_journal
 
     settings = recorded_pipeline(definition, sink, name, ledger)
     return show_journal(settings, all_, make_output(json=json))
@@ -78,6 +78,6 @@ def edit(
 
 
 def _decide(change: str, verdict: Verdict, statement: str, settings: Settings, json: bool) -> int:
-    from headrace.cli.deciding import decide
+    from headrace.cli.decisions import decide
 
     return decide(settings, change, verdict, statement, make_output(json=json))

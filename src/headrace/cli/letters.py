@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from headrace.cli.ledgers import opened, state_of
 from headrace.cli.output import Output
-from headrace.cli.quarantine import new_request
+from headrace.cli.stopped_tables import new_request
 from headrace.errors import DefinitionError
 from headrace.model.progress import LedgerState, RequestKind
 from headrace.model.table import TableId

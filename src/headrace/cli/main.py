@@ -167,7 +167,7 @@ def inspect(
     json: Json = False,
 ) -> int:
     """Show what a changefeed's folder holds, and what is wrong in there. Reads only."""
-    from headrace.cli.inspecting import show_checkup, show_inspection
+    from headrace.cli.inspection import show_checkup, show_inspection
 
     hide_secrets_of(source)
     if check:
@@ -255,7 +255,7 @@ def validate(
     json: Json = False,
 ) -> int:
     """Check Java, Spark, source, target, privileges and keys before a run. Changes nothing."""
-    from headrace.cli.validating import show_checks
+    from headrace.cli.validation import show_checks
     from headrace.engine.keys import DeclaredKeys
     from headrace.engine.loop import RunOptions
     from headrace.pipeline.definition import Settings

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from headrace.cli.ledgers import opened, state_of
 from headrace.cli.output import Output
-from headrace.cli.quarantine import known_table, new_request
+from headrace.cli.stopped_tables import known_table, new_request
 from headrace.errors import DefinitionError, LedgerUnreadableError
 from headrace.model.commands import word
 from headrace.model.progress import LedgerState, RequestKind, TableStatus

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from headrace.cli.going_on import is_held, ways_on
 from headrace.cli.output import Output
 from headrace.cli.progress import lag_seconds, seconds_text
-from headrace.cli.quarantine import needs, removal
+from headrace.cli.remedies import is_held, ways_on
+from headrace.cli.stopped_tables import needs, removal
 from headrace.errors import DefinitionError
 from headrace.model.progress import CutRecord, LedgerState, TableProgress, TableStatus
 from headrace.model.tso import format_tso

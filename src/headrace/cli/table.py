@@ -22,7 +22,7 @@ def list_tables(
     definition: LedgerDefinition = None, sink: Sink = None, name: Name = None, ledger: LedgerAt = None, json: Json = False
 ) -> int:
     """Show the stopped and held tables: since when, why, and which files they still need."""
-    from headrace.cli.quarantine import show_tables
+    from headrace.cli.stopped_tables import show_tables
 
     return show_tables(recorded_pipeline(definition, sink, name, ledger), make_output(json=json))
 
@@ -37,7 +37,7 @@ def hold(
     json: Json = False,
 ) -> int:
     """Keep the pipeline's hands off a table, to load or mend it: nothing touches it until it is released, or resynced."""
-    from headrace.cli.quarantine import hold_table
+    from headrace.cli.stopped_tables import hold_table
 
     return hold_table(recorded_pipeline(definition, sink, name, ledger), table_name, make_output(json=json))
 
@@ -52,7 +52,7 @@ def release(
     json: Json = False,
 ) -> int:
     """End a hold: the table catches up from where it was held."""
-    from headrace.cli.quarantine import release_table
+    from headrace.cli.stopped_tables import release_table
 
     return release_table(recorded_pipeline(definition, sink, name, ledger), table_name, make_output(json=json))
 
@@ -67,7 +67,7 @@ def resume(
     json: Json = False,
 ) -> int:
     """Try a stopped table again at once, after a repair."""
-    from headrace.cli.quarantine import resume_table
+    from headrace.cli.stopped_tables import resume_table
 
     return resume_table(recorded_pipeline(definition, sink, name, ledger), table_name, make_output(json=json))
 
@@ -85,7 +85,7 @@ def skip(
     json: Json = False,
 ) -> int:
     """Give up changes that cannot be read or written: rows up to a commit ts, or one file. Schema changes run all the same."""
-    from headrace.cli.quarantine import skip_file, skip_rows
+    from headrace.cli.stopped_tables import skip_file, skip_rows
 
     if bool(to) == bool(file):
         raise DefinitionError("Either --to or --file says what is given up.", "Name one of them: --to latest, or --file PATH.")
@@ -105,6 +105,6 @@ def resync(
     json: Json = False,
 ) -> int:
     """Go on with a table that was loaded anew into the target, from a dump or backup of one commit ts."""
-    from headrace.cli.quarantine import resync_table
+    from headrace.cli.stopped_tables import resync_table
 
     return resync_table(recorded_pipeline(definition, sink, name, ledger), table_name, at, make_output(json=json))

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from headrace.ddl.grammar.vocabulary import RESERVED
 from headrace.ddl.lexer import Cursor, Word, split_at_commas, words
-from headrace.ddl.remembering import remembered
+from headrace.ddl.statement_cache import remembered
 from headrace.model.table import TableId
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from headrace.ddl.kinds import kinds_of
 from headrace.engine.begun_changes import asks, decision_hint
-from headrace.engine.filtering import Followed
+from headrace.engine.excluded_tables import Followed
 from headrace.engine.history import History
 from headrace.engine.journal import comes_late, is_of, of_former_lives, tables_of_dropped, unfollowed
 from headrace.engine.objections import objection, reserved_database
-from headrace.engine.standing import passes_without
+from headrace.engine.table_places import passes_without
 from headrace.engine.unreadable import cannot_be_read
 from headrace.model.commands import word
 from headrace.model.events import (

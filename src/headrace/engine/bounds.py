@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from headrace.engine.filtering import drops_with_databases, followed
+from headrace.engine.excluded_tables import drops_with_databases, followed
 from headrace.engine.journal import unfollowed
 from headrace.engine.plan import may_be_pending
 from headrace.model.events import SchemaChange

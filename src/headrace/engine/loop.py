@@ -16,16 +16,16 @@ from headrace import faults
 from headrace.engine.barriers import Hold, PlanRules
 from headrace.engine.bounds import bound_of
 from headrace.engine.cut_letters import recounted
-from headrace.engine.cutting import CutRun, RoundFactory, TablesExcluded
-from headrace.engine.filtering import back, followed, left_out, taken_back
+from headrace.engine.cut_run import CutRun, RoundFactory, TablesExcluded
+from headrace.engine.excluded_tables import back, followed, left_out, taken_back
 from headrace.engine.journal import is_pending, tables_of_dropped
 from headrace.engine.kept_keys import left_unique_key
 from headrace.engine.keys import DeclaredKeys, changed_definition, fingerprint_of, read_fingerprint, with_declared_keys
+from headrace.engine.letter_replay import Replayer, waits_for
 from headrace.engine.observer import Observer
 from headrace.engine.plan import Cut, ending_incomplete, first_shared_change, plan_cut
-from headrace.engine.replaying import Replayer, waits_for
 from headrace.engine.requests import Carried, carry_out, give_up_files, resyncs_due, take_up_holds
-from headrace.engine.resetting import begin_anew, resets_asked
+from headrace.engine.table_reset import begin_anew, resets_asked
 from headrace.errors import (
     EXIT_OK,
     EXIT_TABLE_STOPPED,

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model.block import BORN, COMMIT_TS, DIED, KIND, META_COUNT, SEQ, SIGHT, UPDATED_ALONE
-from headrace.model.collating import ASCII_EQUALS, fold_text
+from headrace.model.collation import ASCII_EQUALS, fold_text
 from headrace.model.events import RowKind
 
 Codes = npt.NDArray[np.int64]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from headrace.ddl.grammar.statements import Judgement, judge
 from headrace.ddl.statement import Statement, StatementKind, read_statement
-from headrace.engine.filtering import Followed
+from headrace.engine.excluded_tables import Followed
 from headrace.model.events import SchemaChange
 from headrace.model.table import TableId, folded_name
 from headrace.sinks.base import Reserved

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from headrace.engine.barriers import Barriers, Hold, PlanRules, of_reserved
-from headrace.engine.filtering import Followed, drops_with_databases, followed
+from headrace.engine.excluded_tables import Followed, drops_with_databases, followed
 from headrace.engine.history import History
 from headrace.engine.journal import comes_late, is_of, is_pending, tables_of_dropped, unfollowed
 from headrace.engine.namesakes import Namesakes

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from headrace.ddl.statement import read_statement
-from headrace.engine.overtaking import Overtaken, overtaken, told_ended
+from headrace.engine.passed_changes import Overtaken, overtaken, told_ended
 from headrace.engine.unreadable import is_unborn
 from headrace.model.commands import in_quotes, word
 from headrace.model.cut import Offer

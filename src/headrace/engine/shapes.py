@@ -12,7 +12,7 @@ from itertools import groupby
 from headrace.ddl.grammar.statements import judge
 from headrace.ddl.lexer import begins_with
 from headrace.ddl.statement import StatementKind, read_statement
-from headrace.engine.filtering import Followed
+from headrace.engine.excluded_tables import Followed
 from headrace.engine.journal import comes_late, is_of, tables_of_dropped, unfollowed
 from headrace.engine.unreadable import is_unborn
 from headrace.model.cut import Offer

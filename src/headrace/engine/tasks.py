@@ -22,7 +22,7 @@ from headrace.engine.conservation import RowsLostError, verify_gathering, verify
 from headrace.engine.net import Sights, buckets, commit_order, last_states, net_change
 from headrace.engine.parts import TablePart
 from headrace.engine.progress_channel import ProgressAddress, ProgressSender
-from headrace.engine.recasting import recast_rows
+from headrace.engine.recast import recast_rows
 from headrace.engine.requests import without_given_up
 from headrace.errors import HeadraceError
 from headrace.faults import Step

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from headrace.ddl.classify import classify
-from headrace.engine.filtering import Followed
+from headrace.engine.excluded_tables import Followed
 from headrace.engine.journal import is_before, is_pending
 from headrace.model.commands import in_quotes, word
 from headrace.model.cut import Offer

@@ -265,7 +265,7 @@ class TextComparison:
     """How a target's table compares texts.
 
     ``weighed`` are the columns (folded names) whose collation has a weight for each supplementary character, where others hold
-    them all for one (see ``headrace.model.collating``).
+    them all for one (see ``headrace.model.collation``).
     """
 
     weighed: frozenset[str] = frozenset()

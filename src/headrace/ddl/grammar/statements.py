@@ -12,7 +12,7 @@ from headrace.ddl.grammar import alterations, definitions, expressions
 from headrace.ddl.grammar import views as view_queries
 from headrace.ddl.grammar.reader import NotAcceptedError, Reader
 from headrace.ddl.lexer import words
-from headrace.ddl.remembering import remembered
+from headrace.ddl.statement_cache import remembered
 from headrace.model.table import TableId
 
 _INDEX_KINDS = ("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR", "HYBRID")

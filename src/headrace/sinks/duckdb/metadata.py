@@ -45,7 +45,7 @@ from headrace.sinks.duckdb.catalog import (
 )
 from headrace.sinks.duckdb.conversion import BY_HAND, type_change
 from headrace.sinks.duckdb.database import REFUSALS, Database, Session
-from headrace.sinks.duckdb.filling import Fill, fill_of
+from headrace.sinks.duckdb.fill_values import Fill, fill_of
 from headrace.sinks.duckdb.generated import build_again, generated_columns, is_virtual
 from headrace.sinks.duckdb.partitions import delete_rows, exchange_rows, rows_unseen
 from headrace.sinks.duckdb.spool import ValuePolicies, unfit_problem, unsupported_problem

@@ -7,7 +7,7 @@ only loading the table anew helps.
 from __future__ import annotations
 
 from headrace.ddl.expressions import Condition, UntranslatableError, condition_to_duckdb
-from headrace.model.collating import fold_text
+from headrace.model.collation import fold_text
 from headrace.model.events import DeletePartitionRowsEvent, ExchangePartitionEvent, SchemaChange
 from headrace.model.outcome import Problem, Remedy
 from headrace.model.table import TableId, TableSchema, folded_name

@@ -23,7 +23,7 @@ from headrace.sinks.base import ChangeDemand, Check, CheckState, Reserved, SinkC
 from headrace.sinks.duckdb.conditions import check_tables
 from headrace.sinks.duckdb.database import Database
 from headrace.sinks.duckdb.ledger import LEDGER_SCHEMA, DuckDbLedger
-from headrace.sinks.duckdb.loading import DuckDbEventSink
+from headrace.sinks.duckdb.loader import DuckDbEventSink
 from headrace.sinks.duckdb.metadata import DuckDbMetadataApplier
 from headrace.sinks.duckdb.spool import ValuePolicies
 from headrace.sinks.duckdb.types import UnsupportedPolicy

@@ -20,8 +20,8 @@ from headrace.sinks.mysql import catalogue
 from headrace.sinks.mysql.adaptation.collations import COARSER, EQUAL
 from headrace.sinks.mysql.checks import check_databases
 from headrace.sinks.mysql.collation import to_modify
+from headrace.sinks.mysql.column_fit import HELD, HeldType, misfit
 from headrace.sinks.mysql.connection import MySqlSession
-from headrace.sinks.mysql.fitting import HELD, HeldType, misfit
 from headrace.sinks.mysql.grants import active_grants
 from headrace.sinks.mysql.handle import by_bytes
 from headrace.sinks.mysql.server_errors import error_text

@@ -13,8 +13,8 @@ from headrace.model.outcome import Problem
 from headrace.model.table import Generated, TableId, TableSchema, folded_name
 from headrace.sinks.mysql import catalogue, collation, refusal
 from headrace.sinks.mysql.adaptation.collations import COARSER, EQUAL
+from headrace.sinks.mysql.column_fit import HeldType
 from headrace.sinks.mysql.connection import MySqlSession
-from headrace.sinks.mysql.fitting import HeldType
 from headrace.sinks.mysql.server_errors import ErrorClass, classify
 from headrace.sinks.mysql.text import quote_name
 from headrace.sinks.mysql.types import DECLARED_KEY, qualified, type_text

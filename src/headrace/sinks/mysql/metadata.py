@@ -40,7 +40,7 @@ from headrace.sinks.mysql import catalogue, collation, databases, end_state
 from headrace.sinks.mysql.adaptation import Adapted, UnadaptableError, adapt
 from headrace.sinks.mysql.connection import MySqlSession, repeat
 from headrace.sinks.mysql.end_state import Before, EndState
-from headrace.sinks.mysql.filling import filled_as_by_tidb
+from headrace.sinks.mysql.fill_values import filled_as_by_tidb
 from headrace.sinks.mysql.ledger import MySqlLedger
 from headrace.sinks.mysql.partitions import same_rows, spelled_as_here
 from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_text

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model.block import BORN, DIED, KIND, SIGHT, UPDATED_ALONE
-from headrace.model.collating import fold_text
+from headrace.model.collation import fold_text
 from headrace.model.events import RowKind
 from headrace.model.outcome import Problem
 from headrace.model.table import Column, folded_name

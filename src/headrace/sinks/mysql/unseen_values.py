@@ -10,10 +10,10 @@ from headrace.model.table import Column, folded_name
 from headrace.model.types import CHARACTER_KINDS, TypeKind
 from headrace.sinks.base import SchemaChangeRefused
 from headrace.sinks.mysql import catalogue
+from headrace.sinks.mysql.column_fit import held_columns
 from headrace.sinks.mysql.connection import MySqlSession
-from headrace.sinks.mysql.converting import converted_otherwise
-from headrace.sinks.mysql.fitting import held_columns
 from headrace.sinks.mysql.text import quote_name
+from headrace.sinks.mysql.type_changes import converted_otherwise
 from headrace.sinks.mysql.types import qualified
 from headrace.sinks.mysql.zones import NAME_THE_ZONE
 

@@ -22,12 +22,12 @@ from headrace.sinks.base import Commits, TableChange, WriterContext
 from headrace.sinks.cut_commit import CutCommit
 from headrace.sinks.dead_letters import no_letters_of_bags, row_letters
 from headrace.sinks.mysql import bag, handle, refusal
+from headrace.sinks.mysql.column_fit import held_columns, refuse_misfits
 from headrace.sinks.mysql.connection import MySqlSession, repeat
 from headrace.sinks.mysql.fence import Fence, Former
-from headrace.sinks.mysql.fitting import held_columns, refuse_misfits
+from headrace.sinks.mysql.latest_spelling import Settled, settled, unsettled
 from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_code
 from headrace.sinks.mysql.settings import MySqlSettings
-from headrace.sinks.mysql.settling import Settled, settled, unsettled
 from headrace.sinks.mysql.spellings import Spellings
 from headrace.sinks.mysql.text import batches, is_ascii, load_assignments, load_text, quote_name, row_conditions, row_literals
 from headrace.sinks.sql_ledger import MYSQL, Claim, SqlLedger

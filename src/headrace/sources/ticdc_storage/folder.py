@@ -10,11 +10,11 @@ from headrace.formats import canal_json, csv
 from headrace.formats.base import DecodeError
 from headrace.model.containment import contained
 from headrace.sources.ticdc_storage.catalogue import Catalogue, CatalogueReader
-from headrace.sources.ticdc_storage.offering import Candidate
 from headrace.sources.ticdc_storage.options import Protocol, StorageOptions
 from headrace.sources.ticdc_storage.paths import SchemaPath
 from headrace.sources.ticdc_storage.position import Owner, StoragePosition
 from headrace.sources.ticdc_storage.reader import Listing, StorageReader
+from headrace.sources.ticdc_storage.split_selection import Candidate
 from headrace.sources.ticdc_storage.stores import Store, StoredFile
 
 _PEEK_BYTES = 1 << 20

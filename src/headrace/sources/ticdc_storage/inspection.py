@@ -18,7 +18,12 @@ from headrace.model.table import TableId
 from headrace.model.tso import tso_to_ms
 from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.folder import Folder
-from headrace.sources.ticdc_storage.offering import (
+from headrace.sources.ticdc_storage.options import Protocol
+from headrace.sources.ticdc_storage.paths import SchemaPath, parse_path
+from headrace.sources.ticdc_storage.position import StoragePosition
+from headrace.sources.ticdc_storage.reader import Listing
+from headrace.sources.ticdc_storage.source import TicdcStorageSource, open_source
+from headrace.sources.ticdc_storage.split_selection import (
     Candidate,
     detect_protocol,
     gap_notice,
@@ -27,11 +32,6 @@ from headrace.sources.ticdc_storage.offering import (
     stray_notices,
     unknown_versions,
 )
-from headrace.sources.ticdc_storage.options import Protocol
-from headrace.sources.ticdc_storage.paths import SchemaPath, parse_path
-from headrace.sources.ticdc_storage.position import StoragePosition
-from headrace.sources.ticdc_storage.reader import Listing
-from headrace.sources.ticdc_storage.source import TicdcStorageSource, open_source
 from headrace.sources.ticdc_storage.splits import read_split
 from headrace.sources.ticdc_storage.stores import Store, StoredFile
 

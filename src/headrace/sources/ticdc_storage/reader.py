@@ -2,7 +2,7 @@
 
 Everything that is there is listed, however old: TiCDC may go on in a directory that it left long ago. On object stores that is a
 request for each table and thousand files; on a local disk a folder in which nothing changed is not listed again
-(:mod:`headrace.sources.ticdc_storage.remembering`).
+(:mod:`headrace.sources.ticdc_storage.listing_cache`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headrace.sources.ticdc_storage.checkpoint import read_checkpoint
+from headrace.sources.ticdc_storage.listing_cache import FolderMemory
 from headrace.sources.ticdc_storage.local_folders import Stray
 from headrace.sources.ticdc_storage.paths import (
     DataPath,
@@ -22,7 +23,6 @@ from headrace.sources.ticdc_storage.paths import (
     parse_path,
 )
 from headrace.sources.ticdc_storage.position import StoragePosition
-from headrace.sources.ticdc_storage.remembering import FolderMemory
 from headrace.sources.ticdc_storage.stores import Entries, Store, StoredFile
 
 _Lister = Callable[[list[tuple[str, bool]]], list[Entries]]

@@ -15,9 +15,9 @@ from headrace.model.outcome import Notice, Problem
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.catalogue import Catalogue, TableVersion
 from headrace.sources.ticdc_storage.intervals import numbers_of
-from headrace.sources.ticdc_storage.offering import AGAIN, Candidate, of_tables
 from headrace.sources.ticdc_storage.paths import DataPath, DateSeparator, first_file_in
 from headrace.sources.ticdc_storage.position import StoragePosition
+from headrace.sources.ticdc_storage.split_selection import AGAIN, Candidate, of_tables
 from headrace.sources.ticdc_storage.stores import StoredFile
 
 _OUTLIVED = (

@@ -18,9 +18,7 @@ from headrace.model.tso import MAX_TSO, format_tso, tso_to_datetime
 from headrace.model.uri import parse_uri
 from headrace.sources.base import Bound
 from headrace.sources.ticdc_storage.accessor import StorageMetadataAccessor
-from headrace.sources.ticdc_storage.advancing import adopted, advanced, file_states
-from headrace.sources.ticdc_storage.again import without
-from headrace.sources.ticdc_storage.bounding import (
+from headrace.sources.ticdc_storage.bounded_offer import (
     BoundedOffer,
     Ranges,
     bounded_by_files,
@@ -29,7 +27,7 @@ from headrace.sources.ticdc_storage.bounding import (
     split_by_table,
 )
 from headrace.sources.ticdc_storage.catalogue import Catalogue
-from headrace.sources.ticdc_storage.draining import (
+from headrace.sources.ticdc_storage.final_drain import (
     NO_PROMISE,
     Rest,
     drained,
@@ -40,8 +38,17 @@ from headrace.sources.ticdc_storage.draining import (
 )
 from headrace.sources.ticdc_storage.folder import Folder
 from headrace.sources.ticdc_storage.intervals import format_intervals
-from headrace.sources.ticdc_storage.leaving_out import LeftOutFiles
-from headrace.sources.ticdc_storage.offering import (
+from headrace.sources.ticdc_storage.omitted_files import LeftOutFiles
+from headrace.sources.ticdc_storage.options import Protocol, StorageOptions, read_options
+from headrace.sources.ticdc_storage.paths import METADATA, DataPath, SchemaPath, first_file_in, parse_data_name, parse_path
+from headrace.sources.ticdc_storage.position import UNSETTLED, Drain, FileState, StoragePosition
+from headrace.sources.ticdc_storage.position_update import adopted, advanced, file_states
+from headrace.sources.ticdc_storage.reader import Listing
+from headrace.sources.ticdc_storage.reread import without
+from headrace.sources.ticdc_storage.retention import expiry_notices, held_files
+from headrace.sources.ticdc_storage.rewritten import Rewritten
+from headrace.sources.ticdc_storage.seals import Directories, sealed
+from headrace.sources.ticdc_storage.split_selection import (
     Candidate,
     Selection,
     content_notices,
@@ -54,18 +61,11 @@ from headrace.sources.ticdc_storage.offering import (
     unlisted_problems,
     vanished_problems,
 )
-from headrace.sources.ticdc_storage.options import Protocol, StorageOptions, read_options
-from headrace.sources.ticdc_storage.paths import METADATA, DataPath, SchemaPath, first_file_in, parse_data_name, parse_path
-from headrace.sources.ticdc_storage.position import UNSETTLED, Drain, FileState, StoragePosition
-from headrace.sources.ticdc_storage.reader import Listing
-from headrace.sources.ticdc_storage.retention import expiry_notices, held_files
-from headrace.sources.ticdc_storage.rewritten import Rewritten
-from headrace.sources.ticdc_storage.sealing import Directories, sealed
 from headrace.sources.ticdc_storage.splits import FileSplit, read_split
 from headrace.sources.ticdc_storage.stores import StoredFile, StoreLocation, store_location
-from headrace.sources.ticdc_storage.taking import Taking
+from headrace.sources.ticdc_storage.taken_files import Taking
 from headrace.sources.ticdc_storage.unread import owner_of, unread_changes, unread_files
-from headrace.sources.ticdc_storage.vanishing import gone_files, is_of_earlier_date, lost_files, without_rows_above
+from headrace.sources.ticdc_storage.vanished_files import gone_files, is_of_earlier_date, lost_files, without_rows_above
 
 _NO_COMMIT_TS = {
     Protocol.CSV: (

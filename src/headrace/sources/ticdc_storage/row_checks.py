@@ -31,9 +31,9 @@ from headrace.sources.ticdc_storage.inspection import (
     usual_severity,
 )
 from headrace.sources.ticdc_storage.key_history import Break, KeyHistory, lives_of
-from headrace.sources.ticdc_storage.offering import Candidate, gaps, ranked_splits
 from headrace.sources.ticdc_storage.options import Protocol
 from headrace.sources.ticdc_storage.position import StoragePosition
+from headrace.sources.ticdc_storage.split_selection import Candidate, gaps, ranked_splits
 from headrace.sources.ticdc_storage.splits import FileSplit, read_split
 
 _KEPT = 100

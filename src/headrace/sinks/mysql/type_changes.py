@@ -1,6 +1,6 @@
 """MODIFY COLUMN between types that MySQL and MariaDB convert otherwise than TiDB: rows that were there would differ silently.
 
-TiDB's answers are those of ``tests/support/modify_column.tsv``; ``tests/sinks/test_mysql_converting.py`` holds a MariaDB against
+TiDB's answers are those of ``tests/support/modify_column.tsv``; ``tests/sinks/test_mysql_type_changes.py`` holds a MariaDB against
 them.
 """
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from headrace.model.cut import Progress
 from headrace.model.outcome import SplitReport
 from headrace.model.table import TableId
-from headrace.sources.ticdc_storage.advancing import advanced, file_states, with_files, without_files
-from headrace.sources.ticdc_storage.leaving_out import LeftOutFiles
+from headrace.sources.ticdc_storage.omitted_files import LeftOutFiles
 from headrace.sources.ticdc_storage.position import Drain, FileState, StoragePosition
+from headrace.sources.ticdc_storage.position_update import advanced, file_states, with_files, without_files
 from headrace.sources.ticdc_storage.stores import StoredFile
 
 

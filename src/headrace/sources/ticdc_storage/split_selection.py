@@ -15,7 +15,7 @@ from headrace.model.outcome import Notice, Problem
 from headrace.model.table import TableId
 from headrace.model.types import TypeKind
 from headrace.sources.ticdc_storage.catalogue import Catalogue, TableVersion
-from headrace.sources.ticdc_storage.draining import late_schema_files
+from headrace.sources.ticdc_storage.final_drain import late_schema_files
 from headrace.sources.ticdc_storage.intervals import Intervals, add_numbers, format_intervals, missing_numbers, united
 from headrace.sources.ticdc_storage.options import Protocol, StorageOptions
 from headrace.sources.ticdc_storage.paths import DataPath, is_misplaced

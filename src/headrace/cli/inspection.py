@@ -12,8 +12,8 @@ from headrace.cli.output import Output
 from headrace.cli.progress import seconds_text
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
 from headrace.model.tso import format_tso
-from headrace.sources.ticdc_storage.checking import Checkup, check
 from headrace.sources.ticdc_storage.inspection import Finding, Inspection, Severity, TableInspection, inspect
+from headrace.sources.ticdc_storage.row_checks import Checkup, check
 
 _EXAMPLES = 5
 _PROGRESS_SECONDS = 2.0

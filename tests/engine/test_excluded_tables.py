@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.engine.filtering import followed
+from headrace.engine.excluded_tables import followed
 from headrace.model.events import RenameTableEvent, SchemaChange
 from headrace.model.progress import LedgerState, TableProgress, TableStatus
 from headrace.model.table import TableId

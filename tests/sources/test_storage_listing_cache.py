@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.model.uri import parse_uri
-from headrace.sources.ticdc_storage import remembering
+from headrace.sources.ticdc_storage import listing_cache
 from headrace.sources.ticdc_storage.position import StoragePosition
 from headrace.sources.ticdc_storage.reader import StorageReader
 from headrace.sources.ticdc_storage.stores import Entries, Store, store_location
@@ -36,7 +36,7 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StorageFolder:
     """Two tables of three files each. What was written before the checkpoint has settled."""
-    monkeypatch.setattr(remembering, "SETTLED_NS", 0)
+    monkeypatch.setattr(listing_cache, "SETTLED_NS", 0)
     made = StorageFolder(tmp_path / "feed")
     for table in ("t", "u"):
         made.schema(table, 100, CREATE.replace("`t`", f"`{table}`"))
@@ -171,7 +171,7 @@ def test_what_ticdc_cleans_up_is_nothing(folder: StorageFolder) -> None:
 def test_a_folder_that_changed_just_before_is_listed_again(
     folder: StorageFolder, listed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remembering, "SETTLED_NS", 3_600_000_000_000)
+    monkeypatch.setattr(listing_cache, "SETTLED_NS", 3_600_000_000_000)
     consumer = begun(folder)
     listed.clear()
     assert next_cut(folder, consumer, 300) == []
@@ -194,7 +194,7 @@ def test_a_file_system_that_is_not_known_to_keep_folders_times_is_always_listed(
     text = mounts(f"{os.major(device)}:{os.minor(device)}")
     if text is not None:
         (tmp_path / "mounts").write_text(text)
-    monkeypatch.setattr(remembering, "_MOUNTS", tmp_path / "mounts")
+    monkeypatch.setattr(listing_cache, "_MOUNTS", tmp_path / "mounts")
     consumer = begun(folder)
     listed.clear()
     assert next_cut(folder, consumer, 300) == []

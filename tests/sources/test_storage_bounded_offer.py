@@ -16,7 +16,7 @@ from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.tso import tso_from_ms
 from headrace.model.types import ColumnType, TypeKind
 from headrace.sources.base import Bound
-from headrace.sources.ticdc_storage.bounding import (
+from headrace.sources.ticdc_storage.bounded_offer import (
     BoundedOffer,
     Stretch,
     bounded_by_files,
@@ -25,8 +25,8 @@ from headrace.sources.ticdc_storage.bounding import (
     catching_up_by_ts,
 )
 from headrace.sources.ticdc_storage.catalogue import TableVersion
-from headrace.sources.ticdc_storage.offering import Candidate
 from headrace.sources.ticdc_storage.paths import DataPath
+from headrace.sources.ticdc_storage.split_selection import Candidate
 from headrace.sources.ticdc_storage.stores import Store, StoredFile
 from storage_folder import OPTIONS, Consumer, StorageFolder
 

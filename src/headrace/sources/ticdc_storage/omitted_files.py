@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from headrace.model.cut import Window
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.intervals import add_numbers
-from headrace.sources.ticdc_storage.offering import Candidate
 from headrace.sources.ticdc_storage.paths import DataPath
 from headrace.sources.ticdc_storage.position import LeftOut, StoragePosition, has_file, place_of
+from headrace.sources.ticdc_storage.split_selection import Candidate
 from headrace.sources.ticdc_storage.stores import StoredFile
 
 

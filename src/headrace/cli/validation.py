@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from headrace.cli.output import Output
 from headrace.ddl.told import source_tables
-from headrace.engine.filtering import Followed
+from headrace.engine.excluded_tables import Followed
 from headrace.engine.keys import with_declared_keys
 from headrace.engine.objections import databases_of, objection
 from headrace.errors import EXIT_OK, EXIT_USAGE, HeadraceError

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from headrace.ddl.statement import read_statement
 from headrace.engine.journal import was_let_in
-from headrace.engine.owning import dropped_by
+from headrace.engine.ownership import dropped_by
 from headrace.engine.requests import given_up
 from headrace.engine.segments import is_found_later
 from headrace.engine.unreadable import is_unborn

@@ -13,9 +13,9 @@ from headrace.cli.main import main
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
 from headrace.model.table import Column, TableId
 from headrace.model.types import ColumnType, TypeKind
-from headrace.sources.ticdc_storage import checking
-from headrace.sources.ticdc_storage.checking import check
+from headrace.sources.ticdc_storage import row_checks
 from headrace.sources.ticdc_storage.inspection import Finding, FindingKind, Severity
+from headrace.sources.ticdc_storage.row_checks import check
 from headrace.testing.ticdc_writer import RowChange, TicdcWriter
 from headrace.testing.upstream import Delete, Insert, Update, Upstream
 from storage_folder import ID, OPTIONS, C, StorageFolder, V
@@ -306,7 +306,7 @@ def test_without_commit_ts_it_says_what_cannot_be_checked(folder: StorageFolder)
 
 
 def test_many_findings_of_a_kind_are_counted_and_the_first_kept(folder: StorageFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "_KEPT", 3)
+    monkeypatch.setattr(row_checks, "_KEPT", 3)
     folder.data("test/t/100", 1, *(f"D 110 {key} a" for key in range(10)))
     checkup = check(folder.uri())
     assert (len(checkup.findings), checkup.errors) == (3, 10)

@@ -7,10 +7,10 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from headrace.cli.going_on import is_held, ways_on
 from headrace.cli.ledgers import opened, state_of
 from headrace.cli.output import Output
 from headrace.cli.progress import lag_seconds, seconds_text
+from headrace.cli.remedies import is_held, ways_on
 from headrace.engine.requests import does_not_fit
 from headrace.errors import DefinitionError
 from headrace.model.commands import word

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 from headrace.model.cut import Window
 from headrace.model.table import TableId
-from headrace.sources.ticdc_storage.leaving_out import LeftOutFiles
-from headrace.sources.ticdc_storage.offering import Candidate
+from headrace.sources.ticdc_storage.omitted_files import LeftOutFiles
 from headrace.sources.ticdc_storage.paths import DataPath
+from headrace.sources.ticdc_storage.split_selection import Candidate
 from headrace.sources.ticdc_storage.stores import StoredFile
 
 

@@ -24,9 +24,9 @@ from headrace.model.outcome import SplitReport
 from headrace.model.table import TableId
 from headrace.model.tso import tso_from_ms, tso_to_ms
 from headrace.sources.ticdc_storage.catalogue import Catalogue, TableVersion
-from headrace.sources.ticdc_storage.offering import Candidate
 from headrace.sources.ticdc_storage.options import Protocol, StorageOptions
 from headrace.sources.ticdc_storage.position import StoragePosition
+from headrace.sources.ticdc_storage.split_selection import Candidate
 from headrace.sources.ticdc_storage.stores import StoredFile
 
 _PEEK_BYTES = (4 << 10, 64 << 10, 1 << 20, 16 << 20)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from headrace.model.collating_table import EQUAL_LETTERS
+from headrace.model.collation_table import EQUAL_LETTERS
 
 _SUPPLEMENTARY = re.compile("[\U00010000-\U0010ffff]")
 _REPLACEMENT = "\ufffd"

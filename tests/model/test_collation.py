@@ -11,7 +11,7 @@ import pytest
 
 from collation_weights import Weights, contradictions, read, weighs_supplementary
 from headrace.engine.net import folded
-from headrace.model.collating import fold_text
+from headrace.model.collation import fold_text
 
 TABLES = read()
 # Beyond the basic plane all are one to these collations, so some of them tell enough.

@@ -17,16 +17,16 @@ from itertools import groupby
 
 from headrace import faults
 from headrace.ddl.statement import StatementKind, read_statement
-from headrace.engine import begun_changes, standing
+from headrace.engine import begun_changes, table_places
 from headrace.engine.barriers import Hold, awaits_approval
 from headrace.engine.begun_changes import decision_hint
 from headrace.engine.conservation import row_figures
+from headrace.engine.cut_end import CutEnd
 from headrace.engine.cut_letters import CutLetters
-from headrace.engine.ending import CutEnd
 from headrace.engine.journal import forgettable, is_of, unfollowed
 from headrace.engine.kept_keys import kept_unique_key, left_unique_key
 from headrace.engine.leftovers import leftovers, rows_under_skip
-from headrace.engine.owning import Ownership
+from headrace.engine.ownership import Ownership
 from headrace.engine.plan import Cut, CutRound
 from headrace.engine.requests import over_with_table, served_requests, told_given_up
 from headrace.engine.tasks import read_problems
@@ -188,9 +188,9 @@ class CutRun:
 
         ``None`` when its tables stop before it, or when that went into the ledger already.
         """
-        touched = sorted(change.touches | standing.dropped_with(change))
+        touched = sorted(change.touches | table_places.dropped_with(change))
         still = [t for t in touched if self._stands_still(t, change.commit_ts)]
-        if still and not standing.passes_without(self.state, change, still):
+        if still and not table_places.passes_without(self.state, change, still):
             self._hold_rest(change, still[0])
             return None
         entry, decision = self._journalled(change), self.cut.decisions.get(change.identity)
@@ -271,7 +271,7 @@ class CutRun:
 
     def _behind(self, change: SchemaChange) -> frozenset[TableId]:
         """The tables of a change that stand still before it, and that a person let it pass without."""
-        tables = change.changes | standing.dropped_with(change)
+        tables = change.changes | table_places.dropped_with(change)
         return frozenset(t for t in tables if self._stands_still(t, change.commit_ts))
 
     def _ended_with(self, change: SchemaChange) -> list[JournalEntry]:
@@ -282,7 +282,7 @@ class CutRun:
         behind = self._behind(change)
         if not behind:
             return []
-        rows = {row.table_id: row for row in standing.after(self.state, change, behind)}
+        rows = {row.table_id: row for row in table_places.after(self.state, change, behind)}
         for table_id, row in rows.items():
             if row.status is TableStatus.INCOMPLETE:
                 self.notices.append(Notice(f"it does not go on: {row.reason}", table_id))
@@ -341,7 +341,7 @@ class CutRun:
 
     def _stop_before(self, change: SchemaChange, problem: Problem) -> None:
         """The change's tables stop before it. Raises TablesExcluded where the cut is to be planned again for that."""
-        held = {t: Hold(change, replace(problem, table_id=t)) for t in change.changes | standing.dropped_with(change)}
+        held = {t: Hold(change, replace(problem, table_id=t)) for t in change.changes | table_places.dropped_with(change)}
         if self._sink.capabilities.atomic_cut:
             raise TablesExcluded({}, held)
         self.holds.update(held)
@@ -352,7 +352,7 @@ class CutRun:
         problem = Problem(cause, message, file=change.origin, remedy=_remedy_behind(self.stopped[cause]))
         if change.changes == {cause}:
             self._left_behind.append(change)
-        for table_id in change.changes | standing.dropped_with(change):
+        for table_id in change.changes | table_places.dropped_with(change):
             if not self._stands_still(table_id, change.commit_ts):
                 self.holds[table_id] = Hold(change, replace(problem, table_id=table_id))
             elif table_id in self.state.tables and self.state.tables[table_id].status.is_gone:
@@ -364,7 +364,7 @@ class CutRun:
         A table whose CREATE was skipped is not followed, unless the target has it. It stays so under each later name, whatever the
         target has there. A view that the sink does not make is gone.
         """
-        rows = self._inside(state, standing.after(state, change, self._behind(change)), change)
+        rows = self._inside(state, table_places.after(state, change, self._behind(change)), change)
         if self._verdict(change) is Verdict.SKIP and is_of(unfollowed(state), change):
             return tuple(row if row.status.is_gone else replace(row, status=TableStatus.NOT_FOLLOWED) for row in rows)
         kind = read_statement(change.statement, change.database).kind
@@ -379,7 +379,7 @@ class CutRun:
 
     def _begun_rows(self, state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
         behind = self._behind(change)
-        return self._inside(state, [row for row in standing.before(state, change) if row.table_id not in behind], change)
+        return self._inside(state, [row for row in table_places.before(state, change) if row.table_id not in behind], change)
 
     def _inside(self, state: LedgerState, rows: Iterable[TableProgress], change: SchemaChange) -> tuple[TableProgress, ...]:
         """The rows without those of tables that the filter leaves out, but for what was followed so far or came by the change."""

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 
 from headrace import faults
 from headrace.engine.conservation import row_figures
-from headrace.engine.cutting import RoundFactory
+from headrace.engine.cut_run import RoundFactory
 from headrace.engine.plan import Cut, CutRound
 from headrace.engine.segments import changes_of, in_force, recasts
 from headrace.engine.tasks import read_problems

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from headrace.engine import standing
+from headrace.engine import table_places
 from headrace.engine.barriers import Hold
 from headrace.engine.plan import Cut
 from headrace.engine.requests import running_reason, served_requests
@@ -69,19 +69,19 @@ class CutEnd:
         for table_id, problem in self.stopped.items():
             own = self.state.tables.get(table_id)
             row = replace(
-                own or standing.unborn(table_id, self.state.start),
+                own or table_places.unborn(table_id, self.state.start),
                 checkpoint=self.state.table_checkpoint(table_id),
                 status=problem.status,
                 reason=problem.sentence(),
             )
             if table_id not in self.problems:
-                if not standing.follows(own, self.holds[table_id].change):
+                if not table_places.follows(own, self.holds[table_id].change):
                     continue
-                row = standing.held(row, self.holds[table_id].at, own)
+                row = table_places.held(row, self.holds[table_id].at, own)
             elif own is not None and own.status.is_gone:
                 if table_id not in self.reborn:
                     continue  # it came to its end in this cut, and stays gone
-                row = standing.held(row, self.reborn[table_id], own)
+                row = table_places.held(row, self.reborn[table_id], own)
             if own is not None and own.status is TableStatus.INCOMPLETE:
                 row = replace(row, status=own.status, reason=own.reason)
             rows.append(row)
