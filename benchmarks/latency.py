@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.pipeline import Recorder, RunFailed, definition, job_count
 from benchmarks.workload import OneRowCuts
 from headrace.engine.spark import SparkEngine
-from headrace.model.progress import CutRecord, LedgerState
+from headrace.model.ledger import CutRecord, LedgerState
 from headrace.pipeline.registry import open_sink, open_source
 from headrace.pipeline.runner import PipelineRun
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.engine.loop import RunOptions
-from headrace.engine.plan import Cut
 from headrace.engine.spark import SparkEngine
+from headrace.model.cut import Cut
+from headrace.model.ledger import CutRecord
 from headrace.model.outcome import Notice, Problem
-from headrace.model.progress import CutRecord
 from headrace.pipeline.runner import Definition, PipelineRun
 
 

@@ -23,7 +23,7 @@ from headrace.cli.display import RunDisplay
 from headrace.cli.output import PlainOutput
 from headrace.engine.loop import RunOptions
 from headrace.errors import HeadraceError
-from headrace.model.progress import LedgerState, TableStatus
+from headrace.model.ledger import LedgerState, TableStatus
 from headrace.model.table import Column, TableId
 from headrace.model.tso import tso_from_datetime
 from headrace.model.types import ColumnType, TypeKind

@@ -21,7 +21,6 @@ from harness import Included, assert_state, assert_tables, included
 from headrace.cli.stopped_tables import new_request
 from headrace.engine import journal
 from headrace.engine.loop import RunOptions
-from headrace.engine.plan import Cut
 from headrace.engine.tasks import Gathered, WriteJob, write_gathered
 from headrace.errors import (
     EXIT_OK,
@@ -32,9 +31,10 @@ from headrace.errors import (
     SourceUnreachableError,
     TransientError,
 )
+from headrace.model.cut import Cut
+from headrace.model.ledger import Decision, JournalState, LedgerState, RequestKind, TableProgress, TableStatus, Verdict
 from headrace.model.outcome import Notice, Problem, WriteOutcome
 from headrace.model.policy import SchemaChangePolicies
-from headrace.model.progress import Decision, JournalState, LedgerState, RequestKind, TableProgress, TableStatus, Verdict
 from headrace.model.table import Column, TableId
 from headrace.model.types import ColumnType, TypeKind
 from headrace.pipeline.runner import Definition, PipelineRun

@@ -12,9 +12,9 @@ from typing import Any
 from headrace.cli.display import RunDisplay
 from headrace.cli.output import make_output
 from headrace.engine.loop import RunOptions
-from headrace.engine.plan import Cut
+from headrace.model.cut import Cut
+from headrace.model.ledger import CutRecord
 from headrace.model.outcome import Problem
-from headrace.model.progress import CutRecord
 from headrace.pipeline.runner import DEFAULT_LEDGER, Definition, PipelineRun
 from local_engine import LocalEngine
 from upstreams import Changefeed

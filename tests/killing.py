@@ -22,7 +22,7 @@ from differential import History, Step
 from differential_shapes import INT
 from harness import assert_state
 from headrace.errors import EXIT_INTERRUPTED, EXIT_UNREACHABLE, HeadraceError
-from headrace.model.progress import CutRecord, LedgerState, TableProgress, TableStatus
+from headrace.model.ledger import CutRecord, LedgerState, TableProgress, TableStatus
 from headrace.model.table import Column, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 from headrace.pipeline.registry import open_sink

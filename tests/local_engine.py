@@ -14,7 +14,7 @@ import pytest
 
 from headrace.engine.spark import _raise_first  # the one name of its own that a stand-in has to share
 from headrace.engine.tasks import Gathered, ReadJob, WriteJob, exchange_rows, read_splits, write_gathered
-from headrace.model.cut import Split
+from headrace.model.split import Split
 
 
 def as_if_large(patch: pytest.MonkeyPatch) -> None:

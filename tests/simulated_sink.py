@@ -35,8 +35,8 @@ from headrace.model.events import (
     SchemaChangeEvent,
     TruncateTableEvent,
 )
+from headrace.model.ledger import Decision, LedgerState, TableProgress, TableRequest, Words
 from headrace.model.outcome import Notice, Problem, WriteOutcome
-from headrace.model.progress import Decision, LedgerState, TableProgress, TableRequest, Words
 from headrace.model.table import Column, TableId
 from headrace.model.types import ColumnType, TypeKind
 from headrace.sinks.base import (

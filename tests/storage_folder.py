@@ -14,8 +14,10 @@ from typing import Any
 
 from headrace.formats.schema_file import schema_checksum
 from headrace.model.block import ChangeBlock
-from headrace.model.cut import Offer, Progress, Window
+from headrace.model.cut import CutOutcome
+from headrace.model.offer import Offer
 from headrace.model.outcome import SplitReport
+from headrace.model.split import Window
 from headrace.model.table import TableId
 from headrace.sources.base import Bound
 from headrace.sources.ticdc_storage import open_source
@@ -129,7 +131,7 @@ class Consumer:
                     self.reports.append(item)
         tables = {split.table_id for split in offer.splits} | {c.table_id for c in offer.schema_changes}
         checkpoints: Mapping[TableId, int] = {t: self.checkpoint if t in stopped else hi for t in tables}
-        self.position = self.source.advance(self.position, self.reports, Progress(hi, stopped), checkpoints)
+        self.position = self.source.advance(self.position, self.reports, CutOutcome(hi, stopped), checkpoints)
         self.checkpoint = hi
         return offer
 

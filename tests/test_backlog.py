@@ -14,7 +14,7 @@ from harness import assert_state
 from headrace.engine import loop
 from headrace.engine.loop import RunOptions
 from headrace.errors import EXIT_TABLE_STOPPED
-from headrace.model.progress import CutRecord, LedgerState, TableStatus
+from headrace.model.ledger import CutRecord, LedgerState, TableStatus
 from headrace.model.table import Column, TableId
 from headrace.model.tso import tso_from_datetime
 from headrace.pipeline.registry import open_sink

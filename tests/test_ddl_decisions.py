@@ -13,8 +13,8 @@ from crashing import Crashed, CrashPoints, install
 from following import Following, run_once
 from harness import assert_state
 from headrace.cli.main import main
+from headrace.model.ledger import JournalState, LedgerState, TableStatus
 from headrace.model.policy import SchemaChangePolicies
-from headrace.model.progress import JournalState, LedgerState, TableStatus
 from headrace.model.table import TableId
 from headrace.pipeline.registry import open_sink
 from headrace.testing.upstream import Insert

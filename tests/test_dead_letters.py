@@ -22,9 +22,9 @@ from headrace.cli.display import RunDisplay
 from headrace.cli.main import main
 from headrace.cli.output import make_output
 from headrace.engine.loop import RunOptions
+from headrace.model.ledger import LedgerState, RequestKind, TableRequest, TableStatus
 from headrace.model.letters import Letter
 from headrace.model.policy import OnError
-from headrace.model.progress import LedgerState, RequestKind, TableRequest, TableStatus
 from headrace.model.table import Column, TableId
 from headrace.model.types import ColumnType, TypeKind
 from headrace.pipeline.definition import read_settings

@@ -14,7 +14,7 @@ from faulty_runs import at
 from following import Following, run_once
 from harness import assert_state
 from headrace.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_UNREACHABLE, FencedError
-from headrace.model.progress import RequestKind, TableRequest, TableStatus
+from headrace.model.ledger import RequestKind, TableRequest, TableStatus
 from headrace.model.table import Column
 from headrace.pipeline.registry import open_sink
 from headrace.testing.faults import Moment, Passage, Step, armed

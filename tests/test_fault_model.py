@@ -35,7 +35,7 @@ from faulty_runs import (
 )
 from headrace.engine import journal
 from headrace.errors import TransientError
-from headrace.model.progress import RequestKind, TableRequest, TableStatus
+from headrace.model.ledger import RequestKind, TableRequest, TableStatus
 from headrace.model.table import Column, TableId
 from headrace.sinks.file_ledger import open_file_ledger
 from headrace.testing.faults import POINTS, Crashed, Moment, Passage, Step, crash_at, fail_at

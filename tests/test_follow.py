@@ -16,7 +16,7 @@ import harness
 from following import Following, run_once
 from harness import assert_state
 from headrace.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, DefinitionError, TransientError
-from headrace.model.progress import LedgerState, RequestKind, TableRequest, TableStatus
+from headrace.model.ledger import LedgerState, RequestKind, TableRequest, TableStatus
 from headrace.model.table import Column, TableId
 from headrace.pipeline.registry import open_sink
 from headrace.sinks.base import Round, WriteReport

@@ -12,7 +12,7 @@ from ddl_history import History
 from following import Following, run_once
 from harness import assert_state
 from headrace.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_TABLE_STOPPED
-from headrace.model.progress import Decision, JournalState, Verdict
+from headrace.model.ledger import Decision, JournalState, Verdict
 from headrace.sinks.mysql import open_sink, variables
 from headrace.sinks.mysql.fence import pipeline_lock
 from headrace.sinks.sql_ledger import MYSQL, SqlLedger

@@ -10,7 +10,7 @@ from ddl_history import History
 from following import Following, run_once
 from harness import assert_state
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED, HeadraceError
-from headrace.model.progress import Decision, Verdict
+from headrace.model.ledger import Decision, Verdict
 from headrace.sinks.mysql import open_sink, variables
 from headrace.testing.faults import Crashed, Fault, Moment, Passage, Step, armed, crash_at
 from places import Place

@@ -15,8 +15,8 @@ from damage import Repair, edit_line, remove, rewrite
 from following import Following, run_once
 from harness import assert_state
 from headrace.cli.main import main
+from headrace.model.ledger import JournalState, LedgerState, RequestKind, TableStatus
 from headrace.model.policy import SchemaChangePolicies
-from headrace.model.progress import JournalState, LedgerState, RequestKind, TableStatus
 from headrace.model.table import Column, TableId
 from headrace.pipeline.registry import open_sink
 from headrace.testing.upstream import Delete, Insert, Update

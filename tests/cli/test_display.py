@@ -9,8 +9,8 @@ from rich.console import Console
 
 from headrace.cli.display import RunDisplay
 from headrace.cli.output import PlainOutput, TerminalOutput
-from headrace.engine.plan import Cut, CutRound
-from headrace.model.progress import CutRecord
+from headrace.model.cut import Cut, CutRound
+from headrace.model.ledger import CutRecord
 from headrace.model.tso import tso_from_ms
 
 TSO = tso_from_ms(1_717_579_823_694)

@@ -18,8 +18,8 @@ from headrace.cli.output import PlainOutput
 from headrace.cli.remedies import ways_on
 from headrace.cli.status import _print, status_fields
 from headrace.model.events import unread_statement
+from headrace.model.ledger import JournalEntry, JournalState, LedgerState, TableProgress, TableStatus
 from headrace.model.outcome import Problem, Remedy
-from headrace.model.progress import JournalEntry, JournalState, LedgerState, TableProgress, TableStatus
 from headrace.model.table import TableId
 
 SOURCES = Path(headrace.__file__).parent

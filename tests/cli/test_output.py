@@ -22,7 +22,7 @@ from headrace.cli.progress import (
     lag_seconds,
     seconds_text,
 )
-from headrace.model.progress import CutRecord
+from headrace.model.ledger import CutRecord
 from headrace.model.tso import tso_from_ms
 
 NOW = 1_717_579_830.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from headrace.engine.bag import EqualInStreams, MissingOldImages, attempts, bag_change, unsure_files
+from headrace.engine.bag import EqualInStreams, MissingOldImages, bag_change, deliveries, unsure_files
 from headrace.model.block import COMMIT_TS, KIND, SEQ, SEQ_RANK_SHIFT
 from headrace.model.events import RowKind
 from headrace.model.outcome import SplitReport
@@ -43,7 +43,7 @@ def reports_of(files: tuple[File, ...], streams: str = "", *, full: bool = False
 
 def net(*files: File, streams: str = "", full: bool = False) -> tuple[list[str | None], list[str | None]]:
     block = block_of(files)
-    change = bag_change(block, attempts(reports_of(files, streams, full=full), block))
+    change = bag_change(block, deliveries(reports_of(files, streams, full=full), block))
     assert change.inserts.column_names == ["v", "f"]
     return sorted(change.deletes["v"].to_pylist(), key=str), sorted(change.inserts["v"].to_pylist(), key=str)
 

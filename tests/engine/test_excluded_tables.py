@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.engine.excluded_tables import followed
 from headrace.model.events import RenameTableEvent, SchemaChange
-from headrace.model.progress import LedgerState, TableProgress, TableStatus
+from headrace.model.ledger import LedgerState, TableProgress, TableStatus
 from headrace.model.table import TableId
 
 A, B, C, D = (TableId("out", "a"), TableId("in", "b"), TableId("out", "c"), TableId("out", "d"))

@@ -8,7 +8,6 @@ import pytest
 
 from headrace.engine.keys import DeclaredKeys, fingerprint_of, read_fingerprint, with_declared_keys
 from headrace.errors import DefinitionError
-from headrace.model.cut import Offer, Split
 from headrace.model.events import (
     AlterColumnTypeEvent,
     CreateTableEvent,
@@ -18,6 +17,8 @@ from headrace.model.events import (
     SchemaChange,
     SchemaChangeEvent,
 )
+from headrace.model.offer import Offer
+from headrace.model.split import Split
 from headrace.model.table import Column, Generated, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from headrace.engine.barriers import PlanRules
 from headrace.engine.journal import is_pending
-from headrace.engine.plan import Cut, plan_cut
-from headrace.model.cut import Offer, Split
+from headrace.engine.plan import plan_cut
+from headrace.model.cut import Cut
 from headrace.model.events import (
     AddColumnEvent,
     CreateDatabaseEvent,
@@ -19,9 +19,11 @@ from headrace.model.events import (
     SchemaChange,
     TruncateTableEvent,
 )
+from headrace.model.ledger import Decision, JournalEntry, JournalState, LedgerState, TableProgress, TableStatus, Verdict
+from headrace.model.offer import Offer
 from headrace.model.outcome import Problem, Remedy
 from headrace.model.policy import SchemaChangePolicies
-from headrace.model.progress import Decision, JournalEntry, JournalState, LedgerState, TableProgress, TableStatus, Verdict
+from headrace.model.split import Split
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from headrace.engine.barriers import PlanRules
-from headrace.engine.plan import Cut, plan_cut
+from headrace.engine.plan import plan_cut
 from headrace.engine.recast import recast_rows
 from headrace.engine.segments import recast_of
 from headrace.model.block import META_FIELDS, ChangeBlock
-from headrace.model.cut import Offer, Segment, Split, Window
+from headrace.model.cut import Cut
 from headrace.model.events import (
     AddColumnEvent,
     CreateTableEvent,
@@ -23,8 +23,10 @@ from headrace.model.events import (
     SchemaChangeEvent,
     TruncateTableEvent,
 )
+from headrace.model.ledger import LedgerState, TableProgress
+from headrace.model.offer import Offer
 from headrace.model.outcome import SplitReport
-from headrace.model.progress import LedgerState, TableProgress
+from headrace.model.split import Segment, Split, Window
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.tso import tso_from_ms
 from headrace.model.types import ColumnType, TypeKind

@@ -14,9 +14,9 @@ from headrace.engine.parts import TablePart
 from headrace.engine.tasks import Gathered, ReadJob, read_problems, read_splits
 from headrace.errors import TransientError
 from headrace.model.block import COMMIT_TS, KIND, META_FIELDS, SEQ, SEQ_RANK_SHIFT, ChangeBlock
-from headrace.model.cut import Segment, Split, Window
 from headrace.model.events import RowKind
 from headrace.model.outcome import SplitReport
+from headrace.model.split import Segment, Split, Window
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 from headrace.sinks.base import ChangeDemand

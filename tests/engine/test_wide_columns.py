@@ -12,8 +12,8 @@ from headrace.engine.parts import TablePart
 from headrace.engine.tasks import Gathered, ReadJob
 from headrace.model import block
 from headrace.model.block import COMMIT_TS, KIND, SEQ, combined, in_pieces
-from headrace.model.cut import Segment, Window
 from headrace.model.outcome import SplitReport
+from headrace.model.split import Segment, Window
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 from headrace.sinks.base import ChangeDemand

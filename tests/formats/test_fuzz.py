@@ -35,8 +35,8 @@ from headrace.formats.csv import CsvOptions, decode_csv
 from headrace.formats.csv_exact import Tokenizer, decode_exact
 from headrace.formats.schema_file import SchemaFileError, parse_schema_file
 from headrace.model.block import COMMIT_TS, META_COUNT, SEQ, ChangeBlock
-from headrace.model.cut import Window
 from headrace.model.outcome import SplitReport
+from headrace.model.split import Window
 from headrace.model.table import TableId, TableSchema, folded_name
 from headrace.model.tso import MAX_TSO
 from headrace.model.types import ColumnType, TypeKind, arrow_type

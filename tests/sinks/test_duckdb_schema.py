@@ -12,8 +12,8 @@ from fills import FILLS
 
 from headrace.errors import DefinitionError, FencedError, TransientError
 from headrace.model.events import SchemaChange
+from headrace.model.ledger import RequestKind, TableProgress, TableRequest, Words
 from headrace.model.outcome import Remedy
-from headrace.model.progress import RequestKind, TableProgress, TableRequest, Words
 from headrace.model.table import Column, Generated, TableId
 from headrace.model.types import TypeKind
 from headrace.sinks.base import CheckState, LedgerUpdate, SchemaChangeRefused

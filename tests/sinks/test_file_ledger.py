@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headrace.cli.main import main
 from headrace.errors import EXIT_OK, EXIT_UNREACHABLE, EXIT_USAGE, DefinitionError, FencedError, SinkUnreachableError
-from headrace.model.progress import (
+from headrace.model.ledger import (
     CutRecord,
     Decision,
     JournalEntry,

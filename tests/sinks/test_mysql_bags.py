@@ -13,7 +13,7 @@ import pytest
 from mysql_writing import PIPELINE, Target, acquired, change, column, rows_of, table
 
 from headrace.errors import TransientError
-from headrace.model.progress import TableProgress, TableStatus
+from headrace.model.ledger import TableProgress, TableStatus
 from headrace.model.table import Generated, TableSchema
 from headrace.sinks.base import TableChange
 from headrace.sinks.cut_commit import CutCommit

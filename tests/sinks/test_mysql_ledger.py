@@ -10,7 +10,7 @@ import pymysql
 import pytest
 
 from headrace.errors import DefinitionError, FencedError, TransientError
-from headrace.model.progress import CutRecord, Decision, JournalEntry, JournalState, TableProgress, TableStatus, Verdict
+from headrace.model.ledger import CutRecord, Decision, JournalEntry, JournalState, TableProgress, TableStatus, Verdict
 from headrace.model.table import TableId
 from headrace.sinks.base import CheckState, LedgerUpdate
 from headrace.sinks.mysql import open_sink

@@ -14,7 +14,7 @@ from mysql_writing import PIPELINE, Target, acquired, change, column, table
 
 from headrace.errors import FencedError, SinkUnreachableError, TerminalError
 from headrace.model.events import RowKind
-from headrace.model.progress import TableStatus
+from headrace.model.ledger import TableStatus
 from headrace.model.table import TableId
 from headrace.sinks.base import WriterContext
 from headrace.sinks.cut_commit import CutCommit

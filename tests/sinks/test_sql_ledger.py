@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from headrace.errors import DefinitionError, FencedError, TargetWentBackError
-from headrace.model.progress import (
+from headrace.model.ledger import (
     CutRecord,
     Decision,
     JournalEntry,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.model.cut import Offer
+from headrace.model.offer import Offer
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.tso import tso_from_ms
 from headrace.model.types import ColumnType, TypeKind

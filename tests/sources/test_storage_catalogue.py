@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from headrace.model.cut import Offer
 from headrace.model.events import (
     AddColumnEvent,
     CreateDatabaseEvent,
@@ -16,6 +15,7 @@ from headrace.model.events import (
     OtherEvent,
     RenameTableEvent,
 )
+from headrace.model.offer import Offer
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage import open_source
 from headrace.sources.ticdc_storage.renames import plan_renames

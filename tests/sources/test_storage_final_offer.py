@@ -8,8 +8,10 @@ import pytest
 
 from headrace.errors import NoWatermarkError, SourceNotReadyError
 from headrace.model.block import ChangeBlock
-from headrace.model.cut import Offer, Progress, Window
+from headrace.model.cut import CutOutcome
+from headrace.model.offer import Offer
 from headrace.model.outcome import Notice
+from headrace.model.split import Window
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.position import Drain, StoragePosition
 from storage_folder import OPTIONS, Consumer, StorageFolder
@@ -42,7 +44,7 @@ def drain(consumer: Consumer) -> tuple[Offer, list[str], list[Notice]]:
             else:
                 reports.append(item)
     checkpoints = dict.fromkeys([split.table_id for split in offer.splits] + [T], offer.watermark)
-    consumer.position = consumer.source.advance(consumer.position, reports, Progress(offer.watermark), checkpoints)
+    consumer.position = consumer.source.advance(consumer.position, reports, CutOutcome(offer.watermark), checkpoints)
     consumer.checkpoint = offer.watermark
     return offer, sorted(rows), [notice for report in reports for notice in report.notices]
 

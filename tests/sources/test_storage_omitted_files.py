@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from headrace.model.cut import Window
+from headrace.model.split import Window
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.omitted_files import LeftOutFiles
 from headrace.sources.ticdc_storage.paths import DataPath

@@ -14,7 +14,7 @@ from headrace.cli.main import main
 from headrace.cli.output import shown
 from headrace.errors import SourceNotReadyError, TransientError
 from headrace.formats.schema_file import schema_checksum
-from headrace.model.cut import Offer
+from headrace.model.offer import Offer
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage import bounded_offer, catalogue, splits
 from headrace.sources.ticdc_storage import folder as folder_of_changefeed

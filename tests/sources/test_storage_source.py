@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import DefinitionError, SourceNotReadyError
-from headrace.model.cut import Progress, Window
+from headrace.model.cut import CutOutcome
 from headrace.model.outcome import SplitReport, is_repeated
+from headrace.model.split import Window
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage import open_source
 from headrace.sources.ticdc_storage.position import StoragePosition
@@ -198,7 +199,7 @@ def test_a_file_that_a_table_which_stands_still_never_read_is_missed_after_a_res
     first = folder.data("test/t/100", 1, "I 110 1 a")
     consumer = folder.consumer()
     consumer.poll()
-    position = consumer.source.advance("", [], Progress(200, behind=frozenset({T})), {T: 105})
+    position = consumer.source.advance("", [], CutOutcome(200, behind=frozenset({T})), {T: 105})
     (folder.root / first).unlink()
     folder.checkpoint(300)
     again = Consumer(folder.consumer().source, position, 200)
@@ -209,7 +210,7 @@ def test_late_files_of_a_table_that_is_gone_are_not_missed(folder: StorageFolder
     late = folder.data("test/t/100", 1, "I 110 1 a")
     consumer = folder.consumer()
     consumer.poll()
-    consumer.position = consumer.source.advance("", [], Progress(200, gone=frozenset({T})), {T: 150})
+    consumer.position = consumer.source.advance("", [], CutOutcome(200, gone=frozenset({T})), {T: 150})
     consumer.checkpoint = 200
     (folder.root / late).unlink()
     folder.checkpoint(300)
@@ -301,8 +302,8 @@ def test_a_cut_off_file_counts_as_consumed_only_when_a_later_one_repeats_it() ->
     assert not is_repeated(cut_off, [cut_off, goes_on])
     assert not is_repeated(cut_off, [cut_off, elsewhere])
     assert not is_repeated(repeats, [cut_off, repeats])
-    assert [state.consumed for state in file_states([cut_off, repeats], Progress(200), {})] == [True, True]
-    assert [state.consumed for state in file_states([cut_off, goes_on], Progress(200), {})] == [False, True]
+    assert [state.consumed for state in file_states([cut_off, repeats], CutOutcome(200), {})] == [True, True]
+    assert [state.consumed for state in file_states([cut_off, goes_on], CutOutcome(200), {})] == [False, True]
 
 
 def test_without_commit_ts_every_file_is_taken_once_and_whole(folder: StorageFolder) -> None:

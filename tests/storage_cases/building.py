@@ -18,11 +18,11 @@ import duckdb
 from following import Recorder
 from headrace.engine import loop
 from headrace.engine.loop import RunOptions
-from headrace.engine.plan import Cut
 from headrace.formats.schema_file import schema_checksum
+from headrace.model.cut import Cut
 from headrace.model.events import RowKind
+from headrace.model.ledger import Decision, JournalState, LedgerState, TableRequest, Verdict
 from headrace.model.outcome import Notice, Problem, SplitReport
-from headrace.model.progress import Decision, JournalState, LedgerState, TableRequest, Verdict
 from headrace.model.tso import MAX_TSO
 from headrace.pipeline.registry import open_sink
 from headrace.pipeline.runner import DEFAULT_LEDGER, Definition, PipelineRun

@@ -10,7 +10,7 @@ import pytest
 from building import Bucket, Ran, ledger_at
 
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
-from headrace.model.progress import Decision, JournalEntry, JournalState, Verdict
+from headrace.model.ledger import Decision, JournalEntry, JournalState, Verdict
 from headrace.sinks.mysql import open_sink
 from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at
 from person import Person

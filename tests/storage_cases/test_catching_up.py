@@ -10,8 +10,8 @@ from building import Bucket, Ran, ledger_at
 from test_ownership import only
 
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
+from headrace.model.ledger import Decision, Verdict
 from headrace.model.policy import SchemaChangePolicies
-from headrace.model.progress import Decision, Verdict
 from headrace.pipeline.registry import open_sink
 from places import Place
 from targets import Target

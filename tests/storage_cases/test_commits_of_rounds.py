@@ -10,8 +10,8 @@ import pytest
 from building import Bucket, Ran, ledger_at
 
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
+from headrace.model.ledger import RequestKind, TableRequest, TableStatus
 from headrace.model.policy import OnError, SchemaChangePolicies
-from headrace.model.progress import RequestKind, TableRequest, TableStatus
 from headrace.model.table import TableId
 from headrace.pipeline.registry import open_sink
 from headrace.sinks.dead_letters import DeadLetters, open_dead_letters

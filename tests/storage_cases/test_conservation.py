@@ -12,9 +12,9 @@ from building import Bucket
 
 from headrace.engine import bag, net, tasks
 from headrace.engine.conservation import RowsLostError
+from headrace.model.ledger import CutRecord
 from headrace.model.outcome import SplitReport
 from headrace.model.policy import OnError
-from headrace.model.progress import CutRecord
 from headrace.pipeline.registry import open_sink
 from headrace.sinks.dead_letters import open_dead_letters
 from headrace.sinks.file_ledger import open_file_ledger

@@ -15,7 +15,7 @@ from building import Bucket
 from headrace.errors import EXIT_TABLE_STOPPED
 from headrace.formats.csv import CsvOptions
 from headrace.model.block import ChangeBlock
-from headrace.model.cut import Window
+from headrace.model.split import Window
 from headrace.sources.ticdc_storage.position import StoragePosition
 from storage_folder import ID, OPTIONS, V
 

@@ -13,10 +13,10 @@ import pytest
 from building import Bucket, ask, csv_record, decide, ledger, tables
 
 from headrace.engine import journal, loop
-from headrace.model.cut import Offer
 from headrace.model.events import is_unread_statement
+from headrace.model.ledger import JournalState, RequestKind, TableRequest, TableStatus, Verdict
+from headrace.model.offer import Offer
 from headrace.model.policy import ChangeKind, Policy, SchemaChangePolicies
-from headrace.model.progress import JournalState, RequestKind, TableRequest, TableStatus, Verdict
 from headrace.model.table import TableId
 from headrace.pipeline.registry import open_source
 from headrace.sources.ticdc_storage.catalogue import Catalogue

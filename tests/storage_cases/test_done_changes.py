@@ -9,7 +9,7 @@ import pytest
 from building import Bucket, ledger
 
 from headrace.engine import journal
-from headrace.model.progress import JournalEntry, JournalState, LedgerState, TableProgress, TableStatus
+from headrace.model.ledger import JournalEntry, JournalState, LedgerState, TableProgress, TableStatus
 from headrace.model.table import TableId
 
 

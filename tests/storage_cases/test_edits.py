@@ -10,8 +10,8 @@ import pytest
 from building import Bucket, Ran, ledger_at
 
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED, FencedError
+from headrace.model.ledger import Decision, JournalEntry, JournalState, Verdict
 from headrace.model.policy import SchemaChangePolicies
-from headrace.model.progress import Decision, JournalEntry, JournalState, Verdict
 from headrace.sinks.mysql import open_sink
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.ledger import MySqlLedger

@@ -10,8 +10,8 @@ import pytest
 from building import Bucket, Ran, decide, ledger
 
 from headrace.cli.main import main
+from headrace.model.ledger import RequestKind, TableRequest, TableStatus, Verdict
 from headrace.model.policy import SchemaChangePolicies
-from headrace.model.progress import RequestKind, TableRequest, TableStatus, Verdict
 from headrace.model.table import TableId
 from headrace.pipeline.registry import open_sink
 from headrace.transform.filters import TableFilter

@@ -13,7 +13,7 @@ from test_ownership import only
 
 from headrace.cli.main import main
 from headrace.engine import loop
-from headrace.model.progress import RequestKind, TableProgress, TableRequest, TableStatus
+from headrace.model.ledger import RequestKind, TableProgress, TableRequest, TableStatus
 from headrace.model.table import TableId
 
 pytestmark = pytest.mark.pipeline

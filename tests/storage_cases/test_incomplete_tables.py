@@ -10,8 +10,8 @@ from test_ownership import only
 
 from headrace.cli.main import main
 from headrace.engine import loop
+from headrace.model.ledger import TableStatus, Verdict
 from headrace.model.policy import SchemaChangePolicies
-from headrace.model.progress import TableStatus, Verdict
 from headrace.model.table import TableId
 
 pytestmark = pytest.mark.pipeline

@@ -9,7 +9,7 @@ import pytest
 from building import Bucket, Ran, decide, ledger, tables
 
 from headrace.engine import loop
-from headrace.model.progress import TableStatus, Verdict
+from headrace.model.ledger import TableStatus, Verdict
 from headrace.model.table import TableId
 
 pytestmark = pytest.mark.pipeline

@@ -9,8 +9,8 @@ import pytest
 from building import Bucket, Ran
 
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
+from headrace.model.ledger import Decision, Verdict
 from headrace.model.policy import SchemaChangePolicies
-from headrace.model.progress import Decision, Verdict
 from headrace.pipeline.registry import open_sink
 from headrace.transform.filters import TableFilter
 from person import Person

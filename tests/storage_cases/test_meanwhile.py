@@ -8,8 +8,8 @@ import pytest
 from changing import World, stays_unclear
 
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
+from headrace.model.ledger import JournalState, Verdict
 from headrace.model.policy import SchemaChangePolicies
-from headrace.model.progress import JournalState, Verdict
 from headrace.testing.faults import Moment
 from servers import MariaDb
 from storage_folder import ID

@@ -13,8 +13,8 @@ from building import Bucket, decide, ledger, tables
 from headrace.ddl.names import KnownNames, spelled
 from headrace.ddl.statement import read_statement
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
+from headrace.model.ledger import Verdict
 from headrace.model.policy import SchemaChangePolicies
-from headrace.model.progress import Verdict
 from headrace.model.table import TableId
 from person import Person
 from places import Place

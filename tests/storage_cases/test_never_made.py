@@ -9,8 +9,8 @@ import pytest
 from building import Bucket, ask, decide, ledger, tables
 
 from headrace.engine import loop
+from headrace.model.ledger import RequestKind, TableRequest, TableStatus, Verdict
 from headrace.model.policy import ChangeKind, Policy, SchemaChangePolicies
-from headrace.model.progress import RequestKind, TableRequest, TableStatus, Verdict
 from headrace.model.table import TableId
 from places import Place
 

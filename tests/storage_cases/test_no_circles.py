@@ -14,8 +14,8 @@ from test_ownership import only
 from headrace.cli.main import main
 from headrace.cli.remedies import ways_on
 from headrace.engine import loop
+from headrace.model.ledger import JournalState, TableStatus
 from headrace.model.policy import SchemaChangePolicies
-from headrace.model.progress import JournalState, TableStatus
 from headrace.model.table import TableId
 
 pytestmark = pytest.mark.pipeline

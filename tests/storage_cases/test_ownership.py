@@ -16,7 +16,7 @@ from headrace.cli import validation
 from headrace.cli.output import make_output
 from headrace.engine import journal
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED, EXIT_USAGE, DefinitionError
-from headrace.model.progress import Decision, Verdict
+from headrace.model.ledger import Decision, Verdict
 from headrace.pipeline.registry import open_sink
 from headrace.pipeline.runner import Definition
 from headrace.sinks.base import Check, CheckState

@@ -280,7 +280,7 @@ class TestWithoutCommitTs:
 
 def skip(bucket: Bucket, path: str) -> None:
     """``headrace table skip --file``."""
-    from headrace.model.progress import RequestKind, TableRequest
+    from headrace.model.ledger import RequestKind, TableRequest
     from headrace.model.table import TableId
 
     with open_sink(bucket.sink) as sink:

@@ -13,8 +13,8 @@ from test_tables_without_key import create
 from headrace.cli.main import main
 from headrace.engine import loop
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED, EXIT_USAGE, FencedError
+from headrace.model.ledger import Decision, RequestKind, TableProgress, TableRequest, TableStatus, Verdict
 from headrace.model.policy import SchemaChangePolicies
-from headrace.model.progress import Decision, RequestKind, TableProgress, TableRequest, TableStatus, Verdict
 from headrace.model.table import TableId
 from headrace.pipeline.registry import open_sink
 from headrace.sinks.base import Ledger, LedgerUpdate

@@ -12,8 +12,8 @@ from test_tables_without_key import PLAIN
 
 from headrace.cli.main import main
 from headrace.engine import loop
+from headrace.model.ledger import JournalState, RequestKind, TableRequest, TableStatus, Verdict
 from headrace.model.policy import SchemaChangePolicies
-from headrace.model.progress import JournalState, RequestKind, TableRequest, TableStatus, Verdict
 from headrace.model.table import TableId
 from headrace.model.tso import format_tso
 from person import Person

@@ -16,8 +16,8 @@ from building import Bucket
 from changing import EXCHANGE, World, stays_unclear
 
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
+from headrace.model.ledger import JournalState, Verdict
 from headrace.model.policy import SchemaChangePolicies
-from headrace.model.progress import JournalState, Verdict
 from headrace.sinks.base import Commits
 from headrace.sinks.mysql import connection, variables
 from headrace.sinks.mysql.fence import _DDL_SLOT, Fence

@@ -11,8 +11,8 @@ from building import Bucket, Ran, ledger_at
 
 from headrace.cli.main import main
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
+from headrace.model.ledger import JournalState, TableStatus
 from headrace.model.policy import SchemaChangePolicies
-from headrace.model.progress import JournalState, TableStatus
 from headrace.model.table import TableId
 from person import Person
 from servers import MariaDb

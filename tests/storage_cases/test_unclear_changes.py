@@ -12,8 +12,8 @@ from changing import EXCHANGE, World, stays_unclear
 
 from headrace.engine.cut_run import CutRun
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
+from headrace.model.ledger import JournalState, TableStatus, Verdict
 from headrace.model.policy import SchemaChangePolicies
-from headrace.model.progress import JournalState, TableStatus, Verdict
 from headrace.model.table import TableId
 from headrace.sinks.base import SchemaChangeRefused
 from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at

@@ -14,7 +14,7 @@ from test_ownership import only
 from headrace.cli.main import main
 from headrace.engine import loop
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED, EXIT_USAGE, TransientError
-from headrace.model.progress import RequestKind, TableRequest
+from headrace.model.ledger import RequestKind, TableRequest
 from headrace.model.table import TableId
 from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at, fail_at
 from places import Place

@@ -9,7 +9,7 @@ import typer
 from headrace.cli.options import Json, LedgerAt, LedgerDefinition, Name, Sink, recorded_pipeline
 from headrace.cli.output import make_output
 from headrace.errors import DefinitionError
-from headrace.model.progress import Verdict
+from headrace.model.ledger import Verdict
 
 if TYPE_CHECKING:
     from headrace.pipeline.definition import Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.cli.ledgers import opened, state_of
 from headrace.cli.output import Output
 from headrace.errors import DefinitionError
-from headrace.model.progress import Decision, JournalEntry, LedgerState, Verdict
+from headrace.model.ledger import Decision, JournalEntry, LedgerState, Verdict
 from headrace.model.tso import format_tso
 from headrace.pipeline.definition import Settings
 

@@ -8,9 +8,9 @@ from typing import Self
 
 from headrace.cli.output import Output
 from headrace.cli.progress import Progress, size_text
-from headrace.engine.plan import Cut
+from headrace.model.cut import Cut
+from headrace.model.ledger import CutRecord
 from headrace.model.outcome import Notice, Problem
-from headrace.model.progress import CutRecord
 
 
 class RunDisplay:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from headrace.errors import DefinitionError
-from headrace.model.progress import LedgerState
+from headrace.model.ledger import LedgerState
 from headrace.pipeline.definition import Settings
 from headrace.pipeline.registry import open_sink
 from headrace.sinks.base import DataSink, Ledger

@@ -8,7 +8,7 @@ from headrace.cli.ledgers import opened, state_of
 from headrace.cli.output import Output
 from headrace.cli.stopped_tables import new_request
 from headrace.errors import DefinitionError
-from headrace.model.progress import LedgerState, RequestKind
+from headrace.model.ledger import LedgerState, RequestKind
 from headrace.model.table import TableId
 from headrace.pipeline.definition import Settings
 

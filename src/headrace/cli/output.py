@@ -30,7 +30,7 @@ from headrace.cli.progress import (
     figures_fields,
     figures_text,
 )
-from headrace.model.progress import CutRecord
+from headrace.model.ledger import CutRecord
 
 _HIDDEN: set[str] = set()
 _SHORT_SECRET = 4

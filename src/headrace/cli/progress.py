@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from headrace.model.progress import CutRecord
+from headrace.model.ledger import CutRecord
 from headrace.model.tso import format_tso, tso_to_ms
 
 HEARTBEAT_SECONDS = 5.0

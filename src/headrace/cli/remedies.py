@@ -8,7 +8,7 @@ from headrace.ddl.statement import read_statement
 from headrace.engine.requests import does_not_fit
 from headrace.model.commands import in_quotes, word
 from headrace.model.events import is_unread_statement
-from headrace.model.progress import HOLDS, JournalEntry, LedgerState, RequestKind, TableProgress, TableStatus
+from headrace.model.ledger import HOLDS, JournalEntry, LedgerState, RequestKind, TableProgress, TableStatus
 from headrace.model.table import TableId
 
 _REPAIRED = "after the repair: headrace table resume {table}"

@@ -9,7 +9,7 @@ from headrace.cli.output import Output
 from headrace.cli.stopped_tables import known_table, new_request
 from headrace.errors import DefinitionError, LedgerUnreadableError
 from headrace.model.commands import word
-from headrace.model.progress import LedgerState, RequestKind, TableStatus
+from headrace.model.ledger import LedgerState, RequestKind, TableStatus
 from headrace.model.tso import format_tso
 from headrace.pipeline.definition import Settings
 

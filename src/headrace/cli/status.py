@@ -9,7 +9,7 @@ from headrace.cli.progress import lag_seconds, seconds_text
 from headrace.cli.remedies import is_held, ways_on
 from headrace.cli.stopped_tables import needs, removal
 from headrace.errors import DefinitionError
-from headrace.model.progress import CutRecord, LedgerState, TableProgress, TableStatus
+from headrace.model.ledger import CutRecord, LedgerState, TableProgress, TableStatus
 from headrace.model.tso import format_tso
 from headrace.pipeline.registry import open_sink
 from headrace.sinks.file_ledger import open_file_ledger

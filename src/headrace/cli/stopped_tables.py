@@ -14,8 +14,8 @@ from headrace.cli.remedies import is_held, ways_on
 from headrace.engine.requests import does_not_fit
 from headrace.errors import DefinitionError
 from headrace.model.commands import word
-from headrace.model.cut import HeldSplit
-from headrace.model.progress import LedgerState, RequestKind, TableProgress, TableRequest, TableStatus
+from headrace.model.ledger import LedgerState, RequestKind, TableProgress, TableRequest, TableStatus
+from headrace.model.split import HeldSplit
 from headrace.model.table import TableId
 from headrace.model.tso import format_tso, parse_tso
 from headrace.pipeline.definition import Settings

@@ -11,7 +11,7 @@ from headrace.engine.excluded_tables import Followed
 from headrace.engine.keys import with_declared_keys
 from headrace.engine.objections import databases_of, objection
 from headrace.errors import EXIT_OK, EXIT_USAGE, HeadraceError
-from headrace.model.cut import Offer
+from headrace.model.offer import Offer
 from headrace.model.table import SourceTable, TableId, TableSchema
 from headrace.model.tso import format_tso
 from headrace.pipeline.registry import open_sink, open_source

@@ -1,8 +1,8 @@
 """Net change of tables without key: bags of rows, in which equal rows are counted (rule 10 of the design).
 
 Inserts add, deletes remove as many equal rows. TiCDC repeats rows after a restart, and an equal row may also be a true
-second one, so files are taken as attempts: a file that begins below the end of the one before it begins a new attempt.
-Equal changes of one commit ts are counted in each attempt, and the largest count is the true one.
+second one, so files are taken as deliveries: a file that begins below the end of the one before it begins a new delivery.
+Equal changes of one commit ts are counted in each delivery, and the largest count is the true one.
 
 Two cases are ambiguous. A file that begins at the very commit ts at which the one before it ends is either the rest of a
 transaction or a repetition of all of it. It is taken for a repetition when it holds everything of that commit ts that
@@ -28,7 +28,7 @@ from headrace.model.block import COMMIT_TS, KIND, META_COUNT, SEQ, SEQ_RANK_SHIF
 from headrace.model.events import RowKind
 from headrace.model.outcome import SplitReport
 
-_ATTEMPT, _SIGN, _ROW = "headrace$attempt", "headrace$sign", "headrace$row"
+_DELIVERY, _SIGN, _ROW = "headrace$delivery", "headrace$sign", "headrace$row"
 _COUNT, _STREAM = "headrace$count", "headrace$stream"
 
 
@@ -53,23 +53,23 @@ class EqualInStreams(Exception):
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """``number`` tells the attempts of a table apart, whatever their stream."""
+class Delivery:
+    """``number`` tells the deliveries of a table apart, whatever their stream."""
 
     stream: str
     number: int
 
 
-def attempts(reports: Iterable[SplitReport], block: pa.RecordBatch) -> dict[int, Attempt]:
-    """Split rank to attempt, for one table's splits and their rows. Empty files belong to no attempt."""
-    found: dict[int, Attempt] = {}
+def deliveries(reports: Iterable[SplitReport], block: pa.RecordBatch) -> dict[int, Delivery]:
+    """Split rank to delivery, for one table's splits and their rows. Empty files belong to no delivery."""
+    found: dict[int, Delivery] = {}
     number = 0
     for stream, members in _streams(reports).items():
         number += 1
-        found[members[0].rank] = Attempt(stream, number)
+        found[members[0].rank] = Delivery(stream, number)
         for before, report in pairwise(members):
             number += report.min_ts < before.max_ts or _repeats_end(before, report, block)
-            found[report.rank] = Attempt(stream, number)
+            found[report.rank] = Delivery(stream, number)
     return found
 
 
@@ -108,7 +108,7 @@ def _counts_at(block: pa.RecordBatch, rank: int, commit_ts: int) -> Counter[tupl
     return Counter(zip(*columns, strict=True))
 
 
-def bag_change(block: pa.RecordBatch, attempt_of: Mapping[int, Attempt]) -> BagChange:
+def bag_change(block: pa.RecordBatch, delivery_of: Mapping[int, Delivery]) -> BagChange:
     """Nets a block (``model.block``) of one table. Raises MissingOldImages and EqualInStreams."""
     kinds = block.column(KIND).to_numpy(zero_copy_only=False)
     if (kinds == RowKind.UPDATE_AFTER).sum() != (kinds == RowKind.UPDATE_BEFORE).sum():
@@ -118,15 +118,15 @@ def bag_change(block: pa.RecordBatch, attempt_of: Mapping[int, Attempt]) -> BagC
     codes = _row_codes(block, columns)
     counted = pa.table(
         {
-            _ATTEMPT: _attempt_numbers(ranks, attempt_of),
+            _DELIVERY: _delivery_numbers(ranks, delivery_of),
             COMMIT_TS: block.column(COMMIT_TS),
             _SIGN: np.where(is_upsert(block), 1, -1),
             _ROW: codes,
         }
     )
     change = [COMMIT_TS, _SIGN, _ROW]
-    counted = _grouped(counted, [_ATTEMPT, *change], ([], "count_all"))
-    _refuse_equal_in_streams(counted, attempt_of.values(), change)
+    counted = _grouped(counted, [_DELIVERY, *change], ([], "count_all"))
+    _refuse_equal_in_streams(counted, delivery_of.values(), change)
     counted = _grouped(counted, change, (_COUNT, "max"))
     signed = pc.multiply(counted[_SIGN], counted[_COUNT])
     counted = counted.set_column(counted.schema.get_field_index(_COUNT), _COUNT, signed)
@@ -151,16 +151,16 @@ def _bits(values: pa.Array) -> pa.Array:
     return values.view(pa.int64() if values.type == pa.float64() else pa.int32()) if pa.types.is_floating(values.type) else values
 
 
-def _attempt_numbers(ranks: npt.NDArray[np.int64], attempt_of: Mapping[int, Attempt]) -> npt.NDArray[np.int64]:
+def _delivery_numbers(ranks: npt.NDArray[np.int64], delivery_of: Mapping[int, Delivery]) -> npt.NDArray[np.int64]:
     known, places = np.unique(ranks, return_inverse=True)
-    return np.array([attempt_of[int(rank)].number for rank in known], dtype=np.int64)[places]
+    return np.array([delivery_of[int(rank)].number for rank in known], dtype=np.int64)[places]
 
 
-def _refuse_equal_in_streams(counted: pa.Table, known: Iterable[Attempt], change: list[str]) -> None:
-    streams = {attempt.number: attempt.stream for attempt in known}
+def _refuse_equal_in_streams(counted: pa.Table, known: Iterable[Delivery], change: list[str]) -> None:
+    streams = {delivery.number: delivery.stream for delivery in known}
     if len(set(streams.values())) < 2:
         return
-    of_attempt = pa.array([streams[number] for number in counted[_ATTEMPT].to_pylist()], pa.string())
+    of_attempt = pa.array([streams[number] for number in counted[_DELIVERY].to_pylist()], pa.string())
     found = _grouped(counted.append_column(_STREAM, of_attempt), change, (_STREAM, "count_distinct"))
     if pc.max(found[_COUNT]).as_py() > 1:
         raise EqualInStreams

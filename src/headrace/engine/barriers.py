@@ -14,30 +14,19 @@ from headrace.engine.objections import objection, reserved_database
 from headrace.engine.table_places import passes_without
 from headrace.engine.unreadable import cannot_be_read
 from headrace.model.commands import word
+from headrace.model.cut import Hold
 from headrace.model.events import (
     CreateTableEvent,
     DropTableEvent,
     RenameTableEvent,
     SchemaChange,
 )
+from headrace.model.ledger import Decision, JournalState, LedgerState, TableStatus, Verdict
 from headrace.model.outcome import Problem, Remedy
 from headrace.model.policy import Policy, SchemaChangePolicies
-from headrace.model.progress import Decision, JournalState, LedgerState, TableStatus, Verdict
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO
 from headrace.sinks.base import Reserved
-
-
-@dataclass(frozen=True)
-class Hold:
-    """A schema change that its tables stop before, and why: they get all rows up to it and none after."""
-
-    change: SchemaChange
-    problem: Problem
-
-    @property
-    def at(self) -> int:
-        return self.change.commit_ts
 
 
 @dataclass(frozen=True)

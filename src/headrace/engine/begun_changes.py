@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from headrace.model.commands import in_quotes
 from headrace.model.events import SchemaChange
+from headrace.model.ledger import Decision, JournalEntry, JournalState, Verdict
 from headrace.model.outcome import Notice, Problem, Remedy
-from headrace.model.progress import Decision, JournalEntry, JournalState, Verdict
 from headrace.sinks.base import Begun
 
 

@@ -8,7 +8,7 @@ from headrace.engine.excluded_tables import drops_with_databases, followed
 from headrace.engine.journal import unfollowed
 from headrace.engine.plan import may_be_pending
 from headrace.model.events import SchemaChange
-from headrace.model.progress import LedgerState
+from headrace.model.ledger import LedgerState
 from headrace.model.table import TableId
 from headrace.sources.base import Bound
 

@@ -21,9 +21,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from headrace.errors import HeadraceError
-from headrace.model.cut import Split
+from headrace.model.ledger import RowFigures
 from headrace.model.outcome import ReadCount, SplitReport, WriteCount
-from headrace.model.progress import RowFigures
+from headrace.model.split import Split
 from headrace.model.table import TableId
 from headrace.sinks.base import WriteReport
 

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from headrace.engine import table_places
-from headrace.engine.barriers import Hold
-from headrace.engine.plan import Cut
 from headrace.engine.requests import running_reason, served_requests
 from headrace.engine.unreadable import is_unborn
-from headrace.model.cut import PositionAfter, Progress
+from headrace.model.cut import Cut, CutOutcome, Hold
+from headrace.model.ledger import LedgerState, TableProgress, TableStatus
+from headrace.model.offer import PositionAfter
 from headrace.model.outcome import Problem
-from headrace.model.progress import LedgerState, TableProgress, TableStatus
 from headrace.model.table import TableId
 from headrace.sinks.base import LedgerUpdate
 from headrace.sinks.cut_commit import CutCommit
@@ -42,11 +41,11 @@ class CutEnd:
         """Every table that does not reach the end of the cut, and why."""
         return {t: hold.problem for t, hold in self.holds.items()} | dict(self.problems)
 
-    def progress(self, settled: LedgerState) -> Progress:
+    def progress(self, settled: LedgerState) -> CutOutcome:
         """What the source is told of the cut's end; ``settled`` is the ledger's state after the cut."""
         behind = frozenset(t for t, own in settled.tables.items() if own.needs_files)
         gone = frozenset(t for t, own in settled.tables.items() if own.status.is_gone)
-        return Progress(self.cut.hi, frozenset(self.problems), behind, gone)
+        return CutOutcome(self.cut.hi, frozenset(self.problems), behind, gone)
 
     def commit(self, after: PositionAfter) -> CutCommit:
         """What the task writes that commits the cut, as far as it is known before the rows are read."""

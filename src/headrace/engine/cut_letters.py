@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from headrace.engine.plan import Cut
+from headrace.model.cut import Cut
+from headrace.model.ledger import LedgerState, TableStatus
 from headrace.model.letters import begins
 from headrace.model.outcome import Notice, Problem
-from headrace.model.progress import LedgerState, TableStatus
 from headrace.model.table import TableId
 from headrace.sinks.base import LedgerUpdate, WriteReport
 from headrace.sinks.dead_letters import DeadLetters

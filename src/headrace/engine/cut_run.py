@@ -18,7 +18,7 @@ from itertools import groupby
 from headrace import faults
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.engine import begun_changes, table_places
-from headrace.engine.barriers import Hold, awaits_approval
+from headrace.engine.barriers import awaits_approval
 from headrace.engine.begun_changes import decision_hint
 from headrace.engine.conservation import row_figures
 from headrace.engine.cut_end import CutEnd
@@ -27,14 +27,12 @@ from headrace.engine.journal import forgettable, is_of, unfollowed
 from headrace.engine.kept_keys import kept_unique_key, left_unique_key
 from headrace.engine.leftovers import leftovers, rows_under_skip
 from headrace.engine.ownership import Ownership
-from headrace.engine.plan import Cut, CutRound
 from headrace.engine.requests import over_with_table, served_requests, told_given_up
 from headrace.engine.tasks import read_problems
 from headrace.faults import Step
-from headrace.model.cut import Split
+from headrace.model.cut import Cut, CutRound, Hold
 from headrace.model.events import CreateTableEvent, RenameTableEvent, SchemaChange
-from headrace.model.outcome import Notice, Problem, Remedy, SplitReport, WriteOutcome
-from headrace.model.progress import (
+from headrace.model.ledger import (
     CutRecord,
     JournalEntry,
     JournalState,
@@ -44,6 +42,8 @@ from headrace.model.progress import (
     TableStatus,
     Verdict,
 )
+from headrace.model.outcome import Notice, Problem, Remedy, SplitReport, WriteOutcome
+from headrace.model.split import Split
 from headrace.model.table import TableId
 from headrace.sinks.base import (
     Begun,

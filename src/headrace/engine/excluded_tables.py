@@ -20,8 +20,8 @@ from headrace.model.events import (
     RenameTableEvent,
     SchemaChange,
 )
+from headrace.model.ledger import JournalState, LedgerState, TableProgress, TableStatus
 from headrace.model.outcome import Notice, Problem, Remedy
-from headrace.model.progress import JournalState, LedgerState, TableProgress, TableStatus
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO, format_tso
 from headrace.sinks.base import LedgerUpdate

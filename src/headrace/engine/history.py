@@ -14,8 +14,8 @@ from functools import cached_property
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.model.commands import in_quotes
 from headrace.model.events import DeletePartitionRowsEvent, ExchangePartitionEvent, SchemaChange, is_unread_statement
+from headrace.model.ledger import LedgerState
 from headrace.model.outcome import Problem, Remedy
-from headrace.model.progress import LedgerState
 from headrace.model.table import TableId
 
 

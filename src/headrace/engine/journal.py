@@ -22,7 +22,7 @@ from headrace.model.events import (
     TruncateTableEvent,
     is_unread_statement,
 )
-from headrace.model.progress import JournalEntry, JournalState, LedgerState, TableStatus
+from headrace.model.ledger import JournalEntry, JournalState, LedgerState, TableStatus
 from headrace.model.table import TableId
 
 JOURNAL_KEPT = 200

@@ -10,8 +10,8 @@ from __future__ import annotations
 from headrace.engine.journal import of_former_lives
 from headrace.model.commands import in_quotes
 from headrace.model.events import SchemaChange
+from headrace.model.ledger import LedgerState
 from headrace.model.outcome import Notice, Problem, Remedy
-from headrace.model.progress import LedgerState
 from headrace.sinks.base import MetadataApplier
 
 

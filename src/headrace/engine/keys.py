@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
 from headrace.errors import DefinitionError
-from headrace.model.cut import Offer
 from headrace.model.events import (
     CreateTableEvent,
     DropDatabaseEvent,
@@ -25,8 +24,9 @@ from headrace.model.events import (
     SchemaChange,
     SchemaChangeEvent,
 )
+from headrace.model.ledger import LedgerState
+from headrace.model.offer import Offer
 from headrace.model.outcome import Notice, Problem
-from headrace.model.progress import LedgerState
 from headrace.model.table import Generated, TableId, TableSchema, folded_name
 from headrace.model.uri import near_match
 

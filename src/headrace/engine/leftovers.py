@@ -18,8 +18,8 @@ from headrace.model.events import (
     RenameTableEvent,
     SchemaChange,
 )
+from headrace.model.ledger import LedgerState
 from headrace.model.outcome import Problem
-from headrace.model.progress import LedgerState
 from headrace.model.table import TableId, folded_name
 from headrace.sinks.base import TableDescription
 

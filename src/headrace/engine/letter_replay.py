@@ -17,16 +17,17 @@ from datetime import UTC, datetime
 from headrace import faults
 from headrace.engine.conservation import row_figures
 from headrace.engine.cut_run import RoundFactory
-from headrace.engine.plan import Cut, CutRound
 from headrace.engine.segments import changes_of, in_force, recasts
 from headrace.engine.tasks import read_problems
 from headrace.errors import DefinitionError, NoWatermarkError
 from headrace.faults import Step
-from headrace.model.cut import Offer, Segment, Split, Window
+from headrace.model.cut import Cut, CutRound
 from headrace.model.events import SchemaChange
+from headrace.model.ledger import LedgerState, RequestKind, TableProgress, TableRequest
 from headrace.model.letters import Letter
+from headrace.model.offer import Offer
 from headrace.model.outcome import Notice
-from headrace.model.progress import LedgerState, RequestKind, TableProgress, TableRequest
+from headrace.model.split import Segment, Split, Window
 from headrace.model.table import TableId
 from headrace.sinks.base import ChangeDemand, DataSink, Ledger, LedgerUpdate, RowsRefused, WriterContext
 from headrace.sinks.dead_letters import KEPT_REPLAYED, DeadLetters

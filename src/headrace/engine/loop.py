@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from headrace import faults
-from headrace.engine.barriers import Hold, PlanRules
+from headrace.engine.barriers import PlanRules
 from headrace.engine.bounds import bound_of
 from headrace.engine.cut_letters import recounted
 from headrace.engine.cut_run import CutRun, RoundFactory, TablesExcluded
@@ -23,7 +23,7 @@ from headrace.engine.kept_keys import left_unique_key
 from headrace.engine.keys import DeclaredKeys, changed_definition, fingerprint_of, read_fingerprint, with_declared_keys
 from headrace.engine.letter_replay import Replayer, waits_for
 from headrace.engine.observer import Observer
-from headrace.engine.plan import Cut, ending_incomplete, first_shared_change, plan_cut
+from headrace.engine.plan import ending_incomplete, first_shared_change, plan_cut
 from headrace.engine.requests import Carried, carry_out, give_up_files, resyncs_due, take_up_holds
 from headrace.engine.table_reset import begin_anew, resets_asked
 from headrace.errors import (
@@ -41,10 +41,11 @@ from headrace.errors import (
     TransientError,
 )
 from headrace.faults import Step
-from headrace.model.cut import Offer
+from headrace.model.cut import Cut, Hold
+from headrace.model.ledger import Decision, JournalState, LedgerState, TableProgress, TableStatus
+from headrace.model.offer import Offer
 from headrace.model.outcome import Notice, Problem
 from headrace.model.policy import OnError, SchemaChangePolicies
-from headrace.model.progress import Decision, JournalState, LedgerState, TableProgress, TableStatus
 from headrace.model.recent import Recent
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO, format_tso

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from headrace.model.events import SchemaChange
-from headrace.model.progress import LedgerState
+from headrace.model.ledger import LedgerState
 from headrace.model.table import TableId
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from headrace.engine.plan import Cut
+from headrace.model.cut import Cut
+from headrace.model.ledger import CutRecord
 from headrace.model.outcome import Notice, Problem
-from headrace.model.progress import CutRecord
 
 
 class Observer(Protocol):

@@ -20,8 +20,8 @@ from headrace.model.events import (
     RenameTableEvent,
     SchemaChange,
 )
+from headrace.model.ledger import LedgerState
 from headrace.model.outcome import Notice, Problem
-from headrace.model.progress import LedgerState
 from headrace.model.table import TableId
 from headrace.sinks.base import MetadataApplier, SinkCapabilities
 

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from headrace.model.cut import Segment, Split
-from headrace.model.progress import TableProgress
+from headrace.model.ledger import TableProgress
+from headrace.model.split import Segment, Split
 from headrace.model.table import TableId, TableSchema, folded_name
 from headrace.sinks.base import TextComparison, UniqueTexts
 

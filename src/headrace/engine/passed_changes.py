@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from headrace.engine.journal import is_before, tables_of_dropped
 from headrace.engine.unreadable import untold
-from headrace.model.cut import Offer
 from headrace.model.events import DropTableEvent, RenameTableEvent, SchemaChange
-from headrace.model.progress import LedgerState
+from headrace.model.ledger import LedgerState
+from headrace.model.offer import Offer
 from headrace.model.table import TableId
 
 

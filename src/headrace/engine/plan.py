@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from headrace.engine.barriers import Barriers, Hold, PlanRules, of_reserved
+from headrace.engine.barriers import Barriers, PlanRules, of_reserved
 from headrace.engine.excluded_tables import Followed, drops_with_databases, followed
 from headrace.engine.history import History
 from headrace.engine.journal import comes_late, is_of, is_pending, tables_of_dropped, unfollowed
@@ -22,7 +22,7 @@ from headrace.engine.segments import TablePlan, changes_of, is_found_later, of_o
 from headrace.engine.shapes import from_shape_if_unknown, shapes_before
 from headrace.engine.unreadable import is_unborn, lacks_shape, of_those_before, outdated, untold, without_shape
 from headrace.model.commands import in_quotes
-from headrace.model.cut import Offer, Segment, Split, Window
+from headrace.model.cut import Cut, CutRound
 from headrace.model.events import (
     CreateDatabaseEvent,
     DropDatabaseEvent,
@@ -31,71 +31,12 @@ from headrace.model.events import (
     SchemaChange,
     TruncateTableEvent,
 )
+from headrace.model.ledger import Decision, LedgerState, TableStatus, Verdict
+from headrace.model.offer import Offer
 from headrace.model.outcome import Problem
-from headrace.model.progress import Decision, LedgerState, TableStatus, Verdict
+from headrace.model.split import Segment, Split, Window
 from headrace.model.table import TableId, folded_name
 from headrace.model.tso import tso_from_ms, tso_to_ms
-
-
-@dataclass(frozen=True)
-class CutRound:
-    """Schema changes of one level, in commit order, then the splits whose first rows come after them.
-
-    ``segments`` say which rows of a table belong to the round: also of splits that were read in an earlier one.
-    """
-
-    changes: tuple[SchemaChange, ...] = ()
-    splits: tuple[Split, ...] = ()
-    segments: Mapping[TableId, Segment] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Cut:
-    """One unit of progress, planned.
-
-    ``checkpoints`` are the tables' checkpoints before it (TSO), for every table that has splits or changes. ``problems`` are the
-    tables that cannot take part, with the reason; their splits and changes are left out. ``holds`` are the tables that take part
-    up to a schema change. ``decisions`` are what a person or a policy says of the cut's changes, by their identity. ``outside``
-    are tables that the filter leaves out and that changes of the cut touch, or that it follows: up to where (TSO). ``waiting``
-    are changes that cannot be read now, whether they hold a table or not, and those that would end that a table lacks rows, if
-    they were let pass; ``outdated`` are identities of such ones in the journal
-    that can be read by now, or are gone.
-    """
-
-    hi: int
-    rounds: tuple[CutRound, ...] = ()
-    windows: Mapping[TableId, Window] = field(default_factory=dict)
-    checkpoints: Mapping[TableId, int] = field(default_factory=dict)
-    problems: Mapping[TableId, Problem] = field(default_factory=dict)
-    holds: Mapping[TableId, Hold] = field(default_factory=dict)
-    decisions: Mapping[str, Decision] = field(default_factory=dict)
-    has_commit_ts: bool = True
-    deletes_first: bool = True
-    outside: Mapping[TableId, int] = field(default_factory=dict)
-    reborn: Mapping[TableId, int] = field(default_factory=dict)
-    """The tables that were gone, and begin anew with a change at this commit ts (TSO)."""
-    waiting: tuple[SchemaChange, ...] = ()
-    outdated: tuple[str, ...] = ()
-    new_collations: bool | None = True
-    """See ``Offer.new_collations``."""
-    updates_alone: bool = False
-    """See ``Offer.updates_alone``."""
-    unapproved: frozenset[str] = frozenset()
-    """Identities of changes that wait for approval if somebody made their tables, whose CREATE is skipped in the cut; else they
-    are skipped too."""
-    left_behind: tuple[SchemaChange, ...] = ()
-    """Changes that take no part because the one table which they are of stands still before them."""
-    lacking: frozenset[TableId] = frozenset()
-    """Tables with dead letters: their target may hold rows that are gone in the source."""
-
-    @property
-    def tables(self) -> frozenset[TableId]:
-        return frozenset(self.checkpoints)
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether rows carry their exact commit ts."""
-        return self.has_commit_ts and self.deletes_first
 
 
 def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:

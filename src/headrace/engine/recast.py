@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from headrace.engine.net import is_upsert
 from headrace.model.block import COMMIT_TS, META_COUNT, ChangeBlock
-from headrace.model.cut import Recast, Segment, Split
 from headrace.model.outcome import Notice, Problem, SplitReport
+from headrace.model.split import Recast, Segment, Split
 
 
 def recast_rows(

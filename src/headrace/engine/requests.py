@@ -14,10 +14,8 @@ from headrace.ddl.statement import read_statement
 from headrace.engine.passed_changes import Overtaken, overtaken, told_ended
 from headrace.engine.unreadable import is_unborn
 from headrace.model.commands import in_quotes, word
-from headrace.model.cut import Offer
 from headrace.model.events import DropDatabaseEvent, RenameTableEvent, SchemaChange
-from headrace.model.outcome import Notice, SplitReport
-from headrace.model.progress import (
+from headrace.model.ledger import (
     HOLDS,
     JournalEntry,
     JournalState,
@@ -27,6 +25,8 @@ from headrace.model.progress import (
     TableRequest,
     TableStatus,
 )
+from headrace.model.offer import Offer
+from headrace.model.outcome import Notice, SplitReport
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO
 from headrace.sinks.base import LedgerUpdate

@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.model.cut import Recast, Segment, Split, Window
 from headrace.model.events import AddColumnEvent, CreateTableEvent, DropColumnEvent, RenameColumnEvent, SchemaChange
+from headrace.model.split import Recast, Segment, Split, Window
 from headrace.model.table import TableId, TableSchema, folded_name
 from headrace.model.tso import MAX_TSO, tso_from_ms, tso_to_ms
 from headrace.model.types import arrow_type

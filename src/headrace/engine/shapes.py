@@ -15,7 +15,6 @@ from headrace.ddl.statement import StatementKind, read_statement
 from headrace.engine.excluded_tables import Followed
 from headrace.engine.journal import comes_late, is_of, tables_of_dropped, unfollowed
 from headrace.engine.unreadable import is_unborn
-from headrace.model.cut import Offer
 from headrace.model.events import (
     CreateDatabaseEvent,
     CreateTableEvent,
@@ -25,7 +24,8 @@ from headrace.model.events import (
     RenameTableEvent,
     SchemaChange,
 )
-from headrace.model.progress import LedgerState, TableProgress
+from headrace.model.ledger import LedgerState, TableProgress
+from headrace.model.offer import Offer
 from headrace.model.table import TableId
 
 

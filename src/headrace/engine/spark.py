@@ -24,7 +24,6 @@ from headrace.engine.java import find_java
 from headrace.engine.launch import SECRET_SETTING, is_local, java_option, launch_settings, require_no_secrets, spark_folders
 from headrace.engine.launch_noise import without_launch_noise
 from headrace.engine.parts import plan_parts
-from headrace.engine.plan import Cut, CutRound
 from headrace.engine.progress_channel import ProgressReceiver
 from headrace.engine.tasks import (
     Gathered,
@@ -36,9 +35,10 @@ from headrace.engine.tasks import (
     write_gathered,
 )
 from headrace.errors import DefinitionError, FencedError, JobFailedError, TransientError
-from headrace.model.cut import Split
+from headrace.model.cut import Cut, CutRound
+from headrace.model.ledger import TableProgress
 from headrace.model.outcome import ReadCount, SplitReport, WriteCount, WriteOutcome
-from headrace.model.progress import TableProgress
+from headrace.model.split import Split
 from headrace.model.table import TableId
 from headrace.model.types import CHARACTER_KINDS
 from headrace.sinks.base import (

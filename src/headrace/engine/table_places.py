@@ -20,7 +20,7 @@ from headrace.model.events import (
     SchemaChange,
     TruncateTableEvent,
 )
-from headrace.model.progress import LedgerState, RequestKind, TableProgress, TableStatus, Verdict
+from headrace.model.ledger import LedgerState, RequestKind, TableProgress, TableStatus, Verdict
 from headrace.model.table import TableId
 from headrace.model.tso import format_tso
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from headrace.engine.requests import Carried, as_reached
 from headrace.model.commands import word
-from headrace.model.cut import Offer
+from headrace.model.ledger import JournalEntry, LedgerState, RequestKind, TableProgress, TableRequest, TableStatus
+from headrace.model.offer import Offer
 from headrace.model.outcome import Notice
-from headrace.model.progress import JournalEntry, LedgerState, RequestKind, TableProgress, TableRequest, TableStatus
 from headrace.model.table import TableId
 from headrace.sinks.base import LedgerUpdate
 from headrace.sources.base import EventSource

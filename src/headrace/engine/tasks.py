@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace import faults
-from headrace.engine.bag import Attempt, EqualInStreams, MissingOldImages, attempts, bag_change, unsure_files
+from headrace.engine.bag import Delivery, EqualInStreams, MissingOldImages, bag_change, deliveries, unsure_files
 from headrace.engine.conservation import RowsLostError, verify_gathering, verify_handing, verify_reading
 from headrace.engine.net import Sights, buckets, commit_order, last_states, net_change
 from headrace.engine.parts import TablePart
@@ -28,9 +28,9 @@ from headrace.errors import HeadraceError
 from headrace.faults import Step
 from headrace.model.block import COMMIT_TS, META_FIELDS, ChangeBlock, combined, in_pieces
 from headrace.model.containment import contained
-from headrace.model.cut import Split, Window
 from headrace.model.letters import Letter
 from headrace.model.outcome import Notice, Problem, ReadCount, SplitReport, WriteCount, WriteOutcome, is_repeated
+from headrace.model.split import Split, Window
 from headrace.model.table import TableId, folded_name
 from headrace.sinks.base import (
     ChangeDemand,
@@ -416,7 +416,7 @@ class Gathered:
         if part.is_bag and self._job.demand is ChangeDemand.NET:
             reports = [r for r in self.reports.values() if r.table_id == part.table_id]
             self.notices[part.table_id] += [_guessed(part.table_id, file) for file in unsure_files(reports, batch)]
-            change, netted = _bag_table_change(part, batch, attempts(reports, batch))
+            change, netted = _bag_table_change(part, batch, deliveries(reports, batch))
         else:
             change, netted = _table_change(part, batch, self._job)
             if self.letters()[part.table_id]:
@@ -452,9 +452,9 @@ def _guessed(table_id: TableId, file: str) -> Notice:
     return Notice(message, table_id, file)
 
 
-def _bag_table_change(part: TablePart, batch: pa.RecordBatch, attempt_of: Mapping[int, Attempt]) -> tuple[TableChange, int]:
+def _bag_table_change(part: TablePart, batch: pa.RecordBatch, delivery_of: Mapping[int, Delivery]) -> tuple[TableChange, int]:
     """The change, and how many rows netting took away."""
-    bag = bag_change(batch, attempt_of)
+    bag = bag_change(batch, delivery_of)
     reached = pc.max(batch.column(COMMIT_TS)).as_py()
     progress = part.progress
     if progress is not None:

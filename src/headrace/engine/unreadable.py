@@ -9,10 +9,10 @@ from headrace.ddl.classify import classify
 from headrace.engine.excluded_tables import Followed
 from headrace.engine.journal import is_before, is_pending
 from headrace.model.commands import in_quotes, word
-from headrace.model.cut import Offer
 from headrace.model.events import SchemaChange, is_unread_statement
+from headrace.model.ledger import JournalEntry, JournalState, LedgerState, TableProgress, Verdict
+from headrace.model.offer import Offer
 from headrace.model.outcome import Problem
-from headrace.model.progress import JournalEntry, JournalState, LedgerState, TableProgress, Verdict
 from headrace.model.table import TableId
 
 

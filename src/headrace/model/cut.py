@@ -1,158 +1,92 @@
-"""Units of progress: what a source offers, and the windows, cuts and rounds that the engine makes of it."""
+"""Units of progress, planned, and what became of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from headrace.model.events import SchemaChange
-from headrace.model.outcome import Notice, Problem, SplitReport
-from headrace.model.table import TableId, TableSchema
-from headrace.model.tso import MAX_TSO
+from headrace.model.ledger import Decision
+from headrace.model.outcome import Problem
+from headrace.model.split import Segment, Split, Window
+from headrace.model.table import TableId
 
 
 @dataclass(frozen=True)
-class Window:
-    """The rows of a cut: ``lo < commit_ts <= hi`` (TSO). Data without a commit ts are taken whole.
+class Hold:
+    """A schema change that its tables stop before, and why: they get all rows up to it and none after."""
 
-    ``given_up`` (TSO, 0 for none): nobody wants rows up to there any more, so what is damaged down there harms nothing. ``ended``
-    (TSO, 0 for none) is the newest schema change below it: no row that is wanted is expected in an older version.
-    """
-
-    lo: int = 0
-    hi: int = MAX_TSO
-    given_up: int = 0
-    ended: int = 0
-
-
-@dataclass(frozen=True)
-class Split:
-    """What one decode task reads: a file of one table version. A source adds its own fields by subclassing.
-
-    ``key`` names it for the source's position, ``rank`` is its place in the order of the table's splits of this offer
-    (versions, then dates, dispatchers, numbers), ``size`` its bytes. ``version`` and ``schema`` say how its rows are decoded, not
-    when they were committed: a version may hold rows that are newer than later versions. ``earliest`` (TSO) is where its rows
-    begin when that is below its version.
-    """
-
-    key: str
-    table_id: TableId
-    version: int
-    rank: int
-    size: int
-    schema: TableSchema
-    earliest: int | None = field(default=None, kw_only=True)
+    change: SchemaChange
+    problem: Problem
 
     @property
-    def begins(self) -> int:
-        """The commit ts (TSO) that no row which counts lies below."""
-        return self.version if self.earliest is None else min(self.earliest, self.version)
+    def at(self) -> int:
+        return self.change.commit_ts
 
 
 @dataclass(frozen=True)
-class Recast:
-    """How rows that were written in one shape of a table become rows of another.
+class CutRound:
+    """Schema changes of one level, in commit order, then the splits whose first rows come after them.
 
-    ``names`` are the columns that both have: the name in the rows, and the name in force, in that shape's order. ``left_out`` are
-    columns that only the rows have, ``missing`` those that the rows cannot have a value for.
+    ``segments`` say which rows of a table belong to the round: also of splits that were read in an earlier one.
     """
 
-    names: tuple[tuple[str, str], ...]
-    left_out: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Segment:
-    """A table's rows of one cut between two schema changes that touch it: what the table has in one round.
-
-    Rows of all its versions belong to it, by their commit ts alone. A row at the very commit ts of a schema change belongs behind
-    it when it lies in a version that the change made, or in a later one, else before it.
-    """
-
-    window: Window
-    """The table's rows of the whole cut."""
-    version: int
-    schema: TableSchema
-    """The shape in force, and the version (TSO) that has it. Rows of other shapes are brought to this one."""
-    follows: int = 0
-    """The commit ts (TSO) of the schema change of this cut that comes before it, 0 for none."""
-    begins: int = 0
-    ends: int | None = None
-    """The commit ts (TSO) between which its rows lie; 0 and ``None`` where the cut's window is the bound."""
-    recasts: Mapping[int, Recast] = field(default_factory=dict)
-    """By version, for those whose rows have another shape than the one in force."""
-
-    @property
-    def lo(self) -> int:
-        """The commit ts (TSO) up to which no row is in it, but for rows at the schema change itself."""
-        return max(self.window.lo, self.begins)
-
-    def window_of(self, version: int) -> Window:
-        """The rows of a version that belong to it."""
-        window = self.window
-        if self.begins:
-            window = replace(window, lo=max(window.lo, self.begins - (version >= self.begins)))
-        if self.ends is not None:
-            window = replace(window, hi=min(window.hi, self.ends - (version >= self.ends)))
-        return window
-
-
-@dataclass(frozen=True)
-class HeldSplit:
-    """A split that a stopped table has to read yet, as the source's position tells it.
-
-    ``day`` is the date that the source files it under, and ``removed_after`` the one after which the source removes it (ISO dates,
-    ``""`` when there is none).
-    """
-
-    key: str
-    table_id: TableId
-    size: int
-    day: str = ""
-    removed_after: str = ""
-
-
-@dataclass(frozen=True)
-class Offer:
-    """What a source knows now, without reading data.
-
-    Rows with ``commit_ts <= watermark`` are complete, and so are schema changes with ``commit_ts < schema_bound`` (rule 2).
-    ``schema_changes`` are all that are known, in order; ``splits`` all that may hold rows which were not applied yet. ``unread``
-    are schema changes that are there and cannot be read (``SchemaChange.unread``), and ``problems`` name their tables too.
-    ``problems`` name tables that cannot be read at all. ``promised`` is the source's own watermark where the offer was cut
-    short of it, and ``left_bytes`` the size of what it leaves for later. ``catches_up`` names tables that lie behind the
-    pipeline's checkpoint by more than a cut may hold: the offer then ends below that checkpoint, and has splits of theirs only.
-    """
-
-    watermark: int
-    schema_bound: int
-    schema_changes: tuple[SchemaChange, ...] = ()
+    changes: tuple[SchemaChange, ...] = ()
     splits: tuple[Split, ...] = ()
-    problems: tuple[Problem, ...] = ()
-    notices: tuple[Notice, ...] = ()
+    segments: Mapping[TableId, Segment] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One unit of progress, planned.
+
+    ``checkpoints`` are the tables' checkpoints before it (TSO), for every table that has splits or changes. ``problems`` are the
+    tables that cannot take part, with the reason; their splits and changes are left out. ``holds`` are the tables that take part
+    up to a schema change. ``decisions`` are what a person or a policy says of the cut's changes, by their identity. ``outside``
+    are tables that the filter leaves out and that changes of the cut touch, or that it follows: up to where (TSO). ``waiting``
+    are changes that cannot be read now, whether they hold a table or not, and those that would end that a table lacks rows, if
+    they were let pass; ``outdated`` are identities of such ones in the journal
+    that can be read by now, or are gone.
+    """
+
+    hi: int
+    rounds: tuple[CutRound, ...] = ()
+    windows: Mapping[TableId, Window] = field(default_factory=dict)
+    checkpoints: Mapping[TableId, int] = field(default_factory=dict)
+    problems: Mapping[TableId, Problem] = field(default_factory=dict)
+    holds: Mapping[TableId, Hold] = field(default_factory=dict)
+    decisions: Mapping[str, Decision] = field(default_factory=dict)
     has_commit_ts: bool = True
     deletes_first: bool = True
-    """Commit ts are exact, so within one and for one key deletes come before upserts. Else a commit ts is the first of its
-    millisecond, and within that the source's order decides."""
-    promised: int | None = None
-    left_bytes: int = 0
-    catches_up: frozenset[TableId] = frozenset()
-    unread: tuple[SchemaChange, ...] = ()
+    outside: Mapping[TableId, int] = field(default_factory=dict)
+    reborn: Mapping[TableId, int] = field(default_factory=dict)
+    """The tables that were gone, and begin anew with a change at this commit ts (TSO)."""
+    waiting: tuple[SchemaChange, ...] = ()
+    outdated: tuple[str, ...] = ()
     new_collations: bool | None = True
-    """Whether the source compares texts by the collations that its tables name; ``None`` where nobody has said so."""
+    """See ``Offer.new_collations``."""
     updates_alone: bool = False
-    """An update may come without its old row although its key moved: CSV does so, unless it has old values."""
+    """See ``Offer.updates_alone``."""
+    unapproved: frozenset[str] = frozenset()
+    """Identities of changes that wait for approval if somebody made their tables, whose CREATE is skipped in the cut; else they
+    are skipped too."""
+    left_behind: tuple[SchemaChange, ...] = ()
+    """Changes that take no part because the one table which they are of stands still before them."""
+    lacking: frozenset[TableId] = frozenset()
+    """Tables with dead letters: their target may hold rows that are gone in the source."""
 
     @property
-    def source_watermark(self) -> int:
-        """Up to where the source is complete, however much of it is offered."""
-        return self.watermark if self.promised is None else self.promised
+    def tables(self) -> frozenset[TableId]:
+        return frozenset(self.checkpoints)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether rows carry their exact commit ts."""
+        return self.has_commit_ts and self.deletes_first
 
 
 @dataclass(frozen=True)
-class Progress:
+class CutOutcome:
     """What a cut reached: every table that is not stopped has all changes up to ``hi`` at least.
 
     ``stopped`` keep the checkpoint they had. Given to ``EventSource.advance`` and, inside the data's own transaction
@@ -164,14 +98,3 @@ class Progress:
     stopped: frozenset[TableId] = frozenset()
     behind: frozenset[TableId] = frozenset()
     gone: frozenset[TableId] = frozenset()
-
-
-class PositionAfter(Protocol):
-    """A source's position after a cut, where only the reports of its splits are missing: for the task that commits the cut.
-
-    It pickles, and looks at nothing but what it holds.
-    """
-
-    def after(self, reports: Iterable[SplitReport], progress: Progress) -> str:
-        """The position, in which splits of tables that stopped count as not read."""
-        ...

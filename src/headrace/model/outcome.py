@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from headrace.model.ledger import TableProgress, TableStatus
 from headrace.model.letters import RejectedRecord
-from headrace.model.progress import TableProgress, TableStatus
 from headrace.model.table import TableId
 
 _VALUE_LIMIT = 80

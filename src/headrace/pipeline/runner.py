@@ -17,10 +17,10 @@ from typing import Protocol
 from headrace.engine.java import find_java
 from headrace.engine.loop import Loop, RunOptions
 from headrace.engine.observer import Observer
-from headrace.engine.plan import Cut, CutRound
 from headrace.engine.spark import SparkEngine, SparkRound, session_settings
 from headrace.errors import EXIT_INTERRUPTED, DefinitionError
-from headrace.model.progress import TableProgress
+from headrace.model.cut import Cut, CutRound
+from headrace.model.ledger import TableProgress
 from headrace.model.table import TableId
 from headrace.pipeline.registry import open_sink, open_source
 from headrace.sinks.base import DataSink, Ledger, Round, WriterContext

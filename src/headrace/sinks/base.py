@@ -17,8 +17,8 @@ import pyarrow as pa
 from headrace.errors import FencedError, TerminalError
 from headrace.model.commands import in_quotes
 from headrace.model.events import SchemaChange
+from headrace.model.ledger import CutRecord, Decision, JournalEntry, LedgerState, TableProgress, TableRequest, Words
 from headrace.model.outcome import Notice, Problem, ReadCount, SplitReport, WriteCount, WriteOutcome
-from headrace.model.progress import CutRecord, Decision, JournalEntry, LedgerState, TableProgress, TableRequest, Words
 from headrace.model.table import SourceTable, TableId, TableSchema
 from headrace.sinks.dead_letters import DeadLetters
 

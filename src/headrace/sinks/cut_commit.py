@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from headrace.model.cut import PositionAfter, Progress
+from headrace.model.cut import CutOutcome
+from headrace.model.ledger import TableProgress, TableRequest
+from headrace.model.offer import PositionAfter
 from headrace.model.outcome import Problem, SplitReport
-from headrace.model.progress import TableProgress, TableRequest
 from headrace.model.table import TableId
 from headrace.sinks.base import LedgerUpdate
 
 _NOTHING: Mapping[TableId, int] = {}
-_NOT_BEGUN = Progress(0)
+_NOT_BEGUN = CutOutcome(0)
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class CutCommit:
     """Where the tables stand that reach the end, if ``hi`` does not lift them: new ones, and those that go on after a stop."""
     over: tuple[TableRequest, ...] = ()
     """The requests that are over when all of these tables reach the end."""
-    progress: Progress = _NOT_BEGUN
+    progress: CutOutcome = _NOT_BEGUN
     """What the cut reaches, as its source is told. ``behind`` are tables that take no part in it."""
     after: PositionAfter | None = None
     """The source's position; without it the position stays."""

@@ -23,7 +23,7 @@ from obstore.store import ObjectStore
 from headrace import faults
 from headrace.errors import DefinitionError, FencedError, LedgerUnreadableError, SinkUnreachableError
 from headrace.faults import Step
-from headrace.model.progress import (
+from headrace.model.ledger import (
     CutRecord,
     Decision,
     JournalEntry,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from headrace.errors import DefinitionError, FencedError, TargetWentBackError
-from headrace.model.progress import (
+from headrace.model.ledger import (
     CutRecord,
     Decision,
     JournalEntry,

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headrace.model.block import ChangeBlock
-from headrace.model.cut import HeldSplit, Offer, PositionAfter, Progress, Split, Window
+from headrace.model.cut import CutOutcome
 from headrace.model.events import SchemaChange
+from headrace.model.offer import Offer, PositionAfter
 from headrace.model.outcome import SplitReport
+from headrace.model.split import HeldSplit, Split, Window
 from headrace.model.table import Column, TableId, TableSchema
 
 
@@ -76,7 +78,9 @@ class EventSource(Protocol):
         """
         ...
 
-    def advance(self, position: str, reports: Sequence[SplitReport], progress: Progress, checkpoints: Mapping[TableId, int]) -> str:
+    def advance(
+        self, position: str, reports: Sequence[SplitReport], progress: CutOutcome, checkpoints: Mapping[TableId, int]
+    ) -> str:
         """The position after a cut: what every table has taken is not offered again.
 
         ``reports`` are of the splits read in the cut; those of stopped tables count as not read. ``checkpoints`` holds each

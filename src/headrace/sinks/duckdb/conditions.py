@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from headrace.errors import HeadraceError
-from headrace.model.progress import TableStatus
+from headrace.model.ledger import TableStatus
 from headrace.model.table import SourceTable, folded_name
 from headrace.sinks.base import Check, CheckState
 from headrace.sinks.duckdb.database import CATALOG, Database, Session

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headrace.errors import FencedError, TransientError
-from headrace.model.progress import Decision, LedgerState, TableRequest, Words
+from headrace.model.ledger import Decision, LedgerState, TableRequest, Words
 from headrace.sinks.base import LedgerUpdate
 from headrace.sinks.duckdb.database import Database, FileMark, Session
 from headrace.sinks.sql_ledger import DUCKDB, Claim, SqlLedger

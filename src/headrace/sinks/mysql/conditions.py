@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pymysql
 
 from headrace.errors import HeadraceError
-from headrace.model.progress import TableStatus
+from headrace.model.ledger import TableStatus
 from headrace.model.table import SourceTable, TableId, folded_name
 from headrace.sinks.base import Check, CheckState
 from headrace.sinks.mysql import catalogue

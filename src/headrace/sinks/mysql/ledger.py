@@ -12,7 +12,7 @@ import structlog
 
 from headrace.errors import DefinitionError, FencedError, TargetWentBackError, TransientError
 from headrace.model.events import SchemaChange
-from headrace.model.progress import Decision, LedgerState, TableRequest, Words
+from headrace.model.ledger import Decision, LedgerState, TableRequest, Words
 from headrace.sinks.base import Commits, LedgerUpdate, WriteReport
 from headrace.sinks.mysql import catalogue, refusal
 from headrace.sinks.mysql.connection import MySqlSession, repeat

@@ -14,9 +14,9 @@ import pymysql
 
 from headrace.errors import TransientError
 from headrace.model.block import SIGHT, in_pieces
+from headrace.model.ledger import TableProgress
 from headrace.model.letters import Letter
 from headrace.model.outcome import Notice, Problem, WriteOutcome
-from headrace.model.progress import TableProgress
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.sinks.base import Commits, TableChange, WriterContext
 from headrace.sinks.cut_commit import CutCommit

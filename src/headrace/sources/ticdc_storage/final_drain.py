@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pyarrow.compute as pc
 
 from headrace.model.block import KIND
-from headrace.model.cut import Window
 from headrace.model.events import RowKind
 from headrace.model.outcome import Notice, SplitReport
+from headrace.model.split import Window
 from headrace.model.tso import MAX_TSO, format_tso
 from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.position import Drain

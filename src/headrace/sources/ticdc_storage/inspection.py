@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from headrace.errors import SourceNotReadyError
-from headrace.model.cut import Window
 from headrace.model.outcome import Problem, SplitReport
+from headrace.model.split import Window
 from headrace.model.table import TableId
 from headrace.model.tso import tso_to_ms
 from headrace.sources.ticdc_storage.catalogue import Catalogue

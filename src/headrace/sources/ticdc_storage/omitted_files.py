@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from headrace.model.cut import Window
+from headrace.model.split import Window
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.intervals import add_numbers
 from headrace.sources.ticdc_storage.paths import DataPath

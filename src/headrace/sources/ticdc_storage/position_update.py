@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from headrace.model.cut import Progress
+from headrace.model.cut import CutOutcome
 from headrace.model.outcome import SplitReport, is_repeated
 from headrace.sources.ticdc_storage.days import days_of, with_days
 from headrace.sources.ticdc_storage.intervals import (
@@ -104,7 +104,7 @@ def without_files(files: Files, paths: Iterable[str]) -> Files:
     return dict(left)
 
 
-def file_states(reports: Sequence[SplitReport], progress: Progress, modified: Mapping[str, int]) -> list[FileState]:
+def file_states(reports: Sequence[SplitReport], progress: CutOutcome, modified: Mapping[str, int]) -> list[FileState]:
     """What a cut made of each file that was read in it; ``modified`` are the files' modification times.
 
     A file is consumed when its table is not stopped, it has no problem and nothing above the window, and its last record is

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import date, timedelta
 
-from headrace.model.cut import HeldSplit
 from headrace.model.outcome import Notice
+from headrace.model.split import HeldSplit
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.options import StorageOptions
 from headrace.sources.ticdc_storage.paths import DataPath, parse_path

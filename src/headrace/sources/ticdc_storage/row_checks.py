@@ -15,8 +15,8 @@ import numpy as np
 from headrace.errors import SourceUnreachableError
 from headrace.formats.names import canal_tables, csv_tables
 from headrace.model.block import COMMIT_TS, ChangeBlock
-from headrace.model.cut import Window
 from headrace.model.outcome import SplitReport, is_repeated
+from headrace.model.split import Window
 from headrace.model.table import TableId
 from headrace.scratch import Scratch
 from headrace.sources.ticdc_storage.inspection import (

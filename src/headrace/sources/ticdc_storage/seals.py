@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from headrace.model.cut import Progress
+from headrace.model.cut import CutOutcome
 from headrace.model.events import SchemaChange
 from headrace.model.table import TableId
 from headrace.model.tso import tso_to_datetime
@@ -51,7 +51,7 @@ def sealed(
     announced: Iterable[str],
     catalogue: Catalogue,
     directories: Directories,
-    progress: Progress,
+    progress: CutOutcome,
     checkpoints: Mapping[TableId, int],
     unread: Iterable[SchemaChange] = (),
 ) -> StoragePosition:
@@ -108,7 +108,7 @@ def _ended(place: StoragePosition, unapplied: Collection[str], parsed: Callable[
 def _passed(
     place: StoragePosition,
     catalogue: Catalogue,
-    progress: Progress,
+    progress: CutOutcome,
     checkpoints: Mapping[TableId, int],
     busy: Mapping[str, Collection[int]],
 ) -> dict[str, int]:
@@ -131,7 +131,7 @@ def _passed(
     return {parent: limit for parent, limit in limits.items() if limit}
 
 
-def _may_be_ahead(change: SchemaChange, progress: Progress, checkpoints: Mapping[TableId, int]) -> bool:
+def _may_be_ahead(change: SchemaChange, progress: CutOutcome, checkpoints: Mapping[TableId, int]) -> bool:
     """Whether a table may still wait before a schema change that cannot be read.
 
     One that stopped behind it may be a name that does not exist before the change, and says nothing.

@@ -9,10 +9,12 @@ from datetime import timedelta
 
 from headrace.errors import DefinitionError, NoWatermarkError
 from headrace.model.block import ChangeBlock
-from headrace.model.cut import HeldSplit, Offer, Progress, Split, Window
+from headrace.model.cut import CutOutcome
 from headrace.model.events import SchemaChange
+from headrace.model.offer import Offer
 from headrace.model.outcome import Notice, Problem, SplitReport
 from headrace.model.recent import Recent
+from headrace.model.split import HeldSplit, Split, Window
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.tso import MAX_TSO, format_tso, tso_to_datetime
 from headrace.model.uri import parse_uri
@@ -293,7 +295,9 @@ class StorageEventSource:
             raise TypeError(f"{split.key} is no split of this source")
         return read_split(split, window, old_images, tolerance)
 
-    def advance(self, position: str, reports: Sequence[SplitReport], progress: Progress, checkpoints: Mapping[TableId, int]) -> str:
+    def advance(
+        self, position: str, reports: Sequence[SplitReport], progress: CutOutcome, checkpoints: Mapping[TableId, int]
+    ) -> str:
         """The position after a cut. See the rules at :class:`Taking` and :func:`file_states`."""
         place = self._taking(position, self._announced).place_after(reports, progress)
         self._unknown_times, self._forgotten, self._unchanged, self._contents = {}, (), set(), {}
@@ -331,7 +335,7 @@ class StorageEventSource:
     def consumed(self, position: str, reports: Sequence[SplitReport]) -> str:
         """See ``EventSource.consumed``."""
         place = _position(position)
-        place = advanced(place, place.watermark, file_states(reports, Progress(place.watermark), self._modified(reports)))
+        place = advanced(place, place.watermark, file_states(reports, CutOutcome(place.watermark), self._modified(reports)))
         for path in [r.split_key for r in reports if _is_done(r.split_key, place)]:
             self._announced.pop(path, None)
         return place.to_text()

@@ -10,8 +10,8 @@ from itertools import pairwise
 from headrace.ddl.lexer import words
 from headrace.errors import SourceUnreachableError
 from headrace.formats.values import repeats_an_hour
-from headrace.model.cut import Window
 from headrace.model.outcome import Notice, Problem
+from headrace.model.split import Window
 from headrace.model.table import TableId
 from headrace.model.types import TypeKind
 from headrace.sources.ticdc_storage.catalogue import Catalogue, TableVersion

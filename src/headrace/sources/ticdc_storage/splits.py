@@ -16,9 +16,9 @@ from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json
 from headrace.formats.csv import CsvOptions, decode_csv
 from headrace.model.block import COMMIT_TS, META_FIELDS, SEQ, SEQ_RANK_SHIFT, ChangeBlock, in_pieces
 from headrace.model.containment import contained
-from headrace.model.cut import Split, Window
 from headrace.model.letters import RejectedRecord
 from headrace.model.outcome import Notice, Problem, Remedy, SplitReport
+from headrace.model.split import Split, Window
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.options import Protocol
 from headrace.sources.ticdc_storage.position import Drain

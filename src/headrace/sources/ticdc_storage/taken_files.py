@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from headrace.model.cut import Progress
+from headrace.model.cut import CutOutcome
 from headrace.model.outcome import SplitReport
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.omitted_files import LeftOutFiles
@@ -32,11 +32,11 @@ class Taking:
     drain: Drain | None = None
     """The final drain that the cut is a part of."""
 
-    def after(self, reports: Iterable[SplitReport], progress: Progress) -> str:
+    def after(self, reports: Iterable[SplitReport], progress: CutOutcome) -> str:
         """See ``PositionAfter.after``."""
         return self.place_after(reports, progress).to_text()
 
-    def place_after(self, reports: Iterable[SplitReport], progress: Progress) -> StoragePosition:
+    def place_after(self, reports: Iterable[SplitReport], progress: CutOutcome) -> StoragePosition:
         """The position as a value.
 
         Files that a stopped table has not read yet are named too: when one vanishes, a later run has to know.

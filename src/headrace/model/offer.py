@@ -1,0 +1,61 @@
+"""What a source knows now, and where it stands after a cut of that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from headrace.model.cut import CutOutcome
+from headrace.model.events import SchemaChange
+from headrace.model.outcome import Notice, Problem, SplitReport
+from headrace.model.split import Split
+from headrace.model.table import TableId
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a source knows now, without reading data.
+
+    Rows with ``commit_ts <= watermark`` are complete, and so are schema changes with ``commit_ts < schema_bound`` (rule 2).
+    ``schema_changes`` are all that are known, in order; ``splits`` all that may hold rows which were not applied yet. ``unread``
+    are schema changes that are there and cannot be read (``SchemaChange.unread``), and ``problems`` name their tables too.
+    ``problems`` name tables that cannot be read at all. ``promised`` is the source's own watermark where the offer was cut
+    short of it, and ``left_bytes`` the size of what it leaves for later. ``catches_up`` names tables that lie behind the
+    pipeline's checkpoint by more than a cut may hold: the offer then ends below that checkpoint, and has splits of theirs only.
+    """
+
+    watermark: int
+    schema_bound: int
+    schema_changes: tuple[SchemaChange, ...] = ()
+    splits: tuple[Split, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    notices: tuple[Notice, ...] = ()
+    has_commit_ts: bool = True
+    deletes_first: bool = True
+    """Commit ts are exact, so within one and for one key deletes come before upserts. Else a commit ts is the first of its
+    millisecond, and within that the source's order decides."""
+    promised: int | None = None
+    left_bytes: int = 0
+    catches_up: frozenset[TableId] = frozenset()
+    unread: tuple[SchemaChange, ...] = ()
+    new_collations: bool | None = True
+    """Whether the source compares texts by the collations that its tables name; ``None`` where nobody has said so."""
+    updates_alone: bool = False
+    """An update may come without its old row although its key moved: CSV does so, unless it has old values."""
+
+    @property
+    def source_watermark(self) -> int:
+        """Up to where the source is complete, however much of it is offered."""
+        return self.watermark if self.promised is None else self.promised
+
+
+class PositionAfter(Protocol):
+    """A source's position after a cut, where only the reports of its splits are missing: for the task that commits the cut.
+
+    It pickles, and looks at nothing but what it holds.
+    """
+
+    def after(self, reports: Iterable[SplitReport], progress: CutOutcome) -> str:
+        """The position, in which splits of tables that stopped count as not read."""
+        ...
