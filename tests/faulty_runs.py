@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import pickle
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from harness import Included, assert_state, assert_tables, included
 from headrace.cli.stopped_tables import new_request
 from headrace.engine import journal
 from headrace.engine.loop import RunOptions
-from headrace.engine.tasks import Gathered, WriteJob, write_gathered
+from headrace.engine.write_task import Unit, WriteJob, WriteTask
 from headrace.errors import (
     EXIT_OK,
     EXIT_TABLE_STOPPED,
@@ -174,17 +174,17 @@ class KeepingEngine(LocalEngine):
         super().__init__()
         self._twice = iter(range(_MOST_TWICE if self.twice else 0))
 
-    def write_unit(self, gathered: Gathered, write: WriteJob, slot: int) -> list[object]:
-        work = pickle.dumps((gathered, write, slot))
+    def write_units(self, units: Iterable[tuple[int, Unit]], write: WriteJob, slot: int) -> list[object]:
+        work = pickle.dumps((list(units), write, slot))
         self.kept.append(Kept((write.context.epoch, write.context.attempt), work))
         if next(self._twice, None) is not None:
             _do(work)
-        return super().write_unit(gathered, write, slot)
+        return super().write_units(units, write, slot)
 
 
 def _do(work: bytes) -> list[object]:
-    gathered, write, slot = pickle.loads(work)
-    return list(write_gathered(gathered, write, slot))
+    units, write, slot = pickle.loads(work)
+    return list(WriteTask(write, slot).results(units))
 
 
 @dataclass(frozen=True)

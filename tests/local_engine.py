@@ -7,13 +7,16 @@ pickle is pickled here too. That Spark does the same is what the tests with a se
 from __future__ import annotations
 
 import pickle
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
+from headrace.engine.exchange import REPORTING_UNIT, ExchangeRow, rows_of
+from headrace.engine.read_task import ReadJob, exchange_rows
 from headrace.engine.spark import _raise_first  # the one name of its own that a stand-in has to share
-from headrace.engine.tasks import Gathered, ReadJob, WriteJob, exchange_rows, read_splits, write_gathered
+from headrace.engine.write_task import Unit, WriteJob, WriteTask, unit_of_rows, unit_of_splits
 from headrace.model.split import Split
 
 
@@ -54,34 +57,37 @@ class LocalEngine:
 
     def stop(self) -> None: ...
 
-    def run(self, read: ReadJob, write: WriteJob, tasks: list[list[Split]]) -> list[object]:
+    def run(self, read: ReadJob, write: WriteJob, tasks: list[list[Split]], writers: int) -> list[object]:
         self.jobs += 1
-        units = [_whole(_copy(read), tasks[0])] if len(tasks) == 1 else _exchanged(_copy(read), tasks)
+        read = _copy(read)
+        if read.units == 1:
+            splits = [split for task in tasks for split in task]
+            shares = [[(REPORTING_UNIT, unit_of_splits(read, splits))]]
+        else:
+            units = _exchanged(read, tasks)
+            shares = [units[slot::writers] for slot in range(writers)]
         results: list[object] = []
-        for slot, gathered in enumerate(units):
-            results.extend(_copy(self.write_unit(gathered, _copy(write), slot)))
+        for slot, share in enumerate(shares):
+            results.extend(_copy(self.write_units(share, _copy(write), slot)))
         _raise_first(results)
         return results
 
-    def write_unit(self, gathered: Gathered, write: WriteJob, slot: int) -> list[object]:
+    def write_units(self, units: Iterable[tuple[int, Unit]], write: WriteJob, slot: int) -> list[object]:
         """What one write task does."""
-        return list(write_gathered(gathered, write, slot))
+        return list(WriteTask(write, slot).results(units))
 
 
 def _copy(value: Any) -> Any:
     return pickle.loads(pickle.dumps(value))
 
 
-def _whole(read: ReadJob, splits: Iterable[Split]) -> Gathered:
-    gathered = Gathered(read)
-    for item in read_splits(read, splits):
-        gathered.add(item)
-    return gathered
-
-
-def _exchanged(read: ReadJob, tasks: list[list[Split]]) -> list[Gathered]:
-    units = [Gathered(read) for _ in range(read.write_tasks)]
+def _exchanged(read: ReadJob, tasks: list[list[Split]]) -> list[tuple[int, Unit]]:
+    """The units that get something, as the exchange would bring them; they are read when they are written."""
+    rows: dict[int, list[ExchangeRow]] = defaultdict(list)
     for task in tasks:
-        for batch in exchange_rows(read, task):
-            units[batch.column(0)[0].as_py()].add_exchange(batch)
-    return units
+        for row in rows_of(exchange_rows(read, _copy(task))):
+            rows[row.unit].append(row)
+    if read.has_logs:
+        for of_unit in rows.values():
+            of_unit.sort(key=lambda row: (row.table, row.first))
+    return [(unit, unit_of_rows(read, iter(rows[unit]))) for unit in sorted(rows)]

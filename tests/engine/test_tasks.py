@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.engine import tasks
+from headrace.engine import write_task
 from headrace.engine.parts import TablePart
-from headrace.engine.tasks import Gathered, ReadJob, read_problems, read_splits
+from headrace.engine.read_task import ReadJob
+from headrace.engine.write_task import Unit, read_problems, unit_of_splits
 from headrace.errors import TransientError
 from headrace.model.block import COMMIT_TS, KIND, META_FIELDS, SEQ, SEQ_RANK_SHIFT, ChangeBlock
 from headrace.model.events import RowKind
@@ -57,58 +58,51 @@ class Failing:
         yield SplitReport(split.key, split.table_id, rows=1, kept=1, min_ts=110, max_ts=110)
 
 
-def gathered(source: Failing) -> Gathered:
+def unit_of(source: Failing) -> Unit:
     """What a task holds that reads a file of the good table, two of the bad one, and another one of the good one."""
     parts, splits = [], []
     for table_id in (BAD, GOOD):
         schema = TableSchema(table_id, COLUMNS, ("id",))
-        parts.append(TablePart(table_id, Segment(Window(0, 200), 100, schema)))
+        parts.append(TablePart(table_id, Segment(Window(0, 200), 100, schema), ChangeDemand.NET))
         splits += [Split(f"{table_id}/{number}", table_id, 100, number, 10, schema) for number in range(2)]
-    job = ReadJob(source, tuple(parts), ChangeDemand.NET, deletes_first=True)  # type: ignore[arg-type]
-    found = Gathered(job)
-    for item in read_splits(job, [splits[2], splits[0], splits[1], splits[3]]):
-        found.add(item)
-    found.settle()
-    return found
+    job = ReadJob(source, tuple(parts), deletes_first=True)  # type: ignore[arg-type]
+    return unit_of_splits(job, [splits[2], splits[0], splits[1], splits[3]])
 
 
 @pytest.mark.parametrize("error", [RecursionError("deep"), MemoryError(), KeyError("x"), pa.ArrowInvalid("odd"), OSError("odd")])
 def test_what_nobody_foresaw_about_a_file_stops_its_table_and_the_rows_still_add_up(error: Exception) -> None:
-    found = gathered(Failing(error))
-    counted = found.counted()
-    changes, unfit = found.changes()
-    assert [change.table_id for change in changes] == [GOOD]
-    assert not unfit
-    problem = read_problems(found.reports.values())[BAD]
+    unit = unit_of(Failing(error))
+    assert [change.table_id for change in unit.changes()] == [GOOD]
+    assert not unit.unfit
+    problem = read_problems(unit.reading.reports.values())[BAD]
     assert problem.file == f"{BAD}/0"
     assert problem.hint
-    assert {count.table_id: count.gathered for count in found.counts(counted, changes)} == {BAD: 1, GOOD: 1}
+    assert {count.table_id: count.gathered for count in unit.counts(reporting=True)} == {BAD: 1, GOOD: 1}
 
 
 @pytest.mark.parametrize("error", [Crashed("killed"), KeyboardInterrupt(), SystemExit(1)])
 def test_what_ends_a_process_ends_it_while_a_file_is_read(error: BaseException) -> None:
     with pytest.raises(type(error)):
-        gathered(Failing(error))
+        unit_of(Failing(error))
 
 
 def test_a_store_that_fails_is_no_bug_and_is_asked_again() -> None:
-    problem = read_problems(gathered(Failing(TransientError("the store is busy"))).reports.values())[BAD]
+    problem = read_problems(unit_of(Failing(TransientError("the store is busy"))).reading.reports.values())[BAD]
     assert (problem.message, problem.transient) == ("the store is busy", True)
 
 
 @pytest.mark.parametrize("error", [RecursionError("deep"), MemoryError(), KeyError("x")])
 def test_rows_of_a_table_that_cannot_be_netted_stop_that_table(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    original = tasks.net_change
+    original = write_task.net_change
+    seen: list[pa.RecordBatch] = []
 
     def failing(batch: pa.RecordBatch, *given: Any, **named: Any) -> Any:
-        if batch.num_rows and (found.reports[f"{BAD}/0"].kept, len(seen)) == (1, 0):
-            seen.append(batch)
+        seen.append(batch)
+        if len(seen) == 1:
             raise error
         return original(batch, *given, **named)
 
-    seen: list[pa.RecordBatch] = []
-    found = gathered(Failing())
-    monkeypatch.setattr(tasks, "net_change", failing)
-    changes, outcomes = found.changes()
-    assert [change.table_id for change in changes] == [GOOD]
-    assert [(outcome.table_id, outcome.problem is not None) for outcome in outcomes] == [(BAD, True)]
+    unit = unit_of(Failing())
+    monkeypatch.setattr(write_task, "net_change", failing)
+    assert [change.table_id for change in unit.changes()] == [GOOD]
+    assert [(outcome.table_id, outcome.problem is not None) for outcome in unit.unfit] == [(BAD, True)]

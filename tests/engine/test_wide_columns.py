@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.engine.parts import TablePart
-from headrace.engine.tasks import Gathered, ReadJob
+from headrace.engine.read_task import ReadJob
+from headrace.engine.write_task import unit_of_splits
 from headrace.model import block
-from headrace.model.block import COMMIT_TS, KIND, SEQ, combined, in_pieces
+from headrace.model.block import COMMIT_TS, KIND, SEQ, ChangeBlock, combined, in_pieces
 from headrace.model.outcome import SplitReport
-from headrace.model.split import Segment, Window
+from headrace.model.split import Segment, Split, Window
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 from headrace.sinks.base import ChangeDemand
@@ -35,17 +39,27 @@ def rows_of_block(first: int, values: pa.Array) -> pa.RecordBatch:
     return pa.record_batch({**columns, "x": values})
 
 
+@dataclass(frozen=True)
+class OfWideRows:
+    """A source of one split with twice as many rows as there are values."""
+
+    values: pa.Array
+
+    def read(self, split: Split, window: Window, **_: object) -> Iterator[ChangeBlock | SplitReport]:
+        for first in (0, 1100):
+            yield ChangeBlock(T, 100, split.schema, rows_of_block(first, self.values))
+        yield SplitReport("f", T, 0, rows=2200, kept=2200, min_ts=110, max_ts=110)
+
+
 @pytest.mark.parametrize("key", [("id",), ()], ids=["key", "no key"])
 def test_a_task_with_more_than_2_gib_of_one_column_writes_all_of_its_rows(key: tuple[str, ...]) -> None:
     values = texts(1100)
     columns = (Column("id", ColumnType(TypeKind.INT)), Column("x", ColumnType(TypeKind.LONGTEXT)))
-    part = TablePart(T, Segment(Window(0, 200), 100, TableSchema(T, columns, key)))
-    gathered = Gathered(ReadJob(None, (part,), ChangeDemand.NET, True))  # type: ignore[arg-type]
-    for first in (0, 1100):
-        gathered.add((0, rows_of_block(first, values)))
-    gathered.add(SplitReport("f", T, 0, rows=2200, kept=2200, min_ts=110, max_ts=110))
-    (change,), outcomes = gathered.changes()
-    assert not outcomes
+    schema = TableSchema(T, columns, key)
+    part = TablePart(T, Segment(Window(0, 200), 100, schema), ChangeDemand.NET if key else ChangeDemand.BAG)
+    unit = unit_of_splits(ReadJob(OfWideRows(values), (part,), True), [Split("f", T, 100, 0, 1, schema)])  # type: ignore[arg-type]
+    (change,) = unit.changes()
+    assert not unit.unfit
     assert change.deletes.num_rows == change.ordered.num_rows == 0
     assert sorted(change.upserts["id"].to_pylist()) == list(range(2200))
     assert change.upserts["x"].nbytes > 2200 * MIB

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 from building import Bucket
 
-from headrace.engine import bag, net, tasks
+import local_engine
+from headrace.engine import bag, exchange, net, read_task, write_task
 from headrace.engine.conservation import RowsLostError
 from headrace.model.ledger import CutRecord
 from headrace.model.outcome import SplitReport
@@ -141,8 +142,8 @@ Losing = Callable[[pytest.MonkeyPatch], object]
 
 def in_combining(patch: pytest.MonkeyPatch) -> None:
     """As Arrow made several batches of a large column, and the first one was taken."""
-    real = tasks.combined
-    patch.setattr(tasks, "combined", lambda batches: real(batches).slice(0, max(1, sum(b.num_rows for b in batches) - 1)))
+    real = write_task.combined
+    patch.setattr(write_task, "combined", lambda batches: real(batches).slice(0, max(1, sum(b.num_rows for b in batches) - 1)))
 
 
 def in_the_source(patch: pytest.MonkeyPatch) -> None:
@@ -161,18 +162,17 @@ def in_a_filter(patch: pytest.MonkeyPatch) -> None:
 
 
 def in_the_exchange(patch: pytest.MonkeyPatch) -> None:
-    real = tasks.Gathered.add_exchange
+    def forgetful(batches: Iterable[pa.RecordBatch]) -> Iterator[exchange.ExchangeRow]:
+        rows = list(exchange.rows_of(batches))
+        lost = next((row for row in rows if row.table != exchange.DIGEST), None)
+        yield from (row for row in rows if row is not lost)
 
-    def forgetful(gathered: tasks.Gathered, batch: pa.RecordBatch) -> None:
-        rows = [n for n, number in enumerate(batch.column(1).to_pylist()) if number >= 0]
-        real(gathered, batch.take(pa.array([n for n in range(batch.num_rows) if n not in rows[:1]], pa.int64())))
-
-    patch.setattr(tasks.Gathered, "add_exchange", forgetful)
+    patch.setattr(local_engine, "rows_of", forgetful)
 
 
 def in_spreading(patch: pytest.MonkeyPatch) -> None:
-    real = tasks._split_by_bucket
-    patch.setattr(tasks, "_split_by_bucket", lambda *of: [(bucket, rows.slice(1)) for bucket, rows in real(*of)])
+    real = read_task._split_by_bucket
+    patch.setattr(read_task, "_split_by_bucket", lambda *of: [(bucket, rows.slice(1)) for bucket, rows in real(*of)])
 
 
 def of_a_report(patch: pytest.MonkeyPatch) -> None:

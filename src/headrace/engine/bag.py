@@ -115,7 +115,7 @@ def bag_change(block: pa.RecordBatch, delivery_of: Mapping[int, Delivery]) -> Ba
         raise MissingOldImages
     columns = block.schema.names[META_COUNT:]
     ranks = block.column(SEQ).to_numpy() >> SEQ_RANK_SHIFT
-    codes = _row_codes(block, columns)
+    codes = row_codes(block, columns)
     counted = pa.table(
         {
             _DELIVERY: _delivery_numbers(ranks, delivery_of),
@@ -139,7 +139,7 @@ def bag_change(block: pa.RecordBatch, delivery_of: Mapping[int, Delivery]) -> Ba
     return BagChange(_repeated(rows, places, -surplus), _repeated(rows, places, surplus), netted)
 
 
-def _row_codes(block: pa.RecordBatch, columns: list[str]) -> npt.NDArray[np.int64]:
+def row_codes(block: pa.RecordBatch, columns: list[str]) -> npt.NDArray[np.int64]:
     """A number for each distinct row, to count by: Arrow cannot group by more than 2 GiB of values. Floats differ by their bits."""
     values = [_bits(block.column(name)) for name in columns]
     if not values:

@@ -28,7 +28,7 @@ from headrace.engine.kept_keys import kept_unique_key, left_unique_key
 from headrace.engine.leftovers import leftovers, rows_under_skip
 from headrace.engine.ownership import Ownership
 from headrace.engine.requests import over_with_table, served_requests, told_given_up
-from headrace.engine.tasks import read_problems
+from headrace.engine.write_task import read_problems
 from headrace.faults import Step
 from headrace.model.cut import Cut, CutRound, Hold
 from headrace.model.events import CreateTableEvent, RenameTableEvent, SchemaChange

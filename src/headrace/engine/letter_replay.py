@@ -18,7 +18,7 @@ from headrace import faults
 from headrace.engine.conservation import row_figures
 from headrace.engine.cut_run import RoundFactory
 from headrace.engine.segments import changes_of, in_force, recasts
-from headrace.engine.tasks import read_problems
+from headrace.engine.write_task import read_problems
 from headrace.errors import DefinitionError, NoWatermarkError
 from headrace.faults import Step
 from headrace.model.cut import Cut, CutRound

@@ -22,7 +22,7 @@ from headrace.engine.segments import TablePlan, changes_of, is_found_later, of_o
 from headrace.engine.shapes import from_shape_if_unknown, shapes_before
 from headrace.engine.unreadable import is_unborn, lacks_shape, of_those_before, outdated, untold, without_shape
 from headrace.model.commands import in_quotes
-from headrace.model.cut import Cut, CutRound
+from headrace.model.cut import Cut, CutRound, Repeats
 from headrace.model.events import (
     CreateDatabaseEvent,
     DropDatabaseEvent,
@@ -103,6 +103,7 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
         outside=outside,
         has_commit_ts=offer.has_commit_ts,
         deletes_first=offer.deletes_first,
+        repeats=offer.repeats if offer.has_commit_ts and offer.deletes_first else Repeats.UNKNOWN,
         waiting=(*unreadable, *asked.values()),
         outdated=outdated(state, offer, changes),
         left_behind=tuple(barriers.left_behind),

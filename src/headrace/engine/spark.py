@@ -11,29 +11,24 @@ import os
 import pickle
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.resources import files
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from headrace.engine import jvm
+from headrace.engine.exchange import REPORTING_UNIT, rows_of
 from headrace.engine.java import find_java
 from headrace.engine.launch import SECRET_SETTING, is_local, java_option, launch_settings, require_no_secrets, spark_folders
 from headrace.engine.launch_noise import without_launch_noise
-from headrace.engine.parts import plan_parts
+from headrace.engine.parts import Spreading, plan_parts
 from headrace.engine.progress_channel import ProgressReceiver
-from headrace.engine.tasks import (
-    Gathered,
-    ReadJob,
-    WriteJob,
-    exchange_rows,
-    read_splits,
-    result_batch,
-    write_gathered,
-)
+from headrace.engine.read_task import ReadJob, exchange_rows
+from headrace.engine.write_task import WriteJob, WriteTask, result_batch, unit_of_rows, unit_of_splits
 from headrace.errors import DefinitionError, FencedError, JobFailedError, TransientError
 from headrace.model.cut import Cut, CutRound
 from headrace.model.ledger import TableProgress
@@ -59,9 +54,9 @@ if TYPE_CHECKING:
 ONE_TASK_BYTES = 8 << 20
 """Up to this many source bytes a round is one task: no shuffle, no second Python stage."""
 _READ_TASK_BYTES = 32 << 20
-_WRITE_TASK_BYTES = 64 << 20
+_UNIT_BYTES = 64 << 20
 _BUCKET_BYTES = 4 << 20
-_EXCHANGE_DDL = "target int, table int, payload binary"
+_EXCHANGE_DDL = "unit int, table int, first long, payload binary"
 _RESULT_DDL = "payload binary"
 _JOB_GROUP = "headrace"
 _DYING_SECONDS = 5.0
@@ -82,6 +77,8 @@ def session_settings(user: Mapping[str, str], sink: Mapping[str, str]) -> dict[s
             f"-Dlog4j2.configurationFile={files('headrace.engine') / 'log4j2.properties'}"
         ),
         "spark.sql.adaptive.enabled": "false",
+        # The splits of each read task are a partition of their own, however few bytes they are.
+        "spark.sql.execution.arrow.localRelationThreshold": "0",
         # A row of the exchange holds up to several MiB: the default of 10,000 rows a batch would not fit any heap.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "16",
         "spark.sql.classic.shuffleDependency.fileCleanup.enabled": "true",
@@ -109,6 +106,15 @@ def session_settings(user: Mapping[str, str], sink: Mapping[str, str]) -> dict[s
                 del settings[local_only]
     require_no_secrets(settings)
     return settings
+
+
+@dataclass(frozen=True)
+class _Shuffle:
+    """Between the halves of a job: how many units there are, how many tasks take them, and whether they get them in order."""
+
+    units: int
+    writers: int
+    is_ordered: bool = False
 
 
 class SparkEngine:
@@ -186,7 +192,7 @@ class SparkEngine:
     def warm_up(self) -> None:
         """Runs an empty job of each kind, which costs seconds the first time only."""
         self._run_alone(_nothing)
-        self._run_halves(_nothing, 1, _nothing, 1)
+        self._run_halves(_nothing, [b""], _nothing, _Shuffle(1, 1))
 
     def parallelism(self) -> int:
         """How many tasks run at once. Raises JobFailedError."""
@@ -194,10 +200,10 @@ class SparkEngine:
         with self._looking_after_jvm():
             return int(session.sparkContext.defaultParallelism)
 
-    def run(self, read: ReadJob, write: WriteJob, tasks: list[list[Split]]) -> list[object]:
-        """One job. With a single read task it reads and writes in that task; else rows go through a shuffle between.
+    def run(self, read: ReadJob, write: WriteJob, tasks: list[list[Split]], writers: int) -> list[object]:
+        """One job. With a single unit one task reads and writes; else rows go through a shuffle to so many ``writers``.
 
-        Returns split reports and outcomes. Raises what a writer raised, or JobFailedError.
+        Returns split reports, counts and outcomes. Raises what a writer raised, or JobFailedError.
         """
         local = is_local(self._settings["spark.master"])
         self.start()
@@ -205,9 +211,12 @@ class SparkEngine:
         assert receiver is not None, "a session has one"
         read = replace(read, progress_to=receiver.next_job())
         try:
-            if len(tasks) == 1:
-                return self._run_alone(_whole_task(read, write, tasks[0], local))
-            return self._run_halves(_read_task(read, tasks, local), len(tasks), _write_task(read, write, local), read.write_tasks)
+            if read.units == 1:
+                splits = [split for task in tasks for split in task]
+                return self._run_alone(_whole_task(read, write, splits, local))
+            inputs = [pickle.dumps(task) for task in tasks]
+            shuffle = _Shuffle(read.units, writers, read.has_logs)
+            return self._run_halves(_read_task(read, local), inputs, _write_task(read, write, local), shuffle)
         finally:
             receiver.job_ended()
 
@@ -215,11 +224,19 @@ class SparkEngine:
         """One task as an RDD: planning a DataFrame would nearly double what a small cut takes (169 ms instead of 92)."""
         return self._results(lambda session: session.sparkContext.parallelize([0], 1).mapPartitions(task).collect())
 
-    def _run_halves(self, first: Task, first_tasks: int, second: Task, second_tasks: int) -> list[object]:
+    def _run_halves(self, first: Task, inputs: Sequence[bytes], second: Task, shuffle: _Shuffle) -> list[object]:
+        """Read tasks, one for each input, and a shuffle to units, of which each of the write tasks takes some one by one."""
+
         def collect(session: SparkSession) -> list[bytes]:
-            frame = session.range(0, first_tasks, 1, first_tasks).mapInArrow(first, _EXCHANGE_DDL)
-            frame = frame.repartitionById(second_tasks, "target").mapInArrow(second, _RESULT_DDL)
-            return [row[0] for row in frame.collect()]
+            # A record batch each: Spark makes a partition of it.
+            rows = [pa.record_batch([pa.array([given], pa.binary())], names=["splits"]) for given in inputs]
+            frame = session.createDataFrame(pa.Table.from_batches(rows)).mapInArrow(first, _EXCHANGE_DDL)
+            frame = frame.repartitionById(shuffle.units, "unit")
+            if shuffle.is_ordered:
+                frame = frame.sortWithinPartitions("table", "first")
+            if shuffle.writers < shuffle.units:
+                frame = frame.coalesce(shuffle.writers)
+            return [row[0] for row in frame.mapInArrow(second, _RESULT_DDL).collect()]
 
         return self._results(collect)
 
@@ -310,34 +327,34 @@ def _whole_task(read: ReadJob, write: WriteJob, splits: list[Split], local: bool
         _forget_archives(local)
         for _ in numbers:  # a worker whose input was not read to its end is not used again, and a new one takes 0.8 s
             pass
-        gathered = Gathered(read)
-        for item in read_splits(read, splits):
-            gathered.add(item)
-        for result in write_gathered(gathered, write, 0):
+        for result in WriteTask(write, 0).results([(REPORTING_UNIT, unit_of_splits(read, splits))]):
             yield pickle.dumps(result)
 
     return run
 
 
-def _read_task(read: ReadJob, tasks: list[list[Split]], local: bool) -> Task:
+def _read_task(read: ReadJob, local: bool) -> Task:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         _forget_archives(local)
         for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from exchange_rows(read, tasks[number])
+            for given in batch.column(0):
+                yield from exchange_rows(read, pickle.loads(given.as_buffer()))
 
     return run
 
 
 def _write_task(read: ReadJob, write: WriteJob, local: bool) -> Task:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
         _forget_archives(local)
-        gathered, slot = Gathered(read), None
-        for batch in batches:
-            slot = batch.column(0)[0].as_py() if slot is None and batch.num_rows else slot
-            gathered.add_exchange(batch)
-        if slot is not None:
-            yield from result_batch(write_gathered(gathered, write, slot))
+        context = TaskContext.get()
+        assert context is not None, "this runs in a task"
+        of_units = groupby(rows_of(batches), key=lambda row: row.unit)
+        units = ((number, unit_of_rows(read, rows)) for number, rows in of_units)
+        yield from result_batch(WriteTask(write, context.partitionId()).results(units))
+        for _ in batches:  # what an exception left: see _whole_task
+            pass
 
     return run
 
@@ -387,27 +404,32 @@ class SparkRound:
         """One job. Without ``spread`` all of a table is one bucket."""
         splits = sorted(of_round, key=lambda s: (s.table_id, s.rank))
         total = sum(s.size for s in splits)
-        write_tasks = 1 if total <= max(ONE_TASK_BYTES, self.capabilities.atomic_bytes) else self._write_tasks(total)
+        is_small = total <= max(ONE_TASK_BYTES, self.capabilities.atomic_bytes)
+        parallelism = 1 if is_small else self.engine.parallelism()
+        writers = min(self.capabilities.writers or parallelism, parallelism)
+        units = 1 if is_small else max(writers, 2, -(-total // _UNIT_BYTES))
+        spreading = Spreading(
+            units,
+            _BUCKET_BYTES if spread else max(total, 1),
+            self.capabilities.demand_of,
+            self.capabilities.spread,
+            self.progress,
+            self._texts(splits, texts) if texts is not None else {},
+            self.cut.lacking if self._is_watched() else {s.table_id for s in splits},
+        )
         read = ReadJob(
             source=self.source,
-            parts=plan_parts(
-                splits,
-                self.round.segments,
-                write_tasks,
-                _BUCKET_BYTES if spread else max(total, 1),
-                self.progress,
-                self._texts(splits, texts) if texts is not None else {},
-                self.cut.lacking if self._is_watched() else {s.table_id for s in splits},
-            ),
-            demand=self.capabilities.demand,
+            parts=plan_parts(splits, self.round.segments, spreading),
             deletes_first=self.cut.deletes_first,
-            write_tasks=write_tasks,
+            has_commit_ts=self.cut.has_commit_ts,
+            repeats=self.cut.repeats,
+            units=units,
             letters=self.context.letters,
             new_collations=self.cut.new_collations,
             updates_alone=self.cut.updates_alone,
         )
-        tasks = [splits] if write_tasks == 1 else pack(splits, total, self.engine.parallelism())
-        results = self.engine.run(read, WriteJob(writer, self.context, commit), tasks)
+        tasks = [splits] if is_small else pack(splits, total, parallelism)
+        results = self.engine.run(read, WriteJob(writer, self.context, commit), tasks, writers)
         reports = tuple(r for r in results if isinstance(r, SplitReport))
         outcomes = tuple(r for r in results if isinstance(r, WriteOutcome))
         reads = tuple(r for r in results if isinstance(r, ReadCount))
@@ -428,12 +450,6 @@ class SparkRound:
             if any(shape.column(name).type.kind in CHARACTER_KINDS for name in names):
                 wanted.add(table_id)
         return texts(wanted) if wanted else {}
-
-    def _write_tasks(self, total: int) -> int:
-        most = self.capabilities.writers or self.engine.parallelism()
-        if most < self.engine.parallelism():
-            return max(most, 2)
-        return max(self.engine.parallelism(), 2, -(-total // _WRITE_TASK_BYTES))
 
 
 def pack(splits: list[Split], total: int, parallelism: int) -> list[list[Split]]:

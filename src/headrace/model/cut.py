@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from headrace.model.events import SchemaChange
 from headrace.model.ledger import Decision
 from headrace.model.outcome import Problem
 from headrace.model.split import Segment, Split, Window
 from headrace.model.table import TableId
+
+
+class Repeats(StrEnum):
+    """By what a repeated change is told from a second one, for sinks that want every change."""
+
+    CHANGES = "changes"
+    """A transaction holds at most one deletion and one new row of a key: an equal one of the same commit ts is a repeat."""
+    TRANSACTIONS = "transactions"
+    """A transaction may change a key several times. A split holds it once and whole, so one of a later split is a repeat."""
+    UNKNOWN = "unknown"
+    """Nothing tells: changes may come twice."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +84,8 @@ class Cut:
     are skipped too."""
     left_behind: tuple[SchemaChange, ...] = ()
     """Changes that take no part because the one table which they are of stands still before them."""
+    repeats: Repeats = Repeats.CHANGES
+    """See ``Offer.repeats``; unknown where commit ts are not exact."""
     lacking: frozenset[TableId] = frozenset()
     """Tables with dead letters: their target may hold rows that are gone in the source."""
 

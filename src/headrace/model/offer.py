@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from headrace.model.cut import CutOutcome
+from headrace.model.cut import CutOutcome, Repeats
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Notice, Problem, SplitReport
 from headrace.model.split import Split
@@ -43,6 +43,9 @@ class Offer:
     """Whether the source compares texts by the collations that its tables name; ``None`` where nobody has said so."""
     updates_alone: bool = False
     """An update may come without its old row although its key moved: CSV does so, unless it has old values."""
+
+    repeats: Repeats = Repeats.CHANGES
+    """How the source's repeats can be told, where its commit ts are exact."""
 
     @property
     def source_watermark(self) -> int:

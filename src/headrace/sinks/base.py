@@ -6,7 +6,7 @@ The engine asks ``SinkCapabilities``; it never asks which system a sink is. A si
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import TracebackType
@@ -30,10 +30,25 @@ KEPT_CUTS = 100
 
 
 class ChangeDemand(StrEnum):
-    """Whether a sink wants the net change per key, or every change (rule 8)."""
+    """What a sink wants of a table's changes (rule 8)."""
 
     NET = "net"
+    """The last state of each key."""
     ALL = "all"
+    """Every change, in commit order, without repeats as far as the source can tell them."""
+    BAG = "bag"
+    """How often each row stands, of a table without key."""
+
+
+class Spread(StrEnum):
+    """How the changes of a table of which all are wanted are spread over units of writing. Within one they come in commit order."""
+
+    BY_TABLE = "by table"
+    """All of a table to one unit."""
+    BY_KEY = "by key"
+    """All of a key to one unit; tables without key as a whole."""
+    FREELY = "freely"
+    """As it comes; equal rows go to one unit, so that repeats are found."""
 
 
 @dataclass(frozen=True)
@@ -63,26 +78,36 @@ class Reserved:
 
 @dataclass(frozen=True)
 class SinkCapabilities:
-    """What the engine has to know about a sink.
-
-    ``atomic_cut``: everything of a cut, all rounds with their schema changes, is one transaction with the ledger, held by the
-    driver. ``atomic_bytes``: a cut of at most this many source bytes and without schema change is written by one task in one
-    transaction together with the ledger (0: never). ``writers``: most tasks that may write at once (0: as many as Spark runs).
-    ``bags``: it can apply tables without key. ``owns_stdout``: it writes to the standard output, which nothing else may.
-    """
+    """What the engine has to know about a sink."""
 
     demand: ChangeDemand
+    """What it wants of a table where ``own_demand`` says nothing else. Of one without key the net change is a bag."""
     atomic_cut: bool = False
+    """Everything of a cut, all rounds with their schema changes, is one transaction with the ledger, held by the driver."""
     atomic_bytes: int = 0
+    """A cut of at most this many source bytes and without schema change is written by one task in one transaction together with
+    the ledger (0: never)."""
     writers: int = 0
+    """The most tasks that may write at once (0: as many as Spark runs)."""
     bags: bool = False
+    """It can apply tables without key."""
     owns_stdout: bool = False
+    """It writes to the standard output, which nothing else may."""
+    spread: Spread = Spread.BY_TABLE
+    """Of tables of which it wants all changes."""
+    own_demand: Callable[[TableId, TableSchema], ChangeDemand] | None = None
+    """What it wants of each table by itself, where tables are applied in different ways. Asked on the driver."""
     views: bool = False
     """It makes the source's views."""
     adopts: bool = False
     """The user said that what the target holds already is the source's own (``--adopt``)."""
     reserved: Reserved = field(default_factory=Reserved)
     """The databases that the source may not have a part in."""
+
+    def demand_of(self, table_id: TableId, schema: TableSchema) -> ChangeDemand:
+        """What it wants of a table of this shape."""
+        demand = self.demand if self.own_demand is None else self.own_demand(table_id, schema)
+        return ChangeDemand.BAG if demand is ChangeDemand.NET and not schema.handle_key else demand
 
 
 @dataclass(frozen=True)
@@ -188,8 +213,12 @@ class UnitWriter(Protocol):
         """Connects. Raises SinkUnreachableError or TransientError."""
         ...
 
-    def write(self, changes: Sequence[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
-        """Applies the changes and commits. With ``commit`` all of them and the ledger's update are one transaction.
+    def write(self, changes: Iterable[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
+        """Applies the changes of a unit and commits. With ``commit`` all of them and the ledger's update are one transaction.
+
+        Called for one unit after another between :meth:`open` and :meth:`close`. Net changes and bags come as a list, one of each
+        table. Where every change is wanted of some table they come one by one, table by table, each table in pieces of up to 8 MiB
+        in commit order: a writer that wants all of them at once has to hold the table.
 
         A table that cannot be written is an outcome with a problem; the others are written all the same (``commit.update``
         then keeps its place). Repeats what is transient by itself. Raises FencedError when the fence moved,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from headrace.errors import DefinitionError
 from headrace.model.block import KIND
@@ -93,7 +93,7 @@ class CountingWriter:
     def open(self, context: WriterContext) -> None:
         """Nothing to connect to."""
 
-    def write(self, changes: Sequence[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
+    def write(self, changes: Iterable[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
         """Counts the changes. There is no ledger to commit."""
         return [_outcome(change) for change in changes]
 

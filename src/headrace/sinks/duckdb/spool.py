@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,7 @@ class SpoolWriter:
         """Nothing to connect to, and nothing to fence: only what an outcome names is ever loaded."""
         self.letters = context.letters
 
-    def write(self, changes: Sequence[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
+    def write(self, changes: Iterable[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
         """Converts and spools. ``commit`` does not count: the driver commits with the data."""
         # Large buffers: a column of the rows of one task may be larger than 2 GiB.
         connection = open_duckdb(settings={"threads": "1", "arrow_large_buffer_size": "true"})

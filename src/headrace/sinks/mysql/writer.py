@@ -107,10 +107,11 @@ class MySqlWriter:
         self._context = context
         self._repeat(self._connected, "Taking a writer slot")
 
-    def write(self, changes: Sequence[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
+    def write(self, changes: Iterable[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
         """Applies the changes and commits; see ``UnitWriter.write``."""
         self._letters.clear()
         self._read_letters = commit.new_letters if commit is not None else {}
+        changes = list(changes)
         failed = _bags_without_progress(changes, commit)
         of_change = self._settled(changes, failed)
         if commit is not None and failed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -118,8 +118,9 @@ class SpoolingWriter:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._slot, self._count = context.slot, 0
 
-    def write(self, changes: Sequence[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
+    def write(self, changes: Iterable[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
         """Spools the changes. There is no ledger to commit."""
+        changes = list(changes)
         lines = [line for change in changes for line in row_lines(change)]
         if lines:
             spool(lines, spool_file(self._folder, self._slot, self._count))

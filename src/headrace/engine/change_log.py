@@ -1,0 +1,166 @@
+"""Every change of a table in commit order, in bounded pieces, without repeats: for sinks that are logs (rule 8 of the design).
+
+Read tasks sort what they read into runs and cut these into pieces. A write task takes the pieces of a table in the order of
+their first rows, and passes on what no later piece can come before. So it holds about one piece of each run that covers the
+same time, whatever the size of the table; rows of one commit ts stay together, because repeats can be told only among them.
+
+A source that begins again after a failure writes changes a second time. What counts as a repeat is for the source to say
+(:class:`headrace.model.cut.Repeats`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.engine.bag import deliveries, row_codes
+from headrace.engine.net import commit_order, is_upsert, key_codes
+from headrace.model.block import COMMIT_TS, META_COUNT, SEQ, SEQ_RANK_SHIFT, combined, in_pieces
+from headrace.model.cut import Repeats
+from headrace.model.outcome import SplitReport
+
+PIECE_BYTES = 1 << 20
+"""A piece of a run on its way to a write task, in bytes of Arrow columns."""
+WRITTEN_BYTES = 8 << 20
+"""A piece that a writer gets, at most."""
+_WRITTEN_ROWS = 131_072
+
+_SIGN, _CODE, _STREAM, _DELIVERY, _NUMBER = "sign", "code", "stream", "delivery", "number"
+
+
+@dataclass(frozen=True)
+class LogOrder:
+    """In which order a sink gets every change: by commit ts, and within one as the source wrote them.
+
+    So an old row stands before the new one that it belongs to. Where rows carry no commit ts (``timed`` is false) the place in the
+    source is all there is.
+    """
+
+    timed: bool = True
+
+    def of(self, block: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        """The order column of each row: what pieces are compared by."""
+        return np.asarray(block.column(COMMIT_TS if self.timed else SEQ).to_numpy(), dtype=np.int64)
+
+    def sorted(self, block: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of a block in order."""
+        return block.take(pa.array(commit_order(block, deletes_first=False)))
+
+    def pieces(self, run: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """A sorted run in pieces, each with the order of its first row."""
+        for piece in in_pieces(run, PIECE_BYTES, _WRITTEN_ROWS):
+            yield int(self.of(piece.slice(0, 1))[0]), piece
+
+
+@dataclass
+class OrderedChanges:
+    """One table's changes on their way to a writer. ``repeats`` counts the rows that were left out, once they are known."""
+
+    order: LogOrder
+    rule: Repeats
+    has_key: bool
+    reports: tuple[SplitReport, ...] = ()
+    """Of the table's splits: they tell deliveries apart, where it has no key."""
+    repeated: int = 0
+    received: int = 0
+
+    def merged(self, arriving: Iterable[tuple[int, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        """The rows of all pieces in order, in pieces of at most 8 MiB. ``arriving`` comes in the order of first rows."""
+        waiting: list[pa.RecordBatch] = []
+        size, limit, reached = 0, WRITTEN_BYTES, None
+        for first, piece in arriving:
+            assert reached is None or reached <= first, "pieces arrive in order"
+            reached = first
+            if size >= limit:
+                held = combined(waiting)
+                ready = self.order.of(held) < first
+                yield from self._passed_on(held.filter(pa.array(ready)))
+                rest = held.filter(pa.array(~ready))
+                waiting, size = [rest], rest.nbytes
+                limit = max(WRITTEN_BYTES, 2 * size)
+            self.received += piece.num_rows
+            waiting.append(piece)
+            size += piece.nbytes
+        if waiting:
+            yield from self._passed_on(combined(waiting))
+
+    def _passed_on(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        kept = self._without_repeats(self.order.sorted(rows))
+        self.repeated += rows.num_rows - kept.num_rows
+        yield from in_pieces(kept, WRITTEN_BYTES, _WRITTEN_ROWS)
+
+    def _without_repeats(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        if self.rule is Repeats.UNKNOWN or not rows.num_rows:
+            return rows
+        if self.rule is Repeats.TRANSACTIONS:
+            keep = _of_first_delivery(rows)
+        else:
+            keep = _first_of_equal(rows) if self.has_key else _of_largest_delivery(rows, self.reports)
+        return rows if keep.all() else rows.filter(pa.array(keep))
+
+
+def _of_first_delivery(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Each transaction as the first split that has it tells it: a split has a transaction once, and whole."""
+    commit_ts = rows.column(COMMIT_TS).to_numpy()
+    ranks = rows.column(SEQ).to_numpy() >> SEQ_RANK_SHIFT
+    _, codes = np.unique(commit_ts, return_inverse=True)
+    least = np.full(int(codes.max()) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(least, codes, ranks)
+    return np.asarray(ranks == least[codes])
+
+
+def _change_codes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """A number for each distinct change: commit ts, whether the row comes or goes, and all of its columns.
+
+    TiCDC may write an update as a deletion and an insertion once, and as an update when it repeats it, or the other way round: so
+    the exact kind does not count.
+    """
+    image = pa.array(row_codes(rows, rows.schema.names[META_COUNT:]))
+    sign = pa.array(is_upsert(rows).astype(np.int64))
+    names = (COMMIT_TS, _SIGN, _CODE)
+    return key_codes(pa.record_batch([rows.column(COMMIT_TS), sign, image], names=list(names)), names)
+
+
+def _first_of_equal(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """The first of equal changes: a transaction holds one change of a key at most."""
+    _, places = np.unique(_change_codes(rows), return_index=True)
+    keep = np.zeros(rows.num_rows, dtype=bool)
+    keep[places] = True
+    return keep
+
+
+def _of_largest_delivery(rows: pa.RecordBatch, reports: Iterable[SplitReport]) -> npt.NDArray[np.bool_]:
+    """Rows without key: of equal changes as many as the delivery has that holds most of them, in each stream.
+
+    Equal changes of two streams may be two parts of a transaction, or a repeat: nothing tells, so both are kept.
+    """
+    commit_ts = rows.column(COMMIT_TS).to_numpy()
+    lo, hi = int(commit_ts.min()), int(commit_ts.max())
+    delivery_of = deliveries([r for r in reports if r.max_ts >= lo and r.min_ts <= hi], rows)
+    ranks = rows.column(SEQ).to_numpy() >> SEQ_RANK_SHIFT
+    streams: dict[str, int] = {}
+    known = [delivery_of[int(rank)] for rank in ranks]
+    changes, numbers = _change_codes(rows), np.array([d.number for d in known], dtype=np.int64)
+    stream = np.array([streams.setdefault(d.stream, len(streams)) for d in known], dtype=np.int64)
+    # Which of the equal changes of its delivery each row is, and whether another delivery of the stream has counted that one.
+    position = _position_in_group(np.stack([changes, numbers]))
+    seen = np.stack([changes, stream, position])
+    _, places = np.unique(seen, axis=1, return_index=True)
+    keep = np.zeros(rows.num_rows, dtype=bool)
+    keep[places] = True
+    return keep
+
+
+def _position_in_group(groups: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """For each column of ``groups`` how many equal columns come before it."""
+    _, codes = np.unique(groups, axis=1, return_inverse=True)
+    codes = np.asarray(codes).reshape(-1)
+    order = np.argsort(codes, kind="stable")
+    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    position = np.empty(len(codes), dtype=np.int64)
+    position[order] = np.arange(len(codes)) - np.repeat(starts, np.diff(np.append(starts, len(codes))))
+    return position

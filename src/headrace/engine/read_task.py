@@ -1,0 +1,304 @@
+"""The read half of a job: splits are read, their rows netted or sorted, and sent to the units that write them. No Spark here."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from headrace import faults
+from headrace.engine.change_log import LogOrder
+from headrace.engine.exchange import DIGEST, REPORTING_UNIT, Outbox, ReadDigest, to_ipc
+from headrace.engine.net import Sights, buckets, last_states
+from headrace.engine.parts import TablePart
+from headrace.engine.progress_channel import ProgressAddress, ProgressSender
+from headrace.engine.recast import recast_rows
+from headrace.errors import HeadraceError
+from headrace.faults import Step
+from headrace.model.block import ChangeBlock, combined, in_pieces
+from headrace.model.containment import contained
+from headrace.model.cut import Repeats
+from headrace.model.letters import Letter
+from headrace.model.outcome import Problem, ReadCount, SplitReport
+from headrace.model.split import Split, Window
+from headrace.model.table import TableId
+from headrace.sinks.dead_letters import DeadLetters, no_letters_of_bags
+from headrace.sources.base import EventSource
+
+_FLUSH_ROWS = 131_072
+_FLUSH_BYTES = 32 << 20
+_PAYLOAD_BYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class ReadJob:
+    """What every read task needs. ``parts`` are indexed by the exchange's ``table`` column."""
+
+    source: EventSource
+    parts: tuple[TablePart, ...]
+    deletes_first: bool
+    has_commit_ts: bool = True
+    repeats: Repeats = Repeats.CHANGES
+    units: int = 1
+    progress_to: ProgressAddress | None = None
+    letters: DeadLetters | None = None
+    new_collations: bool | None = True
+    updates_alone: bool = False
+
+    @property
+    def order(self) -> LogOrder:
+        """In which order changes count."""
+        return LogOrder(self.has_commit_ts)
+
+    @property
+    def has_logs(self) -> bool:
+        """Whether all changes are wanted of some table, so that rows reach write tasks in order."""
+        return any(part.is_log for part in self.parts)
+
+    def sights(self, part: TablePart) -> Sights | None:
+        """What netting has to note of a part's keys."""
+        return Sights(self.updates_alone) if part.watched or (part.by_collation and self.updates_alone) else None
+
+    def part_numbers(self) -> dict[TableId, int]:
+        """The number of each table's part."""
+        return {part.table_id: number for number, part in enumerate(self.parts)}
+
+
+class _Counts:
+    """What a read task counts of each table, a batch at a time (:mod:`headrace.engine.conservation`)."""
+
+    def __init__(self) -> None:
+        self.received: Counter[TableId] = Counter()
+        self.netted: Counter[TableId] = Counter()
+        self.sent: Counter[TableId] = Counter()
+
+    def of_tables(self) -> list[ReadCount]:
+        return [ReadCount(t, received, self.netted[t], self.sent[t]) for t, received in self.received.items()]
+
+
+class _Pending:
+    """Rows of one part that wait to be sent, so that small files do not make small payloads."""
+
+    def __init__(self, part: TablePart, job: ReadJob, counts: _Counts) -> None:
+        self._part, self._job, self._counts = part, job, counts
+        self._batches: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+        self._is_netted = False
+
+    def add(self, block: ChangeBlock) -> bool:
+        """Takes a block; true when it is time to drain. Rows are netted together: a block by itself repeats few keys."""
+        self._counts.received[self._part.table_id] += block.num_rows
+        self._batches.append(block.batch)
+        self._is_netted = False
+        self._rows += block.batch.num_rows
+        self._bytes += block.batch.nbytes
+        if self._rows < _FLUSH_ROWS and self._bytes < _FLUSH_BYTES:
+            return False
+        if self._part.is_log:
+            return True
+        netted = self.drain()
+        self._batches, self._rows, self._bytes, self._is_netted = [netted], netted.num_rows, netted.nbytes, True
+        return self._rows >= _FLUSH_ROWS // 2 or self._bytes >= _FLUSH_BYTES // 2
+
+    def drain(self) -> pa.RecordBatch:
+        """The netted rows, or all of them in order where every change is wanted; nothing waits then."""
+        batches, self._batches, self._rows, self._bytes = self._batches, [], 0, 0
+        batch = combined(batches)
+        if self._part.is_log:
+            return self._job.order.sorted(batch)
+        if self._is_netted or self._part.is_bag:
+            return batch
+        sights = self._job.sights(self._part)
+        states = last_states(batch, self._part.schema.handle_key, deletes_first=self._job.deletes_first, sights=sights)
+        self._counts.netted[self._part.table_id] += batch.num_rows - states.num_rows
+        return states
+
+
+def read_splits(job: ReadJob, splits: Iterable[Split]) -> Iterator[tuple[int, pa.RecordBatch] | SplitReport | ReadCount]:
+    """Reads splits one after another: ``(part number, netted rows)``, one report a split, and at last one count a table."""
+    counts = _Counts()
+    for item in _read_all(job, splits, counts):
+        if not isinstance(item, SplitReport):
+            counts.sent[job.parts[item[0]].table_id] += item[1].num_rows
+        yield item
+    yield from counts.of_tables()
+
+
+def _read_all(job: ReadJob, splits: Iterable[Split], counts: _Counts) -> Iterator[tuple[int, pa.RecordBatch] | SplitReport]:
+    numbers = job.part_numbers()
+    pending: dict[int, _Pending] = {}
+    sender = ProgressSender(job.progress_to)
+    for split in splits:
+        number = numbers[split.table_id]
+        part = job.parts[number]
+        for item in _read_part(job, split, part):
+            if isinstance(item, SplitReport):
+                sender.add(files=1)
+                yield _with_letters(item, part, job.letters)
+                continue
+            sender.add(rows=item.num_rows)
+            waiting = pending.setdefault(number, _Pending(part, job, counts))
+            if waiting.add(item):
+                yield number, waiting.drain()
+                del pending[number]
+    for number, waiting in pending.items():
+        yield number, waiting.drain()
+    sender.close()
+
+
+def _read_part(job: ReadJob, split: Split, part: TablePart) -> Iterator[ChangeBlock | SplitReport]:
+    """The rows of a split that belong to the part, in the shape in force, and the report."""
+    window, recast = part.segment.window_of(split.version), part.segment.recasts.get(split.version)
+    whole = part.is_log or part.is_bag
+    old_images = whole or split.schema.handle_key != part.schema.handle_key
+    tolerance = job.letters.most if job.letters is not None and part.schema.handle_key else 0
+    items = _read_one(job.source, split, window, old_images, tolerance)
+    if recast is not None:
+        items = recast_rows(items, split, recast, part.segment, whole=whole)
+    key = () if part.is_log and part.buckets == 1 else part.schema.handle_key
+    got = 0
+    for item in _contained(_with_whole_keys(items, split, key), split):
+        if isinstance(item, ChangeBlock):
+            got += item.num_rows
+            yield item
+            continue
+        report = replace(item, given_up=window.given_up, ended=split.version < window.ended)
+        if report.problem is not None and report.kept != got:
+            # The reading was broken off here, and not by the source.
+            report = replace(report, rank=split.rank, rows=got, kept=got, left=0, passed=0)
+        yield report
+
+
+def _contained(items: Iterator[ChangeBlock | SplitReport], split: Split) -> Iterator[ChangeBlock | SplitReport]:
+    """The items; where something fails that nobody foresaw, the report is of a table that stops (``model/containment.py``)."""
+    problems: list[Problem] = []
+    with contained(problems.append, split.table_id, split.key):
+        yield from items
+        return
+    yield SplitReport(split.key, split.table_id, problem=problems[0])
+
+
+def _read_one(
+    source: EventSource, split: Split, window: Window, old_images: bool, tolerance: int
+) -> Iterator[ChangeBlock | SplitReport]:
+    """Reads one split; a store that fails in the middle stops the split's table, to be tried again, and no other."""
+    try:
+        faults.before(Step.READ, split.key)
+        yield from source.read(split, window, old_images=old_images, tolerance=tolerance)
+    except HeadraceError as error:
+        problem = Problem(split.table_id, error.message, file=split.key, hint=error.hint, transient=True)
+        yield SplitReport(split.key, split.table_id, problem=problem)
+        return
+    faults.after(Step.READ, split.key)
+
+
+def _with_letters(report: SplitReport, part: TablePart, letters: DeadLetters | None) -> SplitReport:
+    """The report once the records that were left out lie as dead letters; where they cannot, the table is tried again later."""
+    if letters is None:
+        return report
+    if not part.schema.handle_key and report.problem is not None and report.problem.line is not None:
+        return replace(report, problem=no_letters_of_bags(report.problem))
+    found = [
+        Letter(
+            report.table_id,
+            part.segment.version,
+            part.segment.lo,
+            reject.message,
+            reject.commit_ts,
+            report.split_key,
+            reject.line,
+            reject.offset,
+            reject.column,
+            reject.value,
+            reject.raw,
+        )
+        for reject in report.rejects
+    ]
+    try:
+        return replace(report, rejects=(), letters=letters.put(found))
+    except HeadraceError as error:
+        problem = Problem(report.table_id, error.message, file=report.split_key, hint=error.hint, transient=True)
+        return replace(report, rejects=(), problem=problem)
+
+
+def _with_whole_keys(
+    items: Iterator[ChangeBlock | SplitReport], split: Split, key: tuple[str, ...]
+) -> Iterator[ChangeBlock | SplitReport]:
+    """The items, up to a block in which a row lacks its key: nothing would tell which row it means.
+
+    Deletions may hold no more than the key that TiCDC took, which a declared key need not be.
+    """
+    for item in items:
+        names = item.batch.schema.names if isinstance(item, ChangeBlock) else key
+        lost = next((n for n in key if n not in names or (isinstance(item, ChangeBlock) and item.batch.column(n).null_count)), None)
+        if lost is not None:
+            message = "a row has no value in this column of its key, so nothing tells which row it means."
+            hint = "Declare the key that TiCDC uses, or set delete-only-output-handle-key-columns = false in the changefeed."
+            problem = Problem(split.table_id, message, file=split.key, column=lost, hint=hint)
+            yield SplitReport(split.key, split.table_id, problem=problem)
+            return
+        yield item
+
+
+def exchange_rows(job: ReadJob, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
+    """The read half of a job: batches of :data:`headrace.engine.exchange.EXCHANGE_SCHEMA`, each for one unit; digests come last."""
+    outbox = Outbox()
+    reports: list[SplitReport] = []
+    counts: list[ReadCount] = []
+    sent: dict[int, Counter[TableId]] = defaultdict(Counter)
+    for item in read_splits(job, splits):
+        if isinstance(item, SplitReport):
+            reports.append(item)
+        elif isinstance(item, ReadCount):
+            counts.append(replace(item, sent=sum(of_unit[item.table_id] for of_unit in sent.values())))
+        else:
+            number, batch = item
+            part = job.parts[number]
+            for bucket, rows in _split_by_bucket(batch, part):
+                unit = (part.first + bucket) % job.units
+                sent[unit][part.table_id] += rows.num_rows
+                for first, piece in _pieces(rows, part, job.order):
+                    yield from outbox.add(unit, number, first, to_ipc(piece))
+    tables_of = _tables_of_units(job)
+    for unit in range(job.units):
+        told = reports if unit == REPORTING_UNIT else [report for report in reports if report.table_id in tables_of[unit]]
+        digest = ReadDigest(tuple(told), tuple(counts) if unit == REPORTING_UNIT else (), sent[unit])
+        if told or digest.counts or digest.sent:
+            yield from outbox.add(unit, DIGEST, 0, pickle.dumps(digest))
+    yield from outbox.rest()
+
+
+def _tables_of_units(job: ReadJob) -> dict[int, set[TableId]]:
+    found: dict[int, set[TableId]] = defaultdict(set)
+    for part in job.parts:
+        for unit in part.units(job.units):
+            found[unit].add(part.table_id)
+    return found
+
+
+def _pieces(rows: pa.RecordBatch, part: TablePart, order: LogOrder) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows in pieces that travel well, each with its order."""
+    if part.is_log:
+        yield from order.pieces(rows)
+        return
+    for piece in in_pieces(rows, _PAYLOAD_BYTES, rows.num_rows):
+        yield 0, piece
+
+
+def _split_by_bucket(batch: pa.RecordBatch, part: TablePart) -> Iterator[tuple[int, pa.RecordBatch]]:
+    if part.buckets == 1:
+        yield 0, batch
+        return
+    columns = tuple(name for name in part.spread_by if name in batch.schema.names)
+    numbers = buckets(batch, columns, part.buckets, part.weighed)
+    order = np.argsort(numbers, kind="stable")
+    ends = np.searchsorted(numbers[order], np.arange(part.buckets + 1))
+    grouped = batch.take(pa.array(order))
+    for bucket in range(part.buckets):
+        start, end = int(ends[bucket]), int(ends[bucket + 1])
+        if end > start:
+            yield bucket, grouped.slice(start, end - start)

@@ -1,0 +1,421 @@
+"""The write half of a job: a task takes units one after another, makes table changes of their rows and writes these. No Spark here.
+
+What a task holds at a time is one unit, about 64 MiB of source bytes, however few tasks write. Of tables of which every change
+is wanted it is a few pieces (:mod:`headrace.engine.change_log`).
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace import faults
+from headrace.engine.bag import Delivery, EqualInStreams, MissingOldImages, bag_change, deliveries, unsure_files
+from headrace.engine.change_log import OrderedChanges
+from headrace.engine.conservation import verify_gathering, verify_handing, verify_reading
+from headrace.engine.exchange import DIGEST, REPORTING_UNIT, ExchangeRow, ReadDigest
+from headrace.engine.net import net_change
+from headrace.engine.parts import TablePart
+from headrace.engine.read_task import ReadJob, read_splits
+from headrace.engine.requests import without_given_up
+from headrace.faults import Step
+from headrace.model.block import COMMIT_TS, META_COUNT, combined
+from headrace.model.containment import contained
+from headrace.model.cut import Repeats
+from headrace.model.ledger import TableProgress
+from headrace.model.outcome import Notice, Problem, ReadCount, SplitReport, WriteCount, WriteOutcome, is_repeated
+from headrace.model.split import Split
+from headrace.model.table import TableId, folded_name
+from headrace.sinks.base import SpellingWatch, TableChange, UnitWriter, WriterContext
+from headrace.sinks.cut_commit import CutCommit
+
+RESULT_SCHEMA = pa.schema([("payload", pa.binary())])
+
+_Rows = Iterable[tuple[int, pa.RecordBatch]]
+"""Batches of one table, each with the order of its first row."""
+
+
+@dataclass
+class Reading:
+    """What a unit knows of the reading of its tables, from all read tasks."""
+
+    job: ReadJob
+    reports: dict[str, SplitReport] = field(default_factory=dict)
+    counts: list[ReadCount] = field(default_factory=list)
+    sent: Counter[TableId] = field(default_factory=Counter)
+
+    def add(self, digest: ReadDigest) -> None:
+        """Takes what one read task told."""
+        self.reports |= {report.split_key: report for report in digest.reports}
+        self.counts += digest.counts
+        self.sent.update(digest.sent)
+
+    def settle(self) -> None:
+        """Once all reports are there: what is damaged and was given up is no problem, and too many dead letters are one."""
+        self.reports = dict(without_given_up(self.reports.values()))
+        if self.job.letters is None:
+            return
+        for table_id, count in self.letters().items():
+            problem = self.job.letters.too_many(table_id, count)
+            if problem is not None:
+                last = [report for report in self.reports.values() if report.letters and report.table_id == table_id][-1]
+                self.reports[last.split_key] = replace(last, problem=last.problem or problem)
+
+    def letters(self) -> Counter[TableId]:
+        """How many records of each table became dead letters while they were read."""
+        counts: Counter[TableId] = Counter()
+        for report in self.reports.values():
+            if report.letters:
+                counts[report.table_id] += len(report.letters)
+        return counts
+
+    def of(self, table_id: TableId) -> tuple[SplitReport, ...]:
+        """The reports of a table's splits."""
+        return tuple(report for report in self.reports.values() if report.table_id == table_id)
+
+
+class Unit:
+    """The rows of one unit, table by table: of each the changes to write, and what became of the rows otherwise.
+
+    ``tables`` gives the rows by the number of the part; it is gone through once.
+    """
+
+    def __init__(self, reading: Reading, tables: Iterable[tuple[int, _Rows]]) -> None:
+        self.reading = reading
+        self.job = reading.job
+        self.problems = read_problems(reading.reports.values())
+        self.unfit: list[WriteOutcome] = []
+        """Of tables whose rows turn out not to be applicable."""
+        self.notices: dict[TableId, list[Notice]] = defaultdict(list)
+        self._tables = tables
+        self._gathered: Counter[TableId] = Counter()
+        self._netted: Counter[TableId] = Counter()
+        self._handed: Counter[TableId] = Counter()
+
+    def changes(self) -> Iterator[TableChange]:
+        """The changes of the tables that could be read: one of each, or pieces in order where every change is wanted."""
+        for number, of_table in self._tables:
+            part, rows = self.job.parts[number], iter(of_table)
+            found: list[Problem] = []
+            if part.table_id in self.problems:
+                self._gathered[part.table_id] += sum(batch.num_rows for _, batch in rows)
+            elif part.is_log:
+                with contained(found.append, part.table_id):
+                    yield from self._logged(part, rows)
+                self._gathered[part.table_id] += sum(batch.num_rows for _, batch in rows)  # what a failure left unread
+            else:
+                batches = [batch for _, batch in rows]
+                self._gathered[part.table_id] += sum(batch.num_rows for batch in batches)
+                with contained(found.append, part.table_id):
+                    try:
+                        change = self._change(part, combined(batches))
+                    except (MissingOldImages, EqualInStreams) as error:
+                        explained = _missing_old_images if isinstance(error, MissingOldImages) else _equal_in_streams
+                        found.append(explained(part.table_id))
+                if not found:
+                    self._handed[part.table_id] += change.num_rows
+                    yield change
+            for problem in found:
+                self.problems[part.table_id] = problem
+                self.unfit.append(WriteOutcome(part.table_id, problem=problem))
+
+    def counts(self, *, reporting: bool) -> list[WriteCount]:
+        """What became of the rows, once all changes were taken. Raises RowsLostError unless they are all that was sent.
+
+        The ``reporting`` unit knows of all reading, and compares that too.
+        """
+        if reporting:
+            verify_reading(self.reading.reports.values(), self.reading.counts)
+        verify_gathering(self.reading.sent, self._gathered)
+        counts = [WriteCount(t, rows, self._netted[t], self._handed[t]) for t, rows in self._gathered.items()]
+        for count in counts:
+            if count.table_id in self._handed:
+                verify_handing(count)
+        return counts
+
+    def _logged(self, part: TablePart, rows: _Rows) -> Iterator[TableChange]:
+        """A table's changes in pieces. Rows that repeat others count as netted."""
+        job, table_id = self.job, part.table_id
+        if job.repeats is Repeats.UNKNOWN:
+            self.notices[table_id].append(_may_be_repeated(table_id))
+        log = OrderedChanges(job.order, job.repeats, bool(part.schema.handle_key), self.reading.of(table_id))
+        for piece in log.merged(self._counted(table_id, rows)):
+            table = pa.Table.from_batches([piece])
+            empty = table.select(table.column_names[META_COUNT:]).slice(0, 0)
+            self._handed[table_id] += table.num_rows
+            yield TableChange(table_id, part.segment.version, part.schema, empty, empty, table, lo=part.segment.lo)
+        self._netted[table_id] += log.repeated
+
+    def _counted(self, table_id: TableId, rows: _Rows) -> _Rows:
+        for first, batch in rows:
+            self._gathered[table_id] += batch.num_rows
+            yield first, batch
+
+    def _change(self, part: TablePart, batch: pa.RecordBatch) -> TableChange:
+        if part.is_bag:
+            reports = self.reading.of(part.table_id)
+            self.notices[part.table_id] += [_guessed(part.table_id, file) for file in unsure_files(reports, batch)]
+            change, netted = _bag_table_change(part, batch, deliveries(reports, batch))
+        else:
+            change, netted = _table_change(part, batch, self.job)
+            if self.reading.letters()[part.table_id]:
+                change = replace(change, watch=None)  # a deletion may be among them
+        self._netted[part.table_id] += netted
+        return change
+
+
+@dataclass(frozen=True)
+class _Gathered:
+    """The rows of a unit that is all there, by the number of the part. A table's are let go of when they are taken."""
+
+    waiting: dict[int, list[tuple[int, pa.RecordBatch]]]
+
+    def __iter__(self) -> Iterator[tuple[int, _Rows]]:
+        for number in sorted(self.waiting):
+            yield number, self.waiting.pop(number)
+
+
+def unit_of_rows(job: ReadJob, rows: Iterator[ExchangeRow]) -> Unit:
+    """A unit as it comes through the exchange.
+
+    Where the job has tables of which every change is wanted the rows come in order: digests, then table by table. Else they come in
+    any order, and are all taken in first.
+    """
+    reading = Reading(job)
+    if job.has_logs:
+        grouped = groupby(rows, key=lambda row: row.table)
+        for table, of_table in grouped:
+            assert table == DIGEST, "the digests come first"
+            for row in of_table:
+                reading.add(row.digest())
+            break
+        reading.settle()
+        return Unit(reading, ((table, _batches(of_table)) for table, of_table in grouped))
+    waiting: dict[int, list[ExchangeRow]] = defaultdict(list)
+    for row in rows:
+        if row.table == DIGEST:
+            reading.add(row.digest())
+        else:
+            waiting[row.table].append(row)
+    reading.settle()
+    return Unit(reading, _Gathered({table: list(_batches(of_table)) for table, of_table in waiting.items()}))
+
+
+def unit_of_splits(job: ReadJob, splits: Iterable[Split]) -> Unit:
+    """The unit of a task that reads all of a round and writes it too."""
+    reading = Reading(job)
+    waiting: dict[int, list[tuple[int, pa.RecordBatch]]] = defaultdict(list)
+    for item in read_splits(job, splits):
+        if isinstance(item, SplitReport):
+            reading.reports[item.split_key] = item
+        elif isinstance(item, ReadCount):
+            reading.counts.append(item)
+            reading.sent[item.table_id] += item.sent
+        else:
+            number, batch = item
+            waiting[number] += job.order.pieces(batch) if job.parts[number].is_log else [(0, batch)]
+    reading.settle()
+    return Unit(reading, _Gathered({number: sorted(rows, key=lambda piece: piece[0]) for number, rows in waiting.items()}))
+
+
+def _batches(rows: Iterable[ExchangeRow]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    for row in rows:
+        for batch in row.batches():
+            yield row.first, batch
+
+
+def _may_be_repeated(table_id: TableId) -> Notice:
+    message = "its changes carry no exact commit ts, so those that the source writes again after a restart come twice."
+    return Notice(message, table_id)
+
+
+def _missing_old_images(table_id: TableId) -> Problem:
+    return Problem(
+        table_id,
+        "it has no key, and an update came without the old row, so which row it changed cannot be known.",
+        hint="Set output-old-value = true under [sink.csv] of the changefeed (it holds for files written from then on), "
+        "or give the table a primary key.",
+    )
+
+
+def _equal_in_streams(table_id: TableId) -> Problem:
+    return Problem(
+        table_id,
+        "it has no key, and two dispatchers wrote an equal row at one commit ts: whether both count or one repeats the other "
+        "cannot be known.",
+        hint="Give the table a primary key, or set enable-table-across-nodes = false under [scheduler] of the changefeed and copy "
+        "the table anew.",
+    )
+
+
+def _guessed(table_id: TableId, file: str) -> Notice:
+    message = (
+        "The table has no key, and the file begins with rows of the very commit ts at which the one before it ends: what it "
+        "holds again of that transaction in full is taken for a repetition, anything less for the rest of it."
+    )
+    return Notice(message, table_id, file)
+
+
+def _bag_table_change(part: TablePart, batch: pa.RecordBatch, delivery_of: Mapping[int, Delivery]) -> tuple[TableChange, int]:
+    """The change, and how many rows netting took away."""
+    bag = bag_change(batch, delivery_of)
+    reached = pc.max(batch.column(COMMIT_TS)).as_py()
+    progress = part.progress
+    if progress is not None:
+        progress = replace(progress, checkpoint=max(progress.checkpoint, reached)) if reached else None
+    none = pa.Table.from_batches([batch.slice(0, 0)])
+    return TableChange(part.table_id, part.segment.version, part.schema, bag.deletes, bag.inserts, none, progress), bag.netted
+
+
+def _table_change(part: TablePart, batch: pa.RecordBatch, job: ReadJob) -> tuple[TableChange, int]:
+    """The change, and how many rows netting took away."""
+    sights = job.sights(part)
+    net = net_change(batch, part.schema.handle_key, deletes_first=job.deletes_first, weighed=part.weighed, sights=sights)
+    change = TableChange(
+        part.table_id,
+        part.segment.version,
+        part.schema,
+        net.deletes,
+        net.upserts,
+        net.ordered,
+        lo=part.segment.lo,
+        watch=_watch(part, job),
+        groups=net.groups,
+    )
+    return change, net.netted
+
+
+def _watch(part: TablePart, job: ReadJob) -> SpellingWatch | None:
+    if not part.watched:
+        return None
+    weighed = frozenset(folded_name(name) for name in part.weighed)
+    return SpellingWatch(part.watched, job.new_collations, part.buckets == 1, weighed)
+
+
+def read_problems(reports: Iterable[SplitReport]) -> dict[TableId, Problem]:
+    """Why tables could not be read whole: the first problem of each, truncated files that nothing makes good included."""
+    known = list(reports)
+    found: dict[TableId, Problem] = {}
+    for report in known:
+        problem = report.problem or (_truncated(report, known) if report.truncated else None)
+        if problem is not None:
+            found.setdefault(report.table_id, problem)
+    return found
+
+
+def _truncated(report: SplitReport, reports: list[SplitReport]) -> Problem | None:
+    """A file cut in its last record is made good by a later one that repeats it.
+
+    What lies above the window is nobody's concern yet.
+    """
+    cut_off = report.truncated_ts
+    if report.pending_ts is not None and (cut_off is None or cut_off >= report.pending_ts):
+        return None
+    if is_repeated(report, reports):
+        return None
+    return Problem(
+        report.table_id,
+        "the last record is cut off in the middle, and no later file repeats it.",
+        file=report.split_key,
+        line=report.truncated_line,
+        hint="Upload the complete file again under the same name.",
+    )
+
+
+@dataclass(frozen=True)
+class WriteJob:
+    """What every write task needs. ``commit`` comes only with a single task that holds the whole cut."""
+
+    writer: UnitWriter
+    context: WriterContext
+    commit: CutCommit | None = None
+
+
+class WriteTask:
+    """Writes units one after another through one writer. An exception becomes a result, so its class survives.
+
+    Results are split reports and read counts (of the reporting unit), write counts, outcomes, and last what was committed.
+    """
+
+    def __init__(self, job: WriteJob, slot: int) -> None:
+        self._job, self._slot = job, slot
+        self._is_open = False
+
+    def results(self, units: Iterable[tuple[int, Unit]]) -> Iterator[object]:
+        """What became of the units. After an exception no further one is written."""
+        try:
+            try:
+                for number, unit in units:
+                    reporting = number == REPORTING_UNIT
+                    if reporting:
+                        yield from unit.reading.reports.values()
+                        yield from unit.reading.counts
+                    yield from self._written(unit, reporting=reporting)
+                if self._is_open and (commits := self._job.writer.commits()) is not None:
+                    yield commits
+            finally:
+                if self._is_open:
+                    self._job.writer.close()
+        except Exception as error:  # noqa: BLE001 -- raised again on the driver, where its class decides
+            yield error
+
+    def _written(self, unit: Unit, *, reporting: bool) -> Iterator[object]:
+        """Raises what the writer raises, and RowsLostError."""
+        changes: Iterable[TableChange] = unit.changes()
+        at_once = not unit.job.has_logs or self._job.commit is not None
+        if at_once:
+            # All that a unit has is known before anything of it is written.
+            changes = list(changes)
+            yield from unit.counts(reporting=reporting)
+            yield from unit.unfit
+            if not changes and self._job.commit is None:
+                return
+        if not self._is_open:
+            self._is_open = True
+            self._job.writer.open(replace(self._job.context, slot=self._slot))
+        progress: dict[TableId, TableProgress] = {}
+        faults.before(Step.UNIT)
+        outcomes = self._job.writer.write(_noting_progress(changes, progress), _once_read(self._job.commit, unit))
+        faults.after(Step.UNIT)
+        if not at_once:
+            yield from unit.counts(reporting=reporting)
+            yield from unit.unfit
+        for outcome in outcomes:
+            told = (*outcome.notices, *unit.notices.pop(outcome.table_id, ()))
+            yield outcome if outcome.problem else replace(outcome, progress=progress.get(outcome.table_id), notices=told)
+
+
+def _noting_progress(changes: Iterable[TableChange], noted: dict[TableId, TableProgress]) -> Iterable[TableChange]:
+    """The changes; where tables without key come to with them is noted as they are taken."""
+    if isinstance(changes, list):
+        noted |= {change.table_id: change.progress for change in changes if change.progress is not None}
+        return changes
+    return _noted(changes, noted)
+
+
+def _noted(changes: Iterable[TableChange], noted: dict[TableId, TableProgress]) -> Iterator[TableChange]:
+    for change in changes:
+        if change.progress is not None:
+            noted[change.table_id] = change.progress
+        yield change
+
+
+def _once_read(commit: CutCommit | None, unit: Unit) -> CutCommit | None:
+    """The commit with what reading the cut has shown."""
+    if commit is None:
+        return None
+    found = replace(commit, new_letters=unit.reading.letters(), reports=tuple(unit.reading.reports.values()))
+    return found.stopping(unit.problems.values())
+
+
+def result_batch(results: Iterable[object]) -> Iterator[pa.RecordBatch]:
+    """Pickled results as rows of :data:`RESULT_SCHEMA`."""
+    payloads = [pickle.dumps(result) for result in results]
+    if payloads:
+        yield pa.RecordBatch.from_arrays([pa.array(payloads, pa.binary())], schema=RESULT_SCHEMA)
