@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ import pytest
 from headrace.engine.exchange import REPORTING_UNIT, ExchangeRow, rows_of
 from headrace.engine.read_task import ReadJob, exchange_rows
 from headrace.engine.spark import _raise_first  # the one name of its own that a stand-in has to share
-from headrace.engine.write_task import Unit, WriteJob, WriteTask, unit_of_rows, unit_of_splits
+from headrace.engine.write_task import Chunks, Unit, WriteJob, WriteTask, streamed_units, unit_of_rows, unit_of_splits
 from headrace.model.split import Split
 
 
@@ -27,8 +27,8 @@ def as_if_large(patch: pytest.MonkeyPatch) -> None:
     tells each by itself.
     """
     for name, value in {
-        "engine.spark.ONE_TASK_BYTES": 0,
-        "engine.spark._BUCKET_BYTES": 64,
+        "engine.round.ONE_TASK_BYTES": 0,
+        "engine.round._BUCKET_BYTES": 64,
         "sinks.mysql.sink.ATOMIC_BYTES": 0,
         "sinks.mysql.writer.TRANSACTION_ROWS": 2,
         "model.block.WIDE_BYTES": 64,
@@ -71,6 +71,16 @@ class LocalEngine:
             results.extend(_copy(self.write_units(share, _copy(write), slot)))
         _raise_first(results)
         return results
+
+    def stream(self, read: ReadJob, tasks: list[list[Split]], chunks: Chunks) -> Iterator[object]:
+        self.jobs += 1
+        found = [batch for unit in _exchanged(_copy(read), tasks) for batch in streamed_units([unit], chunks)]
+        rows = sorted((row for batch in found for row in batch.to_pylist()), key=lambda row: (row["chunk"], row["number"]))
+        assert {row["chunk"] for row in rows} <= set(range(chunks.total))
+        for row in rows:
+            item = pickle.loads(row["payload"])
+            _raise_first([item])
+            yield item
 
     def write_units(self, units: Iterable[tuple[int, Unit]], write: WriteJob, slot: int) -> list[object]:
         """What one write task does."""

@@ -25,39 +25,18 @@ from headrace.engine.exchange import REPORTING_UNIT, rows_of
 from headrace.engine.java import find_java
 from headrace.engine.launch import SECRET_SETTING, is_local, java_option, launch_settings, require_no_secrets, spark_folders
 from headrace.engine.launch_noise import without_launch_noise
-from headrace.engine.parts import Spreading, plan_parts
 from headrace.engine.progress_channel import ProgressReceiver
 from headrace.engine.read_task import ReadJob, exchange_rows
-from headrace.engine.write_task import WriteJob, WriteTask, result_batch, unit_of_rows, unit_of_splits
-from headrace.errors import DefinitionError, FencedError, JobFailedError, TransientError
-from headrace.model.cut import Cut, CutRound
-from headrace.model.ledger import TableProgress
-from headrace.model.outcome import ReadCount, SplitReport, WriteCount, WriteOutcome
+from headrace.engine.write_task import Chunks, WriteJob, WriteTask, result_batch, streamed_units, unit_of_rows, unit_of_splits
+from headrace.errors import DefinitionError, FencedError, HeadraceError, JobFailedError, TransientError
 from headrace.model.split import Split
-from headrace.model.table import TableId
-from headrace.model.types import CHARACTER_KINDS
-from headrace.sinks.base import (
-    Commits,
-    SinkCapabilities,
-    TextComparison,
-    TextComparisons,
-    UnitWriter,
-    WriterContext,
-    WriteReport,
-)
-from headrace.sinks.cut_commit import CutCommit
-from headrace.sources.base import EventSource
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-ONE_TASK_BYTES = 8 << 20
-"""Up to this many source bytes a round is one task: no shuffle, no second Python stage."""
-_READ_TASK_BYTES = 32 << 20
-_UNIT_BYTES = 64 << 20
-_BUCKET_BYTES = 4 << 20
 _EXCHANGE_DDL = "unit int, table int, first long, payload binary"
 _RESULT_DDL = "payload binary"
+_STREAM_DDL = "chunk int, number long, payload binary"
 _JOB_GROUP = "headrace"
 _DYING_SECONDS = 5.0
 
@@ -220,6 +199,27 @@ class SparkEngine:
         finally:
             receiver.job_ended()
 
+    def stream(self, read: ReadJob, tasks: list[list[Split]], chunks: Chunks) -> Iterator[object]:
+        """Table changes and results come to the driver, a chunk at a time. Raises the gravest exception among the results."""
+        local = is_local(self._settings["spark.master"])
+        session = self.start()
+        receiver = self._receiver
+        assert receiver is not None, "a session has one"
+        read = replace(read, progress_to=receiver.next_job())
+        inputs = [pickle.dumps(task) for task in tasks]
+        try:
+            with self._job_of(session):
+                frame = self._exchanged(session, _read_task(read, local), inputs, _Shuffle(read.units, read.units, read.has_logs))
+                frame = frame.mapInArrow(_stream_task(read, chunks, local), _STREAM_DDL)
+                if read.has_logs:
+                    frame = frame.repartitionById(chunks.total, "chunk").sortWithinPartitions("chunk", "number")
+                for row in frame.select("payload").toLocalIterator(prefetchPartitions=True):
+                    item = pickle.loads(row[0])
+                    _raise_first([item])
+                    yield item
+        finally:
+            receiver.job_ended()
+
     def _run_alone(self, task: Callable[[Iterator[int]], Iterator[bytes]]) -> list[object]:
         """One task as an RDD: planning a DataFrame would nearly double what a small cut takes (169 ms instead of 92)."""
         return self._results(lambda session: session.sparkContext.parallelize([0], 1).mapPartitions(task).collect())
@@ -228,32 +228,40 @@ class SparkEngine:
         """Read tasks, one for each input, and a shuffle to units, of which each of the write tasks takes some one by one."""
 
         def collect(session: SparkSession) -> list[bytes]:
-            # A record batch each: Spark makes a partition of it.
-            rows = [pa.record_batch([pa.array([given], pa.binary())], names=["splits"]) for given in inputs]
-            frame = session.createDataFrame(pa.Table.from_batches(rows)).mapInArrow(first, _EXCHANGE_DDL)
-            frame = frame.repartitionById(shuffle.units, "unit")
-            if shuffle.is_ordered:
-                frame = frame.sortWithinPartitions("table", "first")
-            if shuffle.writers < shuffle.units:
-                frame = frame.coalesce(shuffle.writers)
-            return [row[0] for row in frame.mapInArrow(second, _RESULT_DDL).collect()]
+            frame = self._exchanged(session, first, inputs, shuffle).mapInArrow(second, _RESULT_DDL)
+            return [row[0] for row in frame.collect()]
 
         return self._results(collect)
+
+    def _exchanged(self, session: SparkSession, first: Task, inputs: Sequence[bytes], shuffle: _Shuffle) -> DataFrame:
+        # A record batch each: Spark makes a partition of it.
+        rows = [pa.record_batch([pa.array([given], pa.binary())], names=["splits"]) for given in inputs]
+        frame = session.createDataFrame(pa.Table.from_batches(rows)).mapInArrow(first, _EXCHANGE_DDL)
+        frame = frame.repartitionById(shuffle.units, "unit")
+        if shuffle.is_ordered:
+            frame = frame.sortWithinPartitions("table", "first")
+        return frame.coalesce(shuffle.writers) if shuffle.writers < shuffle.units else frame
 
     def _results(self, collect: Callable[[SparkSession], list[bytes]]) -> list[object]:
         """What the tasks of a job pickled. Raises the gravest exception among it, or JobFailedError."""
         session = self.start()
-        try:
-            with self._looking_after_jvm():
-                session.sparkContext.setJobGroup(_JOB_GROUP, "headrace cut", interruptOnCancel=True)
-                payloads = collect(session)
-        except JobFailedError:
-            raise
-        except Exception as error:
-            raise JobFailedError("A Spark job failed.", _innermost(error)) from error
+        with self._job_of(session):
+            payloads = collect(session)
         results = [pickle.loads(payload) for payload in payloads]
         _raise_first(results)
         return results
+
+    @contextmanager
+    def _job_of(self, session: SparkSession) -> Iterator[None]:
+        """A job, which may be cancelled. Raises JobFailedError."""
+        try:
+            with self._looking_after_jvm():
+                session.sparkContext.setJobGroup(_JOB_GROUP, "headrace cut", interruptOnCancel=True)
+                yield
+        except HeadraceError:
+            raise
+        except Exception as error:
+            raise JobFailedError("A Spark job failed.", _innermost(error)) from error
 
     def counts(self) -> tuple[int, int]:
         """Files and rows that tasks of the current job have read so far, as far as they told."""
@@ -343,6 +351,15 @@ def _read_task(read: ReadJob, local: bool) -> Task:
     return run
 
 
+def _stream_task(read: ReadJob, chunks: Chunks, local: bool) -> Task:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _forget_archives(local)
+        of_units = groupby(rows_of(batches), key=lambda row: row.unit)
+        yield from streamed_units(((number, unit_of_rows(read, rows)) for number, rows in of_units), chunks)
+
+    return run
+
+
 def _write_task(read: ReadJob, write: WriteJob, local: bool) -> Task:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -357,110 +374,3 @@ def _write_task(read: ReadJob, write: WriteJob, local: bool) -> Task:
             pass
 
     return run
-
-
-@dataclass(frozen=True)
-class SparkRound:
-    """One round of a cut, as an EventSink gets it (``headrace.sinks.base.Round``).
-
-    ``commit`` is there where the round is the whole cut and has at most ``SinkCapabilities.atomic_bytes``.
-    """
-
-    engine: SparkEngine
-    source: EventSource
-    capabilities: SinkCapabilities
-    cut: Cut
-    round: CutRound
-    context: WriterContext
-    progress: Mapping[TableId, TableProgress]
-    commit: CutCommit | None = None
-
-    def write_in_tasks(self, writer: UnitWriter, texts: TextComparisons | None = None) -> WriteReport:
-        report = self._write(writer, texts, self.round.splits, commit=self.commit)
-        apart = frozenset(problem.table_id for o in report.outcomes if (problem := o.problem) is not None and problem.needs_whole)
-        if not apart:
-            return report
-        # The rows of these tables that were written are written again, which does no harm: a cut may be repeated. Never with the
-        # ledger's part: this job does not know what the first one found of the other tables.
-        again = self._write(writer, texts, [s for s in self.round.splits if s.table_id in apart], spread=False)
-        return WriteReport(
-            (*(r for r in report.splits if r.table_id not in apart), *again.splits),
-            (*(o for o in report.outcomes if o.table_id not in apart), *again.outcomes),
-            committed=report.committed,
-            reads=(*(r for r in report.reads if r.table_id not in apart), *again.reads),
-            writes=(*(w for w in report.writes if w.table_id not in apart), *again.writes),
-            commits=(*report.commits, *again.commits),
-        )
-
-    def _write(
-        self,
-        writer: UnitWriter,
-        texts: TextComparisons | None,
-        of_round: Iterable[Split],
-        *,
-        commit: CutCommit | None = None,
-        spread: bool = True,
-    ) -> WriteReport:
-        """One job. Without ``spread`` all of a table is one bucket."""
-        splits = sorted(of_round, key=lambda s: (s.table_id, s.rank))
-        total = sum(s.size for s in splits)
-        is_small = total <= max(ONE_TASK_BYTES, self.capabilities.atomic_bytes)
-        parallelism = 1 if is_small else self.engine.parallelism()
-        writers = min(self.capabilities.writers or parallelism, parallelism)
-        units = 1 if is_small else max(writers, 2, -(-total // _UNIT_BYTES))
-        spreading = Spreading(
-            units,
-            _BUCKET_BYTES if spread else max(total, 1),
-            self.capabilities.demand_of,
-            self.capabilities.spread,
-            self.progress,
-            self._texts(splits, texts) if texts is not None else {},
-            self.cut.lacking if self._is_watched() else {s.table_id for s in splits},
-        )
-        read = ReadJob(
-            source=self.source,
-            parts=plan_parts(splits, self.round.segments, spreading),
-            deletes_first=self.cut.deletes_first,
-            has_commit_ts=self.cut.has_commit_ts,
-            repeats=self.cut.repeats,
-            units=units,
-            letters=self.context.letters,
-            new_collations=self.cut.new_collations,
-            updates_alone=self.cut.updates_alone,
-        )
-        tasks = [splits] if is_small else pack(splits, total, parallelism)
-        results = self.engine.run(read, WriteJob(writer, self.context, commit), tasks, writers)
-        reports = tuple(r for r in results if isinstance(r, SplitReport))
-        outcomes = tuple(r for r in results if isinstance(r, WriteOutcome))
-        reads = tuple(r for r in results if isinstance(r, ReadCount))
-        writes = tuple(r for r in results if isinstance(r, WriteCount))
-        commits = tuple(r for r in results if isinstance(r, Commits))
-        return WriteReport(reports, outcomes, committed=commit is not None, reads=reads, writes=writes, commits=commits)
-
-    def _is_watched(self) -> bool:
-        """Whether writers watch the spellings of keys. Without commit ts a repeated file brings former ones back for a while."""
-        return self.cut.new_collations is not True and self.cut.has_commit_ts
-
-    def _texts(self, splits: Iterable[Split], texts: TextComparisons) -> Mapping[TableId, TextComparison]:
-        """How the target compares the texts that matter: those of keys, and, where spellings are watched, all of the table."""
-        shapes = {s.table_id: self.round.segments[s.table_id].schema for s in splits}
-        wanted = set()
-        for table_id, shape in shapes.items():
-            names = [c.name for c in shape.columns] if shape.handle_key and self._is_watched() else shape.handle_key
-            if any(shape.column(name).type.kind in CHARACTER_KINDS for name in names):
-                wanted.add(table_id)
-        return texts(wanted) if wanted else {}
-
-
-def pack(splits: list[Split], total: int, parallelism: int) -> list[list[Split]]:
-    """Splits in their order, cut into tasks of about equal bytes: some per core, none above 32 MiB but for larger files."""
-    target = max(1, min(_READ_TASK_BYTES, total // (parallelism * 2)))
-    tasks: list[list[Split]] = []
-    filled = 0
-    for split in splits:
-        if not tasks or filled + split.size > target:
-            tasks.append([])
-            filled = 0
-        tasks[-1].append(split)
-        filled += split.size
-    return tasks

@@ -25,7 +25,7 @@ from headrace.engine.parts import TablePart
 from headrace.engine.read_task import ReadJob, read_splits
 from headrace.engine.requests import without_given_up
 from headrace.faults import Step
-from headrace.model.block import COMMIT_TS, META_COUNT, combined
+from headrace.model.block import COMMIT_TS, META_COUNT, combined, in_pieces
 from headrace.model.containment import contained
 from headrace.model.cut import Repeats
 from headrace.model.ledger import TableProgress
@@ -412,6 +412,69 @@ def _once_read(commit: CutCommit | None, unit: Unit) -> CutCommit | None:
         return None
     found = replace(commit, new_letters=unit.reading.letters(), reports=tuple(unit.reading.reports.values()))
     return found.stopping(unit.problems.values())
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """How the units of a round come to the driver: each in so many parts, one after another."""
+
+    counts: tuple[int, ...]
+
+    @property
+    def total(self) -> int:
+        """All parts."""
+        return sum(self.counts)
+
+    def of(self, unit: int, number: int) -> int:
+        """The part that a unit's ``number``-th piece belongs to. All that an estimate did not foresee belongs to the last."""
+        return sum(self.counts[:unit]) + min(number // _PIECES_A_CHUNK, self.counts[unit] - 1)
+
+
+STREAM_SCHEMA = pa.schema([("chunk", pa.int32()), ("number", pa.int64()), ("payload", pa.binary())])
+_PIECES_A_CHUNK = 2
+_STREAMED_BYTES = 8 << 20
+
+
+def streamed_units(units: Iterable[tuple[int, Unit]], chunks: Chunks) -> Iterator[pa.RecordBatch]:
+    """The table changes of units in pieces of about 8 MiB, then their results, as rows of :data:`STREAM_SCHEMA`."""
+    for number, unit in units:
+        for piece, item in enumerate(_streamed(unit, reporting=number == REPORTING_UNIT)):
+            columns = [[chunks.of(number, piece)], [piece], [pickle.dumps(item)]]
+            yield pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, STREAM_SCHEMA, strict=True)], schema=STREAM_SCHEMA)
+
+
+def _streamed(unit: Unit, *, reporting: bool) -> Iterator[object]:
+    try:
+        for change in unit.changes():
+            yield from in_change_pieces(change)
+        if reporting:
+            yield from unit.reading.reports.values()
+            yield from unit.reading.counts
+        yield from unit.counts(reporting=reporting)
+        yield from unit.unfit
+        for table_id, notices in unit.notices.items():
+            yield WriteOutcome(table_id, notices=tuple(notices))
+    except Exception as error:  # noqa: BLE001 -- raised again on the driver, where its class decides
+        yield error
+
+
+def in_change_pieces(change: TableChange) -> Iterator[TableChange]:
+    """A change as several that have the same effect when they are applied in order: deletions, then the rest.
+
+    What only the target can net stays together.
+    """
+    if change.deletes.nbytes + change.upserts.nbytes <= _STREAMED_BYTES:
+        yield change
+        return
+    nothing = replace(
+        change, deletes=change.deletes.slice(0, 0), upserts=change.upserts.slice(0, 0), ordered=change.ordered.slice(0, 0)
+    )
+    for deletes in in_pieces(change.deletes, _STREAMED_BYTES, change.deletes.num_rows):
+        yield replace(nothing, deletes=deletes, groups=())
+    if change.ordered.num_rows:
+        yield replace(nothing, ordered=change.ordered)
+    for upserts in in_pieces(change.upserts, _STREAMED_BYTES, change.upserts.num_rows):
+        yield replace(nothing, upserts=upserts, groups=())
 
 
 def result_batch(results: Iterable[object]) -> Iterator[pa.RecordBatch]:

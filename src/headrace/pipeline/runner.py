@@ -17,7 +17,8 @@ from typing import Protocol
 from headrace.engine.java import find_java
 from headrace.engine.loop import Loop, RunOptions
 from headrace.engine.observer import Observer
-from headrace.engine.spark import SparkEngine, SparkRound, session_settings
+from headrace.engine.round import EngineRound
+from headrace.engine.spark import SparkEngine, session_settings
 from headrace.errors import EXIT_INTERRUPTED, DefinitionError
 from headrace.model.cut import Cut, CutRound
 from headrace.model.ledger import TableProgress
@@ -149,7 +150,7 @@ class PipelineRun:
             commit: CutCommit | None,
             progress: Mapping[TableId, TableProgress],
         ) -> Round:
-            return SparkRound(self._engine, source, sink.capabilities, cut, cut_round, context, progress, commit)
+            return EngineRound(self._engine, source, sink.capabilities, cut, cut_round, context, progress, commit)
 
         return Loop(
             self._definition.name,

@@ -6,7 +6,7 @@ The engine asks ``SinkCapabilities``; it never asks which system a sink is. A si
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import TracebackType
@@ -328,6 +328,28 @@ class Round(Protocol):
 
         ``texts`` is needed by targets that compare texts by a collation. A second job follows for tables of which a writer asks
         to see all changes at once (``Problem.needs_whole``).
+        """
+        ...
+
+    def stream_from_tasks(self, texts: TextComparisons | None = None) -> RowsOnDriver:
+        """One Spark job whose table changes come to the driver, in pieces of about 8 MiB: for sinks that write there.
+
+        The pieces of a table come in commit order where all changes are wanted, else deletions before the rest of a unit. Between
+        units, and between tables, there is no order. See ``write_in_tasks`` for ``texts``.
+        """
+        ...
+
+
+class RowsOnDriver(Protocol):
+    """The table changes of a round on the driver. Gone through once; raises JobFailedError, and what reading and netting raise."""
+
+    def __iter__(self) -> Iterator[TableChange]: ...
+
+    def report(self, outcomes: Iterable[WriteOutcome]) -> WriteReport:
+        """The round's report once all changes were taken, with what the sink says of them.
+
+        A table may have a problem there although some of its changes came before: a sink applies nothing for good until it has
+        looked (``WriteReport.problems``).
         """
         ...
 

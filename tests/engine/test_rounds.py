@@ -1,0 +1,105 @@
+"""The three ways to the rows of a round: in tasks, on the driver; each table as the sink wants it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+import round_cases
+from harness import spark_engine
+from headrace.engine.conservation import row_figures
+from headrace.model.events import RowKind
+from headrace.sinks.base import Spread, WriteReport
+from local_engine import LocalEngine
+from round_cases import BAG, LOG, NET, TellingWriter, bags, final_rows, history, round_of, splits_of, streamed
+
+MIB = 1 << 20
+
+
+@pytest.fixture(params=["one task", "many units"])
+def size(request: pytest.FixtureRequest) -> int:
+    """What each file is said to have, in bytes."""
+    return {"one task": 1000, "many units": 20 * MIB}[str(request.param)]
+
+
+def repeated(files: list[list[tuple[int, RowKind, int, str]]], seed: int) -> list[list[tuple[int, RowKind, int, str]]]:
+    """The files, some of them a second time, in any order."""
+    chance = Random(seed)
+    again = [file for file in files if chance.random() < 0.3]
+    found = files + again
+    chance.shuffle(found)
+    return found
+
+
+@pytest.mark.parametrize("spread", list(Spread))
+def test_each_table_comes_to_the_driver_as_the_sink_wants_it(size: int, spread: Spread) -> None:
+    net, log, bag = history(1), history(2), bags(3)
+    splits = [*splits_of(NET, net, size=size), *splits_of(LOG, repeated(log, 4), size=size), *splits_of(BAG, bag, size=size)]
+    found, report = streamed(round_of(LocalEngine(), splits, spread=spread))
+    whole = [change for file in log for change in file]
+    assert found.rows[NET] == final_rows(net)
+    assert sorted(map(repr, found.logs[LOG])) == sorted(map(repr, whole))
+    if spread is Spread.BY_TABLE:
+        assert [ts for ts, *_ in found.logs[LOG]] == [ts for ts, *_ in whole]
+    assert found.inserted[BAG] == sum(map(len, bag))
+    figures = row_figures(report, splits)
+    assert figures.read == figures.written + figures.netted
+
+
+def written(report: WriteReport) -> list[tuple[int, int, int, list[tuple[object, ...]]]]:
+    """Slot, number of the unit there, how many ordered rows, and the rows, of each piece that was written."""
+    return [ast.literal_eval(text) for outcome in report.outcomes for text in outcome.spooled]
+
+
+@pytest.mark.parametrize("writers", [1, 2, 3])
+def test_at_most_so_many_tasks_write_as_the_sink_says_each_unit_by_unit(writers: int) -> None:
+    net = history(1)
+    splits = splits_of(NET, net, size=40 * MIB)
+    report = round_of(LocalEngine(parallelism=4), splits, writers=writers).write_in_tasks(TellingWriter())
+    pieces = written(report)
+    units = -(-sum(split.size for split in splits) // (64 * MIB))
+    assert units > 2 * writers
+    assert {slot for slot, *_ in pieces} == set(range(writers))
+    assert max(number for _, number, *_ in pieces) <= -(-units // writers)
+    assert dict(row for *_, rows in pieces for row in rows) == final_rows(net)
+
+
+def test_a_table_that_cannot_be_read_whole_is_written_by_no_task(size: int) -> None:
+    net, log = history(1), history(2)
+    splits = [*splits_of(NET, net, size=size, problem="damaged"), *splits_of(LOG, log, size=size)]
+    report = round_of(LocalEngine(), splits).write_in_tasks(TellingWriter())
+    assert report.problems().keys() == {NET}
+    assert {outcome.table_id for outcome in report.outcomes} == {LOG}
+    assert row_figures(report, splits, {NET}).refused > 0
+
+
+def test_changes_by_key_keep_their_order_within_the_key() -> None:
+    log = history(2, keys=5)
+    found, _ = streamed(round_of(LocalEngine(), splits_of(LOG, log, size=20 * MIB), spread=Spread.BY_KEY))
+    for key in range(5):
+        of_key = [change for change in found.logs[LOG] if change[2] == key]
+        assert of_key == [change for file in log for change in file if change[2] == key]
+
+
+@pytest.mark.spark
+def test_spark_brings_the_same_as_one_process_does() -> None:
+    spark = spark_engine()
+    spark.start().sparkContext.addPyFile(round_cases.__file__)  # its workers know no module of tests
+    net, log, bag = history(1), history(2), bags(3)
+    splits = [*splits_of(NET, net, size=20 * MIB), *splits_of(LOG, log, size=20 * MIB), *splits_of(BAG, bag, size=20 * MIB)]
+    ways: list[Callable[[], object]] = [
+        lambda: streamed(round_of(spark, splits)),
+        lambda: streamed(round_of(LocalEngine(), splits)),
+    ]
+    (on_spark, _), (here, _) = (way() for way in ways)  # type: ignore[misc]
+    assert (on_spark.rows, on_spark.inserted) == (here.rows, here.inserted)
+    assert on_spark.logs == here.logs
+    report = round_of(spark, splits, writers=1).write_in_tasks(TellingWriter())
+    pieces = written(report)
+    assert {slot for slot, *_ in pieces} == {0}
+    assert max(number for _, number, *_ in pieces) > 2
+    logged = [(ts, key) for _, _, ordered, rows in pieces if ordered for ts, _, key, _ in rows]
+    assert logged == [(ts, key) for file in log for ts, _, key, _ in file]
