@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from headrace.formats.schema_file import schema_checksum
 from headrace.model.block import ChangeBlock
 from headrace.model.cut import CutOutcome
-from headrace.model.offer import Offer
+from headrace.model.offer import Learned, Offer
 from headrace.model.outcome import SplitReport
 from headrace.model.split import Window
 from headrace.model.table import TableId
@@ -101,7 +101,10 @@ class StorageFolder:
 
 @dataclass
 class Consumer:
-    """Polls, reads and advances as the engine does, and keeps the rows it was given. ``max_cut`` bounds offers, in bytes."""
+    """Polls, reads and advances as the engine does, and keeps the rows it was given. ``max_cut`` bounds offers, in bytes.
+
+    Its offers have the notices that were not told before.
+    """
 
     source: StorageEventSource
     position: str = ""
@@ -109,10 +112,16 @@ class Consumer:
     rows: list[tuple[str, int, dict[str, Any]]] = field(default_factory=list)
     reports: list[SplitReport] = field(default_factory=list)
     max_cut: int | None = None
+    learned: Learned | None = None
+    told: set[str] = field(default_factory=set)
 
-    def poll(self) -> Offer:
+    def poll(self, *, final: bool = False) -> Offer:
         bound = None if self.max_cut is None else Bound(self.max_cut, self.checkpoint + 1)
-        return self.source.poll(self.position, self.checkpoint, bound=bound)
+        offer = self.source.poll(self.position, self.checkpoint, final=final, bound=bound, learned=self.learned)
+        self.learned = offer.learned
+        notices = tuple(notice for notice in offer.notices if notice.sentence() not in self.told)
+        self.told |= {notice.sentence() for notice in notices}
+        return replace(offer, notices=notices)
 
     def cut(self, stopped: frozenset[TableId] = frozenset(), hi: int | None = None) -> Offer:
         """One cut up to the watermark; the rows of this cut are then in ``rows``."""
@@ -131,7 +140,7 @@ class Consumer:
                     self.reports.append(item)
         tables = {split.table_id for split in offer.splits} | {c.table_id for c in offer.schema_changes}
         checkpoints: Mapping[TableId, int] = {t: self.checkpoint if t in stopped else hi for t in tables}
-        self.position = self.source.advance(self.position, self.reports, CutOutcome(hi, stopped), checkpoints)
+        self.position = self.source.advance(self.position, offer, self.reports, CutOutcome(hi, stopped), checkpoints)
         self.checkpoint = hi
         return offer
 

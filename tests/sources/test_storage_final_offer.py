@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> StorageFolder:
 
 
 def final(consumer: Consumer) -> Offer:
-    return consumer.source.poll(consumer.position, consumer.checkpoint, final=True)
+    return consumer.poll(final=True)
 
 
 def drain(consumer: Consumer) -> tuple[Offer, list[str], list[Notice]]:
@@ -44,7 +44,7 @@ def drain(consumer: Consumer) -> tuple[Offer, list[str], list[Notice]]:
             else:
                 reports.append(item)
     checkpoints = dict.fromkeys([split.table_id for split in offer.splits] + [T], offer.watermark)
-    consumer.position = consumer.source.advance(consumer.position, reports, CutOutcome(offer.watermark), checkpoints)
+    consumer.position = consumer.source.advance(consumer.position, offer, reports, CutOutcome(offer.watermark), checkpoints)
     consumer.checkpoint = offer.watermark
     return offer, sorted(rows), [notice for report in reports for notice in report.notices]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.model.table import TableId
 from headrace.model.uri import parse_uri
 from headrace.sources.ticdc_storage import listing_cache
 from headrace.sources.ticdc_storage.position import StoragePosition
@@ -206,3 +207,18 @@ def test_a_new_run_lists_everything_once(folder: StorageFolder, listed: list[str
     listed.clear()
     assert next_cut(folder, consumer, 300) == []
     assert len(listed) == 10
+
+
+def test_files_that_count_as_not_read_again_are_looked_at_again(folder: StorageFolder) -> None:
+    """The position goes back with a restored ledger, and for a table that is loaded anew; the source stays."""
+    consumer = begun(folder)
+    next_cut(folder, consumer, 300)
+    kept = consumer.position
+    path = folder.root / "test/t/100/CDC000002.csv"
+    for position in (consumer.source.read_again(kept, TableId("test", "t"), 0), ""):
+        path.write_bytes(path.read_bytes() * 2)
+        consumer.position, consumer.checkpoint = position, 0
+        sizes = {split.key: split.size for split in consumer.poll().splits}
+        assert sizes["test/t/100/CDC000002.csv"] == path.stat().st_size
+        consumer.position, consumer.checkpoint = kept, 300
+        next_cut(folder, consumer, 400)

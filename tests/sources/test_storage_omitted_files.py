@@ -23,8 +23,8 @@ CANDIDATE = cast(Candidate, (FILE, cast(DataPath, object()), cast(Any, Version()
 def test_a_cut_does_not_do_without_what_is_applied_up_to_its_end() -> None:
     """A table without key may be: a cut wrote it, and broke off."""
     left = LeftOutFiles()
-    left.leave([CANDIDATE], (), 100, lambda _: 50)
-    left.leave([CANDIDATE], (), 120, lambda _: 120)
+    left = left.leaving([CANDIDATE], (), 100, lambda _: 50)
+    left = left.leaving([CANDIDATE], (), 120, lambda _: 120)
     assert left.windows == {FILE: Window(50, 100)}
-    left.leave([CANDIDATE], (), 130, lambda _: 120)
+    left = left.leaving([CANDIDATE], (), 130, lambda _: 120)
     assert left.windows == {FILE: Window(50, 130)}

@@ -264,9 +264,10 @@ def test_the_largest_number_that_a_file_has_leaves_a_hole_and_no_more(folder: St
     largest = (1 << 64) - 1
     folder.data("test/bad/100", f"{largest}", "I 120 2 b")
     consumer = folder.consumer()
-    told = [notice.sentence() for notice in consumer.cut().notices]
+    offer = consumer.cut()
+    told = [notice.sentence() for notice in offer.notices]
     assert f"table test.bad: File numbers 2-{largest - 1} are missing. (test/bad/100)" in told
-    assert consumer.source.missing(consumer.position, BAD, 0) == ""
+    assert consumer.source.missing(consumer.position, offer, BAD, 0) == ""
     assert consumer.source.vanished(consumer.position, BAD, 0) == ()
 
 

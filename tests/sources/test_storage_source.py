@@ -198,8 +198,8 @@ def test_a_file_that_vanishes_before_it_was_applied_is_an_alarm(folder: StorageF
 def test_a_file_that_a_table_which_stands_still_never_read_is_missed_after_a_restart(folder: StorageFolder) -> None:
     first = folder.data("test/t/100", 1, "I 110 1 a")
     consumer = folder.consumer()
-    consumer.poll()
-    position = consumer.source.advance("", [], CutOutcome(200, behind=frozenset({T})), {T: 105})
+    offer = consumer.poll()
+    position = consumer.source.advance("", offer, [], CutOutcome(200, behind=frozenset({T})), {T: 105})
     (folder.root / first).unlink()
     folder.checkpoint(300)
     again = Consumer(folder.consumer().source, position, 200)
@@ -209,8 +209,9 @@ def test_a_file_that_a_table_which_stands_still_never_read_is_missed_after_a_res
 def test_late_files_of_a_table_that_is_gone_are_not_missed(folder: StorageFolder) -> None:
     late = folder.data("test/t/100", 1, "I 110 1 a")
     consumer = folder.consumer()
-    consumer.poll()
-    consumer.position = consumer.source.advance("", [], CutOutcome(200, gone=frozenset({T})), {T: 150})
+    offer = consumer.poll()
+    consumer.position = consumer.source.advance("", offer, [], CutOutcome(200, gone=frozenset({T})), {T: 150})
+    consumer.learned = offer.learned and offer.learned.without({T})
     consumer.checkpoint = 200
     (folder.root / late).unlink()
     folder.checkpoint(300)

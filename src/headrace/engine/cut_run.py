@@ -42,6 +42,7 @@ from headrace.model.ledger import (
     TableStatus,
     Verdict,
 )
+from headrace.model.offer import Offer
 from headrace.model.outcome import Notice, Problem, Remedy, SplitReport, WriteOutcome
 from headrace.model.split import Split
 from headrace.model.table import TableId
@@ -89,18 +90,23 @@ class CutRun:
         state: LedgerState,
         *,
         source: EventSource,
+        offer: Offer,
         sink: DataSink,
         ledger: Ledger,
         make_round: RoundFactory,
         includes: Callable[[TableId], bool],
         letters: DeadLetters | None = None,
     ) -> None:
-        """``includes`` is the table filter; ``letters`` is where what cannot be applied of a table goes, instead of stopping it."""
+        """``offer`` is what the cut was planned from, and ``includes`` the table filter.
+
+        ``letters`` is where what cannot be applied of a table goes, instead of stopping it.
+        """
         self.cut = cut
         self.state = state
         self.problems: dict[TableId, Problem] = dict(cut.problems)
         self.holds: dict[TableId, Hold] = dict(cut.holds)
         self.notices: list[Notice] = []
+        self._offer = offer
         self._source, self._sink, self._ledger, self._make_round = source, sink, ledger, make_round
         self._reports: dict[str, SplitReport] = {}
         self._read: dict[TableId, dict[str, Split]] = {}
@@ -434,7 +440,7 @@ class CutRun:
         read = {} if self.cut.is_exact else {key: r for key, r in self._reports.items() if r.table_id in tables}
         read = {key: r for key, r in read.items() if r.pending_ts is None and key not in self._consumed}
         self._consumed |= read.keys()
-        return self._source.consumed(self.state.position, tuple(read.values())) if read else None
+        return self._source.consumed(self.state.position, self._offer, tuple(read.values())) if read else None
 
     # --- rows -----------------------------------------------------------------------------------------------------
 
@@ -473,12 +479,12 @@ class CutRun:
         splits = [split for cut_round in self.cut.rounds for split in cut_round.splits]
         if not splits or self._sink.capabilities.atomic_cut or self._is_one_transaction(splits):
             return None
-        position = self._source.begin(self.state.position, splits, self.cut.hi)
+        position = self._source.begin(self.state.position, self._offer, splits, self.cut.hi)
         return position if position != self.state.position else None
 
     def _commit_of(self, splits: Collection[Split]) -> CutCommit:
         """The checkpoint of a cut that reads these splits, for the task that writes all of it."""
-        return self._end.commit(self._source.taking(self.state.position, {split.key for split in splits}))
+        return self._end.commit(self._source.taking(self.state.position, self._offer, {split.key for split in splits}))
 
     def _go_on(self, cut_round: CutRound) -> Iterator[Split]:
         """The splits of earlier rounds that have rows for this one too.
@@ -557,7 +563,7 @@ class CutRun:
         progress = end.progress(settled)
         checkpoints = {t: settled.table_checkpoint(t) for t in settled.tables}
         reports = tuple(r for key, r in self._reports.items() if key not in self._consumed)
-        position = self._source.advance(self.state.position, reports, progress, checkpoints)
+        position = self._source.advance(self.state.position, self._offer, reports, progress, checkpoints)
         if self._committed is not None and self._committed.after is not None:
             # The task has written it already, but for what the source alone can seal.
             self.state = replace(self.state, position=self._committed.after.after(reports, progress))

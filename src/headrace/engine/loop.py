@@ -43,7 +43,7 @@ from headrace.errors import (
 from headrace.faults import Step
 from headrace.model.cut import Cut, Hold
 from headrace.model.ledger import Decision, JournalState, LedgerState, TableProgress, TableStatus
-from headrace.model.offer import Offer
+from headrace.model.offer import Learned, Offer
 from headrace.model.outcome import Notice, Problem
 from headrace.model.policy import OnError, SchemaChangePolicies
 from headrace.model.recent import Recent
@@ -111,14 +111,9 @@ class Loop:
         make_round: RoundFactory,
         observer: Observer,
         options: RunOptions,
-        fresh_source: Callable[[], EventSource],
         before_cut: Callable[[], None] = lambda: None,
     ) -> None:
-        """``before_cut`` is called before a cut that reads data: it may wait for Spark, until the loop is stopped.
-
-        ``fresh_source`` opens the source once more, to read again what is applied.
-        """
-        self._fresh_source = fresh_source
+        """``before_cut`` is called before a cut that reads data: it may wait for Spark, until the loop is stopped."""
         self._before_cut = before_cut
         self._name, self._source, self._source_identity = name, source, source_identity
         self._sink, self._ledger, self._make_round = sink, ledger, make_round
@@ -135,6 +130,8 @@ class Loop:
     def _begin(self, state: LedgerState) -> None:
         """Begins where the ledger stands; nothing is remembered of what this run saw before."""
         self._state = state
+        # What the source has learned in its polls, for the next one.
+        self._learned: Learned | None = None
         self._retried_at = self._asked_at = float("-inf")
         self._decided: dict[str, Decision] = {}
         self._asked: set[str] = set()
@@ -284,8 +281,9 @@ class Loop:
     def _poll(self, checkpoint: int, *, final: bool = False, bound: Bound | None = None) -> Offer:
         self._told_at = time.monotonic()
         faults.before(Step.POLL)
-        offer = self._source.poll(self._state.position, checkpoint, final=final, bound=bound)
+        offer = self._source.poll(self._state.position, checkpoint, final=final, bound=bound, learned=self._learned)
         faults.after(Step.POLL)
+        self._learned = offer.learned
         if offer.schema_changes:  # an offer without anything new tells of none
             self._followed = frozenset(followed(self._state, offer.schema_changes, self._options.includes).until)
         return with_declared_keys(offer, self._options.keys)
@@ -449,7 +447,7 @@ class Loop:
                 return
             replayer = Replayer(
                 options.letters,
-                self._fresh_source(),
+                self._source,
                 self._sink,
                 self._ledger,
                 self._make_round,
@@ -461,7 +459,7 @@ class Loop:
 
     def _apply(self, offer: Offer, retried: frozenset[TableId], apart: frozenset[TableId] = frozenset()) -> Iterable[Problem]:
         """Plans and applies one cut; returns why tables stopped in it."""
-        self._take_back()
+        self._take_back(offer)
         if self._carry_out(offer):
             self._plans_anew = True  # the offer lacks all files of tables that miss some, and those that are read again
             return ()
@@ -480,6 +478,7 @@ class Loop:
                 cut,
                 self._state,
                 source=self._source,
+                offer=offer,
                 sink=self._sink,
                 ledger=self._ledger,
                 make_round=self._make_round,
@@ -497,6 +496,9 @@ class Loop:
                 self._sink.abandon_cut()
                 raise
         before, self._state = self._state, run.state
+        if self._learned is not None:
+            gone = {t for t, own in self._state.tables.items() if own.status.is_gone}
+            self._learned = self._learned.without(gone)
         ahead = {t for t in retried if before.table_checkpoint(t) > cut.hi} if offer.catches_up or apart else set()
         waiting = {t for t in retried if t in run.holds and _waits_for(run.holds[t], apart)}
         self._due -= retried - ahead - waiting
@@ -525,7 +527,7 @@ class Loop:
             carried = replace(carried, update=recounted(carried.update, self._state, options.letters))
         self._serve(carried)
         if _moves(anew) or _moves(carried):
-            self._source = self._fresh_source()  # this one remembers which files were read
+            self._learned = None  # files that count as not read by now are not missed
             return True
         return _moves(self._end_incomplete(offer))
 
@@ -539,16 +541,18 @@ class Loop:
     def _end_incomplete(self, offer: Offer) -> Carried | None:
         """Lets tables that lack rows miss no file of before a schema change any more, when the offer brings one that ends them."""
         ended = ending_incomplete(self._state, offer, self._options.includes)
-        position, forgotten = self._source.forget_vanished(self._state.position, {}, ended) if ended else ("", frozenset[str]())
+        position, forgotten = self._state.position, frozenset[str]()
+        if ended:
+            position, forgotten = self._source.forget_vanished(position, offer, {}, ended)
         carried = Carried(LedgerUpdate(position=position)) if forgotten else None
         self._serve(carried)
         return carried
 
-    def _take_back(self) -> None:
+    def _take_back(self, offer: Offer) -> None:
         """Lets tables catch up that the filter takes in again, unless files that they need may be gone."""
 
         def missing(table_id: TableId, since: int) -> str:
-            return self._source.missing(self._state.position, table_id, since)
+            return self._source.missing(self._state.position, offer, table_id, since)
 
         if again := back(self._state, self._options.includes):
             self._serve(Carried(*taken_back(self._state, again, missing)))
@@ -632,7 +636,7 @@ class Loop:
 
     def _take_again(self) -> HeadraceError | None:
         """Goes on from where the ledger stands now, as a new run would. Returns why that is not possible yet."""
-        self._source = self._fresh_source()
+        self._learned = None
         self._forget_target()
         self._farthest = self._farthest or self._state.position
         try:

@@ -227,7 +227,7 @@ def carry_out(
     if not used and not kept:
         return None
     if rows:
-        position = _without_needless_files(source, position, rows)
+        position = _without_needless_files(source, position, offer, rows)
     update = LedgerUpdate(
         position=position if position != state.position else None,
         tables=(*rows, *refused),
@@ -239,14 +239,14 @@ def carry_out(
     return Carried(update, tuple(notices))
 
 
-def _without_needless_files(source: EventSource, position: str, rows: Iterable[TableProgress]) -> str:
+def _without_needless_files(source: EventSource, position: str, offer: Offer, rows: Iterable[TableProgress]) -> str:
     """The position in which tables that were loaded, or ended by that, miss no file of before.
 
     What may hold rows from behind the loaded ones goes on being missed, and stops the table.
     """
     ends = {row.table_id: row.checkpoint for row in rows if row.status.is_gone}
     loaded = {row.table_id: row.checkpoint for row in rows if not row.status.is_gone}
-    position, _ = source.forget_vanished(position, loaded, ends)
+    position, _ = source.forget_vanished(position, offer, loaded, ends)
     return source.forget_lives(position, ends) if ends else position
 
 
@@ -367,7 +367,7 @@ def _refusals_of_resync(state: LedgerState, offer: Offer, source: EventSource, r
             "apart. Load it once more, now that it is held."
         )
     if _reads_again(own, request):
-        if why := source.missing(state.position, own.table_id, at):
+        if why := source.missing(state.position, offer, own.table_id, at):
             yield f"{stays} {why} Restore what is missing, or load the table as of a later time."
         if gone := source.vanished(state.position, own.table_id, at):
             yield f"{stays} {gone[0]} is not there any more. Restore what is missing, or load the table as of a later time."

@@ -115,7 +115,8 @@ def _refusals(
             f"the source does not tell any more of the CREATE at {own.incarnation} that it began with. "
             f"Load the table, and go on with headrace table resync {word(table_id)} --at."
         )
-    why = source.missing(state.position, table_id, begins) or next(iter(source.vanished(state.position, table_id, begins)), "")
+    why = source.missing(state.position, offer, table_id, begins)
+    why = why or next(iter(source.vanished(state.position, table_id, begins)), "")
     if why:
         why = why if why.endswith(".") else f"{why} is not there any more."
         yield f"{why} Restore what is missing, or load the table and go on with headrace table resync {word(table_id)} --at."

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from headrace.model.cut import CutOutcome, Repeats
@@ -11,6 +11,17 @@ from headrace.model.events import SchemaChange
 from headrace.model.outcome import Notice, Problem, SplitReport
 from headrace.model.split import Split
 from headrace.model.table import TableId
+
+
+class Learned(Protocol):
+    """What a source has learned while it polled, and has not written into the position: what is its own affair.
+
+    It pickles. The source gets it back with the offer when that is applied, and with the next poll of the same run.
+    """
+
+    def without(self, tables: Collection[TableId]) -> Learned:
+        """What is left of it when these tables have come to their end: nobody misses what was offered of them."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -43,6 +54,7 @@ class Offer:
     """Whether the source compares texts by the collations that its tables name; ``None`` where nobody has said so."""
     updates_alone: bool = False
     """An update may come without its old row although its key moved: CSV does so, unless it has old values."""
+    learned: Learned | None = field(default=None, repr=False)
 
     repeats: Repeats = Repeats.CHANGES
     """How the source's repeats can be told, where its commit ts are exact."""

@@ -161,7 +161,6 @@ class PipelineRun:
             make_round=make_round,
             observer=self._display,
             options=self._definition.options,
-            fresh_source=lambda: self._source.event_source,
             before_cut=self._wait_for_spark,
         )
 

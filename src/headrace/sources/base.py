@@ -13,7 +13,7 @@ from typing import Protocol
 from headrace.model.block import ChangeBlock
 from headrace.model.cut import CutOutcome
 from headrace.model.events import SchemaChange
-from headrace.model.offer import Offer, PositionAfter
+from headrace.model.offer import Learned, Offer, PositionAfter
 from headrace.model.outcome import SplitReport
 from headrace.model.split import HeldSplit, Split, Window
 from headrace.model.table import Column, TableId, TableSchema
@@ -41,14 +41,24 @@ class Bound:
 
 
 class EventSource(Protocol):
-    """The stream of changes. Everything it carries to a task must pickle."""
+    """The stream of changes. Everything it carries to a task must pickle.
 
-    def poll(self, position: str, checkpoint: int, *, final: bool = False, bound: Bound | None = None) -> Offer:
+    Each method is a function of its arguments, and of what the source holds at the moment: what an object remembers of former
+    calls only saves work. So one object may poll, another read and a third advance, in any order.
+    """
+
+    def poll(
+        self, position: str, checkpoint: int, *, final: bool = False, bound: Bound | None = None, learned: Learned | None = None
+    ) -> Offer:
         """What there is now that may not be applied yet.
 
         ``position`` is what :meth:`advance` returned last (``""`` at first), ``checkpoint`` the pipeline's (TSO). Reads the
         watermark *before* it lists anything (rule 1). When the watermark has not moved past ``checkpoint`` it returns an
         offer without splits, without listing. Raises SourceUnreachableError, SourceNotReadyError.
+
+        ``learned`` is ``Offer.learned`` of the run's offer before, ``None`` at first, and when a table is to be read again: what
+        was offered then is missed if it is not there any more. Notices are the same while what they tell of lasts: who tells them
+        tells each once.
 
         ``final`` asks for the last offer of a source that nobody writes to any more (a person says so): the watermark is the
         greatest ts of anything that is there, schema changes at it included, whatever the source promised; it may stand at
@@ -79,28 +89,33 @@ class EventSource(Protocol):
         ...
 
     def advance(
-        self, position: str, reports: Sequence[SplitReport], progress: CutOutcome, checkpoints: Mapping[TableId, int]
+        self,
+        position: str,
+        offer: Offer,
+        reports: Sequence[SplitReport],
+        progress: CutOutcome,
+        checkpoints: Mapping[TableId, int],
     ) -> str:
-        """The position after a cut: what every table has taken is not offered again.
+        """The position after a cut of the offer: what every table has taken is not offered again.
 
         ``reports`` are of the splits read in the cut; those of stopped tables count as not read. ``checkpoints`` holds each
         known table's checkpoint (TSO) after the cut, for sealing what lies behind a schema change.
         """
         ...
 
-    def taking(self, position: str, keys: Collection[str]) -> PositionAfter:
-        """What :meth:`advance` will say after a cut of the last offer that reads the splits of these keys, but for the sealing."""
+    def taking(self, position: str, offer: Offer, keys: Collection[str]) -> PositionAfter:
+        """What :meth:`advance` will say after a cut of the offer that reads the splits of these keys, but for the sealing."""
         ...
 
-    def begin(self, position: str, splits: Collection[Split], hi: int) -> str:
-        """The position before a cut of the last offer, up to ``hi`` (TSO), that reads these splits and is applied in several steps.
+    def begin(self, position: str, offer: Offer, splits: Collection[Split], hi: int) -> str:
+        """The position before a cut of the offer, up to ``hi`` (TSO), that reads these splits and is applied in several steps.
 
         The splits may be applied in part from then on, which nothing but this says to a run that follows one which died.
         """
         ...
 
-    def consumed(self, position: str, reports: Sequence[SplitReport]) -> str:
-        """The position in the middle of a cut, in which splits that were read to their end are not offered again.
+    def consumed(self, position: str, offer: Offer, reports: Sequence[SplitReport]) -> str:
+        """The position in the middle of a cut of the offer, in which splits that were read to their end are not offered again.
 
         For tables at a schema change whose rows do not tell on which side of it they belong.
         """
@@ -121,7 +136,7 @@ class EventSource(Protocol):
         """
         ...
 
-    def missing(self, position: str, table_id: TableId, since: int) -> str:
+    def missing(self, position: str, offer: Offer, table_id: TableId, since: int) -> str:
         """Why files with rows of the table above ``since`` (TSO) that were never read may not be there any more.
 
         The end of a sentence, of a table whose files were not looked at for a while; ``""`` when nothing speaks for it.
@@ -138,13 +153,12 @@ class EventSource(Protocol):
     def read_again(self, position: str, table_id: TableId, since: int) -> str:
         """The position in which no file of the table that may hold rows above ``since`` (TSO) counts as read.
 
-        A source that has polled before may remember them all the same: another one has to go on with this position. Of files that
-        are gone by then :meth:`vanished` and :meth:`missing` tell.
+        The next poll begins with nothing learned. Of files that are gone by then :meth:`vanished` and :meth:`missing` tell.
         """
         ...
 
     def forget_vanished(
-        self, position: str, loaded: Mapping[TableId, int], ended: Mapping[TableId, int]
+        self, position: str, offer: Offer, loaded: Mapping[TableId, int], ended: Mapping[TableId, int]
     ) -> tuple[str, frozenset[str]]:
         """The position in which splits that vanished count as read, and their keys, where nobody misses their rows.
 

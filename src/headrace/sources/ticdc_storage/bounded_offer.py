@@ -20,7 +20,6 @@ from headrace.formats.canal_json import decode_canal_json
 from headrace.formats.csv import first_commit_ts
 from headrace.model.block import COMMIT_TS
 from headrace.model.containment import contained
-from headrace.model.outcome import SplitReport
 from headrace.model.table import TableId
 from headrace.model.tso import tso_from_ms, tso_to_ms
 from headrace.sources.ticdc_storage.catalogue import Catalogue, TableVersion
@@ -69,19 +68,15 @@ class BoundedOffer:
 
 
 @dataclass
-class Ranges:
-    """What is known of where the rows of files lie, kept so that no file is looked into twice. Of files as they were listed."""
+class Beginnings:
+    """Where files begin, kept so that none is looked into twice. Of files as they were listed."""
 
     firsts: dict[StoredFile, int] = field(default_factory=dict)
-    lasts: dict[StoredFile, tuple[int, int]] = field(default_factory=dict)
-    early: dict[StoredFile, int] = field(default_factory=dict)
-    """Where the rows of files begin that have some which count below their version."""
+    """The commit ts (TSO) of the first row; 0 where it cannot be told."""
 
     def keep(self, present: Container[StoredFile]) -> None:
         """Forgets all other files."""
         self.firsts = {stored: ts for stored, ts in self.firsts.items() if stored in present}
-        self.lasts = {stored: ends for stored, ends in self.lasts.items() if stored in present}
-        self.early = {stored: ts for stored, ts in self.early.items() if stored in present}
 
     def look_into(
         self,
@@ -101,14 +96,16 @@ class Ranges:
                 looked(min(start + count, len(unknown)), len(unknown))
             unknown = left
 
-    def look_for_early(
+    def early(
         self,
         candidates: Sequence[Candidate],
         catalogue: Catalogue,
         reached: Callable[[TableId], int],
         look: Callable[[list[Candidate]], None],
-    ) -> None:
-        """Finds the files with rows that count below their version. ``look`` calls :meth:`look_into`, for those that may have some.
+    ) -> dict[StoredFile, int]:
+        """Where the rows of files begin (TSO) that have some which count below their version.
+
+        ``look`` calls :meth:`look_into`, for those that may have some.
 
         Rows below the oldest version of a path are nowhere else (a changefeed that was created anew at an earlier time), and they
         count from the table's first version on: which is that one, unless partitions have paths of their own.
@@ -120,27 +117,29 @@ class Ranges:
         may_be = [
             c for c in candidates if max(born[c[2].table_id], reached(c[2].table_id)) < c[2].stale_from or _is_later(c, reached)
         ]
-        look(may_be)
-        for stored, path, version in may_be:
-            if self.firsts[stored] < min(version.stale_from, path.version):
-                self.early[stored] = max(self.firsts[stored], born[version.table_id])
+        if may_be:
+            look(may_be)
+        return {
+            stored: max(self.firsts[stored], born[version.table_id])
+            for stored, path, version in may_be
+            if self.firsts[stored] < min(version.stale_from, path.version)
+        }
 
-    def learn(self, files: Iterable[tuple[StoredFile, SplitReport]]) -> None:
-        """Takes over what reading the files has shown."""
-        for stored, report in files:
-            if report.rows and report.max_ts and report.size == stored.size:
-                self.lasts[stored] = (report.min_ts, report.max_ts)
+    def stretch(self, candidate: Candidate, place: StoragePosition, reached: int, early: Mapping[StoredFile, int]) -> Stretch:
+        """Where the file's rows lie, after :meth:`look_into`. Those up to ``reached`` (TSO) are applied.
 
-    def stretch(self, candidate: Candidate, place: StoragePosition, reached: int) -> Stretch:
-        """Where the file's rows lie, after :meth:`look_into`. Those up to ``reached`` (TSO) are applied."""
+        ``early`` is what :meth:`early` found. A file that was read in part, in an earlier cut, tells where its rows end.
+        """
         stored, path, _ = candidate
         first = self.firsts[stored]
         # What lies below its version is stale, or waits for it all the same, but for what was found to count.
-        begins = self.early.get(stored, max(first, path.version)) if first else 0
+        begins = early.get(stored, max(first, path.version)) if first else 0
+        last = 0
         entry = place.open.get(stored.path)
         if entry is not None and entry.is_of(stored.size, stored.modified):
             begins = max(begins, entry.pending_ts)
-        return Stretch(max(begins, reached + 1), stored.size, *self.lasts.get(stored, (first, 0)))
+            first, last = (entry.first_ts, entry.last_ts) if entry.last_ts else (first, 0)
+        return Stretch(max(begins, reached + 1), stored.size, first, last)
 
     def _peek(
         self,

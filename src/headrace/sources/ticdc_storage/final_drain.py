@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
 
 import pyarrow.compute as pc
 
@@ -15,6 +15,7 @@ from headrace.model.tso import MAX_TSO, format_tso
 from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.position import Drain
 from headrace.sources.ticdc_storage.splits import FileSplit, read_split
+from headrace.sources.ticdc_storage.stores import StoredFile
 
 NO_PROMISE = Notice(
     "There is no metadata: the changefeed ended before its first checkpoint, and nothing was ever promised to be complete. "
@@ -36,25 +37,58 @@ class Rest:
     changes: int
 
 
-def find_rest(splits: Iterable[FileSplit], catalogue: Catalogue, *, watermark: int, published: int, checkpoint: int) -> Rest:
-    """What the files of a final offer hold above ``checkpoint``, by reading them; ``end`` is no less than ``watermark``.
+@dataclass
+class FileEnds:
+    """Where files end, kept so that a drain in parts reads each file once to find that. Of files as they were listed."""
 
-    ``published`` is the greatest watermark that ``metadata`` had (TSO).
-    """
-    end = max([watermark, *versions_of(catalogue)])
-    rows = 0
-    for split in splits:
-        if not split.has_commit_ts:
-            continue
-        # The rows themselves are read again, by tasks, when it is known up to where.
+    ends: dict[StoredFile, int] = field(default_factory=dict)
+    """The greatest commit ts (TSO)."""
+    above: dict[StoredFile, tuple[int, int]] = field(default_factory=dict)
+    """A commit ts (TSO), and how many rows lie above it."""
+
+    def keep(self, present: Container[StoredFile]) -> None:
+        """Forgets all other files."""
+        self.ends = {stored: end for stored, end in self.ends.items() if stored in present}
+        self.above = {stored: above for stored, above in self.above.items() if stored in present}
+
+    def find_rest(
+        self, splits: Iterable[FileSplit], catalogue: Catalogue, *, watermark: int, published: int, checkpoint: int
+    ) -> Rest:
+        """What the files of a final offer hold above ``checkpoint``, by reading them; ``end`` is no less than ``watermark``.
+
+        ``published`` is the greatest watermark that ``metadata`` had (TSO).
+        """
+        end = max([watermark, *versions_of(catalogue)])
+        rows = 0
+        for split in splits:
+            if split.has_commit_ts:
+                stored = _stored(split)
+                if stored not in self.ends or self.above[stored][0] != checkpoint:
+                    self._read(split, checkpoint)
+                end, rows = max(end, self.ends[stored]), rows + self.above[stored][1]
+        # The change at a published checkpoint is not certain to be there; at a drained one it was taken.
+        first = checkpoint if checkpoint == published else checkpoint + 1
+        return Rest(end, rows, sum(change.commit_ts >= first for change in catalogue.changes))
+
+    def find_end(self, splits: Iterable[FileSplit], checkpoint: int) -> int:
+        """The greatest commit ts (TSO) in the files of a final offer, 0 where there is none."""
+        end = 0
+        for split in splits:
+            if split.has_commit_ts:
+                if _stored(split) not in self.ends:
+                    self._read(split, checkpoint)
+                end = max(end, self.ends[_stored(split)])
+        return end
+
+    def _read(self, split: FileSplit, checkpoint: int) -> None:
+        """Reads a file. Its rows themselves are read again, by tasks, when it is known up to where."""
+        end = rows = 0
         for item in read_split(split, Window(checkpoint, MAX_TSO), old_images=False):
             if isinstance(item, SplitReport):
-                end = max(end, item.max_ts, item.truncated_ts or 0)
+                end = max(item.max_ts, item.truncated_ts or 0)
             else:
                 rows += pc.sum(pc.not_equal(item.batch.column(KIND), RowKind.UPDATE_BEFORE.value)).as_py()
-    # The change at a published checkpoint is not certain to be there; at a drained one it was taken.
-    first = checkpoint if checkpoint == published else checkpoint + 1
-    return Rest(end, rows, sum(change.commit_ts >= first for change in catalogue.changes))
+        self.ends[_stored(split)], self.above[_stored(split)] = end, (checkpoint, rows)
 
 
 def rest_notices(rest: Rest, published: int, *, has_commit_ts: bool) -> tuple[Notice, ...]:
@@ -73,11 +107,14 @@ def rest_notices(rest: Rest, published: int, *, has_commit_ts: bool) -> tuple[No
     )
 
 
-def drained(end: int, catalogue: Catalogue, published: int) -> Drain | None:
-    """What the position has to remember of a drain up to ``end`` (TSO), ``None`` when nothing but the promised was taken."""
+def drained(end: int, aim: int, catalogue: Catalogue, published: int) -> Drain | None:
+    """What the position has to remember of a drain up to ``end`` (TSO), ``None`` when nothing but the promised was taken.
+
+    It is a part of one that goes up to ``aim``.
+    """
     if end <= published:
         return None
-    return Drain(published, end, _schema_files(catalogue, published, end))
+    return Drain(published, end, _schema_files(catalogue, published, end), aim if aim > end else 0)
 
 
 def late_schema_files(drain: Drain, catalogue: Catalogue) -> tuple[Notice, ...]:
@@ -109,6 +146,10 @@ def versions_of(catalogue: Catalogue) -> list[int]:
     """Of every schema file: those of tables by their versions, those of databases by their changes."""
     databases = [change.commit_ts for change in catalogue.changes if change.table_id.is_database]
     return databases + [number for versions in catalogue.versions.values() for number in versions]
+
+
+def _stored(split: FileSplit) -> StoredFile:
+    return StoredFile(split.key, split.size, split.modified)
 
 
 def _time(ts: int) -> str:

@@ -53,7 +53,8 @@ class FolderMemory:
 
     def begin(self, place: StoragePosition) -> None:
         """Starts a scan at a position."""
-        self._before, self._known = self._known, {}
+        # What was applied is not looked at any more; where less is applied than at the last scan, all is listed anew.
+        self._before, self._known = self._known if place.goes_on_from(self._place) else {}, {}
         self._place = place
         self._opened = {}
         for path in itertools.chain(place.open, (path for path, _ in place.unread_files())):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from headrace.model.split import Window
 from headrace.model.table import TableId
@@ -13,62 +14,66 @@ from headrace.sources.ticdc_storage.split_selection import Candidate
 from headrace.sources.ticdc_storage.stores import StoredFile
 
 
+@dataclass(frozen=True)
 class LeftOutFiles:
     """The files that are there and that cuts did without, as they were listed, each with the cuts (TSO).
 
     A file that a cut has taken meanwhile, and that has rows beyond it, is none of them: all of it was read then.
     """
 
-    def __init__(self) -> None:
-        self._files: dict[StoredFile, tuple[DataPath, Window]] = {}
+    files: Mapping[StoredFile, tuple[DataPath, Window]] = field(default_factory=dict)
+
+    @classmethod
+    def recalled(cls, candidates: Iterable[Candidate], place: StoragePosition) -> LeftOutFiles:
+        """Those of the candidates of which the position says so."""
+        files: dict[StoredFile, tuple[DataPath, Window]] = {}
+        for stored, path, _ in candidates if place.left_out else ():
+            if not _was_read(stored, place):
+                file = place_of(stored.path)
+                windows = [Window(left.lo, left.hi) for left in place.left_out if has_file(left.files, file)]
+                if windows:
+                    files[stored] = (path, windows[0])
+        return cls(files)
 
     @property
     def windows(self) -> dict[StoredFile, Window]:
         """The cuts that did without each file."""
-        return {stored: window for stored, (_, window) in self._files.items()}
+        return {stored: window for stored, (_, window) in self.files.items()}
 
-    def keep(self, present: Collection[StoredFile]) -> None:
-        """Forgets all other files."""
-        self._files = {stored: entry for stored, entry in self._files.items() if stored in present}
-
-    def recall(self, candidates: Iterable[Candidate], place: StoragePosition) -> None:
-        """Takes over what an earlier run has written down, and forgets what was read."""
-        self._files = {stored: entry for stored, entry in self._files.items() if not _was_read(stored, place)}
-        for stored, path, _ in candidates if place.left_out else ():
-            if stored not in self._files and not _was_read(stored, place):
-                file = place_of(stored.path)
-                windows = [Window(left.lo, left.hi) for left in place.left_out if has_file(left.files, file)]
-                if windows:
-                    self._files[stored] = (path, windows[0])
-
-    def extend(self, candidates: Iterable[Candidate], firsts: Mapping[StoredFile, int], reached: Callable[[TableId], int]) -> None:
+    def extended(
+        self, candidates: Iterable[Candidate], firsts: Mapping[StoredFile, int], reached: Callable[[TableId], int]
+    ) -> LeftOutFiles:
         """Of a file whose first row (TSO, in ``firsts``) is still to come: a cut whose position was not written did without it too.
 
         ``reached`` is up to where a table is applied (TSO).
         """
-        for stored, _, version in candidates if self._files else ():
-            entry = self._files.get(stored)
+        files = dict(self.files)
+        for stored, _, version in candidates if files else ():
+            entry = files.get(stored)
             done = reached(version.table_id)
             if entry is not None and entry[1].hi < done < firsts[stored]:
-                self._files[stored] = (entry[0], Window(entry[1].lo, done))
+                files[stored] = (entry[0], Window(entry[1].lo, done))
+        return LeftOutFiles(files)
 
-    def leave(
+    def leaving(
         self, candidates: Iterable[Candidate], taken: Collection[StoredFile], hi: int, reached: Callable[[TableId], int]
-    ) -> None:
-        """A cut up to ``hi`` (TSO) does without those that are not taken.
+    ) -> LeftOutFiles:
+        """What follows a cut up to ``hi`` (TSO) that does without those that are not taken.
 
         A table that is applied up to there has its rows: a table without key may be, by a cut that broke off.
         """
+        files = dict(self.files)
         for stored, path, version in candidates:
             done = reached(version.table_id)
             if stored not in taken and done < hi:
-                before = self._files.get(stored)
-                self._files[stored] = (path, Window(done if before is None else before[1].lo, hi))
+                before = files.get(stored)
+                files[stored] = (path, Window(done if before is None else before[1].lo, hi))
+        return LeftOutFiles(files)
 
     def groups(self, place: StoragePosition) -> tuple[LeftOut, ...]:
         """What the position has to hold of those that are not consumed."""
         numbers: dict[tuple[int, int], dict[str, dict[str, list[int]]]] = {}
-        for stored, (path, window) in self._files.items():
+        for stored, (path, window) in self.files.items():
             if not place.is_consumed(path) and not _was_read(stored, place):
                 units = numbers.setdefault((window.lo, window.hi), {}).setdefault(path.directory, {})
                 units.setdefault(f"{path.stream}.{path.extension}", []).append(path.number)

@@ -24,6 +24,7 @@ from headrace.sources.ticdc_storage.intervals import (
     format_intervals,
     numbers_of,
     parse_intervals,
+    united,
 )
 from headrace.sources.ticdc_storage.paths import DataPath, parse_data_name, stream_of
 
@@ -46,6 +47,10 @@ class OpenFile:
     size: int
     modified: int
     pending_ts: int
+    first_ts: int = 0
+    """The smallest commit ts (TSO) of all its rows, where ``last_ts`` is known."""
+    last_ts: int = 0
+    """The greatest one; 0 where it is not known."""
 
     def is_of(self, size: int, modified: int) -> bool:
         """Whether a file of this size and time is the one that was read."""
@@ -86,6 +91,9 @@ class FileState:
     consumed: bool
     pending_ts: int | None = None
     content: int | None = None
+    first_ts: int = 0
+    last_ts: int = 0
+    """See :class:`OpenFile`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,8 @@ class Drain:
     published: int
     end: int
     schema_files: int
+    aim: int = 0
+    """Up to where (TSO) the drain goes that this is a part of; 0 when it goes no further."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +177,7 @@ class StoragePosition:
             "a": {base: dict(streams) for base, streams in self.days.items()},
             "m": dict(self.settled),
             "i": {directory: _marks_to_json(marks) for directory, marks in self.marks.items() if marks},
-            "o": {path: [entry.size, entry.modified, entry.pending_ts] for path, entry in self.open.items()},
+            "o": {path: _open_to_json(entry) for path, entry in self.open.items()},
             "u": {
                 directory: {unit: [format_intervals(entry.numbers), entry.size] for unit, entry in sorted(units.items())}
                 for directory, units in self.unread.items()
@@ -178,7 +188,8 @@ class StoragePosition:
         }
         document |= {key: part for key, part in parts.items() if part}
         if self.drain is not None:
-            document["e"] = [self.drain.published, self.drain.end, self.drain.schema_files]
+            aim = [self.drain.aim] if self.drain.aim else []
+            document["e"] = [self.drain.published, self.drain.end, self.drain.schema_files, *aim]
         return json.dumps(document, separators=(",", ":"), ensure_ascii=False, sort_keys=False)
 
     def is_consumed(self, path: DataPath) -> bool:
@@ -257,6 +268,29 @@ class StoragePosition:
         """Whether anything was read, or is to be read, of a path that begins like this."""
         return any(path.startswith(prefix) for path in (*self.consumed, *self.days, *self.unread, *self.open))
 
+    def goes_on_from(self, former: StoragePosition) -> bool:
+        """Whether every file that counts as consumed at ``former`` counts as consumed here too."""
+        if self is former:
+            return True
+        opened = {path.rpartition("/")[0] for path in self.open.keys() - former.open.keys()}
+        opened |= {directory for directory, units in self.unread.items() if units != former.unread.get(directory)}
+        if any(former.consumed_in(directory) for directory in opened):
+            # A file that is not applied may be one that was.
+            paths = [*self.open.keys() - former.open.keys(), *(path for path, _ in self.unread_files())]
+            if any(not former.is_open(path) and former.is_consumed_path(path) for path in paths):
+                return False
+        changed = {directory for directory, streams in former.consumed.items() if self.consumed.get(directory) != streams}
+        for base, texts in former.days.items():
+            if self.days.get(base) != texts:
+                changed |= {f"{base}/{name}" for text in texts.values() for name in days_of(text)}
+        return all(_holds(self.consumed_in(directory), former.consumed_in(directory)) for directory in changed)
+
+    def is_consumed_path(self, path: str) -> bool:
+        """:meth:`is_consumed` for a path whose layout is not known."""
+        directory, _, name = path.rpartition("/")
+        parsed = parse_data_name(name)
+        return parsed is not None and self.is_consumed_at(directory, parsed[0], parsed[1], path)
+
     def consumed_directories(self) -> Iterator[str]:
         """The directories of which files were consumed, those of sealed dates too."""
         yield from self.consumed
@@ -333,6 +367,11 @@ def path_of(directory: str, unit: str, number: int) -> str:
     return f"{directory}/CDC{prefix}{number:0{int(width)}d}.{extension}"
 
 
+def _holds(all_numbers: Mapping[str, Intervals], numbers: Mapping[str, Intervals]) -> bool:
+    """Whether these streams have all numbers of those."""
+    return all(united(all_numbers.get(stream, ()), found) == all_numbers.get(stream, ()) for stream, found in numbers.items())
+
+
 def fingerprint(size: int, modified: int) -> str:
     """A short mark of a file's size and modification time."""
     return f"{zlib.crc32(f'{size}/{modified}'.encode()):08x}"
@@ -349,6 +388,11 @@ def _files_to_json(files: Files) -> dict[str, object]:
         directory: {unit: format_intervals(numbers) for unit, numbers in sorted(units.items())}
         for directory, units in files.items()
     }
+
+
+def _open_to_json(entry: OpenFile) -> list[int]:
+    ends = [entry.first_ts, entry.last_ts] if entry.last_ts else []
+    return [entry.size, entry.modified, entry.pending_ts, *ends]
 
 
 def _marks_to_json(marks: Mapping[str, Mark]) -> dict[str, str]:
@@ -484,8 +528,8 @@ def _mark(value: object) -> Mark:
 
 
 def _open_file(value: object) -> OpenFile:
-    size, modified, pending_ts = _numbers(value, 3)
-    return OpenFile(_whole(size), _integer(modified), _whole(pending_ts))
+    size, modified, pending_ts, *ends = _numbers(value, 3, 5)
+    return OpenFile(_whole(size), _integer(modified), _whole(pending_ts), *map(_whole, ends))
 
 
 def _left_out(value: object) -> LeftOut:
@@ -494,5 +538,5 @@ def _left_out(value: object) -> LeftOut:
 
 
 def _drain(value: object) -> Drain:
-    published, end, schema_files = _numbers(value, 3)
-    return Drain(_whole(published), _whole(end), _whole(schema_files))
+    published, end, schema_files, *aim = _numbers(value, 3, 4)
+    return Drain(_whole(published), _whole(end), _whole(schema_files), *map(_whole, aim))

@@ -49,7 +49,7 @@ def advanced(position: StoragePosition, watermark: int, states: Sequence[FileSta
             continue
         unread.remove(place, state.size)
         if state.pending_ts is not None and not state.consumed:
-            opened[state.path] = OpenFile(state.size, state.modified, state.pending_ts)
+            opened[state.path] = OpenFile(state.size, state.modified, state.pending_ts, state.first_ts, state.last_ts)
             continue
         numbers[place.directory][place.stream].append(place.number)
         known = marks.setdefault(place.directory, dict(position.marks.get(place.directory, {})))
@@ -116,7 +116,8 @@ def file_states(reports: Sequence[SplitReport], progress: CutOutcome, modified: 
         pending = report.pending_ts if good else None
         consumed = good and pending is None and (not report.truncated or is_repeated(report, reports))
         modification = modified.get(report.split_key, 0)
-        states.append(FileState(report.split_key, report.size, modification, consumed, pending, report.content))
+        ends = (report.min_ts, report.max_ts) if report.rows and report.max_ts else (0, 0)
+        states.append(FileState(report.split_key, report.size, modification, consumed, pending, report.content, *ends))
     return states
 
 

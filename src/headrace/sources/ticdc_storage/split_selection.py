@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -76,11 +76,10 @@ def select_files(
     *,
     protocol: Protocol,
     exact: bool,
-    unchanged: Container[StoredFile] = (),
 ) -> Selection:
     """The files that may hold rows up to ``watermark`` which are not applied. ``exact``: rows have a commit ts.
 
-    Schema changes are certain below ``schema_bound``. ``unchanged`` are suspects whose content is what it was.
+    Schema changes are certain below ``schema_bound``.
     """
     candidates = []
     unknown = []
@@ -102,8 +101,7 @@ def select_files(
             continue
         if position.is_consumed(path):
             if not repeatable:
-                if stored not in unchanged:
-                    suspects.append((stored, path, version))
+                suspects.append((stored, path, version))
                 continue
             again.append((stored, path, version))
         elif position.is_sealed(path.directory):

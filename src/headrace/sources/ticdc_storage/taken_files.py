@@ -16,7 +16,7 @@ from headrace.sources.ticdc_storage.stores import StoredFile
 
 @dataclass(frozen=True)
 class Taking:
-    """What the source knows before a cut of its last offer is applied (``headrace.model.cut.PositionAfter``)."""
+    """What the source knows before a cut of an offer is applied (``headrace.model.cut.PositionAfter``)."""
 
     place: StoragePosition
     """The position before the cut, with the owners of folders as they were listed."""

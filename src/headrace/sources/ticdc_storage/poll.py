@@ -1,0 +1,382 @@
+"""One poll of a changefeed's folder: from the position and what earlier polls have learned to an offer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from headrace.errors import NoWatermarkError
+from headrace.model.events import SchemaChange
+from headrace.model.offer import Offer
+from headrace.model.outcome import Notice, Problem
+from headrace.model.table import TableId
+from headrace.model.tso import MAX_TSO, format_tso
+from headrace.sources.base import Bound
+from headrace.sources.ticdc_storage.bounded_offer import (
+    BoundedOffer,
+    bounded_by_files,
+    bounded_by_ts,
+    catching_up_by_ts,
+    split_by_table,
+)
+from headrace.sources.ticdc_storage.catalogue import Catalogue
+from headrace.sources.ticdc_storage.final_drain import (
+    NO_PROMISE,
+    drained,
+    rest_notices,
+    versions_of,
+    went_on,
+)
+from headrace.sources.ticdc_storage.folder import Folder
+from headrace.sources.ticdc_storage.learned import Announced, Forgotten, StorageLearned
+from headrace.sources.ticdc_storage.omitted_files import LeftOutFiles
+from headrace.sources.ticdc_storage.options import Protocol, StorageOptions
+from headrace.sources.ticdc_storage.paths import DataPath, SchemaPath, parse_path
+from headrace.sources.ticdc_storage.position import UNSETTLED, FileState, StoragePosition
+from headrace.sources.ticdc_storage.reader import Listing
+from headrace.sources.ticdc_storage.retention import expiry_notices
+from headrace.sources.ticdc_storage.rewritten import Judged, Rewritten
+from headrace.sources.ticdc_storage.split_selection import (
+    Candidate,
+    Selection,
+    content_notices,
+    detect_protocol,
+    ranked_splits,
+    repeated_hour_notices,
+    select_files,
+    unknown_versions,
+    unlisted_problems,
+    vanished_problems,
+)
+from headrace.sources.ticdc_storage.stores import StoredFile, StoreLocation
+from headrace.sources.ticdc_storage.unread import owner_of, unread_changes, unread_files
+
+_NO_COMMIT_TS = {
+    Protocol.CSV: (
+        "The files carry no commit ts: changes are applied file by file, at least once, and tables are not consistent with "
+        "each other in between. Set include-commit-ts = true under [sink.csv] of the changefeed for more."
+    ),
+    Protocol.CANAL_JSON: (
+        "The files carry no commit ts but the millisecond of it: within one the order of the files decides, and a transaction "
+        "may be seen in parts. Set enable-tidb-extension=true in the changefeed's sink URI for more."
+    ),
+}
+
+_LOST_KEYS = (
+    "With output-raw-change-event = true an update that changes a primary key is not split, and without output-old-value = true "
+    "under [sink.csv] it does not tell the old key: the row under the old key stays in the target, and nothing in the data shows "
+    "it. Change one of the two settings, and copy the tables whose keys were updated anew."
+)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What the folder holds that may not be applied yet, before it is cut short."""
+
+    catalogue: Catalogue
+    protocol: Protocol
+    exact: bool | None
+    """Whether rows have their exact commit ts: as configured, else as a data file shows; ``None`` while none is needed."""
+    watermark: int
+    schema_bound: int
+    selected: Selection
+    judged: Judged
+
+    @property
+    def is_exact(self) -> bool:
+        return self.exact is not False
+
+    @property
+    def has_commit_ts(self) -> bool:
+        return self.is_exact or self.protocol is not Protocol.CSV
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The files that are offered, up to where, and what the cut does without. ``bounded`` is ``None`` when that is all."""
+
+    candidates: Sequence[Candidate]
+    left_out: LeftOutFiles
+    bounded: BoundedOffer | None = None
+
+
+@dataclass(frozen=True)
+class Poll:
+    """One poll. It says the same whoever has polled before: what ``folder`` remembers only saves work.
+
+    ``known`` is what earlier polls have learned, as it counts at ``place``.
+    """
+
+    folder: Folder
+    location: StoreLocation
+    options: StorageOptions
+    place: StoragePosition
+    known: StorageLearned
+    checkpoint: int
+    final: bool = False
+    bound: Bound | None = None
+
+    def offer(self) -> Offer:
+        """The watermark first, then a listing, unless the watermark has not moved. See ``EventSource.poll``."""
+        published = published_in(self.folder) if self.final else self.folder.reader.checkpoint()
+        known, notices = self._see_watermark(published or 0)
+        if published is None:
+            notices.append(NO_PROMISE)
+        if known.watermark <= self.checkpoint and not self.final:
+            return Offer(known.watermark, known.watermark, notices=tuple(notices), learned=known)
+        listing, catalogue = self.folder.scan(self.place)
+        forgotten = _forgotten(listing, self.place)
+        poll = replace(self, place=forgotten.adopted_by(self.place), known=replace(known, forgotten=forgotten))
+        return poll._offer_of(listing, catalogue, notices)
+
+    def _offer_of(self, listing: Listing, catalogue: Catalogue, notices: list[Notice]) -> Offer:
+        notices += expiry_notices(self.place, self.options, lambda path: table_of(path, catalogue, self.options))
+        found = self._found(listing, catalogue)
+        notices += self._format_notices(found)
+        notices += content_notices(listing, catalogue, self.place, found.selected)
+        unread, owned = self._unread(found)
+        vanished = self._vanished(listing, found, owned)
+        stopped = {problem.table_id for problem in vanished}
+        candidates = [c for c in found.selected.candidates if c[2].table_id not in stopped]
+        if self.final:
+            end, told = self._end(found, candidates)
+            notices += told
+            found = replace(found, watermark=end, schema_bound=end + 1)
+        early = self._early(found, candidates)
+        part = self._part(found, candidates, (*catalogue.changes, *unread), early)
+        splits = ranked_splits(
+            part.candidates,
+            self.location,
+            self.options,
+            found.protocol,
+            found.has_commit_ts,
+            self.place,
+            part.left_out.windows,
+            early,
+        )
+        notices += repeated_hour_notices(splits, self.options.csv.time_zone)
+        offer = Offer(
+            watermark=found.watermark,
+            schema_bound=found.schema_bound,
+            schema_changes=_by_bytes(catalogue.changes) if self.options.new_collations is False else catalogue.changes,
+            splits=splits,
+            problems=(*(c.unread for c in unread if c.unread is not None and c.table_id.table), *vanished),
+            notices=tuple(dict.fromkeys(notices)),
+            has_commit_ts=found.has_commit_ts,
+            deletes_first=found.is_exact,
+            new_collations=self.options.new_collations,
+            updates_alone=found.protocol is Protocol.CSV,
+            unread=unread,
+        )
+        if part.bounded is not None:
+            offer = replace(
+                offer,
+                watermark=part.bounded.hi,
+                schema_bound=part.bounded.schema_bound,
+                promised=found.watermark,
+                left_bytes=_size_of(candidates) - _size_of(part.candidates),
+                catches_up=part.bounded.catches_up,
+            )
+        return replace(offer, learned=self._learned(found, offer, part.left_out, owned))
+
+    def _learned(self, found: _Found, offer: Offer, left_out: LeftOutFiles, owned: Announced) -> StorageLearned:
+        """What a cut of the offer, and the next poll, have to know."""
+        offered = {stored.path: (version.table_id, stored) for stored, _, version in found.selected.candidates}
+        applied = found.judged.applied.items()
+        drain = None
+        if self.final and not offer.catches_up:
+            drain = drained(offer.watermark, found.watermark, found.catalogue, self.known.published)
+        return replace(
+            self.known,
+            exact=self.known.exact if found.exact is None else found.exact,
+            announced={**self.known.announced, **owned, **offered},
+            catalogue=found.catalogue,
+            left_out=left_out,
+            unchanged=tuple(FileState(f.path, f.size, f.modified, consumed=True, content=content) for f, content in applied),
+            drain=drain,
+        )
+
+    def _see_watermark(self, read: int) -> tuple[StorageLearned, list[Notice]]:
+        """Keeps the largest watermark ever seen: what was complete once stays so, whatever is written again."""
+        drain = self.place.drain
+        seen = max(self.known.watermark, self.place.watermark)
+        promised = drain.published if drain is not None else self.place.watermark
+        published = max(self.known.published, promised, read)
+        known = replace(self.known, watermark=max(seen, read), published=published)
+        if read >= seen:
+            return known, []
+        if drain is not None and read >= published:
+            return known, [] if self.final else [went_on(drain, read)]
+        return known, [
+            Notice(
+                f"The checkpoint in metadata went back from {seen} ({format_tso(seen)}) to {read} ({format_tso(read)}): the "
+                "changefeed was resumed or created anew at an earlier time. Nothing is applied until it passes where it was."
+            )
+        ]
+
+    def _found(self, listing: Listing, catalogue: Catalogue) -> _Found:
+        """The files that may hold rows below the watermark and the bound for schema changes, and whether commit ts are exact."""
+        protocol = detect_protocol(listing, self.options)
+        watermark, schema_bound = (MAX_TSO, MAX_TSO) if self.final else (self.known.watermark, self._schema_bound())
+
+        def select(*, exact: bool) -> Selection:
+            return select_files(listing, catalogue, self.place, watermark, schema_bound, protocol=protocol, exact=exact)
+
+        told = self.options.csv.include_commit_ts if protocol is Protocol.CSV else self.options.enable_tidb_extension
+        exact = self.known.exact if told is None else told
+        selected = select(exact=exact is not False)
+        if exact is None and selected.candidates:
+            exact = self.folder.peek(protocol, self.options, selected.candidates)
+            selected = select(exact=False) if exact is False else selected
+        judge = Rewritten(self.place, catalogue, schema_bound, self.options.date_separator).judge
+        self.folder.keep_contents({stored for stored, _, _ in selected.suspects})
+        judged = judge(selected.suspects, self.folder.content)
+        candidates, notices = (*selected.candidates, *judged.changed), (*selected.notices, *judged.notices)
+        selected = replace(selected, candidates=candidates, notices=notices)
+        return _Found(catalogue, protocol, exact, watermark, schema_bound, selected, judged)
+
+    def _format_notices(self, found: _Found) -> Iterator[Notice]:
+        """What is lost with files of this kind."""
+        if not found.is_exact:
+            yield Notice(_NO_COMMIT_TS[found.protocol])
+        if found.protocol is Protocol.CSV and self.options.raw_change_events and not self.options.csv.output_old_value:
+            yield Notice(_LOST_KEYS)
+
+    def _unread(self, found: _Found) -> tuple[tuple[SchemaChange, ...], Announced]:
+        """What schema files that are missing or cannot be read may do, and the data files that need them, with their tables."""
+        catalogue, unknown = found.catalogue, found.selected.unknown
+        broken = schema_problems(catalogue, self.place)
+        known = {(path.parent, path.version) for problem in broken if isinstance(path := parse_path(problem.file), SchemaPath)}
+        missing = unknown_versions(unknown, catalogue, known)
+        rows_at = {(path.parent, path.version) for _, path in unknown}
+        files = unread_files(catalogue, broken, missing, rows_at, self.options.use_table_id_as_path)
+        owners = {(file.parent, file.version): owner for file in files if (owner := owner_of(catalogue, file)) is not None}
+        owned = {
+            stored.path: (owner, stored)
+            for stored, path in unknown
+            if (owner := owners.get((path.parent, path.version))) is not None
+        }
+        return unread_changes(catalogue, files), owned
+
+    def _vanished(self, listing: Listing, found: _Found, owned: Announced) -> tuple[Problem, ...]:
+        """What keeps tables from being offered whole: folders that cannot be listed, and files that are not there any more.
+
+        And files that may have been applied before they were written again, where nothing tells.
+        """
+        announced = {path: table_id for path, (table_id, _) in {**self.known.announced, **owned}.items()}
+        return (
+            *unlisted_problems(listing, self.place, found.catalogue.table_of),
+            *vanished_problems(listing, self.place, announced, lambda path: table_of(path, found.catalogue, self.options)),
+            *found.judged.problems,
+        )
+
+    def _end(self, found: _Found, candidates: Sequence[Candidate]) -> tuple[int, tuple[Notice, ...]]:
+        """Where the files of a final offer end (TSO), and what a person vouches for.
+
+        That is said of a drain once, not of each of its parts.
+        """
+        catalogue, ends, known = found.catalogue, self.folder.ends, self.known
+        splits = ranked_splits(candidates, self.location, self.options, found.protocol, found.has_commit_ts, self.place)
+        ends.keep({stored for stored, _, _ in candidates})
+        least = max([known.watermark, *versions_of(catalogue)])
+        aim = self.place.drain.aim if self.place.drain is not None else 0
+        if aim >= max(least, ends.find_end(splits, self.checkpoint) if aim else 0):
+            return aim, ()
+        marks = {"watermark": known.watermark, "published": known.published, "checkpoint": self.checkpoint}
+        rest = ends.find_rest(splits, catalogue, **marks)
+        return max(rest.end, least), rest_notices(rest, known.published, has_commit_ts=found.has_commit_ts)
+
+    def _early(self, found: _Found, candidates: Sequence[Candidate]) -> Mapping[StoredFile, int]:
+        """The files with rows that count below their version, and where they begin (TSO)."""
+        beginnings = self.folder.beginnings
+        beginnings.keep({stored for stored, _, _ in candidates})
+        if not found.is_exact:
+            return {}
+        reached = self._bound.reached
+        return beginnings.early(candidates, found.catalogue, reached, lambda files: self._look_into(files, found.protocol))
+
+    def _look_into(self, candidates: Sequence[Candidate], protocol: Protocol) -> None:
+        read = self.folder.read_starts
+        self.folder.beginnings.look_into(candidates, protocol, self.options, read, self._bound.looked)
+
+    @property
+    def _bound(self) -> Bound:
+        return self.bound or Bound(0)
+
+    def _part(
+        self, found: _Found, candidates: Sequence[Candidate], changes: Sequence[SchemaChange], early: Mapping[StoredFile, int]
+    ) -> _Part:
+        """The part of the offer that the bound allows."""
+        left_out, bound = LeftOutFiles.recalled(candidates, self.place), self._bound
+        counted, others = split_by_table(candidates, bound.counts)
+        if self.bound is None or _size_of(counted) <= bound.limit:
+            return _Part(candidates, left_out)
+        if not found.is_exact and found.protocol is Protocol.CSV:
+            part = bounded_by_files(counted, bound.pending(changes), bound.limit, bound.at_least, found.watermark)
+        else:
+            self._look_into(counted, found.protocol)
+            beginnings, reached, exact = self.folder.beginnings, bound.reached, found.is_exact
+            left_out = left_out.extended(counted, beginnings.firsts, reached)
+            stretches = [beginnings.stretch(c, self.place, reached(c[2].table_id), early) for c in counted]
+            part = catching_up_by_ts(counted, stretches, bound.limit, bound.checkpoint, exact=exact)
+            if part is not None:
+                theirs = [c for c in counted if c[2].table_id in part.catches_up]
+                return _Part(part.candidates, left_out.leaving(theirs, part.files, part.hi, reached), part)
+            part = bounded_by_ts(counted, stretches, bound.limit, bound.at_least, found.watermark, exact=exact)
+            if part is not None:
+                left_out = left_out.leaving(counted, part.files, part.hi, reached)
+        return _Part(candidates if part is None else (*part.candidates, *others), left_out, part)
+
+    def _schema_bound(self) -> int:
+        """Schema changes at the watermark are not certain, unless a final drain took what there was."""
+        watermark = self.known.watermark
+        is_drained = self.place.drain is not None and self.place.drain.end == watermark
+        return watermark + 1 if is_drained else watermark
+
+
+def _forgotten(listing: Listing, place: StoragePosition) -> Forgotten:
+    """What an older Headrace did not write down, as it is found now."""
+    unsettled = {directory for directory, modified in place.settled.items() if modified == UNSETTLED}
+    if not unsettled and not place.unknown_below:
+        return Forgotten()
+    files = []
+    newest: dict[str, int] = {}
+    for stored, path in listing.data:
+        below = path.version < place.unknown_below.get(path.parent, 0)
+        if below and stored.size and not place.is_open(stored.path):
+            files.append(stored.path)
+        if below or path.directory in unsettled:
+            newest[path.directory] = max(newest.get(path.directory, 0), stored.modified)
+    return Forgotten(newest, tuple(files), is_adopted=True)
+
+
+def _by_bytes(changes: tuple[SchemaChange, ...]) -> tuple[SchemaChange, ...]:
+    return tuple(replace(change, by_bytes=True) for change in changes)
+
+
+def _size_of(candidates: Sequence[Candidate]) -> int:
+    return sum(stored.size for stored, _, _ in candidates)
+
+
+def published_in(folder: Folder) -> int | None:
+    """The checkpoint in ``metadata``, ``None`` when the changefeed has never written one."""
+    try:
+        return folder.reader.checkpoint()
+    except NoWatermarkError:
+        return None
+
+
+def table_of(path: str, catalogue: Catalogue, options: StorageOptions) -> TableId:
+    """The table of a data file, by its path."""
+    parsed = parse_path(path, options.date_separator, catalogue.table_ids)
+    return catalogue.table_of(parsed.parent, parsed.version) if isinstance(parsed, DataPath) else TableId(path)
+
+
+def schema_problems(catalogue: Catalogue, place: StoragePosition) -> list[Problem]:
+    """The catalogue's problems that still matter: not those of versions that every row has passed."""
+    problems = []
+    for problem in catalogue.problems:
+        path = parse_path(problem.file)
+        if not isinstance(path, SchemaPath) or path.version >= place.passed.get(path.parent, 0):
+            problems.append(problem)
+    return problems
