@@ -572,6 +572,7 @@ class Loop:
             retried=retried,
             apart=apart,
             reserved=self._sink.capabilities.reserved,
+            supported=self._sink.capabilities.supported_schema_changes,
         )
         return plan_cut(self._state, offer, rules)
 

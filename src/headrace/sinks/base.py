@@ -19,6 +19,7 @@ from headrace.model.commands import in_quotes
 from headrace.model.events import SchemaChange
 from headrace.model.ledger import CutRecord, Decision, JournalEntry, LedgerState, TableProgress, TableRequest, Words
 from headrace.model.outcome import Notice, Problem, ReadCount, SplitReport, WriteCount, WriteOutcome
+from headrace.model.policy import ChangeKind
 from headrace.model.table import SourceTable, TableId, TableSchema
 from headrace.sinks.dead_letters import DeadLetters
 
@@ -83,6 +84,8 @@ class SinkCapabilities:
     """The user said that what the target holds already is the source's own (``--adopt``)."""
     reserved: Reserved = field(default_factory=Reserved)
     """The databases that the source may not have a part in."""
+    supported_schema_changes: frozenset[ChangeKind] = frozenset(ChangeKind)
+    """The kinds of schema changes that it takes. Tables stop before one with another kind, and a person decides: it never comes."""
 
 
 @dataclass(frozen=True)
