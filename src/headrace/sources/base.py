@@ -43,6 +43,11 @@ class Bound:
 class EventSource(Protocol):
     """The stream of changes. Everything it carries to a task must pickle."""
 
+    @property
+    def needs_shapes(self) -> bool:
+        """Whether the ledger keeps the shapes of tables for it, since it can tell a schema change only once."""
+        ...
+
     def poll(self, position: str, checkpoint: int, *, final: bool = False, bound: Bound | None = None) -> Offer:
         """What there is now that may not be applied yet.
 

@@ -129,6 +129,9 @@ class StorageEventSource:
     What it remembers between polls only saves work and words; it pickles without it.
     """
 
+    needs_shapes = False
+    """Schema files stay."""
+
     def __init__(self, location: StoreLocation, options: StorageOptions) -> None:
         self._location = location
         self._options = options
