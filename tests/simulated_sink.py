@@ -44,6 +44,7 @@ from headrace.sinks.base import (
     ChangeDemand,
     Check,
     Commits,
+    LedgerPart,
     LedgerUpdate,
     Round,
     RowsRefused,
@@ -327,7 +328,9 @@ class SimulatedLedger:
     def pipelines(self) -> list[str]:
         return sorted(self._server.contents.ledgers)
 
-    def acquire(self, pipeline: str, source_identity: str, fingerprint: str, start: int) -> LedgerState:
+    def acquire(
+        self, pipeline: str, source_identity: str, fingerprint: str, start: int, parts: Collection[LedgerPart] = ()
+    ) -> LedgerState:
         with self._server.called(Call.ACQUIRE), self._server.transaction() as contents:
             new = LedgerState(pipeline, source_identity, fingerprint, start=start, checkpoint=start, attempted=start)
             state = contents.ledgers.get(pipeline, new)

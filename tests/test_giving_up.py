@@ -15,7 +15,8 @@ from headrace.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_TABLE_STOPPED
 from headrace.model.ledger import Decision, JournalState, Verdict
 from headrace.sinks.mysql import open_sink, variables
 from headrace.sinks.mysql.fence import pipeline_lock
-from headrace.sinks.sql_ledger import MYSQL, SqlLedger
+from headrace.sinks.sql_dialect import MYSQL
+from headrace.sinks.sql_ledger import SqlLedger
 from headrace.testing.faults import Moment, Passage, Step, armed
 from servers import MariaDb
 from severing import Proxy, severable

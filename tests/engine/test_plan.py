@@ -22,7 +22,7 @@ from headrace.model.events import (
 from headrace.model.ledger import Decision, JournalEntry, JournalState, LedgerState, TableProgress, TableStatus, Verdict
 from headrace.model.offer import Offer
 from headrace.model.outcome import Problem, Remedy
-from headrace.model.policy import SchemaChangePolicies
+from headrace.model.policy import ChangeKind, SchemaChangePolicies
 from headrace.model.split import Split
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
@@ -190,6 +190,32 @@ def test_a_policy_skips_a_change_and_a_person_may_decide_otherwise() -> None:
     assert {i: d.verdict for i, d in cut.decisions.items()} == {truncate.identity: Verdict.SKIP}
     approved = LedgerState("p", decisions={truncate.identity: Decision(truncate.identity, Verdict.APPROVE)})
     assert [d.verdict for d in plan_cut(approved, found, rules).decisions.values()] == [Verdict.APPROVE]
+
+
+def test_a_change_of_a_kind_that_the_sink_does_not_take_waits_for_a_person() -> None:
+    truncate = change(200, A, TruncateTableEvent(A))
+    state = LedgerState("p", checkpoint=100, tables={A: TableProgress(A, 100), B: TableProgress(B, 100)})
+    rules = replace(RULES, supported=frozenset(ChangeKind) - {ChangeKind.TRUNCATE_TABLE})
+    told = offer(300, [truncate, change(210, B, AddColumnEvent(B, ID))], [split(A, 100), split(A, 200), split(B, 100)])
+    cut = plan_cut(state, told, rules)
+    assert levels(cut) == [([], [(A, 100), (B, 100)]), ([210], [])]
+    problem = cut.holds[A].problem
+    assert (problem.table_id, problem.remedy) == (A, Remedy.DECISION)
+    assert problem.message == ("its schema change at 200 waits, because this sink takes no truncate-table: TRUNCATE TABLE shop.a.")
+    assert problem.hint == f"Decide with headrace ddl skip|edit '{truncate.identity}'."
+
+
+def test_nobody_can_approve_a_change_that_the_sink_does_not_take_but_it_can_be_skipped_or_edited() -> None:
+    truncate = change(200, A, TruncateTableEvent(A))
+    rules = replace(RULES, supported=frozenset({ChangeKind.ADD_COLUMN}))
+    held = {}
+    for verdict in Verdict:
+        decisions = {truncate.identity: Decision(truncate.identity, verdict, "DELETE FROM a")}
+        state = LedgerState("p", checkpoint=100, tables={A: TableProgress(A, 100)}, decisions=decisions)
+        held[verdict] = A in plan_cut(state, offer(300, [truncate], []), rules).holds
+    assert held == {Verdict.APPROVE: True, Verdict.SKIP: False, Verdict.EDIT: False}
+    skipped = replace(rules, policies=SchemaChangePolicies.parse({"truncate-table": "skip"}))
+    assert A not in plan_cut(replace(state, decisions={}), offer(300, [truncate], []), skipped).holds
 
 
 def test_a_change_that_was_skipped_is_settled() -> None:

@@ -23,11 +23,13 @@ from headrace.model.ledger import (
     RequestKind,
     TableProgress,
     TableRequest,
+    TableShape,
     TableStatus,
     Verdict,
 )
-from headrace.model.table import TableId
+from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.tso import MAX_TSO
+from headrace.model.types import ColumnType, TypeKind
 from headrace.sinks.base import KEPT_CUTS, LedgerUpdate
 from headrace.sinks.file_ledger import (
     KEPT_STATES,
@@ -407,3 +409,19 @@ def test_a_request_is_no_step_of_the_run_and_stays_until_it_is_carried_out(tmp_p
     taken_up = replace(skip, kind=RequestKind.HELD)
     run.update(LedgerUpdate(checkpoint=9, used_requests=(file.identity,), requests=(taken_up,)))
     assert run.words("shop.a").requests == open_file_ledger(location).acquire("shop.a", "src", "", 5).requests == {"2/b": taken_up}
+
+
+def test_shapes_and_targets_are_read_back_and_a_state_without_them_too(tmp_path: Path) -> None:
+    ledger = open_file_ledger(str(tmp_path))
+    acquire(ledger)
+    own, archived = TableProgress(ORDERS, TSO), TableProgress(ORDERS, 9, target=TableId("archive", "orders"))
+    shape = TableShape(TSO, TSO, TableSchema(ORDERS, (Column("id", ColumnType(TypeKind.INT)),), ("id",)))
+    ledger.update(LedgerUpdate(tables=(own,), shapes=(shape, replace(shape, version=7))))
+    ledger.update(LedgerUpdate(tables=(archived,), forget_shapes=(replace(shape, version=7).key,)))
+    state = ledger.peek("shop")
+    assert state is not None
+    assert (state.tables, state.pairs) == ({}, {own.pair: own, archived.pair: archived})
+    assert state.shapes == {shape.key: shape}
+    older = json.loads(state_to_json(replace(state, pairs={}, tables={ORDERS: own}), "w"))
+    del older["shapes"]
+    assert state_from_json(json.dumps(older))[0] == replace(state, pairs={}, tables={ORDERS: own}, shapes={})

@@ -10,12 +10,23 @@ import pymysql
 import pytest
 
 from headrace.errors import DefinitionError, FencedError, TransientError
-from headrace.model.ledger import CutRecord, Decision, JournalEntry, JournalState, TableProgress, TableStatus, Verdict
-from headrace.model.table import TableId
-from headrace.sinks.base import CheckState, LedgerUpdate
+from headrace.model.ledger import (
+    CutRecord,
+    Decision,
+    JournalEntry,
+    JournalState,
+    TableProgress,
+    TableShape,
+    TableStatus,
+    Verdict,
+)
+from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.types import ColumnType, TypeKind
+from headrace.sinks.base import CheckState, LedgerPart, LedgerUpdate
 from headrace.sinks.mysql import open_sink
 from headrace.sinks.mysql.fence import pipeline_lock
-from headrace.sinks.sql_ledger import MYSQL, PART_LENGTH, SqlLedger
+from headrace.sinks.sql_dialect import MYSQL
+from headrace.sinks.sql_ledger import PART_LENGTH, SqlLedger
 from headrace.testing.faults import Moment, Step, armed
 
 pytestmark = pytest.mark.server
@@ -247,3 +258,20 @@ def test_a_new_pipeline_begins_with_nothing_of_a_former_one_of_its_name(mariadb,
     state = ledger.acquire("p", "src", "f", 5)
     assert (state.epoch, state.checkpoint, state.position, state.tables) == (2, 5, "", {})  # not an epoch that this run had
     assert ledger.peek("p") == state
+
+
+def test_shapes_and_targets_of_an_older_ledger_get_their_tables_when_they_are_asked_for(mariadb, ledger):
+    ledger.acquire("p", "src", "f", 5)
+    ledger.update(LedgerUpdate(tables=(TableProgress(ORDERS, 7),)))
+    column = Column("é' \\ % ?", ColumnType(TypeKind.ENUM, elements=("a'", "😀")), default="\x00")
+    shape = TableShape(2**62, 2**62, TableSchema(ORDERS, (column,), ("id",)))
+    archived = TableProgress(ORDERS, 9, target=TableId("a" * 64, "Orders"))
+    with open_sink(mariadb.uri()) as sink:
+        sink.ledger.acquire("p", "src", "f", 5, (LedgerPart.SHAPES, LedgerPart.ROUTED_TABLES))
+        for _ in range(2):
+            sink.ledger.update(LedgerUpdate(tables=(archived,), shapes=(shape,)))
+        state = sink.ledger.peek("p")
+        assert state.shapes == {shape.key: shape}
+        assert state.pairs == {row.pair: row for row in (TableProgress(ORDERS, 7), archived)}
+        sink.ledger.update(LedgerUpdate(forget_shapes=(shape.key,)))
+        assert sink.ledger.peek("p").shapes == {}

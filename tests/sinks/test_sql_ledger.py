@@ -18,16 +18,22 @@ from headrace.model.ledger import (
     RequestKind,
     TableProgress,
     TableRequest,
+    TableShape,
     TableStatus,
     Verdict,
     Words,
 )
-from headrace.model.table import TableId
-from headrace.sinks.base import KEPT_CUTS, LedgerUpdate
-from headrace.sinks.sql_ledger import DUCKDB, PART_LENGTH, Claim, SqlLedger
+from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.types import ColumnType, TypeKind
+from headrace.sinks.base import KEPT_CUTS, LedgerPart, LedgerUpdate
+from headrace.sinks.sql_dialect import DUCKDB
+from headrace.sinks.sql_ledger import PART_LENGTH, Claim, SqlLedger
 
 LEDGER = SqlLedger(DUCKDB)
 ORDERS = TableId("shop", "orders")
+ARCHIVE = TableId("archive", "orders")
+MINE = TableId("mine", "orders")
+SHAPE = TableSchema(ORDERS, (Column("id", ColumnType(TypeKind.BIGINT), nullable=False),), ("id",))
 
 
 class DuckDbSession:
@@ -53,6 +59,19 @@ def session() -> DuckDbSession:
     session = DuckDbSession()
     LEDGER.create_tables(session)
     return session
+
+
+def counted(session: DuckDbSession, update: LedgerUpdate, claim: Claim) -> list[str]:
+    """The statements of one step."""
+    statements: list[str] = []
+
+    class Counting:
+        def execute(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
+            statements.append(statement)
+            return session.execute(statement, parameters)
+
+    assert LEDGER.write_update(Counting(), claim, update)
+    return statements
 
 
 def test_creating_the_tables_twice_keeps_what_is_there(session):
@@ -264,9 +283,9 @@ def test_an_update_that_is_repeated_counts_its_cut_once(session):
 
 def test_a_tables_own_checkpoint_is_read_alone(session):
     claim = acquire(session)
-    assert LEDGER.lock_table(session, "p", ORDERS) is None
+    assert LEDGER.rows.lock(session, "p", ORDERS, ORDERS) is None
     claim = step(session, claim, LedgerUpdate(tables=(TableProgress(ORDERS, 8),)))
-    assert LEDGER.lock_table(session, "p", ORDERS) == 8
+    assert LEDGER.rows.lock(session, "p", ORDERS, ORDERS) == 8
 
 
 @pytest.mark.parametrize("length", [0, 1, PART_LENGTH, PART_LENGTH + 1, 3 * PART_LENGTH + 7])
@@ -310,3 +329,98 @@ def test_a_new_pipeline_begins_with_nothing_of_a_former_one_of_its_name(session)
         left = session.execute(f"SELECT DISTINCT pipeline FROM {LEDGER.table(table)} ORDER BY pipeline")
         assert left == ([("p",), ("q",)] if table == "pipelines" else [("q",)]), table
     assert LEDGER.load(session, "q") == other
+
+
+def test_shapes_are_kept_by_table_life_and_version_where_the_pipeline_asks_for_them(session):
+    LEDGER.create_tables(session, (LedgerPart.SHAPES,))
+    claim = acquire(session)
+    first, second = TableShape(5, 6, SHAPE), TableShape(5, 9, replace(SHAPE, handle_key=()))
+    later = TableShape(8, 9, SHAPE)
+    claim = step(session, claim, LedgerUpdate(shapes=(first, second, later)))
+    claim = step(session, claim, LedgerUpdate(shapes=(replace(second, schema=SHAPE),), forget_shapes=(first.key,)))
+    state = LEDGER.load(session, "p")
+    assert state.shapes == {second.key: replace(second, schema=SHAPE), later.key: later}
+    assert LEDGER.acquire(session, "q", "src", "f", 5)[0].shapes == {}
+
+
+def test_a_step_of_shapes_that_is_sent_again_is_written_once(session):
+    LEDGER.create_tables(session, (LedgerPart.SHAPES,))
+    claim = acquire(session)
+    step(session, claim, LedgerUpdate(shapes=(TableShape(5, 6, SHAPE),) * 2))
+    assert session.execute(f"SELECT count(*) FROM {LEDGER.table('shapes')}") == [(1,)]
+
+
+def test_a_ledger_has_no_room_for_what_no_pipeline_asks_for(session):
+    acquire(session)
+    LEDGER.create_tables(session)
+    names = {
+        name for (name,) in session.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = 'headrace'")
+    }
+    assert names == LEDGER.names - {"shapes", "routed_tables"}
+    assert LEDGER.reset(session, "p")
+    assert LEDGER.acquire(session, "p", "src", "f", 5)[0].shapes == {}
+
+
+def test_a_step_without_shapes_and_routes_costs_no_statement_more(session):
+    """The statements are those of a one-row cut: the cut's record, the checkpoint, the position and the row of a bag."""
+    LEDGER.create_tables(session, tuple(LedgerPart))
+    row, cut = TableProgress(ORDERS, 8), CutRecord(9, "now", 0.1, 1, 1, 1, 0)
+    statements = counted(session, LedgerUpdate(9, 9, "here", tables=(row,), cut=cut), acquire(session))
+    assert len(statements) == 9
+    assert not any(part in statement for statement in statements for part in LedgerPart)
+
+
+def test_a_table_may_go_to_two_tables_of_the_target_with_progress_of_their_own(session):
+    LEDGER.create_tables(session, (LedgerPart.ROUTED_TABLES,))
+    claim = acquire(session)
+    own, archived = TableProgress(ORDERS, 7), TableProgress(ORDERS, 9, status=TableStatus.STOPPED, target=ARCHIVE)
+    claim = step(session, claim, LedgerUpdate(tables=(own, archived)))
+    claim = step(session, claim, LedgerUpdate(tables=(replace(own, checkpoint=8),)))
+    state = LEDGER.load(session, "p")
+    assert state.tables == {}  # which of the two is meant nobody could say
+    assert set(state.rows) == {replace(own, checkpoint=8), archived}
+    assert state.row_of(ORDERS, ORDERS) == replace(own, checkpoint=8)
+    assert state.row_of(ORDERS, ARCHIVE) == archived
+    assert state.row_of(ORDERS, MINE) is None
+    assert [LEDGER.rows.lock(session, "p", ORDERS, target) for target in (ORDERS, ARCHIVE, MINE)] == [8, 9, None]
+
+
+def test_a_table_with_one_target_is_found_by_the_source_alone(session):
+    LEDGER.create_tables(session, (LedgerPart.ROUTED_TABLES,))
+    routed = TableProgress(ORDERS, 7, target=ARCHIVE)
+    step(session, acquire(session), LedgerUpdate(tables=(routed,)))
+    state = LEDGER.load(session, "p")
+    assert state.tables == {ORDERS: routed}
+    assert state.row_of(ORDERS, ARCHIVE) == routed
+    assert state.row_of(ORDERS, ORDERS) is None
+    assert state.table_checkpoint(ORDERS) == 7
+
+
+def test_rows_of_a_ledger_without_targets_go_to_tables_of_the_same_name(session):
+    claim = step(session, acquire(session), LedgerUpdate(tables=(TableProgress(ORDERS, 7),)))
+    LEDGER.create_tables(session, tuple(LedgerPart))  # as a later run does that has routes
+    state = LEDGER.load(session, "p")
+    assert state.tables[ORDERS].pair == (ORDERS, ORDERS)
+    claim = step(session, claim, LedgerUpdate(tables=(TableProgress(ORDERS, 8, target=ORDERS),)))
+    assert LEDGER.load(session, "p").tables == {ORDERS: TableProgress(ORDERS, 8)}
+
+
+def test_other_pipelines_are_told_by_the_target_tables_that_they_write(session):
+    LEDGER.create_tables(session, (LedgerPart.ROUTED_TABLES,))
+    rows = (TableProgress(ORDERS, 7, target=ARCHIVE), TableProgress(MINE, 7), TableProgress(ARCHIVE, 7, status=TableStatus.GONE))
+    step(session, acquire(session), LedgerUpdate(tables=rows))
+    assert sorted(LEDGER.written_by_others(session, "q")) == [("p", ARCHIVE), ("p", MINE)]
+    assert list(LEDGER.written_by_others(session, "p")) == []
+
+
+def test_what_pipelines_ask_for_goes_with_their_record(session):
+    LEDGER.create_tables(session, tuple(LedgerPart))
+    for reset in (True, False):
+        update = LedgerUpdate(tables=(TableProgress(ORDERS, 7, target=ARCHIVE),), shapes=(TableShape(5, 6, SHAPE),))
+        step(session, acquire(session), update)
+        if reset:
+            assert LEDGER.reset(session, "p")
+        else:
+            session.execute(f"DELETE FROM {LEDGER.table('pipelines')}")
+        state, _ = LEDGER.acquire(session, "p", "src", "f", 5)
+        assert (state.rows, state.shapes) == ((), {})

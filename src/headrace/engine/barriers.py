@@ -23,7 +23,7 @@ from headrace.model.events import (
 )
 from headrace.model.ledger import Decision, JournalState, LedgerState, TableStatus, Verdict
 from headrace.model.outcome import Problem, Remedy
-from headrace.model.policy import Policy, SchemaChangePolicies
+from headrace.model.policy import ChangeKind, Policy, SchemaChangePolicies
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO
 from headrace.sinks.base import Reserved
@@ -50,6 +50,8 @@ class PlanRules:
     retried: frozenset[TableId] = frozenset()
     apart: frozenset[TableId] = frozenset()
     reserved: Reserved = field(default_factory=Reserved)
+    supported: frozenset[ChangeKind] = frozenset(ChangeKind)
+    """The kinds of schema changes that the sink takes."""
 
 
 class Barriers:
@@ -169,8 +171,10 @@ class Barriers:
 
     def _objection(self, change: SchemaChange) -> str:
         """Why nobody but a person lets the statement run. One that a policy skips runs nowhere."""
-        is_skipped = self._rules.policies.of(kinds_of(change)) is Policy.SKIP
-        return "" if is_skipped or change.known_as else objection(change, self._follows)
+        kinds = kinds_of(change)
+        if self._rules.policies.of(kinds) is Policy.SKIP or change.known_as:
+            return ""
+        return objection(change, self._follows) or _unsupported(change, kinds - self._rules.supported)
 
     def _is_late(self, change: SchemaChange, decision: Decision | None) -> Problem | None:
         """Why a change that was found late has to wait. Nobody can approve one that would hit nothing, or another table."""
@@ -213,6 +217,14 @@ class Barriers:
 
 def of_reserved(table_id: TableId, database: str, why: str, rules: PlanRules, *, file: str) -> Problem:
     return Problem(table_id, why, file=file, hint=rules.reserved.hint(database))
+
+
+def _unsupported(change: SchemaChange, kinds: Collection[ChangeKind]) -> str:
+    """Why a change waits of which the sink does not take these kinds; empty when there are none."""
+    if not kinds:
+        return ""
+    statement = " ".join(change.statement.split()) or "a change of shape"
+    return f"its schema change at {change.commit_ts} waits, because this sink takes no {' or '.join(sorted(kinds))}: {statement}."
 
 
 def _came_late(change: SchemaChange, former: Collection[TableId] = ()) -> Problem:

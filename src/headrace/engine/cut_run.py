@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import groupby
 
 from headrace import faults
 from headrace.ddl.statement import StatementKind, read_statement
@@ -23,11 +22,12 @@ from headrace.engine.begun_changes import decision_hint
 from headrace.engine.conservation import row_figures
 from headrace.engine.cut_end import CutEnd
 from headrace.engine.cut_letters import CutLetters
-from headrace.engine.journal import forgettable, is_of, unfollowed
+from headrace.engine.journal import forgettable, is_of, journalled_together, unfollowed
 from headrace.engine.kept_keys import kept_unique_key, left_unique_key
 from headrace.engine.leftovers import leftovers, rows_under_skip
 from headrace.engine.ownership import Ownership
 from headrace.engine.requests import over_with_table, served_requests, told_given_up
+from headrace.engine.shapes import outgrown_shapes, told_shapes
 from headrace.engine.write_task import read_problems
 from headrace.faults import Step
 from headrace.model.cut import Cut, CutRound, Hold
@@ -39,6 +39,7 @@ from headrace.model.ledger import (
     LedgerState,
     RowFigures,
     TableProgress,
+    TableShape,
     TableStatus,
     Verdict,
 )
@@ -132,7 +133,7 @@ class CutRun:
             self._update(LedgerUpdate(attempted=self.cut.hi, position=position), Step.INTENT)
         edited = {identity for identity, decision in self.cut.decisions.items() if decision.verdict is Verdict.EDIT}
         for cut_round in self.cut.rounds:
-            for changes in _journalled_together(cut_round.changes, edited):
+            for changes in journalled_together(cut_round.changes, edited):
                 self._apply_changes(changes)
             self._write(cut_round)
         return self._commit(started)
@@ -244,14 +245,14 @@ class CutRun:
             return False
         entry = self._entry(change)
         settled = [replace(entry, state=JournalState.DONE), *self._ended_with(change)]
-        step = self._journalled_step(settled, self._settled_rows(self.state, change))
+        step = self._journalled_step(settled, self._settled_rows(self.state, change), [change])
         try:
             self._update(step, Step.JOURNAL_SETTLED, lambda update: ledger.update_with(update, change, statement))
         except SchemaChangeRefused as refused:
             self._refused(change, refused.problem)
             before = self._begun_rows(self.state, change)
             self._update(
-                replace(step, journal=(begun_changes.waiting(entry, change),), tables=before, used_decisions=()),
+                replace(step, journal=(begun_changes.waiting(entry, change),), tables=before, used_decisions=(), shapes=()),
                 Step.JOURNAL_SETTLED,
             )
             return True
@@ -412,10 +413,16 @@ class CutRun:
         if entries:
             begun = [changes[e.identity] for e in entries if e.state not in _NOT_BEGUN]
             tables = tuple(row for change in begun for row in rows(self.state, change))
-            self._update(self._journalled_step((*entries, *also), tables), step)
+            ended = [changes[e.identity] for e in entries if e.state.is_settled]
+            self._update(self._journalled_step((*entries, *also), tables, ended), step)
 
-    def _journalled_step(self, entries: Sequence[JournalEntry], tables: tuple[TableProgress, ...]) -> LedgerUpdate:
-        """The entries, and where tables stand with them. What those had read before then counts as read."""
+    def _journalled_step(
+        self, entries: Sequence[JournalEntry], tables: tuple[TableProgress, ...], ended: Sequence[SchemaChange]
+    ) -> LedgerUpdate:
+        """The entries, and where tables stand with them. What those had read before then counts as read.
+
+        ``ended`` are the changes that are settled with this step.
+        """
         decided = (e.identity for e in entries if e.state.is_settled or e.state is JournalState.UNCLEAR)
         used = tuple(identity for identity in decided if identity in self.state.decisions)
         moved = {row.table_id for row in tables}
@@ -429,7 +436,12 @@ class CutRun:
             used_decisions=used,
             used_requests=tuple(request.identity for request in over),
             dead_letters=letters,
+            shapes=self._shapes(tables, ended),
         )
+
+    def _shapes(self, rows: Iterable[TableProgress], changes: Iterable[SchemaChange]) -> tuple[TableShape, ...]:
+        """What the ledger has to keep of these changes, where the source asks for it; ``rows`` are those of the step."""
+        return told_shapes(self.state.with_rows(rows), changes) if self._source.needs_shapes else ()
 
     def _position_at(self, tables: Collection[TableId]) -> str | None:
         """The source's position with what these tables have read before a schema change; ``None`` when it is the one of before.
@@ -531,13 +543,16 @@ class CutRun:
 
     def _waiting_entries(self) -> tuple[JournalEntry, ...]:
         """The schema changes that tables stopped before, for people to see and to decide about."""
-        held = {hold.change.identity: hold.change for hold in self.holds.values()}
-        held |= {change.identity: change for change in self.cut.waiting}
         return tuple(
             begun_changes.waiting(self._entry(change), change)
-            for identity, change in held.items()
+            for identity, change in self._held_changes().items()
             if identity not in self.state.journal
         )
+
+    def _held_changes(self) -> dict[str, SchemaChange]:
+        """The schema changes that tables stopped before, by identity."""
+        held = {hold.change.identity: hold.change for hold in self.holds.values()}
+        return held | {change.identity: change for change in self.cut.waiting}
 
     def _commit(self, started: float) -> CutRecord:
         record = CutRecord(
@@ -583,27 +598,12 @@ class CutRun:
                 used_decisions=tuple(identity for identity in self.cut.outdated if identity in self.state.decisions),
                 used_requests=tuple(request.identity for request in served),
                 dead_letters=letters,
+                shapes=self._shapes(rows, self._held_changes().values()),
+                forget_shapes=outgrown_shapes(settled),
             ),
             Step.CHECKPOINT,
         )
         return record
-
-
-def _journalled_together(changes: Sequence[SchemaChange], edited: Collection[str]) -> Iterator[Sequence[SchemaChange]]:
-    """Changes of one level in order, each by itself but for tables that are created one after another by the source's statements.
-
-    They touch no object in common, and the catalogue tells of each whether it is there, so two ledger updates serve a
-    thousand of them.
-    """
-    for creates, group in groupby(changes, key=lambda change: _only_creates(change) and change.identity not in edited):
-        if creates:
-            yield tuple(group)
-        else:
-            yield from ((change,) for change in group)
-
-
-def _only_creates(change: SchemaChange) -> bool:
-    return bool(change.events) and all(isinstance(event, CreateTableEvent) for event in change.events)
 
 
 def _remedy_behind(problem: Problem) -> Remedy:

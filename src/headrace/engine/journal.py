@@ -6,8 +6,9 @@ entries are forgotten of which those rows tell enough: there is no bound by numb
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import nsmallest
+from itertools import groupby
 
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.model.events import (
@@ -207,6 +208,23 @@ def forgettable(state: LedgerState) -> tuple[str, ...]:
     living = {t: own for t, own in state.tables.items() if not own.status.is_gone}
     kept |= {entry.identity for t, entry in last.items() if t in living and living[t].incarnation < entry.commit_ts}
     return tuple(e.identity for e in surplus if e.identity not in kept and is_over(state, e.commit_ts, e.tables))
+
+
+def journalled_together(changes: Sequence[SchemaChange], edited: Collection[str]) -> Iterator[Sequence[SchemaChange]]:
+    """Changes of one level in order, each by itself but for tables that are created one after another by the source's statements.
+
+    They touch no object in common, and the catalogue tells of each whether it is there, so two ledger updates serve a
+    thousand of them.
+    """
+    for creates, group in groupby(changes, key=lambda change: _only_creates(change) and change.identity not in edited):
+        if creates:
+            yield tuple(group)
+        else:
+            yield from ((change,) for change in group)
+
+
+def _only_creates(change: SchemaChange) -> bool:
+    return bool(change.events) and all(isinstance(event, CreateTableEvent) for event in change.events)
 
 
 def is_first_sight(state: LedgerState, table_id: TableId) -> bool:

@@ -49,7 +49,7 @@ from headrace.model.policy import OnError, SchemaChangePolicies
 from headrace.model.recent import Recent
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO, format_tso
-from headrace.sinks.base import ChangeDemand, DataSink, Ledger, LedgerUpdate
+from headrace.sinks.base import ChangeDemand, DataSink, Ledger, LedgerPart, LedgerUpdate
 from headrace.sinks.dead_letters import DeadLetters
 from headrace.sources.base import Bound, EventSource
 from headrace.transform.filters import TableFilter
@@ -208,7 +208,8 @@ class Loop:
         if known is not None:
             self._tell(changed_definition(known, options.filter_text, options.keys))
         faults.before(Step.ACQUIRE)
-        self._begin(self._ledger.acquire(self._name, self._source_identity, options.fingerprint, options.start or 0))
+        parts = [LedgerPart.SHAPES] if self._source.needs_shapes else []
+        self._begin(self._ledger.acquire(self._name, self._source_identity, options.fingerprint, options.start or 0, parts))
         faults.after(Step.ACQUIRE)
         changed = known is not None and known.fingerprint != options.fingerprint
         # Nothing that is stopped leads to a look at a change of which nothing tells the table.
@@ -576,6 +577,7 @@ class Loop:
             retried=retried,
             apart=apart,
             reserved=self._sink.capabilities.reserved,
+            supported=self._sink.capabilities.supported_schema_changes,
         )
         return plan_cut(self._state, offer, rules)
 

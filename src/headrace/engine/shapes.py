@@ -1,11 +1,12 @@
-"""Tables whose beginning was never seen: what creates them in the shape of a later change, and what may not.
+"""The shapes of tables whose history the source cannot tell.
 
-That is so for a run that starts late, and for a changefeed whose first files are gone.
+A table's beginning was never seen where a run starts late, or a changefeed's first files are gone: then a later change creates it
+in the shape that it has after that, unless it may not. A stream tells each schema change once, so the ledger keeps what it led to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby
 
@@ -24,9 +25,10 @@ from headrace.model.events import (
     RenameTableEvent,
     SchemaChange,
 )
-from headrace.model.ledger import LedgerState, TableProgress
+from headrace.model.ledger import LedgerState, ShapeKey, TableProgress, TableShape, TableStatus
 from headrace.model.offer import Offer
 from headrace.model.table import TableId
+from headrace.model.tso import tso_from_ms, tso_to_ms
 
 
 def shapes_before(state: LedgerState, offer: Offer, includes: Callable[[TableId], bool]) -> list[SchemaChange]:
@@ -117,3 +119,55 @@ def _is_of_view(change: SchemaChange) -> bool:
     only_statement = all(isinstance(e, OtherEvent) for e in change.events)
     drops = read_statement(change.statement, change.database).kind is StatementKind.DROP_VIEW
     return only_statement and (drops or begins_with(change.statement, "CREATE"))
+
+
+def told_shapes(state: LedgerState, changes: Iterable[SchemaChange]) -> tuple[TableShape, ...]:
+    """The shapes that these schema changes lead to, as far as the ledger does not have them.
+
+    ``state`` has the rows of the step which journals the changes: done, passed over or waiting. What a person lets run in place of
+    a change, or not run at all, is the target's matter; the source's rows have the shape all the same. A table that ends with
+    the change has none.
+    """
+    found = {}
+    for change in changes:
+        own = state.tables.get(change.table_id)
+        ends = own is not None and own.status.is_gone and own.checkpoint >= change.commit_ts
+        if change.schema is None or not change.table_id.table or ends:
+            continue
+        lives = own is not None and not own.status.is_gone and own.incarnation <= change.commit_ts
+        born = own.incarnation if own is not None and lives else change.commit_ts
+        shape = TableShape(born, change.commit_ts, change.schema)
+        found[shape.key] = shape
+    return tuple(shape for key, shape in found.items() if state.shapes.get(key) != shape)
+
+
+def outgrown_shapes(state: LedgerState) -> tuple[ShapeKey, ...]:
+    """The shapes that no row needs any more: of lives that are over for good, and those before the one at a table's checkpoint.
+
+    So a table has no more of them than it has schema changes above its checkpoint, and one.
+    """
+    return tuple(key for table_id, shapes in state.shapes_by_table.items() for key in _outgrown(state, table_id, shapes))
+
+
+def _outgrown(state: LedgerState, table_id: TableId, shapes: Iterable[TableShape]) -> Iterator[ShapeKey]:
+    own = state.tables.get(table_id)
+    if own is None:  # it waits for its beginning
+        return
+    left = []
+    for shape in shapes:
+        if _is_over(state, own, shape):
+            yield shape.key
+        else:
+            left.append(shape.key)
+    # Where only the millisecond of a commit ts is known, a cut begins with that of the checkpoint.
+    reached = tso_from_ms(tso_to_ms(state.table_checkpoint(table_id))) - 1
+    yield from [key for key in left if key.version <= reached][:-1]
+
+
+def _is_over(state: LedgerState, own: TableProgress, shape: TableShape) -> bool:
+    """Whether the life of a table that had this shape is over, and no cut that is taken again comes back to it (rule 12)."""
+    if own.status is TableStatus.GONE_WAITING:
+        return False
+    ended = own.checkpoint if own.status.is_gone else own.incarnation
+    is_former = shape.version <= ended if own.status.is_gone else shape.incarnation < ended
+    return is_former and state.checkpoint > ended

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import astuple, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import astuple, dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from typing import NamedTuple
 
-from headrace.model.table import TableId
+from headrace.model.table import TableId, TableSchema
 
 
 class TableStatus(StrEnum):
@@ -59,6 +60,8 @@ class TableProgress:
     ``checkpoint`` is done too. ``incarnation`` is the commit ts of the change by which
     the table came to this name: its CREATE, or a RENAME. ``again``: it stands before that, and another table had the name before,
     or it was reset. ``let_in``: it has its name by a RENAME, and the change that began it was skipped, because it was somebody's.
+
+    Progress belongs to a source's table and the target's table that it goes to.
     """
 
     table_id: TableId
@@ -69,6 +72,17 @@ class TableProgress:
     incarnation: int = 0
     again: bool = False
     let_in: bool = False
+    target: TableId | None = None
+    """The target's table; ``None`` where it has the name of the source's."""
+
+    def __post_init__(self) -> None:
+        if self.target == self.table_id:
+            object.__setattr__(self, "target", None)
+
+    @property
+    def pair(self) -> tuple[TableId, TableId]:
+        """The source's table and the target's: what the row belongs to."""
+        return self.table_id, self.target or self.table_id
 
     @property
     def is_made(self) -> bool:
@@ -124,6 +138,31 @@ class JournalEntry:
     def place(self) -> str:
         """The ``place`` of its schema change: its identity without the checksum of the statement."""
         return self.identity.rpartition("/")[0]
+
+
+class ShapeKey(NamedTuple):
+    """Which shape it is: of a table, in the life that began at ``incarnation`` (TSO), from ``version`` (TSO) on."""
+
+    table_id: TableId
+    incarnation: int
+    version: int
+
+
+@dataclass(frozen=True)
+class TableShape:
+    """The shape that a source's table has from a commit ts on, for sources that cannot tell it again.
+
+    ``version`` is the commit ts (TSO) of the schema change that led to it; rows above that have this shape, up to the next one.
+    ``incarnation`` is that of the table's row: the commit ts by which it came to its name.
+    """
+
+    incarnation: int
+    version: int
+    schema: TableSchema
+
+    @property
+    def key(self) -> ShapeKey:
+        return ShapeKey(self.schema.table_id, self.incarnation, self.version)
 
 
 class Verdict(StrEnum):
@@ -263,6 +302,9 @@ class LedgerState:
     while it is larger than ``checkpoint`` the target may be ahead. ``position`` is the source's own text. ``start`` is the
     ts at which a table that was never seen begins. ``decisions`` are those that no schema change has used up yet, ``requests``
     those about tables that were not carried out yet, by identity. ``dead_letters`` is how many letters lie there of each table.
+
+    ``tables`` has the row of each source's table that goes to one table of the target. One that goes to several has a row for each
+    of them in ``pairs`` instead, by source and target: what asks by the source alone does not take one of them for the whole.
     """
 
     pipeline: str
@@ -280,6 +322,42 @@ class LedgerState:
     decisions: dict[str, Decision] = field(default_factory=dict)
     requests: dict[str, TableRequest] = field(default_factory=dict)
     dead_letters: dict[TableId, int] = field(default_factory=dict)
+    pairs: dict[tuple[TableId, TableId], TableProgress] = field(default_factory=dict)
+    shapes: dict[ShapeKey, TableShape] = field(default_factory=dict)
+    """What the source's tables looked like, where the source asks for it (``EventSource.needs_shapes``)."""
+
+    @property
+    def rows(self) -> tuple[TableProgress, ...]:
+        """All rows of tables, whether they go to one table of the target or to several."""
+        return (*self.tables.values(), *self.pairs.values())
+
+    def row_of(self, table_id: TableId, target: TableId) -> TableProgress | None:
+        """The row of a source's table and one table of the target."""
+        own = self.tables.get(table_id)
+        return own if own is not None and own.pair == (table_id, target) else self.pairs.get((table_id, target))
+
+    def with_rows(self, rows: Iterable[TableProgress]) -> LedgerState:
+        """The state with these rows in place of those of the same pairs. A second target moves a table's row to ``pairs``."""
+        tables, pairs = dict(self.tables), dict(self.pairs)
+        several = {table_id for table_id, _ in pairs}
+        for row in rows:
+            former = tables.get(row.table_id)
+            if former is not None and former.pair != row.pair:
+                several.add(row.table_id)
+                pairs[former.pair] = tables.pop(row.table_id)
+            if row.table_id in several:
+                pairs[row.pair] = row
+            else:
+                tables[row.table_id] = row
+        return replace(self, tables=tables, pairs=pairs)
+
+    @cached_property
+    def shapes_by_table(self) -> Mapping[TableId, tuple[TableShape, ...]]:
+        """The shapes of each table, the oldest first."""
+        found: dict[TableId, tuple[TableShape, ...]] = {}
+        for key in sorted(self.shapes, key=lambda key: key.version):
+            found[key.table_id] = (*found.get(key.table_id, ()), self.shapes[key])
+        return found
 
     @cached_property
     def settled(self) -> Mapping[tuple[int, str], tuple[JournalEntry, ...]]:

@@ -17,8 +17,19 @@ import pyarrow as pa
 from headrace.errors import FencedError, TerminalError
 from headrace.model.commands import in_quotes
 from headrace.model.events import SchemaChange
-from headrace.model.ledger import CutRecord, Decision, JournalEntry, LedgerState, TableProgress, TableRequest, Words
+from headrace.model.ledger import (
+    CutRecord,
+    Decision,
+    JournalEntry,
+    LedgerState,
+    ShapeKey,
+    TableProgress,
+    TableRequest,
+    TableShape,
+    Words,
+)
 from headrace.model.outcome import Notice, Problem, ReadCount, SplitReport, WriteCount, WriteOutcome
+from headrace.model.policy import ChangeKind
 from headrace.model.table import SourceTable, TableId, TableSchema
 from headrace.sinks.dead_letters import DeadLetters
 
@@ -103,6 +114,8 @@ class SinkCapabilities:
     """The user said that what the target holds already is the source's own (``--adopt``)."""
     reserved: Reserved = field(default_factory=Reserved)
     """The databases that the source may not have a part in."""
+    supported_schema_changes: frozenset[ChangeKind] = frozenset(ChangeKind)
+    """The kinds of schema changes that it takes. Tables stop before one with another kind, and a person decides: it never comes."""
 
     def demand_of(self, table_id: TableId, schema: TableSchema) -> ChangeDemand:
         """What it wants of a table of this shape."""
@@ -185,25 +198,38 @@ class LedgerUpdate:
     attempt: int | None = None
     fingerprint: str | None = None
     """The definition's, with what follows for tables from a filter that changed."""
+    shapes: tuple[TableShape, ...] = ()
+    """Shapes to put, of tables whose source asks for that; the run has acquired :attr:`LedgerPart.SHAPES`."""
+    forget_shapes: tuple[ShapeKey, ...] = ()
 
     def applied_to(self, state: LedgerState) -> LedgerState:
         """The state after this step, as the ledger holds it then. ``attempted`` never goes back."""
         forgotten, put = frozenset(self.forget_journal), {request.identity: request for request in self.requests}
         journal = {k: e for k, e in state.journal.items() if k not in forgotten}
+        shapes = {k: s for k, s in state.shapes.items() if k not in self.forget_shapes} if self.forget_shapes else state.shapes
         return replace(
-            state,
+            state.with_rows(self.tables),
             attempt=state.attempt if self.attempt is None else self.attempt,
             fingerprint=state.fingerprint if self.fingerprint is None else self.fingerprint,
             checkpoint=state.checkpoint if self.checkpoint is None else self.checkpoint,
             attempted=max(state.attempted, self.attempted or 0),
             position=state.position if self.position is None else self.position,
-            tables=state.tables | {row.table_id: row for row in self.tables},
+            shapes=shapes | {shape.key: shape for shape in self.shapes} if self.shapes else shapes,
             journal=journal | {entry.identity: entry for entry in self.journal},
             decisions={k: d for k, d in state.decisions.items() if k not in self.used_decisions},
             requests={k: r for k, r in {**state.requests, **put}.items() if k not in self.used_requests},
             dead_letters={t: count for t, count in {**state.dead_letters, **self.dead_letters}.items() if count},
             cuts=(*state.cuts, *([self.cut] if self.cut else []))[-KEPT_CUTS:],
         )
+
+
+class LedgerPart(StrEnum):
+    """What not every pipeline needs of its ledger. A SQL ledger has a table of that name for it, once somebody asks."""
+
+    SHAPES = "shapes"
+    """The shapes of the source's tables (``LedgerUpdate.shapes``)."""
+    ROUTED_TABLES = "routed_tables"
+    """Rows of tables whose target has another name than the source's table (``TableProgress.target``)."""
 
 
 class UnitWriter(Protocol):
@@ -494,10 +520,13 @@ class Ledger(Protocol):
         """The names of the pipelines recorded here."""
         ...
 
-    def acquire(self, pipeline: str, source_identity: str, fingerprint: str, start: int) -> LedgerState:
+    def acquire(
+        self, pipeline: str, source_identity: str, fingerprint: str, start: int, parts: Collection[LedgerPart] = ()
+    ) -> LedgerState:
         """Takes the next epoch (creating the record at first) and ends the former run's writers.
 
         ``fingerprint`` and ``start`` count only for a new record. The epoch is larger than any that this object had before.
+        ``parts`` is what the pipeline's steps will write beside what all pipelines write; it is made if it is not there.
 
         Raises DefinitionError when the record belongs to another source (``source_identity``), naming the way out.
         """

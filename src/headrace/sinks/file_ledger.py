@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from urllib.parse import unquote
 
@@ -32,12 +32,14 @@ from headrace.model.ledger import (
     RequestKind,
     TableProgress,
     TableRequest,
+    TableShape,
     TableStatus,
     Verdict,
     Words,
 )
+from headrace.model.shape_text import shape_from_text, shape_to_text
 from headrace.model.table import TableId
-from headrace.sinks.base import LedgerUpdate, taken_over
+from headrace.sinks.base import LedgerPart, LedgerUpdate, taken_over
 from headrace.sinks.object_place import Place, folder_name, ignoring_absence, open_place
 
 KEPT_STATES = 5
@@ -109,8 +111,12 @@ class FileLedger:
                 number = self._numbers(folder_name(pipeline))[-1]
             return _Held(number, LedgerState(pipeline, "unreadable", "", number), "")
 
-    def acquire(self, pipeline: str, source_identity: str, fingerprint: str, start: int) -> LedgerState:
+    def acquire(
+        self, pipeline: str, source_identity: str, fingerprint: str, start: int, parts: Collection[LedgerPart] = ()
+    ) -> LedgerState:
         """Takes the next epoch; the former run's next write fails. ``fingerprint`` and ``start`` count only for a new record.
+
+        ``parts`` need no preparation: a state has room for all.
 
         Raises DefinitionError when the record belongs to another source, SinkUnreachableError, and FencedError when other
         runs keep taking it at the same time.
@@ -363,9 +369,10 @@ def state_to_json(state: LedgerState, writer: str) -> str:
             "checkpoint": str(state.checkpoint),
             "attempted": str(state.attempted),
             "position": state.position,
-            "tables": [_table_to_dict(table) for table in state.tables.values()],
+            "tables": [_table_to_dict(table) for table in state.rows],
             "journal": [_entry_to_dict(entry) for entry in state.journal.values()],
             "dead_letters": [[table.database, table.table, count] for table, count in state.dead_letters.items()],
+            "shapes": [_shape_to_dict(shape) for shape in state.shapes.values()],
             "cuts": [asdict(cut) | {"hi": str(cut.hi)} for cut in state.cuts],
         },
         ensure_ascii=False,
@@ -380,6 +387,7 @@ def state_from_json(text: str) -> tuple[LedgerState, str]:
         raise DefinitionError("The ledger was written by another version of Headrace, in a format that this one cannot read.")
     tables = [_table_from_dict(table) for table in data["tables"]]
     journal = [_entry_from_dict(entry) for entry in data["journal"]]
+    shapes = [_shape_from_dict(shape) for shape in data.get("shapes", ())]
     state = LedgerState(
         pipeline=data["pipeline"],
         source_identity=data["source_identity"],
@@ -390,12 +398,24 @@ def state_from_json(text: str) -> tuple[LedgerState, str]:
         checkpoint=int(data["checkpoint"]),
         attempted=int(data["attempted"]),
         position=data["position"],
-        tables={table.table_id: table for table in tables},
         journal={entry.identity: entry for entry in journal},
         dead_letters={TableId(database, table): count for database, table, count in data.get("dead_letters", ())},
+        shapes={shape.key: shape for shape in shapes},
         cuts=tuple(CutRecord(**cut | {"hi": int(cut["hi"])}) for cut in data["cuts"]),
     )
-    return state, data["writer"]
+    return state.with_rows(tables), data["writer"]
+
+
+def _shape_to_dict(shape: TableShape) -> dict[str, str]:
+    return {
+        "incarnation": str(shape.incarnation),
+        "version": str(shape.version),
+        "shape": shape_to_text(shape.schema),
+    }
+
+
+def _shape_from_dict(data: Mapping[str, str]) -> TableShape:
+    return TableShape(int(data["incarnation"]), int(data["version"]), shape_from_text(data["shape"]))
 
 
 def _table_to_dict(table: TableProgress) -> dict[str, object]:
@@ -408,7 +428,7 @@ def _table_to_dict(table: TableProgress) -> dict[str, object]:
         "incarnation": str(table.incarnation),
         "again": table.again,
         "let_in": table.let_in,
-    }
+    } | ({"target": [table.target.database, table.target.table]} if table.target is not None else {})
 
 
 def _table_from_dict(data: dict[str, object]) -> TableProgress:
@@ -421,6 +441,7 @@ def _table_from_dict(data: dict[str, object]) -> TableProgress:
         incarnation=int(str(data["incarnation"])),
         again=bool(data.get("again", False)),
         let_in=bool(data.get("let_in", False)),
+        target=_table_id(data["target"]) if "target" in data else None,
     )
 
 

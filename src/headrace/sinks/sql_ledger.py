@@ -12,9 +12,8 @@ from __future__ import annotations
 import json
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from headrace.errors import DefinitionError, FencedError, TargetWentBackError
 from headrace.model.ledger import (
@@ -26,12 +25,14 @@ from headrace.model.ledger import (
     RequestKind,
     TableProgress,
     TableRequest,
-    TableStatus,
     Verdict,
     Words,
 )
 from headrace.model.table import TableId
-from headrace.sinks.base import KEPT_CUTS, LedgerUpdate, taken_over
+from headrace.sinks.base import KEPT_CUTS, LedgerPart, LedgerUpdate, taken_over
+from headrace.sinks.sql_dialect import LedgerDialect, SqlSession, integer
+from headrace.sinks.sql_shapes import ShapeRows
+from headrace.sinks.sql_tables import ADDED_COLUMNS, TableRows
 
 _FORGOTTEN_AT_ONCE = 500
 _NOBODYS = ""
@@ -40,54 +41,8 @@ _ROW_FIGURES = ("netted_rows", "refused_rows", "left_rows", "passed_rows")
 """Columns of the table ``cuts`` that came with a later Headrace, in the order of ``CutRecord``'s last fields."""
 _CLAIMS = {"run_token": "VARCHAR(64) DEFAULT ''", "step": "BIGINT DEFAULT 0"}
 """Columns of the table ``pipelines`` that came with a later Headrace: the run that wrote the last step, and its number."""
-_OF_TABLES = {"again": "BIGINT DEFAULT 0", "let_in": "BIGINT DEFAULT 0"}
-"""Columns of the table ``tables`` that came with a later Headrace, in the order of ``TableProgress``'s last fields."""
 PART_LENGTH = 1 << 17
 """The characters of a position that are written at once: half a MiB at most, and servers take a packet of 1 MiB at least."""
-
-
-class SqlSession(Protocol):
-    """One connection, in a transaction that the caller opened and will commit."""
-
-    def execute(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
-        """Runs one statement with ``?`` placeholders; the rows of a query, an empty list for anything else."""
-        ...
-
-
-@dataclass(frozen=True)
-class LedgerDialect:
-    """What differs between SQL systems.
-
-    ``name_type`` holds names and compares them with case, ``text_type`` holds text of any length. ``primary_keys`` is off
-    where DELETE and INSERT of one key in one transaction trip over the index. ``for_update`` locks the rows of a SELECT.
-    ``setting`` is the URI's parameter that names the ledger's namespace, and ``folds_case`` says that names which differ in case
-    only are one.
-    """
-
-    setting: str
-    folds_case: bool = False
-
-    quote: str = '"'
-    name_type: str = "VARCHAR"
-    text_type: str = "VARCHAR"
-    float_type: str = "DOUBLE"
-    for_update: str = ""
-    primary_keys: bool = False
-    namespace_options: str = ""
-    table_options: str = ""
-
-
-DUCKDB = LedgerDialect("ledger-schema", folds_case=True)
-MYSQL = LedgerDialect(
-    "ledger-database",
-    quote="`",
-    name_type="VARCHAR(191) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
-    text_type="LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
-    for_update=" FOR UPDATE",
-    primary_keys=True,
-    namespace_options=" DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
-    table_options=" ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
-)
 
 
 @dataclass(frozen=True)
@@ -128,7 +83,17 @@ class SqlLedger:
 
     def table(self, name: str) -> str:
         """The quoted, qualified name of one of the ledger's tables."""
-        return f"{self._quoted(self.namespace)}.{self._quoted(name)}"
+        return f"{self.dialect.quoted(self.namespace)}.{self.dialect.quoted(name)}"
+
+    @property
+    def rows(self) -> TableRows:
+        """The rows of tables."""
+        return TableRows(self.dialect, self.table)
+
+    @property
+    def shapes(self) -> ShapeRows:
+        """The shapes of tables, which not every ledger has."""
+        return ShapeRows(self.dialect, self.table)
 
     @property
     def names(self) -> frozenset[str]:
@@ -159,19 +124,23 @@ class SqlLedger:
                     '(docs/operations.md, "Move the ledger"). If this is another pipeline, give it a --name of its own.',
                 )
 
-    def create_tables(self, session: SqlSession) -> None:
-        """Creates the namespace and its tables unless they are there, so a login without CREATE can use prepared ones."""
+    def create_tables(self, session: SqlSession, parts: Collection[LedgerPart] = ()) -> None:
+        """Creates the namespace and its tables unless they are there, so a login without CREATE can use prepared ones.
+
+        The tables of :class:`LedgerPart` are made where they are among ``parts``.
+        """
         present = self._shape(session)
         if "cuts" in present:
             self._add_columns(session, "cuts", present["cuts"], dict.fromkeys(_ROW_FIGURES, "BIGINT DEFAULT 0"))
         if "tables" in present:
-            self._add_columns(session, "tables", present["tables"], _OF_TABLES)
+            self._add_columns(session, "tables", present["tables"], ADDED_COLUMNS)
         if "pipelines" in present:
             self._add_columns(session, "pipelines", present["pipelines"], _CLAIMS)
-        missing = {name: layout for name, layout in self._layout().items() if name not in present}
+        unasked = frozenset(LedgerPart).difference(parts)
+        missing = {name: layout for name, layout in self._layout().items() if name not in {*present, *unasked}}
         if not missing:
             return
-        namespace = self._quoted(self.namespace)
+        namespace = self.dialect.quoted(self.namespace)
         if not session.execute(
             f"SELECT 1 FROM information_schema.schemata WHERE {self._is_here('schema_name')}", (self.namespace,)
         ):
@@ -205,6 +174,11 @@ class SqlLedger:
         select = f"SELECT pipeline FROM {self.table('pipelines')} WHERE source_identity <> ? ORDER BY pipeline"
         return [str(name) for (name,) in session.execute(select, (_NOBODYS,))]
 
+    def written_by_others(self, session: SqlSession, pipeline: str) -> Iterator[tuple[str, TableId]]:
+        """The tables of the target that other pipelines write to, each with its pipeline. Nothing where there is no ledger."""
+        present = self._shape(session)
+        return self.rows.written_by_others(session, pipeline, present) if "cuts" in present else iter(())
+
     def load(self, session: SqlSession, pipeline: str) -> LedgerState | None:
         """The pipeline's whole record, ``None`` if there is none."""
         rows = session.execute(
@@ -219,23 +193,24 @@ class SqlLedger:
         if not position and "position_parts" in shape:
             position = self._load_position(session, pipeline)
         words = self.words(session, pipeline) if {"ddl_decisions", "table_requests"} <= shape.keys() else Words()
-        return LedgerState(
+        state = LedgerState(
             pipeline=pipeline,
             source_identity=str(identity),
             fingerprint=str(fingerprint),
-            epoch=_integer(epoch),
-            attempt=_integer(attempt),
-            start=_integer(start),
-            checkpoint=_integer(checkpoint),
-            attempted=_integer(attempted),
+            epoch=integer(epoch),
+            attempt=integer(attempt),
+            start=integer(start),
+            checkpoint=integer(checkpoint),
+            attempted=integer(attempted),
             position=str(position),
-            tables=self._load_tables(session, pipeline, shape["tables"]),
             journal=self._load_journal(session, pipeline),
             cuts=self._load_cuts(session, pipeline, shape["cuts"]),
             decisions=words.decisions,
             requests=words.requests,
             dead_letters=self._load_dead_letters(session, pipeline) if "dead_letters" in shape else {},
+            shapes=self.shapes.load(session, pipeline) if LedgerPart.SHAPES in shape else {},
         )
+        return state.with_rows(self.rows.load(session, pipeline, shape))
 
     def decide(self, session: SqlSession, pipeline: str, decision: Decision) -> None:
         """Leaves a decision, in place of an earlier one about the same change."""
@@ -277,7 +252,7 @@ class SqlLedger:
             if to == -1:
                 words.decisions[key] = Decision(key, Verdict(str(kind)), text)
             else:
-                table_id, times = TableId(str(database), str(table)), {"to": _integer(to), "since": _integer(since)}
+                table_id, times = TableId(str(database), str(table)), {"to": integer(to), "since": integer(since)}
                 words.requests[key] = TableRequest(key, table_id, RequestKind(str(kind)), file=text, **times)
         return words
 
@@ -322,8 +297,13 @@ class SqlLedger:
         A person who forgets one may leave out a table. A position that stays would let the next pipeline of that name read none
         of the files that the former one read.
         """
-        for name in sorted(self._layout().keys() - {"pipelines"}):
+        for name in self._beside_pipelines(session):
             session.execute(f"DELETE FROM {self.table(name)} WHERE pipeline = ?", (pipeline,))
+
+    def _beside_pipelines(self, session: SqlSession) -> list[str]:
+        """The ledger's tables that are there, but for that of the pipelines."""
+        names = self._layout().keys() - {"pipelines"}
+        return sorted(names - (frozenset(LedgerPart) - self._shape(session).keys()))
 
     def reset(self, session: SqlSession, pipeline: str) -> bool:
         """Removes all that is recorded of a pipeline. Returns whether there was anything.
@@ -332,7 +312,7 @@ class SqlLedger:
         """
         pipelines = self.table("pipelines")
         source_identity, _ = self._owner(session, pipeline, lock=True) or (_NOBODYS, 0)
-        names = sorted(self._layout().keys() - {"pipelines"})
+        names = self._beside_pipelines(session)
         left = any(session.execute(f"SELECT 1 FROM {self.table(name)} WHERE pipeline = ? LIMIT 1", (pipeline,)) for name in names)
         self._clear(session, pipeline)
         session.execute(
@@ -349,7 +329,7 @@ class SqlLedger:
             f"{self.dialect.for_update if lock else ''}",
             (pipeline,),
         )
-        return (str(rows[0][0]), _integer(rows[0][1])) if rows else None
+        return (str(rows[0][0]), integer(rows[0][1])) if rows else None
 
     def verify_source(self, session: SqlSession, pipeline: str, source_identity: str, *, lock: bool = False) -> int | None:
         """The record's epoch, ``None`` if there is no record. Raises DefinitionError when it belongs to another source."""
@@ -407,16 +387,7 @@ class SqlLedger:
         if not rows or rows[0][4] == _NOBODYS:
             raise FencedError.forgotten(pipeline)
         epoch, token, step, attempt, _ = rows[0]
-        return Held(Claim(pipeline, _integer(epoch), str(token), _integer(step)), _integer(attempt))
-
-    def lock_table(self, session: SqlSession, pipeline: str, table_id: TableId) -> int | None:
-        """Locks a table's own row and returns its checkpoint (TSO); ``None`` if it has none."""
-        rows = session.execute(
-            f"SELECT checkpoint_ts FROM {self.table('tables')} WHERE pipeline = ? AND database_name = ? AND table_name = ?"
-            f"{self.dialect.for_update}",
-            (pipeline, table_id.database, table_id.table),
-        )
-        return _integer(rows[0][0]) if rows else None
+        return Held(Claim(pipeline, integer(epoch), str(token), integer(step)), integer(attempt))
 
     def put_tables(self, session: SqlSession, claim: Claim, tables: Iterable[TableProgress]) -> None:
         """Writes the rows of tables that were applied in the same transaction. It is no step: many tasks do so side by side.
@@ -425,7 +396,7 @@ class SqlLedger:
         """
         self.verify(session, claim)
         for table in tables:
-            self._put_table(session, claim.pipeline, table)
+            self.rows.put(session, claim.pipeline, table)
 
     def write_update(self, session: SqlSession, claim: Claim, update: LedgerUpdate, *, repeated: bool = False) -> bool:
         """Writes one step of progress on top of the run's last one. Returns false where it was there already.
@@ -437,7 +408,7 @@ class SqlLedger:
             return False
         self._write_pipeline(session, claim, update)
         for table in update.tables:
-            self._put_table(session, pipeline, table)
+            self.rows.put(session, pipeline, table)
         for entry in update.journal:
             self._put_journal(session, pipeline, entry)
         for start in range(0, len(update.forget_journal), _FORGOTTEN_AT_ONCE):
@@ -455,13 +426,13 @@ class SqlLedger:
             self._forget_request(session, pipeline, identity)
         for table_id, count in update.dead_letters.items():
             self._put_dead_letters(session, pipeline, table_id, count)
+        for key in update.forget_shapes:
+            self.shapes.forget(session, pipeline, key)
+        for table_shape in update.shapes:
+            self.shapes.put(session, pipeline, table_shape)
         if update.cut is not None:
             self._put_cut(session, pipeline, update.cut)
         return True
-
-    def _quoted(self, name: str) -> str:
-        quote = self.dialect.quote
-        return f"{quote}{name.replace(quote, quote * 2)}{quote}"
 
     def _layout(self) -> dict[str, tuple[str, str]]:
         """Table name -> (columns, primary key)."""
@@ -474,12 +445,8 @@ class SqlLedger:
                 "pipeline",
             ),
             "position_parts": (f"pipeline {name} NOT NULL, part {number}, content {text} NOT NULL", "pipeline, part"),
-            "tables": (
-                f"pipeline {name} NOT NULL, database_name {name} NOT NULL, table_name {name} NOT NULL,"
-                f" checkpoint_ts {number}, after_schema_change {number}, status {name} NOT NULL, reason {text} NOT NULL,"
-                f" incarnation {number}, " + ", ".join(f"{column} {kind}" for column, kind in _OF_TABLES.items()),
-                "pipeline, database_name, table_name",
-            ),
+            **self.rows.layout(),
+            **self.shapes.layout(),
             "ddl_journal": (
                 f"pipeline {name} NOT NULL, change_identity {name} NOT NULL, commit_ts {number}, touched {text} NOT NULL,"
                 f" statement {text} NOT NULL, state {name} NOT NULL, fingerprint {text} NOT NULL",
@@ -507,28 +474,6 @@ class SqlLedger:
             ),
         }
 
-    def _load_tables(self, session: SqlSession, pipeline: str, present: Collection[str]) -> dict[TableId, TableProgress]:
-        later = ", ".join(name if name in present else f"0 AS {name}" for name in _OF_TABLES)
-        rows = session.execute(
-            "SELECT database_name, table_name, checkpoint_ts, after_schema_change, status, reason, incarnation,"
-            f" {later} FROM {self.table('tables')} WHERE pipeline = ?",
-            (pipeline,),
-        )
-        tables = (
-            TableProgress(
-                table_id=TableId(str(database), str(table)),
-                checkpoint=_integer(checkpoint),
-                after=bool(after),
-                status=TableStatus(str(status)),
-                reason=str(reason),
-                incarnation=_integer(incarnation),
-                again=bool(again),
-                let_in=bool(let_in),
-            )
-            for database, table, checkpoint, after, status, reason, incarnation, again, let_in in rows
-        )
-        return {table.table_id: table for table in tables}
-
     def _load_journal(self, session: SqlSession, pipeline: str) -> dict[str, JournalEntry]:
         rows = session.execute(
             "SELECT change_identity, commit_ts, touched, statement, state, fingerprint"
@@ -538,7 +483,7 @@ class SqlLedger:
         return {
             str(identity): JournalEntry(
                 identity=str(identity),
-                commit_ts=_integer(commit_ts),
+                commit_ts=integer(commit_ts),
                 tables=_tables_from_text(str(touched)),
                 statement=str(statement),
                 state=JournalState(str(state)),
@@ -555,7 +500,7 @@ class SqlLedger:
             (pipeline,),
         )
         return tuple(
-            CutRecord(_integer(hi), str(finished_at), float(str(seconds)), *(_integer(figure) for figure in figures))
+            CutRecord(integer(hi), str(finished_at), float(str(seconds)), *(integer(figure) for figure in figures))
             for hi, finished_at, seconds, *figures in rows
         )
 
@@ -563,7 +508,7 @@ class SqlLedger:
         rows = session.execute(
             f"SELECT database_name, table_name, letters FROM {self.table('dead_letters')} WHERE pipeline = ?", (pipeline,)
         )
-        return {TableId(str(database), str(table)): _integer(count) for database, table, count in rows}
+        return {TableId(str(database), str(table)): integer(count) for database, table, count in rows}
 
     def _put_dead_letters(self, session: SqlSession, pipeline: str, table_id: TableId, count: int) -> None:
         letters, key = self.table("dead_letters"), (pipeline, table_id.database, table_id.table)
@@ -610,18 +555,6 @@ class SqlLedger:
         rows = session.execute(f"SELECT content FROM {self.table('position_parts')} WHERE pipeline = ? ORDER BY part", (pipeline,))
         return "".join(str(content) for (content,) in rows)
 
-    def _put_table(self, session: SqlSession, pipeline: str, table: TableProgress) -> None:
-        key = (pipeline, table.table_id.database, table.table_id.table)
-        session.execute(f"DELETE FROM {self.table('tables')} WHERE pipeline = ? AND database_name = ? AND table_name = ?", key)
-        session.execute(
-            f"INSERT INTO {self.table('tables')} (pipeline, database_name, table_name, checkpoint_ts, after_schema_change,"
-            f" status, reason, incarnation, {', '.join(_OF_TABLES)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                *(*key, table.checkpoint, int(table.after), str(table.status), table.reason, table.incarnation),
-                *(int(table.again), int(table.let_in)),
-            ),
-        )
-
     def _put_journal(self, session: SqlSession, pipeline: str, entry: JournalEntry) -> None:
         key = (pipeline, entry.identity)
         session.execute(f"DELETE FROM {self.table('ddl_journal')} WHERE pipeline = ? AND change_identity = ?", key)
@@ -638,7 +571,7 @@ class SqlLedger:
         session.execute(
             f"DELETE FROM {cuts} WHERE pipeline = ? AND hi = ? AND finished_at = ?", (pipeline, cut.hi, cut.finished_at)
         )
-        ordinal = 1 if rows[0][0] is None else _integer(rows[0][0]) + 1
+        ordinal = 1 if rows[0][0] is None else integer(rows[0][0]) + 1
         figures = (cut.files, cut.read_rows, cut.upserts, cut.deletes, cut.read_bytes, cut.schema_changes, cut.exact)
         became = (cut.netted, cut.refused, cut.left, cut.passed)
         session.execute(
@@ -653,12 +586,6 @@ class SqlLedger:
 def attempt_over(pipeline: str, attempt: int, current: int) -> FencedError:
     """What a task is told whose attempt is over."""
     return FencedError(f"Attempt {attempt} of pipeline {pipeline!r} is over (now {current}); its tasks must not write any more.")
-
-
-def _integer(value: object) -> int:
-    if not isinstance(value, int):
-        raise TypeError(f"the ledger holds {value!r} where a number belongs")
-    return value
 
 
 def _tables_to_text(tables: Iterable[TableId]) -> str:

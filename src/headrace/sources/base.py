@@ -47,6 +47,11 @@ class EventSource(Protocol):
     calls only saves work. So one object may poll, another read and a third advance, in any order.
     """
 
+    @property
+    def needs_shapes(self) -> bool:
+        """Whether the ledger keeps the shapes of tables for it, since it can tell a schema change only once."""
+        ...
+
     def poll(
         self, position: str, checkpoint: int, *, final: bool = False, bound: Bound | None = None, learned: Learned | None = None
     ) -> Offer:

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from headrace.errors import HeadraceError
-from headrace.model.ledger import TableStatus
 from headrace.model.table import SourceTable, folded_name
 from headrace.sinks.base import Check, CheckState
 from headrace.sinks.duckdb.database import CATALOG, Database, Session
@@ -84,17 +83,10 @@ def _unique_keys(session: Session, tables: _Tables) -> Iterator[Check]:
 
 
 def _other_writers(session: Session, ledger: SqlLedger, pipeline: str, tables: _Tables) -> Iterator[Check]:
-    if not ledger.exists(session):
-        return
-    pipelines = ledger.table("pipelines")
     writers: dict[str, list[str]] = {}
-    for other, schema, name in session.execute(
-        f"SELECT pipeline, database_name, table_name FROM {ledger.table('tables')} JOIN {pipelines} USING (pipeline)"
-        " WHERE pipeline <> ? AND status NOT IN (?, ?, ?)",
-        (pipeline, str(TableStatus.GONE), str(TableStatus.EXCLUDED), str(TableStatus.NOT_FOLLOWED)),
-    ):
-        if (folded_name(str(schema)), folded_name(str(name))) in tables:
-            writers.setdefault(str(other), []).append(f"{schema}.{name}")
+    for other, table_id in ledger.written_by_others(session, pipeline):
+        if (folded_name(table_id.database), folded_name(table_id.table)) in tables:
+            writers.setdefault(other, []).append(str(table_id))
     for other, shared in sorted(writers.items()):
         yield Check(
             "other writers",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from headrace.errors import FencedError, TransientError
 from headrace.model.ledger import Decision, LedgerState, TableRequest, Words
-from headrace.sinks.base import LedgerUpdate
+from headrace.sinks.base import LedgerPart, LedgerUpdate
 from headrace.sinks.duckdb.database import Database, FileMark, Session
-from headrace.sinks.sql_ledger import DUCKDB, Claim, SqlLedger
+from headrace.sinks.sql_dialect import DUCKDB
+from headrace.sinks.sql_ledger import Claim, SqlLedger
 
 LEDGER_SCHEMA = "headrace"
 """Where the ledger lies unless the URI says otherwise."""
@@ -46,11 +48,13 @@ class DuckDbLedger:
                 return []
             return self.tables.pipelines(session)
 
-    def acquire(self, pipeline: str, source_identity: str, fingerprint: str, start: int) -> LedgerState:
+    def acquire(
+        self, pipeline: str, source_identity: str, fingerprint: str, start: int, parts: Collection[LedgerPart] = ()
+    ) -> LedgerState:
         """Takes the next epoch. A former run that still works is fenced at its next update."""
         with self.database.transaction() as session:
             self.tables.verify_place(session, pipeline, source_identity)
-            self.tables.create_tables(session)
+            self.tables.create_tables(session, parts)
             above = 0 if self._claim is None else self._claim.epoch
             state, claim = self.tables.acquire(session, pipeline, source_identity, fingerprint, start, above=above)
         self._claim, self._words = claim, (None, Words(state.decisions, state.requests))

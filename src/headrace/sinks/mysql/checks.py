@@ -17,7 +17,8 @@ from headrace.sinks.mysql.server_errors import error_text
 from headrace.sinks.mysql.settings import SYSTEM_DATABASES, MySqlSettings
 from headrace.sinks.mysql.text import quote_name
 from headrace.sinks.mysql.types import qualified
-from headrace.sinks.sql_ledger import MYSQL, SqlLedger
+from headrace.sinks.sql_dialect import MYSQL
+from headrace.sinks.sql_ledger import SqlLedger
 
 FOR_LEDGER = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE")
 """What the user needs on the ledger's database at least; CREATE only until the tables are there."""

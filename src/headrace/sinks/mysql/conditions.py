@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 import pymysql
 
 from headrace.errors import HeadraceError
-from headrace.model.ledger import TableStatus
 from headrace.model.table import SourceTable, TableId, folded_name
 from headrace.sinks.base import Check, CheckState
 from headrace.sinks.mysql import catalogue
@@ -28,7 +27,8 @@ from headrace.sinks.mysql.server_errors import error_text
 from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.text import quote_name
 from headrace.sinks.mysql.types import qualified
-from headrace.sinks.sql_ledger import MYSQL, SqlLedger
+from headrace.sinks.sql_dialect import MYSQL
+from headrace.sinks.sql_ledger import SqlLedger
 
 _CHANGING = frozenset({"CASCADE", "SET NULL", "SET DEFAULT"})
 _UNKNOWN_COLLATION = "utf8mb4_bin"
@@ -259,23 +259,17 @@ def _other_writers(
 ) -> Iterator[Check]:
     ledger = SqlLedger(MYSQL, settings.ledger_database)
     writers: dict[str, list[TableId]] = defaultdict(list)
-    if ledger.exists(session):
-        pipelines = ledger.table("pipelines")
-        for other, database, table in session.execute(
-            f"SELECT pipeline, database_name, table_name FROM {ledger.table('tables')} JOIN {pipelines} USING (pipeline)"
-            " WHERE pipeline <> ? AND status NOT IN (?, ?, ?)",
-            (pipeline, str(TableStatus.GONE), str(TableStatus.EXCLUDED), str(TableStatus.NOT_FOLLOWED)),
-        ):
-            if _folded(TableId(str(database), str(table))) in found:
-                writers[str(other)].append(TableId(str(database), str(table)))
-        for other, shared in sorted(writers.items()):
-            names = ", ".join(map(str, sorted(shared)))
-            yield Check(
-                "other writers",
-                CheckState.FAILED,
-                f"the pipeline {other!r} writes {names} too.",
-                "Leave them out of one of the two with --tables; if that pipeline is no more, forget it: "
-                f"headrace reset --name {shlex.quote(other)}.",
-            )
+    for other, table_id in ledger.written_by_others(session, pipeline):
+        if _folded(table_id) in found:
+            writers[other].append(table_id)
+    for other, shared in sorted(writers.items()):
+        names = ", ".join(map(str, sorted(shared)))
+        yield Check(
+            "other writers",
+            CheckState.FAILED,
+            f"the pipeline {other!r} writes {names} too.",
+            "Leave them out of one of the two with --tables; if that pipeline is no more, forget it: "
+            f"headrace reset --name {shlex.quote(other)}.",
+        )
     if not writers:
         yield Check("other writers", CheckState.OK, "no other pipeline of this ledger; whether others write cannot be seen")

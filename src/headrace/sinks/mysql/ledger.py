@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TypeVar
@@ -13,7 +13,7 @@ import structlog
 from headrace.errors import DefinitionError, FencedError, TargetWentBackError, TransientError
 from headrace.model.events import SchemaChange
 from headrace.model.ledger import Decision, LedgerState, TableRequest, Words
-from headrace.sinks.base import Commits, LedgerUpdate, WriteReport
+from headrace.sinks.base import Commits, LedgerPart, LedgerUpdate, WriteReport
 from headrace.sinks.mysql import catalogue, refusal
 from headrace.sinks.mysql.connection import MySqlSession, repeat
 from headrace.sinks.mysql.fence import Fence
@@ -22,7 +22,8 @@ from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_code,
 from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.statements import changes_rows_only, execute, server_refused
 from headrace.sinks.mysql.types import qualified
-from headrace.sinks.sql_ledger import MYSQL, Claim, SqlLedger
+from headrace.sinks.sql_dialect import MYSQL
+from headrace.sinks.sql_ledger import Claim, SqlLedger
 
 _T = TypeVar("_T")
 _DUPLICATE_COLUMN = 1060
@@ -82,12 +83,14 @@ class MySqlLedger:
         """See ``Ledger.pipelines``."""
         return self._in_transaction(lambda s: self.tables.pipelines(s) if self.tables.exists(s) else [])
 
-    def acquire(self, pipeline: str, source_identity: str, fingerprint: str, start: int) -> LedgerState:
+    def acquire(
+        self, pipeline: str, source_identity: str, fingerprint: str, start: int, parts: Collection[LedgerPart] = ()
+    ) -> LedgerState:
         """See ``Ledger.acquire``. The former run's connections are ended before its locks can hold this up, and again after."""
 
         def create(session: MySqlSession) -> None:
             self.tables.verify_place(session, pipeline, source_identity)
-            self._create_tables(session)
+            self._create_tables(session, parts)
             self._require_transactions(session)
 
         above = 0 if self._claim is None else self._claim.epoch
@@ -111,11 +114,11 @@ class MySqlLedger:
         self._commits = {}
         return state
 
-    def _create_tables(self, session: MySqlSession) -> None:
+    def _create_tables(self, session: MySqlSession, parts: Collection[LedgerPart] = ()) -> None:
         """The ledger's tables and columns that are not there. Another process may add the same columns at the same time."""
         while True:
             try:
-                self.tables.create_tables(session)
+                self.tables.create_tables(session, parts)
                 self.fence.create_table(session)
             except pymysql.err.MySQLError as error:
                 if error_code(error) != _DUPLICATE_COLUMN:

@@ -30,7 +30,8 @@ from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_code
 from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.spellings import Spellings
 from headrace.sinks.mysql.text import batches, is_ascii, load_assignments, load_text, quote_name, row_conditions, row_literals
-from headrace.sinks.sql_ledger import MYSQL, Claim, SqlLedger
+from headrace.sinks.sql_dialect import MYSQL
+from headrace.sinks.sql_ledger import Claim, SqlLedger
 
 TRANSACTION_ROWS = 50_000
 TRANSACTION_BYTES = 32 * 1024 * 1024
@@ -249,7 +250,7 @@ class MySqlWriter:
         target = transaction.bags.get(table_id)
         if target is None:
             return False
-        checkpoint = self._ledger.lock_table(session, self._own_context().pipeline, table_id)
+        checkpoint = self._ledger.rows.lock(session, self._own_context().pipeline, table_id, table_id)
         if checkpoint is None or checkpoint < target.checkpoint:
             return False
         if transaction.commit_sent:

@@ -86,6 +86,9 @@ class StorageEventSource:
     What it remembers of the folder only saves work; it pickles without it. What a poll learns is in its offer.
     """
 
+    needs_shapes = False
+    """Schema files stay."""
+
     def __init__(self, location: StoreLocation, options: StorageOptions) -> None:
         self._location = location
         self._options = options

@@ -1,0 +1,90 @@
+"""A table's shape as text, for the ledger: it must be read back exactly, by later versions of Headrace too.
+
+JSON with the number of the format. What has its default value is left out; every other field of :class:`TableSchema` and of what
+it is made of is there by name. A reader refuses what it does not know: a field that it passed over might change what rows mean.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields
+from typing import Any
+
+from headrace.errors import DefinitionError
+from headrace.model.table import Column, Generated, Index, TableId, TableSchema
+from headrace.model.types import ColumnType, TypeKind
+
+FORMAT = 1
+
+
+def shape_to_text(schema: TableSchema) -> str:
+    """The shape as text, in ASCII: of one shape always the same."""
+    return json.dumps({"format": FORMAT} | _to_json(schema), separators=(",", ":"))
+
+
+def shape_from_text(text: str) -> TableSchema:
+    """The shape that :func:`shape_to_text` was given. Raises DefinitionError for another format, or a text that is none."""
+    try:
+        data = json.loads(text)
+        number = data.pop("format")
+        if number == FORMAT:
+            return _schema(data)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DefinitionError(
+            f"The ledger holds a shape of a table that cannot be read ({error}): {text[:200]!r}.",
+            "Restore the ledger from a backup, or forget the pipeline with headrace reset.",
+        ) from None
+    raise DefinitionError(
+        f"The ledger holds shapes of tables in format {number!r}, and this Headrace reads format {FORMAT}.",
+        "Run the version of Headrace that wrote them, or a later one.",
+    )
+
+
+def _to_json(value: object) -> dict[str, Any]:
+    """The fields of a dataclass that do not have their default value."""
+    found = {}
+    for part in fields(value):  # type: ignore[arg-type]
+        own = getattr(value, part.name)
+        if part.default is MISSING or own != part.default:
+            found[part.name] = _json_of(own)
+    return found
+
+
+def _json_of(value: object) -> object:
+    if isinstance(value, tuple):
+        return [_json_of(part) for part in value]
+    return value if value is None or isinstance(value, str | int) else _to_json(value)
+
+
+_Reader = Callable[[Any], object]
+
+
+def _read(kind: type, data: Mapping[str, Any], /, **readers: _Reader) -> dict[str, Any]:
+    """The arguments of a dataclass from its JSON. Raises ValueError for a field that it does not have."""
+    known: dict[str, Field[Any]] = {part.name: part for part in fields(kind)}
+    strange = data.keys() - known.keys()
+    if strange:
+        raise ValueError(f"{kind.__name__} has no {', '.join(sorted(strange))}")
+    return {name: readers[name](value) if name in readers and value is not None else value for name, value in data.items()}
+
+
+def _schema(data: Mapping[str, Any]) -> TableSchema:
+    return TableSchema(
+        **_read(
+            TableSchema,
+            data,
+            table_id=lambda found: TableId(**_read(TableId, found)),
+            columns=lambda found: tuple(map(_column, found)),
+            handle_key=tuple,
+            indexes=lambda found: tuple(Index(**_read(Index, index, columns=tuple)) for index in found),
+        )
+    )
+
+
+def _column(data: Mapping[str, Any]) -> Column:
+    return Column(**_read(Column, data, type=_type, generated=Generated))
+
+
+def _type(data: Mapping[str, Any]) -> ColumnType:
+    return ColumnType(**_read(ColumnType, data, kind=TypeKind, elements=tuple))

@@ -1,0 +1,114 @@
+"""The SQL ledger's rows of tables.
+
+Most tables go to a table of the same name; their rows have the relation ``tables``. A row whose target has another name lies in
+``routed_tables``, which has both names in its key. It is a relation of its own because the key of ``tables`` cannot grow where
+ledgers are already: TiDB changes no clustered primary key, and a login may have no right to alter a prepared ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from headrace.model.ledger import TableProgress, TableStatus
+from headrace.model.table import TableId
+from headrace.sinks.base import LedgerPart
+from headrace.sinks.sql_dialect import LedgerDialect, SqlSession, integer
+
+TABLES = "tables"
+ADDED_COLUMNS = {"again": "BIGINT DEFAULT 0", "let_in": "BIGINT DEFAULT 0"}
+"""Columns of the table ``tables`` that came with a later Headrace, in the order of ``TableProgress``."""
+_SOURCE = ("database_name", "table_name")
+_TARGET = ("target_database", "target_table")
+_VALUES = ("checkpoint_ts", "after_schema_change", "status", "reason", "incarnation", *ADDED_COLUMNS)
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """The statements for them; ``place`` gives the qualified name of one of the ledger's tables."""
+
+    dialect: LedgerDialect
+    place: Callable[[str], str]
+
+    def layout(self) -> dict[str, tuple[str, str]]:
+        """Table name -> (columns, primary key)."""
+        name, text, number = self.dialect.name_type, self.dialect.text_type, "BIGINT NOT NULL"
+        values = (
+            f"checkpoint_ts {number}, after_schema_change {number}, status {name} NOT NULL, reason {text} NOT NULL,"
+            f" incarnation {number}, " + ", ".join(f"{column} {kind}" for column, kind in ADDED_COLUMNS.items())
+        )
+        pair = ", ".join(f"{column} {self.dialect.identifier_type} NOT NULL" for column in (*_SOURCE, *_TARGET))
+        return {
+            TABLES: (
+                f"pipeline {name} NOT NULL, database_name {name} NOT NULL, table_name {name} NOT NULL, {values}",
+                ", ".join(("pipeline", *_SOURCE)),
+            ),
+            LedgerPart.ROUTED_TABLES: (
+                f"pipeline {name} NOT NULL, {pair}, {values}",
+                ", ".join(("pipeline", *_SOURCE, *_TARGET)),
+            ),
+        }
+
+    def load(self, session: SqlSession, pipeline: str, present: Mapping[str, Collection[str]]) -> Iterator[TableProgress]:
+        """All rows of a pipeline; ``present`` are the columns of the ledger's tables that are there."""
+        for relation in (TABLES, LedgerPart.ROUTED_TABLES):
+            if relation not in present:
+                continue
+            target = [name if name in present[relation] else f"'' AS {name}" for name in _TARGET]
+            values = [name if name in present[relation] else f"0 AS {name}" for name in _VALUES]
+            columns = ", ".join((*_SOURCE, *target, *values))
+            for row in session.execute(f"SELECT {columns} FROM {self.place(relation)} WHERE pipeline = ?", (pipeline,)):
+                database, table, target_database, target_table, checkpoint, after, status, reason, *born = row
+                incarnation, again, let_in = map(integer, born)
+                yield TableProgress(
+                    table_id=TableId(str(database), str(table)),
+                    checkpoint=integer(checkpoint),
+                    after=bool(after),
+                    status=TableStatus(str(status)),
+                    reason=str(reason),
+                    incarnation=incarnation,
+                    again=bool(again),
+                    let_in=bool(let_in),
+                    target=TableId(str(target_database), str(target_table)) if relation == LedgerPart.ROUTED_TABLES else None,
+                )
+
+    def written_by_others(self, session: SqlSession, pipeline: str, present: Collection[str]) -> Iterator[tuple[str, TableId]]:
+        """The tables of the target that other pipelines write to, each with its pipeline."""
+        idle = (str(TableStatus.GONE), str(TableStatus.EXCLUDED), str(TableStatus.NOT_FOLLOWED))
+        for relation, columns in ((TABLES, _SOURCE), (LedgerPart.ROUTED_TABLES, _TARGET)):
+            if relation not in present:
+                continue
+            for other, database, table in session.execute(
+                f"SELECT pipeline, {', '.join(columns)} FROM {self.place(relation)} JOIN {self.place('pipelines')} USING (pipeline)"
+                " WHERE pipeline <> ? AND status NOT IN (?, ?, ?)",
+                (pipeline, *idle),
+            ):
+                yield str(other), TableId(str(database), str(table))
+
+    def put(self, session: SqlSession, pipeline: str, row: TableProgress) -> None:
+        """Writes a row in place of the one of the same pair."""
+        relation, columns, key = _key(pipeline, *row.pair)
+        session.execute(f"DELETE FROM {self.place(relation)} WHERE {_equal(columns)}", key)
+        values = (row.checkpoint, int(row.after), str(row.status), row.reason, row.incarnation, int(row.again), int(row.let_in))
+        marks = ", ".join("?" * (len(key) + len(values)))
+        session.execute(f"INSERT INTO {self.place(relation)} ({', '.join((*columns, *_VALUES))}) VALUES ({marks})", (*key, *values))
+
+    def lock(self, session: SqlSession, pipeline: str, table_id: TableId, target: TableId) -> int | None:
+        """Locks the row of a pair and returns its checkpoint (TSO); ``None`` if it has none."""
+        relation, columns, key = _key(pipeline, table_id, target)
+        rows = session.execute(
+            f"SELECT checkpoint_ts FROM {self.place(relation)} WHERE {_equal(columns)}{self.dialect.for_update}", key
+        )
+        return integer(rows[0][0]) if rows else None
+
+
+def _key(pipeline: str, table_id: TableId, target: TableId) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """The relation that holds the row of a pair, and the columns and values of its key there."""
+    key = (pipeline, table_id.database, table_id.table)
+    if target == table_id:
+        return TABLES, ("pipeline", *_SOURCE), key
+    return LedgerPart.ROUTED_TABLES, ("pipeline", *_SOURCE, *_TARGET), (*key, target.database, target.table)
+
+
+def _equal(columns: Collection[str]) -> str:
+    return " AND ".join(f"{column} = ?" for column in columns)
