@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -18,6 +18,8 @@ from headrace.engine.read_task import ReadJob, exchange_rows
 from headrace.engine.spark import _raise_first  # the one name of its own that a stand-in has to share
 from headrace.engine.write_task import Chunks, Unit, WriteJob, WriteTask, streamed_units, unit_of_rows, unit_of_splits
 from headrace.model.split import Split
+from headrace.model.stream import Range, StageReport
+from headrace.sources.base import StreamSource
 
 
 def as_if_large(patch: pytest.MonkeyPatch) -> None:
@@ -71,6 +73,10 @@ class LocalEngine:
             results.extend(_copy(self.write_units(share, _copy(write), slot)))
         _raise_first(results)
         return results
+
+    def stage(self, source: StreamSource, ranges: Sequence[Range]) -> list[StageReport]:
+        self.jobs += 1
+        return [_copy(_copy(source).stage(_copy(of))) for of in ranges]
 
     def stream(self, read: ReadJob, tasks: list[list[Split]], chunks: Chunks) -> Iterator[object]:
         self.jobs += 1

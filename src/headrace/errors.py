@@ -43,6 +43,12 @@ class SourceUnreachableError(HeadraceError):
     exit_code = EXIT_UNREACHABLE
 
 
+class SourceLostError(HeadraceError):
+    """The source does not keep any more what was not applied yet."""
+
+    exit_code = EXIT_UNREACHABLE
+
+
 class SourceNotReadyError(HeadraceError):
     """The folder is there but is no readable changefeed output (yet): no ``metadata``, or none that can be read."""
 

@@ -15,6 +15,7 @@ class Step(StrEnum):
     """Everything that a run does to its source, its ledger and its target, one name for each kind of doing."""
 
     POLL = "poll the source"
+    STAGE = "stage ranges of a stream"
     READ = "read a split"
     ACQUIRE = "take the epoch"
     NEXT_ATTEMPT = "raise the attempt"

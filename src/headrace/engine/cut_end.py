@@ -45,7 +45,8 @@ class CutEnd:
         """What the source is told of the cut's end; ``settled`` is the ledger's state after the cut."""
         behind = frozenset(t for t, own in settled.tables.items() if own.needs_files)
         gone = frozenset(t for t, own in settled.tables.items() if own.status.is_gone)
-        return CutOutcome(self.cut.hi, frozenset(self.problems), behind, gone)
+        left_out = frozenset(t for t, own in settled.tables.items() if own.status is TableStatus.EXCLUDED)
+        return CutOutcome(self.cut.hi, frozenset(self.problems), behind, gone, left_out)
 
     def commit(self, after: PositionAfter) -> CutCommit:
         """What the task writes that commits the cut, as far as it is known before the rows are read."""

@@ -25,6 +25,7 @@ from headrace.engine.letter_replay import Replayer, waits_for
 from headrace.engine.observer import Observer
 from headrace.engine.plan import ending_incomplete, first_shared_change, plan_cut
 from headrace.engine.requests import Carried, carry_out, give_up_files, resyncs_due, take_up_holds
+from headrace.engine.shapes import with_kept_shapes
 from headrace.engine.table_reset import begin_anew, resets_asked
 from headrace.errors import (
     EXIT_OK,
@@ -282,7 +283,11 @@ class Loop:
     def _poll(self, checkpoint: int, *, final: bool = False, bound: Bound | None = None) -> Offer:
         self._told_at = time.monotonic()
         faults.before(Step.POLL)
-        offer = self._source.poll(self._state.position, checkpoint, final=final, bound=bound, learned=self._learned)
+        state, needs_shapes = self._state, self._source.needs_shapes
+        shapes = state.shapes_by_table if needs_shapes else None
+        offer = self._source.poll(state.position, checkpoint, final=final, bound=bound, learned=self._learned, shapes=shapes)
+        if needs_shapes:
+            offer = with_kept_shapes(offer, state)
         faults.after(Step.POLL)
         self._learned = offer.learned
         if offer.schema_changes:  # an offer without anything new tells of none

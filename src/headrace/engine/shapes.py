@@ -121,6 +121,29 @@ def _is_of_view(change: SchemaChange) -> bool:
     return only_statement and (drops or begins_with(change.statement, "CREATE"))
 
 
+def with_kept_shapes(offer: Offer, state: LedgerState) -> Offer:
+    """The offer of a source that forgets, with the schema changes that led to the shapes which the ledger keeps.
+
+    They are over: they tell which shape rows have, and that nothing is missing between the changes which the source still tells.
+    """
+    told = {(change.commit_ts, change.table_id) for change in offer.schema_changes}
+    entries = {entry.place: entry for entry in state.journal.values() if entry.state.is_settled}
+    kept = []
+    for table_id, shapes in state.shapes_by_table.items():
+        for shape in shapes:
+            entry = entries.get(f"{shape.version}/{table_id}")
+            if (shape.version, table_id) in told or (entry is None and shape.version > state.table_checkpoint(table_id)):
+                continue
+            statement, identity = (entry.statement, entry.identity) if entry is not None else ("", "")
+            touched = frozenset({table_id})
+            change = SchemaChange(shape.version, table_id, (), statement, table_id.database, touched, schema=shape.schema)
+            kept.append(replace(change, known_as=identity))
+    if not kept:
+        return offer
+    changes = sorted([*kept, *offer.schema_changes], key=lambda change: change.commit_ts)
+    return replace(offer, schema_changes=tuple(changes))
+
+
 def told_shapes(state: LedgerState, changes: Iterable[SchemaChange]) -> tuple[TableShape, ...]:
     """The shapes that these schema changes lead to, as far as the ledger does not have them.
 

@@ -30,6 +30,8 @@ from headrace.engine.read_task import ReadJob, exchange_rows
 from headrace.engine.write_task import Chunks, WriteJob, WriteTask, result_batch, streamed_units, unit_of_rows, unit_of_splits
 from headrace.errors import DefinitionError, FencedError, HeadraceError, JobFailedError, TransientError
 from headrace.model.split import Split
+from headrace.model.stream import Range, StageReport
+from headrace.sources.base import StreamSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -220,6 +222,17 @@ class SparkEngine:
         finally:
             receiver.job_ended()
 
+    def stage(self, source: StreamSource, ranges: Sequence[Range]) -> list[StageReport]:
+        """Stages ranges, a task for each; the reports in the order of the ranges. Raises what a task raised, or JobFailedError."""
+        task = _staging_task(source, is_local(self._settings["spark.master"]))
+        given = [(number, pickle.dumps(of)) for number, of in enumerate(ranges)]
+
+        def collect(session: SparkSession) -> list[bytes]:
+            return list(session.sparkContext.parallelize(given, len(given)).mapPartitions(task).collect())
+
+        found = [item for item in self._results(collect) if isinstance(item, tuple)]
+        return [report for _, report in sorted(found, key=lambda item: item[0])]
+
     def _run_alone(self, task: Callable[[Iterator[int]], Iterator[bytes]]) -> list[object]:
         """One task as an RDD: planning a DataFrame would nearly double what a small cut takes (169 ms instead of 92)."""
         return self._results(lambda session: session.sparkContext.parallelize([0], 1).mapPartitions(task).collect())
@@ -347,6 +360,18 @@ def _read_task(read: ReadJob, local: bool) -> Task:
         for batch in batches:
             for given in batch.column(0):
                 yield from exchange_rows(read, pickle.loads(given.as_buffer()))
+
+    return run
+
+
+def _staging_task(source: StreamSource, local: bool) -> Callable[[Iterator[tuple[int, bytes]]], Iterator[bytes]]:
+    def run(given: Iterator[tuple[int, bytes]]) -> Iterator[bytes]:
+        _forget_archives(local)
+        for number, of in given:
+            try:
+                yield pickle.dumps((number, source.stage(pickle.loads(of))))
+            except HeadraceError as error:
+                yield pickle.dumps(error)
 
     return run
 

@@ -112,3 +112,5 @@ class CutOutcome:
     stopped: frozenset[TableId] = frozenset()
     behind: frozenset[TableId] = frozenset()
     gone: frozenset[TableId] = frozenset()
+    left_out: frozenset[TableId] = frozenset()
+    """Tables that the filter leaves out, each at its own place. They are behind, too."""

@@ -10,12 +10,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Protocol
 
+import pyarrow as pa
+
 from headrace.model.block import ChangeBlock
 from headrace.model.cut import CutOutcome
 from headrace.model.events import SchemaChange
+from headrace.model.ledger import TableShape
 from headrace.model.offer import Learned, Offer, PositionAfter
 from headrace.model.outcome import SplitReport
 from headrace.model.split import HeldSplit, Split, Window
+from headrace.model.stream import Range, StageReport
 from headrace.model.table import Column, TableId, TableSchema
 
 
@@ -40,6 +44,10 @@ class Bound:
     looked: Callable[[int, int], None] = lambda done, total: None
 
 
+KeptShapes = Mapping[TableId, Sequence[TableShape]]
+"""What the ledger keeps of each table's shapes, the oldest first, for sources that ask for it (``EventSource.needs_shapes``)."""
+
+
 class EventSource(Protocol):
     """The stream of changes. Everything it carries to a task must pickle.
 
@@ -53,7 +61,14 @@ class EventSource(Protocol):
         ...
 
     def poll(
-        self, position: str, checkpoint: int, *, final: bool = False, bound: Bound | None = None, learned: Learned | None = None
+        self,
+        position: str,
+        checkpoint: int,
+        *,
+        final: bool = False,
+        bound: Bound | None = None,
+        learned: Learned | None = None,
+        shapes: KeptShapes | None = None,
     ) -> Offer:
         """What there is now that may not be applied yet.
 
@@ -176,6 +191,38 @@ class EventSource(Protocol):
     def forget_lives(self, position: str, ended: Mapping[TableId, int]) -> str:
         """The position in which nothing of versions before a commit ts (TSO) needs reading: the tables have ended there."""
         ...
+
+
+class StagingPlace(Protocol):
+    """Where pieces lie: driver and tasks reach it. It pickles."""
+
+    def write(self, key: str, *parts: bytes | pa.Buffer) -> None:
+        """Writes an object whole. Raises TransientError."""
+        ...
+
+    def read(self, key: str) -> pa.Buffer:
+        """An object; in a folder it is mapped into memory. Raises TransientError."""
+        ...
+
+    def remove(self, below: str) -> None:
+        """Removes a folder of objects, whether it is there or not. Raises TransientError."""
+        ...
+
+
+class StreamSource(EventSource, Protocol):
+    """A source that must be read to be known: what :meth:`poll` does not know yet it has staged, and offers what that leaves."""
+
+    def stage(self, of: Range) -> StageReport:
+        """Reads one range, in a task. Raises SourceUnreachableError, TransientError."""
+        ...
+
+    def staged_by(self, run: StageRunner, place: StagingPlace) -> EventSource:
+        """The source with what reads its ranges, and the place where these leave their pieces."""
+        ...
+
+
+StageRunner = Callable[[StreamSource, Sequence[Range]], Sequence[StageReport]]
+"""Has ranges staged, in tasks or, where they are few, in the driver; the reports come in the order of the ranges."""
 
 
 class MetadataAccessor(Protocol):

@@ -16,7 +16,7 @@ from headrace.model.split import HeldSplit, Split, Window
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.tso import tso_to_datetime
 from headrace.model.uri import parse_uri
-from headrace.sources.base import Bound
+from headrace.sources.base import Bound, KeptShapes
 from headrace.sources.ticdc_storage.accessor import StorageMetadataAccessor
 from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.folder import Folder
@@ -98,7 +98,14 @@ class StorageEventSource:
         return (StorageEventSource, (self._location, self._options))
 
     def poll(
-        self, position: str, checkpoint: int, *, final: bool = False, bound: Bound | None = None, learned: Learned | None = None
+        self,
+        position: str,
+        checkpoint: int,
+        *,
+        final: bool = False,
+        bound: Bound | None = None,
+        learned: Learned | None = None,
+        shapes: KeptShapes | None = None,
     ) -> Offer:
         """What there is that may not be applied yet: the watermark first, then a listing, unless the watermark has not moved.
 

@@ -1,0 +1,112 @@
+"""What is known of a stream: records of several tables mixed in partitions, which have to be read to be known.
+
+A record has a *place*: its partition and its offset there, a number that grows from record to record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.model.outcome import Problem
+from headrace.model.table import TableId, TableSchema
+
+
+@dataclass(frozen=True)
+class PartitionEnds:
+    """Which records a partition has now: offsets from ``first`` up to, and without, ``end``."""
+
+    partition: str
+    first: int
+    """Older ones are gone: the stream keeps records for a while only."""
+    end: int
+    bytes_per_record: float
+    """About how many bytes a record has, for bounding what is read at a time."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """Records of one partition, from ``start`` up to, and without, ``end``: what one stage task reads."""
+
+    partition: str
+    start: int
+    end: int
+    size: int
+    """About how many bytes it has."""
+
+
+@dataclass(frozen=True)
+class StreamStatement:
+    """A schema change as a record tells it."""
+
+    commit_ts: int
+    """TSO."""
+    database: str
+    """The current database for names without one."""
+    statement: str
+    table_id: TableId
+    """The table that it makes or changes; of a change of a database the database."""
+    schema: TableSchema | None
+    """The table's shape afterwards, where the record tells it."""
+    partition: str
+    offset: int
+
+    @property
+    def place(self) -> str:
+        """For messages."""
+        return place_of(self.partition, self.offset)
+
+
+def place_of(partition: str, offset: int) -> str:
+    """A record's place, for messages."""
+    return f"partition {partition}, offset {offset}"
+
+
+@dataclass(frozen=True)
+class StagedPiece:
+    """Records of one table from one range, in the order of their offsets, in the work place.
+
+    It may hold rows on both sides of a schema change: each row counts by its commit ts.
+    """
+
+    table_id: TableId
+    partition: str
+    first: int
+    last: int
+    """The offsets of its first and last record."""
+    records: int
+    size: int
+    """Bytes of its records."""
+    min_ts: int
+    max_ts: int
+    """The least and the greatest commit ts (TSO). Within a piece they do not go down: there another one begins."""
+    restart: int | None
+    """The watermark (TSO) that came before it in the range, since the piece before; ``None`` where there was none. One that is not
+    above the partition's last one tells that what writes the stream has begun again."""
+    key: str
+    """The object in the work place that it lies in, with others."""
+    start: int
+    length: int
+    """The bytes of the object that are the piece: an Arrow IPC stream of ``headrace.sources.stream.records.PIECE``."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """No record of the partition before ``offset`` has a commit ts above ``reached`` (TSO)."""
+
+    offset: int
+    reached: int
+
+
+@dataclass(frozen=True)
+class StageReport:
+    """What was found in a range: staged pieces of each table, and what concerns all of them."""
+
+    range: Range
+    pieces: tuple[StagedPiece, ...] = ()
+    statements: tuple[StreamStatement, ...] = ()
+    watermark: int | None = None
+    """The partition's greatest promise in the range (TSO): everything up to there is before it."""
+    marks: tuple[Mark, ...] = ()
+    """For finding an offset by a commit ts; of the records of this range alone. The last is at its end."""
+    problems: tuple[Problem, ...] = ()
+    """Records that cannot be understood, with their place."""

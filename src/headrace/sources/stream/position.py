@@ -1,0 +1,99 @@
+"""Where a stream is to be read from: for each partition an offset, and a sparse index from commit ts to offset.
+
+The position is as large as 64 marks a partition, whatever the number of tables and records. What a table needs that stands
+still, or is to be read again, begins at the last mark that its checkpoint covers; what other tables have of the records behind
+it is passed over by their own checkpoints.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from headrace.model.stream import Mark, StageReport
+
+_MARKS = 64
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class PartitionPosition:
+    """One partition: records before ``offset`` are needed by nobody. ``marks`` are in order, on both sides of it."""
+
+    offset: int = 0
+    marks: tuple[Mark, ...] = ()
+
+    def with_marks(self, found: Iterable[Mark]) -> PartitionPosition:
+        """With marks of what was read behind those that are known."""
+        known = list(self.marks)
+        for mark in found:
+            reached = max(mark.reached, known[-1].reached if known else 0)
+            if not known or mark.offset > known[-1].offset:
+                known.append(Mark(mark.offset, reached))
+        return replace(self, marks=_thinned(known, self.offset))
+
+    def begins(self, commit_ts: int) -> int:
+        """The largest known offset before which no record has a commit ts (TSO) above this one; 0 when none is known."""
+        return max((mark.offset for mark in self.marks if mark.reached <= commit_ts), default=0)
+
+    def moved_to(self, commit_ts: int) -> PartitionPosition:
+        """The position in which everything up to a commit ts (TSO) is needed by nobody. It never goes back."""
+        return replace(self, offset=max(self.offset, self.begins(commit_ts)))
+
+    def back_to(self, commit_ts: int) -> PartitionPosition:
+        """The position from which all records above a commit ts (TSO) are read again."""
+        return replace(self, offset=min(self.offset, self.begins(commit_ts)))
+
+
+def _thinned(marks: list[Mark], offset: int) -> tuple[Mark, ...]:
+    """Every other mark as often as there are too many; the one at the offset and the last stay."""
+    while len(marks) > _MARKS:
+        last = len(marks) - 1
+        marks = [mark for n, mark in enumerate(marks) if n % 2 == 0 or n == last or mark.offset == offset]
+    return tuple(marks)
+
+
+@dataclass(frozen=True)
+class StreamPosition:
+    """The position of a whole stream. ``watermark`` (TSO) is what all partitions had promised when it was made."""
+
+    partitions: Mapping[str, PartitionPosition] = field(default_factory=dict)
+    watermark: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> StreamPosition:
+        """Reads :meth:`to_text`; the empty text is the beginning. Raises ValueError."""
+        if not text:
+            return cls()
+        told = json.loads(text)
+        if not isinstance(told, dict) or told.get("v") != _VERSION:
+            raise ValueError("this is no position of a stream that this version of Headrace knows")
+        partitions = {}
+        for name, (offset, marks) in told["p"].items():
+            partitions[name] = PartitionPosition(int(offset), tuple(Mark(int(at), int(ts)) for at, ts in marks))
+        return cls(partitions, int(told["w"]))
+
+    def to_text(self) -> str:
+        """The position as the ledger keeps it."""
+        told = {name: [at.offset, [[m.offset, m.reached] for m in at.marks]] for name, at in sorted(self.partitions.items())}
+        return json.dumps({"v": _VERSION, "w": self.watermark, "p": told}, separators=(",", ":"))
+
+    def of(self, partition: str) -> PartitionPosition:
+        """The position of a partition; a new one begins at its first record."""
+        return self.partitions.get(partition, PartitionPosition())
+
+    def with_marks(self, reports: Iterable[StageReport]) -> StreamPosition:
+        """With the marks of ranges that were staged, in their order."""
+        found = dict(self.partitions)
+        for report in sorted(reports, key=lambda report: report.range.start):
+            found[report.range.partition] = found.get(report.range.partition, PartitionPosition()).with_marks(report.marks)
+        return replace(self, partitions=found)
+
+    def moved_to(self, commit_ts: int) -> StreamPosition:
+        """See :meth:`PartitionPosition.moved_to`."""
+        return replace(self, partitions={name: at.moved_to(commit_ts) for name, at in self.partitions.items()})
+
+    def back_to(self, commit_ts: int) -> StreamPosition:
+        """See :meth:`PartitionPosition.back_to`."""
+        return replace(self, partitions={name: at.back_to(commit_ts) for name, at in self.partitions.items()})

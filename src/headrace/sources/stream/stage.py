@@ -1,0 +1,178 @@
+"""The stage of a stream: one range is read once, and leaves the records of each table together in the work place.
+
+The pieces of a range lie in one object, one behind the other, so that a thousand tables do not make a thousand objects.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.model.outcome import Problem
+from headrace.model.stream import Mark, Range, StagedPiece, StageReport, StreamStatement, place_of
+from headrace.model.table import TableId
+from headrace.sources.base import StagingPlace
+from headrace.sources.stream.reader import StreamReader
+from headrace.sources.stream.records import PIECE, RecordKind
+
+_MARK_EVERY = 8
+"""How many marks a range leaves at most, besides the one at its end."""
+
+
+@dataclass
+class _Piece:
+    """Records of one table that follow each other, their commit ts never going down."""
+
+    restart: int | None
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+
+
+class _Tables:
+    """The records of a range by table."""
+
+    def __init__(self) -> None:
+        self.pieces: dict[TableId, list[_Piece]] = defaultdict(list)
+        self._reached: dict[TableId, int] = {}
+        self._restarted: dict[TableId, int] = {}
+        self._watermark: int | None = None
+        self._last_watermark = -1
+
+    def promise(self, watermark: int) -> None:
+        """A watermark (TSO): where it is not above the last one, pieces end."""
+        if watermark <= self._last_watermark or self._watermark is None:
+            self._watermark = watermark
+            self._restarted.clear()
+        self._last_watermark = watermark
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Rows of any tables, in their order."""
+        for table_id, records in _by_table(rows):
+            commit_ts = records.column(1).to_numpy()
+            downs = (np.flatnonzero(np.diff(commit_ts) < 0) + 1).tolist()
+            for start, end in pairwise([0, *downs, len(commit_ts)]):
+                self._append(table_id, records.slice(start, end - start), int(commit_ts[start]), int(commit_ts[end - 1]))
+
+    def _append(self, table_id: TableId, records: pa.RecordBatch, first: int, last: int) -> None:
+        anew = self._watermark is not None and table_id not in self._restarted
+        if not self.pieces[table_id] or first < self._reached[table_id] or anew:
+            self.pieces[table_id].append(_Piece(self._watermark if anew else None))
+        if self._watermark is not None:
+            self._restarted[table_id] = self._watermark
+        self.pieces[table_id][-1].batches.append(records)
+        self._reached[table_id] = last
+
+
+def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str) -> StageReport:
+    """Reads a range and writes its pieces into an object in ``folder``. Raises SourceUnreachableError, TransientError."""
+    tables = _Tables()
+    statements: list[StreamStatement] = []
+    problems: list[Problem] = []
+    watermark: int | None = None
+    marks: list[Mark] = []
+    reached, step = 0, max(1, (of.end - of.start) // _MARK_EVERY)
+    next_mark = of.start
+    for batch in reader.records(of):
+        if not batch.num_rows:
+            continue
+        offsets = batch.column(0).to_numpy()
+        if int(offsets[0]) >= next_mark:
+            marks.append(Mark(int(offsets[0]), reached))
+            next_mark = int(offsets[0]) + step
+        kinds = batch.column(1).to_numpy()
+        for row in np.flatnonzero(kinds == RecordKind.STATEMENT):
+            statement = _statement(reader, of.partition, batch, int(row), problems)
+            if statement is not None:
+                statements.append(statement)
+                reached = max(reached, statement.commit_ts)
+        for row in np.flatnonzero(kinds == RecordKind.UNKNOWN):
+            problems.append(_unknown(of.partition, batch, int(row)))
+        for start, end, promised in _between_watermarks(batch, kinds):
+            rows = batch.slice(start, end - start)
+            rows = rows.filter(pa.array(kinds[start:end] == RecordKind.ROWS))
+            if rows.num_rows:
+                reached = max(reached, int(pc.max(rows.column(4)).as_py()))
+                tables.add(rows)
+            if promised is not None:
+                watermark = max(watermark or 0, promised)
+                tables.promise(promised)
+    marks.append(Mark(of.end, reached))
+    pieces = _written(of, tables.pieces, place, folder) if tables.pieces else ()
+    return StageReport(of, pieces, tuple(statements), watermark, tuple(marks), tuple(problems))
+
+
+def _statement(
+    reader: StreamReader, partition: str, batch: pa.RecordBatch, row: int, problems: list[Problem]
+) -> StreamStatement | None:
+    offset = batch.column(0)[row].as_py()
+    try:
+        return reader.statement(batch.column(5)[row].as_py(), partition, offset)
+    except ValueError as error:
+        table_id = TableId(batch.column(2)[row].as_py() or "", batch.column(3)[row].as_py() or "")
+        problems.append(Problem(table_id, f"the schema change cannot be read: {error}", file=place_of(partition, offset)))
+        return None
+
+
+def _unknown(partition: str, batch: pa.RecordBatch, row: int) -> Problem:
+    table_id = TableId(batch.column(2)[row].as_py() or "", batch.column(3)[row].as_py() or "")
+    why = batch.column(5)[row].as_py().decode("utf-8", "replace")
+    return Problem(table_id, why, file=place_of(partition, batch.column(0)[row].as_py()))
+
+
+def _by_table(rows: pa.RecordBatch) -> list[tuple[TableId, pa.RecordBatch]]:
+    """The rows of each table, in their order, as ``PIECE``."""
+    databases, tables = (pc.dictionary_encode(rows.column(name)) for name in ("database", "table"))
+    width = len(tables.dictionary)
+    codes = databases.indices.to_numpy() * width + tables.indices.to_numpy()
+    kept = pa.record_batch([rows.column("offset"), rows.column("commit_ts"), rows.column("value")], schema=PIECE)
+    found = []
+    for code in np.unique(codes):
+        table_id = TableId(databases.dictionary[int(code) // width].as_py(), tables.dictionary[int(code) % width].as_py())
+        found.append((table_id, kept.filter(pa.array(codes == code))))
+    return found
+
+
+def _between_watermarks(batch: pa.RecordBatch, kinds: npt.NDArray[np.int8]) -> Iterator[tuple[int, int, int | None]]:
+    """The records up to each watermark, as numbers of rows, and the watermark; behind the last one there is none."""
+    start = 0
+    for row in np.flatnonzero(kinds == RecordKind.WATERMARK).tolist():
+        yield start, row, batch.column(4)[row].as_py()
+        start = row + 1
+    yield start, batch.num_rows, None
+
+
+def _written(of: Range, tables: Mapping[TableId, Sequence[_Piece]], place: StagingPlace, folder: str) -> tuple[StagedPiece, ...]:
+    out = pa.BufferOutputStream()
+    spans = []
+    for table_id in sorted(tables):
+        for piece in tables[table_id]:
+            start = out.tell()
+            with pa.ipc.new_stream(out, PIECE) as writer:
+                for batch in piece.batches:
+                    writer.write_batch(batch)
+            spans.append((table_id, piece.restart, pa.Table.from_batches(piece.batches), start, out.tell() - start))
+    key = f"{folder}/pieces"
+    place.write(key, out.getvalue())
+    return tuple(
+        StagedPiece(
+            table_id,
+            of.partition,
+            first=rows.column("offset")[0].as_py(),
+            last=rows.column("offset")[rows.num_rows - 1].as_py(),
+            records=rows.num_rows,
+            size=int(pc.sum(pc.binary_length(rows.column("value"))).as_py() or 0),
+            min_ts=rows.column("commit_ts")[0].as_py(),
+            max_ts=rows.column("commit_ts")[rows.num_rows - 1].as_py(),
+            restart=restart,
+            key=key,
+            start=start,
+            length=length,
+        )
+        for table_id, restart, rows, start, length in spans
+    )

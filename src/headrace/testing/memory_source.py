@@ -1,0 +1,205 @@
+"""A stream in memory, with all that a real one does to its readers: tables, schema changes and watermarks mixed in partitions.
+
+Rows of a table lie in the partition that the hash of their key names, schema changes in the first one, watermarks in all. What
+wrote it may begin again and repeat what it wrote since some commit ts; a partition may get no records for a while; old ones may go.
+"""
+
+from __future__ import annotations
+
+import pickle
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from headrace.model.block import COMMIT_TS, KIND, SEQ, block_schema
+from headrace.model.cut import Repeats
+from headrace.model.events import RowKind
+from headrace.model.stream import PartitionEnds, Range, StreamStatement
+from headrace.model.table import Column, TableId, TableSchema
+from headrace.sources.stream.reader import BadRecordError
+from headrace.sources.stream.records import RECORDS, RecordKind
+from headrace.sources.stream.source import StreamEventSource
+from headrace.testing.ticdc_writer import RowChange, SchemaFile, split_key_updates
+
+_BATCH = 100
+
+
+@dataclass(frozen=True)
+class MemoryRecord:
+    """One record. ``value`` is what its kind needs, pickled."""
+
+    kind: RecordKind
+    table_id: TableId
+    commit_ts: int
+    value: bytes = b""
+
+
+@dataclass
+class MemoryStream:
+    """The stream itself, with the methods of what an ``Upstream`` drives (``headrace.testing.upstream.Sink``)."""
+
+    count: int = 3
+    """How many partitions there are."""
+    clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+    partitions: list[list[MemoryRecord]] = field(init=False)
+    first: list[int] = field(init=False)
+    """The first offset that each partition keeps."""
+    stalled: set[int] = field(default_factory=set)
+    """Partitions that get nothing for now: it follows when they go on."""
+
+    def __post_init__(self) -> None:
+        self.partitions = [[] for _ in range(self.count)]
+        self.first = [0] * self.count
+        self._waiting: list[list[MemoryRecord]] = [[] for _ in range(self.count)]
+        self._log: list[tuple[int, MemoryRecord]] = []
+        self._schemas: dict[TableId, TableSchema] = {}
+
+    # --- what an upstream calls ---------------------------------------------------------------------------------------------
+
+    def rows(self, table_id: TableId, commit_ts: int, changes: Iterable[RowChange], *, partition: int | None = None) -> None:
+        """The changes of a transaction to one table, a record each."""
+        schema = self._schemas[table_id]
+        for change in split_key_updates(schema, changes) if schema.handle_key else changes:
+            row = change.after if change.after is not None else change.before
+            assert row is not None, "a change has a row"
+            key = [row[name] for name in schema.handle_key] if schema.handle_key else None
+            place = zlib.crc32(repr((table_id, key)).encode()) % self.count
+            value = pickle.dumps((dict(change.before) if change.before else None, dict(change.after) if change.after else None))
+            self._append(place, MemoryRecord(RecordKind.ROWS, table_id, commit_ts, value))
+
+    def schema_changes(self, version: int, files: Sequence[SchemaFile], gone: Iterable[TableId] = ()) -> None:
+        """One statement, told for each of its tables."""
+        for table_id in gone:
+            self._schemas.pop(table_id, None)
+        for file in files:
+            if file.schema is not None:
+                self._schemas[file.table_id] = file.schema
+            value = pickle.dumps((file.statement, file.schema))
+            self._append(0, MemoryRecord(RecordKind.STATEMENT, file.table_id, version, value))
+
+    def checkpoint(self, ts: int) -> None:
+        """A watermark in each partition."""
+        for place in range(self.count):
+            self._append(place, MemoryRecord(RecordKind.WATERMARK, TableId(""), ts))
+
+    # --- what a test does to it ---------------------------------------------------------------------------------------------
+
+    def repeat(self, since: int) -> None:
+        """What writes it begins again: a watermark tells from where on, and all records above it (TSO) come once more."""
+        for place in range(self.count):
+            self._put(place, MemoryRecord(RecordKind.WATERMARK, TableId(""), since))
+        for place, record in [(p, r) for p, r in self._log if r.commit_ts > since and r.kind is not RecordKind.WATERMARK]:
+            self._put(place, record)
+
+    def stall(self, *places: int) -> None:
+        """From now on these partitions get nothing."""
+        self.stalled |= set(places)
+
+    def go_on(self) -> None:
+        """The partitions that stalled get what they missed."""
+        self.stalled.clear()
+        for place, records in enumerate(self._waiting):
+            self.partitions[place] += records
+            records.clear()
+
+    def forget(self, place: int, first: int) -> None:
+        """The partition keeps records from an offset on only."""
+        self.first[place] = max(self.first[place], min(first, len(self.partitions[place])))
+
+    def damage(self, place: int, offset: int, value: bytes = b"damaged") -> None:
+        """Replaces the value of a record."""
+        record = self.partitions[place][offset]
+        self.partitions[place][offset] = MemoryRecord(record.kind, record.table_id, record.commit_ts, value)
+
+    def reader(self) -> MemoryReader:
+        """A reader of what is there now."""
+        return MemoryReader(self.partitions, self.first)
+
+    def _append(self, place: int, record: MemoryRecord) -> None:
+        self._log.append((place, record))
+        self._put(place, record)
+
+    def _put(self, place: int, record: MemoryRecord) -> None:
+        (self._waiting if place in self.stalled else self.partitions)[place].append(record)
+
+
+@dataclass(frozen=True)
+class MemoryReader:
+    """A :class:`headrace.sources.stream.reader.StreamReader`. Tasks get a copy of the stream."""
+
+    partitions: list[list[MemoryRecord]]
+    first: list[int]
+    identity: str = "memory://stream"
+    repeats: Repeats = Repeats.CHANGES
+
+    def ends(self) -> Sequence[PartitionEnds]:
+        """The partitions."""
+        kept = zip(self.partitions, self.first, strict=True)
+        return [PartitionEnds(str(place), first, len(records), 100.0) for place, (records, first) in enumerate(kept)]
+
+    def records(self, of: Range) -> Iterator[pa.RecordBatch]:
+        """The records of a range."""
+        place = int(of.partition)
+        begin = max(of.start, self.first[place])
+        for start in range(begin, of.end, _BATCH):
+            records = self.partitions[place][start : min(start + _BATCH, of.end)]
+            columns = [
+                [start + n for n in range(len(records))],
+                [int(record.kind) for record in records],
+                [record.table_id.database for record in records],
+                [record.table_id.table for record in records],
+                [record.commit_ts for record in records],
+                [record.value for record in records],
+            ]
+            yield pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, RECORDS, strict=True)], schema=RECORDS)
+
+    def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
+        """The schema change of a record."""
+        record = self.partitions[int(partition)][offset]
+        try:
+            statement, schema = pickle.loads(value)
+        except Exception as error:  # noqa: BLE001 -- whatever a damaged value does
+            raise ValueError(f"its value is damaged ({error})") from None
+        return StreamStatement(record.commit_ts, record.table_id.database, statement, record.table_id, schema, partition, offset)
+
+    def decode(self, table_id: TableId, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
+        """The rows of records."""
+        columns = schema.row_columns
+        rows: list[tuple[int, int, Mapping[str, object]]] = []
+        counts = []
+        for number, (commit_ts, value) in enumerate(zip(records.column(1).to_pylist(), records.column(2).to_pylist(), strict=True)):
+            try:
+                before, after = pickle.loads(value)
+            except Exception as error:  # noqa: BLE001 -- whatever a damaged value does
+                raise BadRecordError(number, f"its value is damaged ({type(error).__name__}).", hint="Repair the record.") from None
+            kinds = (RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER) if before and after else (RowKind.DELETE, RowKind.INSERT)
+            images = zip(kinds, (before, after), strict=True)
+            found = [(int(kind), commit_ts, image) for kind, image in images if image is not None]
+            counts.append(len(found))
+            rows += found
+        return _block(columns, rows), counts
+
+
+def _block(columns: tuple[Column, ...], rows: list[tuple[int, int, Mapping[str, object]]]) -> pa.RecordBatch:
+    schema = block_schema(columns)
+    meta = {KIND: [kind for kind, _, _ in rows], COMMIT_TS: [ts for _, ts, _ in rows], SEQ: [0] * len(rows)}
+    values = [meta[f.name] if f.name in meta else [image.get(f.name) for _, _, image in rows] for f in schema]
+    return pa.record_batch([pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema)
+
+
+@dataclass
+class MemorySource:
+    """A :class:`headrace.sources.base.DataSource` of a stream in memory."""
+
+    stream: MemoryStream
+
+    @property
+    def identity(self) -> str:
+        return "memory://stream"
+
+    @property
+    def event_source(self) -> StreamEventSource:
+        return StreamEventSource(self.stream.reader())

@@ -1,0 +1,225 @@
+"""Runs over a stream in memory, without Spark: what its partitions hold, and what a run makes of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+
+from following import Recorder
+from headrace import faults
+from headrace.engine.loop import Loop, RunOptions
+from headrace.engine.round import EngineRound
+from headrace.engine.stage import Stage
+from headrace.model.cut import Cut, CutRound
+from headrace.model.ledger import LedgerState, TableProgress
+from headrace.model.stream import Range, StageReport
+from headrace.model.table import Column, TableId
+from headrace.model.types import ColumnType, TypeKind
+from headrace.sinks.base import Round, WriterContext
+from headrace.sinks.cut_commit import CutCommit
+from headrace.testing.faults import Crashed
+from headrace.testing.memory_source import MemorySource, MemoryStream
+from headrace.testing.upstream import Delete, Insert, Update, Upstream
+from headrace.testing.upstream_ddl import AddColumn, DropColumn
+from local_engine import LocalEngine
+from simulated_sink import CAPABILITIES, Server, SimulatedSink
+
+INT = ColumnType(TypeKind.INT)
+TEXT = ColumnType(TypeKind.VARCHAR, length=20)
+ID = Column("id", INT, nullable=False, primary_key=True)
+A, B, C = (TableId("shop", name) for name in "abc")
+NAME = "stream"
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A work place in a folder."""
+
+    root: Path
+
+    def write(self, key: str, *parts: bytes | pa.Buffer) -> None:
+        path = self.root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"".join(bytes(part) for part in parts))
+
+    def read(self, key: str) -> pa.Buffer:
+        return pa.py_buffer((self.root / key).read_bytes())
+
+    def remove(self, below: str) -> None:
+        for path in sorted((self.root / below).glob("*")):
+            path.unlink()
+        (self.root / below).rmdir()
+
+    def count(self) -> int:
+        return sum(path.is_file() for path in self.root.rglob("*"))
+
+
+class Counting:
+    """Stages in the driver, and counts how many records that were."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self._stage = Stage(LocalEngine(), lambda: None)
+
+    def __call__(self, source: object, ranges: list[Range]) -> list[StageReport]:
+        self.records += sum(of.end - of.start for of in ranges)
+        return self._stage(source, ranges)  # type: ignore[arg-type]
+
+
+@dataclass
+class World:
+    """A stream, what writes it, and a target."""
+
+    root: Path
+    partitions: int = 3
+    capability: str = "atomic small cuts"
+    stream: MemoryStream = field(init=False)
+    upstream: Upstream = field(init=False)
+    server: Server = field(default_factory=Server)
+    staged: Counting = field(default_factory=Counting)
+
+    def __post_init__(self) -> None:
+        self.stream = MemoryStream(self.partitions)
+        self.upstream = Upstream(self.stream)
+        self.upstream.create_database("shop")
+
+    @property
+    def place(self) -> Folder:
+        return Folder(self.root / "work")
+
+    def create(self, table_id: TableId, *, keyless: bool = False) -> None:
+        self.upstream.create_table(table_id, [Column("id", INT) if keyless else ID, Column("v", TEXT)])
+
+    def insert(self, table_id: TableId, *keys: int, **more: object) -> int:
+        rows = [{"id": key, "v": f"{key}", **more} for key in keys]
+        return self.upstream.execute(*(Insert(table_id, row) for row in rows))
+
+    def run(self, *, once: bool = True, polls: int = 0, **options: object) -> Recorder:
+        """One run, to the stream's end; returns what it told."""
+        display = Recorder()
+        engine = LocalEngine()
+        source = MemorySource(self.stream).event_source.staged_by(self.staged, self.place)
+        sink = SimulatedSink(self.server, CAPABILITIES[self.capability])
+
+        def make_round(
+            cut: Cut, cut_round: CutRound, context: WriterContext, commit: CutCommit | None, progress: dict[TableId, TableProgress]
+        ) -> Round:
+            return EngineRound(engine, source, sink.capabilities, cut, cut_round, context, progress, commit)
+
+        with sink:
+            assert sink.ledger is not None
+            loop = Loop(
+                NAME,
+                source=source,
+                source_identity="memory://stream",
+                sink=sink,
+                ledger=sink.ledger,
+                make_round=make_round,  # type: ignore[arg-type]
+                observer=display,
+                options=RunOptions(once=once, **options),  # type: ignore[arg-type]
+            )
+            loop.run()
+        return display
+
+    @property
+    def state(self) -> LedgerState:
+        return self.server.contents.ledgers[NAME]
+
+    def rows(self, table_id: TableId) -> Counter[tuple[tuple[str, object], ...]]:
+        """The target's rows of a table."""
+        return Counter(tuple(sorted(row.items())) for row in self.server.contents.tables[table_id].rows.values())
+
+    def wanted(self, table_id: TableId) -> Counter[tuple[tuple[str, object], ...]]:
+        """The upstream's rows of a table."""
+        return Counter(tuple(sorted(row.items())) for row in self.upstream.expected_rows(table_id))
+
+    def check(self) -> None:
+        """The target holds what the upstream does."""
+        assert set(self.server.contents.tables) == set(self.upstream.tables)
+        for table_id in self.upstream.tables:
+            assert self.rows(table_id) == self.wanted(table_id), table_id
+
+
+class Actions:
+    """A random history."""
+
+    def __init__(self, world: World, chance: Random) -> None:
+        self._world, self._chance = world, chance
+        self._next = 0
+        self._since = 0
+
+    def step(self) -> None:
+        """Something happens upstream, or on the way."""
+        upstream, chance = self._world.upstream, self._chance
+        tables = upstream.tables
+        absent = [t for t in (A, B, C) if t not in tables]
+        kind = chance.randrange(20)
+        if not tables or (kind == 0 and absent):
+            self._world.create(chance.choice(absent), keyless=chance.random() < 0.2)
+        elif kind == 1:
+            upstream.drop_table(chance.choice(tables))
+        elif kind == 2:
+            upstream.truncate_table(chance.choice(tables))
+        elif kind == 3 and absent:
+            upstream.rename_table(chance.choice(tables), chance.choice(absent))
+        elif kind == 4:
+            self._alter(chance.choice(tables))
+        elif kind == 5:
+            self._world.stream.repeat(chance.choice([self._since, 0]))
+        elif kind == 6:
+            self._world.stream.stall(chance.randrange(self._world.partitions))
+        elif kind == 7:
+            self._world.stream.go_on()
+        elif kind < 11:
+            self._since = upstream.checkpoint()
+        else:
+            self._write(chance.sample(list(tables), chance.randrange(1, len(tables) + 1)))
+
+    def _alter(self, table_id: TableId) -> None:
+        names = [c.name for c in self._world.upstream.schema(table_id).columns]
+        if "n" in names:
+            self._world.upstream.alter(table_id, DropColumn("n"))
+        else:
+            self._world.upstream.alter(table_id, AddColumn(Column("n", INT, default="7")))
+
+    def _write(self, tables: list[TableId]) -> None:
+        upstream, chance = self._world.upstream, self._chance
+        statements: list[object] = []
+        for table_id in tables:
+            names = [c.name for c in upstream.schema(table_id).columns if c.name != "id"]
+            schema = upstream.schema(table_id)
+            keys = [tuple(row[c.name] for c in schema.columns) for row in upstream.expected_rows(table_id)]  # of the whole row
+            keys = upstream.keys(table_id) if schema.handle_key else keys
+            for key in chance.sample(keys, min(len(keys), chance.randrange(3))):
+                change = {name: 5 if name == "n" else chance.choice("xyz") for name in names}
+                statements.append(Delete(table_id, key) if chance.random() < 0.4 else Update(table_id, key, change))
+            for _ in range(chance.randrange(1, 4)):
+                self._next += 1
+                row = {"id": self._next, **{name: 3 if name == "n" else chance.choice("xyz") for name in names}}
+                statements.append(Insert(table_id, row))
+        upstream.execute(*statements)  # type: ignore[arg-type]
+
+
+def run_with_kills(world: World, chance: Random, kills: int) -> None:
+    """Runs to the end, killed so many times at some step before."""
+    for _ in range(kills):
+        left = chance.randrange(1, 40)
+
+        def strike(moment: faults.Moment, step: faults.Step, detail: str) -> None:
+            nonlocal left
+            left -= 1
+            if left <= 0:  # and what the interpreter still runs on the way out changes nothing durable
+                raise Crashed(f"{moment} {step}")
+
+        former = faults.arm(strike)
+        try:
+            with suppress(Crashed):
+                world.run()
+        finally:
+            faults.arm(former)
+    world.run()

@@ -1,0 +1,156 @@
+"""A source whose stream mixes tables: everything is applied once, and nothing is read more often than it must."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.errors import SourceLostError
+from headrace.model.ledger import TableStatus
+from headrace.model.table import Column
+from headrace.testing.upstream_ddl import AddColumn
+from simulated_sink import CAPABILITIES
+from streams import INT, A, Actions, B, World, run_with_kills
+
+pytestmark = pytest.mark.pipeline
+
+
+@pytest.fixture(params=list(CAPABILITIES))
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    return World(tmp_path, capability=str(request.param))
+
+
+def test_rows_of_several_tables_and_schema_changes_between_them_are_applied(world: World) -> None:
+    world.create(A)
+    world.insert(A, 1, 2, 3)
+    world.create(B, keyless=True)
+    world.insert(B, 1, 1, 2)
+    world.upstream.alter(A, AddColumn(Column("n", INT, default="7")))
+    world.insert(A, 4, n=1)
+    world.upstream.checkpoint()
+    display = world.run()
+    assert not display.stopped
+    world.check()
+
+
+def test_rows_above_the_watermark_wait_and_are_not_read_again_within_a_run(world: World) -> None:
+    """One partition stalls: the others go on, and are staged once."""
+    world.create(A)
+    world.upstream.checkpoint()
+    world.run()
+    world.stream.stall(1)
+    for key in range(50):
+        world.insert(A, key)
+    world.upstream.checkpoint()
+    world.run()
+    assert not world.rows(A)
+    world.stream.go_on()
+    world.run()
+    world.check()
+
+
+def test_a_next_run_begins_where_the_last_one_ended_and_not_at_the_beginning(world: World) -> None:
+    world.create(A)
+    for key in range(200):
+        world.insert(A, key)
+        if key % 10 == 0:
+            world.upstream.checkpoint()
+    world.upstream.checkpoint()
+    world.run()
+    world.staged.records = 0
+    world.insert(A, 1000)
+    world.upstream.checkpoint()
+    world.run()
+    world.check()
+    assert world.staged.records < 20
+
+
+def test_shapes_survive_the_records_that_told_them(world: World) -> None:
+    world.create(A)
+    world.insert(A, 1)
+    world.upstream.alter(A, AddColumn(Column("n", INT, default="7")))
+    world.upstream.checkpoint()
+    world.run()
+    for place in range(world.partitions):
+        world.stream.forget(place, len(world.stream.partitions[place]))
+    world.insert(A, 2, n=5)
+    world.upstream.alter(A, AddColumn(Column("m", INT, default="8")))
+    world.insert(A, 3, n=5, m=6)
+    world.upstream.checkpoint()
+    display = world.run()
+    assert not display.stopped
+    world.check()
+
+
+def test_records_that_are_gone_before_they_were_applied_end_the_run(world: World) -> None:
+    world.create(A)
+    world.upstream.checkpoint()
+    world.run()
+    world.insert(A, *range(30))
+    world.upstream.checkpoint()
+    for place in range(world.partitions):
+        world.stream.forget(place, len(world.stream.partitions[place]) - 1)
+    with pytest.raises(SourceLostError, match="are not kept any more"):
+        world.run()
+
+
+def test_a_record_that_cannot_be_decoded_stops_its_table_and_the_others_go_on(world: World) -> None:
+    world.create(A)
+    world.create(B)
+    world.insert(A, 1)
+    place, offset = next(
+        (p, n)
+        for p, records in enumerate(world.stream.partitions)
+        for n, r in enumerate(records)
+        if r.table_id == A and r.kind == 0
+    )
+    kept = world.stream.partitions[place][offset]
+    world.stream.damage(place, offset)
+    world.insert(B, 1)
+    world.upstream.checkpoint()
+    display = world.run()
+    (problem,) = display.stopped
+    assert problem.table_id == A
+    assert problem.sentence().startswith(f"table shop.a, file partition {place}, offset {offset}: its value is damaged")
+    assert world.rows(B) == world.wanted(B)
+    assert world.state.tables[A].status is TableStatus.STOPPED
+    world.insert(B, 2)
+    world.upstream.checkpoint()
+    world.run()
+    assert world.rows(B) == world.wanted(B)
+    world.stream.partitions[place][offset] = kept
+    world.run()
+    world.check()
+
+
+def test_nothing_of_what_was_staged_is_left_once_it_is_applied(world: World) -> None:
+    world.create(A)
+    for key in range(50):
+        world.insert(A, key)
+    world.upstream.checkpoint()
+    world.run()
+    world.upstream.checkpoint()
+    world.run()
+    assert world.place.count() <= world.partitions
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 1 << 30), capability=st.sampled_from(list(CAPABILITIES)))
+def test_any_history_is_applied_once_whatever_kills_the_runs(
+    seed: int, capability: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    chance = Random(seed)
+    world = World(tmp_path_factory.mktemp("stream"), partitions=chance.randrange(1, 4), capability=capability)
+    actions = Actions(world, chance)
+    for _ in range(chance.randrange(1, 5)):
+        for _ in range(chance.randrange(1, 25)):
+            actions.step()
+        run_with_kills(world, chance, chance.randrange(3))
+    world.stream.go_on()
+    world.upstream.checkpoint()
+    run_with_kills(world, chance, 1)
+    world.check()
