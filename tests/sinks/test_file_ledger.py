@@ -28,6 +28,7 @@ from headrace.model.ledger import (
 )
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO
+from headrace.places.object_place import open_place
 from headrace.sinks.base import KEPT_CUTS, LedgerUpdate
 from headrace.sinks.file_ledger import (
     KEPT_STATES,
@@ -36,7 +37,6 @@ from headrace.sinks.file_ledger import (
     state_from_json,
     state_to_json,
 )
-from headrace.sinks.object_place import open_place
 from servers import S3Server
 
 SOURCE = "s3://bucket/feed"
