@@ -15,7 +15,8 @@ from headrace.engine.loop import RunOptions
 from headrace.model.cut import Cut
 from headrace.model.ledger import CutRecord
 from headrace.model.outcome import Problem
-from headrace.pipeline.runner import DEFAULT_LEDGER, Definition, PipelineRun
+from headrace.pipeline.assembly import DEFAULT_LEDGER
+from headrace.pipeline.runner import Definition, PipelineRun
 from local_engine import LocalEngine
 from upstreams import Changefeed
 

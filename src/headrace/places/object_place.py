@@ -58,14 +58,22 @@ def open_place(location: str, what: str) -> Place:
     Raises DefinitionError, also for a folder that everybody can write to: they could have files of this user's removed or copied
     through links that they put there.
     """
+    return _private(named_place(location, what))
+
+
+def named_place(location: str, what: str) -> Place:
+    """As :func:`open_place`, for a folder too in which the caller makes one of its own (``headrace.scratch``).
+
+    Raises DefinitionError.
+    """
     if "://" not in location:
-        return _private(Place(Location.of_folder(location), what))
+        return Place(Location.of_folder(location), what)
     uri = parse_uri(location)
     service = SERVICES.get(uri.scheme, "")
     if service not in _PARAMETERS:
         raise DefinitionError(f"No {what} can be kept at {uri.redacted()}.", near_match(uri.scheme, _PARAMETERS))
     reject_unknown(uri.params, _PARAMETERS[service] or {"none at all"}, f"parameter of {uri.scheme}://")
-    return _private(Place(Location.of_uri(uri), what))
+    return Place(Location.of_uri(uri), what)
 
 
 def _private(place: Place) -> Place:

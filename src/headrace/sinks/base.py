@@ -20,6 +20,7 @@ from headrace.model.events import SchemaChange
 from headrace.model.ledger import CutRecord, Decision, JournalEntry, LedgerState, TableProgress, TableRequest, Words
 from headrace.model.outcome import Notice, Problem, ReadCount, SplitReport, WriteCount, WriteOutcome
 from headrace.model.table import SourceTable, TableId, TableSchema
+from headrace.places.work_place import WorkPlace
 from headrace.sinks.dead_letters import DeadLetters
 
 if TYPE_CHECKING:
@@ -83,6 +84,10 @@ class SinkCapabilities:
     """The user said that what the target holds already is the source's own (``--adopt``)."""
     reserved: Reserved = field(default_factory=Reserved)
     """The databases that the source may not have a part in."""
+    spools: bool = False
+    """Its tasks hand rows to the driver through the work place (:meth:`Round.work_place`)."""
+    own_spool: str = ""
+    """The setting of the sink's URI that names a folder for that in place of the work place; empty where none is named."""
 
 
 @dataclass(frozen=True)
@@ -299,6 +304,13 @@ class Round(Protocol):
 
         ``texts`` is needed by targets that compare texts by a collation. A second job follows for tables of which a writer asks
         to see all changes at once (``Problem.needs_whole``).
+        """
+        ...
+
+    def work_place(self) -> WorkPlace:
+        """Where tasks leave what the driver takes, until the run ends; made when it is first asked for. Raises TransientError.
+
+        A sink that asks for it says so (``SinkCapabilities.spools``).
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Changes as JSON lines, and the spool files that bring them from the tasks to the driver."""
+"""Changes as JSON lines, and the spooled files that bring them from the tasks to the driver."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import io
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 from headrace.model.block import COMMIT_TS, KIND, META_COUNT, SEQ
 from headrace.model.events import RowKind, SchemaChange
-from headrace.scratch import open_private
+from headrace.places.work_place import WorkPlace
 from headrace.sinks.base import TableChange
 
 _SIGNS = {RowKind.INSERT: "+I", RowKind.UPDATE_BEFORE: "-U", RowKind.UPDATE_AFTER: "+U", RowKind.DELETE: "-D"}
@@ -45,26 +44,22 @@ def schema_change_line(change: SchemaChange) -> str:
     )
 
 
-def spool(lines: Iterable[str], file: Path) -> None:
-    """Writes the lines in commit order. The file appears whole, in place of one that a repeated task left."""
-    fresh = file.with_suffix(".part")
-    fresh.unlink(missing_ok=True)
-    with io.TextIOWrapper(open_private(fresh), encoding="utf-8", newline="\n") as out:
+def spool(lines: Iterable[str], work: WorkPlace, key: str) -> None:
+    """Writes the lines in commit order. Raises TransientError."""
+    with work.writing(key) as file, io.TextIOWrapper(file, encoding="utf-8", newline="\n") as out:
         out.writelines(f"{line}\n" for line in sorted(lines, key=_key))
-    fresh.replace(file)
 
 
-def merged_lines(files: Iterable[Path]) -> Iterator[str]:
-    """The JSON lines of all files in commit order, with their line ends. Holds one line of each file in memory."""
+def merged_lines(work: WorkPlace, keys: Iterable[str]) -> Iterator[str]:
+    """The JSON lines of all files in commit order, with their line ends. Holds one line of each file in memory.
+
+    Raises TransientError for a file that is gone, before the first line.
+    """
     with ExitStack() as stack:
-        opened = [stack.enter_context(file.open(encoding="utf-8", newline="\n")) for file in files]
+        files = [stack.enter_context(work.open(key)) for key in keys]
+        opened = [stack.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n")) for file in files]
         for line in heapq.merge(*opened, key=_key):
             yield line[_KEY_WIDTH + 1 :]
-
-
-def spool_file(folder: Path, slot: int, number: int) -> Path:
-    """The file of a write unit's ``number``-th writing."""
-    return folder / f"{slot:06}-{number:06}.jsonl"
 
 
 def _key(line: str) -> str:
