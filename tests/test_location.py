@@ -56,6 +56,14 @@ def test_a_bucket_is_a_part_of_the_path_unless_the_url_says_otherwise(query: str
     assert located(f"s3://bucket/p?{query}").is_named_by_host is by_host
 
 
+def test_a_token_in_the_url_counts_and_not_a_key_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "mine")
+    monkeypatch.setenv("AZURE_STORAGE_KEY", "key")
+    assert (located("azure://c/p").account, located("azure://c/p").account_key) == ("mine", "key")
+    assert located("azure://c/p?account-name=other&sas-token=t").account == "other"
+    assert located("azure://c/p?sas-token=t").account_key == ""
+
+
 def test_a_plain_path_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert open_place("work", "ledger").location == Location("file", str(tmp_path / "work"))

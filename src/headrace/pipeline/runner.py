@@ -44,6 +44,7 @@ class Definition:
     changefeed: str | None = None
     ledger: str = field(default=DEFAULT_LEDGER, repr=False)
     work: str | None = field(default=None, repr=False)
+    """The work place: a folder, or a URL; ``None`` is the temporary folder."""
     adopt: bool = False
     allow_non_transactional: bool = False
     options: RunOptions = field(default_factory=RunOptions)

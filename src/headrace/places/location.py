@@ -168,7 +168,9 @@ class Location:
 
     @property
     def account_key(self) -> str:
-        """The account's key, from the URL or the environment; empty where neither tells."""
+        """The account's key, from the URL or the environment; empty where neither tells, or the URL has a ``sas-token``."""
+        if self.parameter("sas-token"):
+            return ""
         named = ("AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY")
         return self.parameter("account-key") or next((os.environ[name] for name in named if os.environ.get(name)), "")
 
