@@ -92,8 +92,14 @@ def _time_of_statement(column: Column, change: SchemaChange, policies: ValuePoli
     moment = moment.astimezone(zone)
     digits = column.type.scale or 0
     fraction = f".{moment.microsecond:06d}"[: digits + 1] if digits else ""  # cut, as TiDB does
-    forms = {TypeKind.DATE: "%Y-%m-%d", TypeKind.TIME: f"%H:%M:%S{fraction}"}
-    text = moment.strftime(forms.get(column.type.kind, f"%Y-%m-%d %H:%M:%S{fraction}"))
+    whole = f"%Y-%m-%d %H:%M:%S{fraction}"
+    forms = {
+        TypeKind.DATE: "%Y-%m-%d",
+        TypeKind.TIME: f"%H:%M:%S{fraction}",
+        TypeKind.DATETIME: whole,
+        TypeKind.TIMESTAMP: whole,
+    }
+    text = moment.strftime(forms[column.type.kind])
     clock = (
         "UTC"
         if column.type.kind is TypeKind.TIMESTAMP
