@@ -15,7 +15,8 @@ from headrace.engine.loop import RunOptions
 from headrace.model.cut import Cut
 from headrace.model.ledger import CutRecord
 from headrace.model.outcome import Problem
-from headrace.pipeline.runner import DEFAULT_LEDGER, Definition, PipelineRun
+from headrace.pipeline.assembly import DEFAULT_LEDGER
+from headrace.pipeline.runner import Definition, PipelineRun
 from local_engine import LocalEngine
 from upstreams import Changefeed
 
@@ -32,12 +33,17 @@ def run_once(changefeed: Changefeed, sink_uri: str, **options: Any) -> int:
 
 
 class Following:
-    """A run that follows the changefeed, on a thread; ``options`` are those of its loop, ``ledger`` is where a file ledger lies."""
+    """A run that follows the changefeed, on a thread; ``options`` are those of its loop.
 
-    def __init__(self, changefeed: Changefeed, sink_uri: str, *, ledger: str = DEFAULT_LEDGER, **options: Any) -> None:
+    ``ledger`` is where a file ledger lies, ``work`` the work place.
+    """
+
+    def __init__(
+        self, changefeed: Changefeed, sink_uri: str, *, ledger: str = DEFAULT_LEDGER, work: str | None = None, **options: Any
+    ) -> None:
         self.display = Recorder()
         self.engine = LocalEngine()
-        definition = replace(defined(changefeed, sink_uri, RunOptions(poll_interval=0.02, **options)), ledger=ledger)
+        definition = replace(defined(changefeed, sink_uri, RunOptions(poll_interval=0.02, **options)), ledger=ledger, work=work)
         self.run = PipelineRun(definition, self.display, self.engine)  # type: ignore[arg-type]
         self.code: int | None = None
         self.error: BaseException | None = None

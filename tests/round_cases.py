@@ -17,6 +17,7 @@ from headrace.model.outcome import Problem, SplitReport, WriteOutcome
 from headrace.model.split import Segment, Split, Window
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
+from headrace.places.work_place import WorkLease
 from headrace.sinks.base import ChangeDemand, SinkCapabilities, Spread, TableChange, WriterContext, WriteReport
 
 Change = tuple[int, RowKind, int, str]
@@ -116,7 +117,7 @@ def round_of(engine: Engine, splits: list[MemorySplit], *, spread: Spread = Spre
     tables = {s.table_id: 0 for s in splits}
     cut = Cut(1 << 40, (cut_round,), dict.fromkeys(tables, Window()), tables)
     context = WriterContext("rounds", 1, 0, 0)
-    return EngineRound(engine, MemorySource(), capabilities, cut, cut_round, context, {})  # type: ignore[arg-type]
+    return EngineRound(engine, MemorySource(), capabilities, cut, cut_round, context, WorkLease(), {})  # type: ignore[arg-type]
 
 
 @dataclass

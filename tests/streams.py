@@ -20,6 +20,7 @@ from headrace.model.ledger import LedgerState, TableProgress
 from headrace.model.stream import Range, StageReport
 from headrace.model.table import Column, TableId
 from headrace.model.types import ColumnType, TypeKind
+from headrace.places.work_place import WorkLease
 from headrace.sinks.base import Round, WriterContext
 from headrace.sinks.cut_commit import CutCommit
 from headrace.testing.faults import Crashed
@@ -109,7 +110,7 @@ class World:
         def make_round(
             cut: Cut, cut_round: CutRound, context: WriterContext, commit: CutCommit | None, progress: dict[TableId, TableProgress]
         ) -> Round:
-            return EngineRound(engine, source, sink.capabilities, cut, cut_round, context, progress, commit)
+            return EngineRound(engine, source, sink.capabilities, cut, cut_round, context, WorkLease(), progress, commit)
 
         with sink:
             assert sink.ledger is not None

@@ -245,7 +245,7 @@ class TestCommand:
         with running(self.arguments(f"{target.uri}&spool={spool}", "--json"), tmp_path) as run:
             run.wait_until(lambda: '"event": "cut"' in run.output, "the first cut")
             self.large_cut()
-            run.wait_until(lambda: any(spool.glob("*/*/*.arrow")), "the large cut")
+            run.wait_until(lambda: any(spool.glob("*/spool-*/*.arrow")), "the large cut")
             run.signal(signal.SIGTERM)
             assert run.exit_code(15) == EXIT_INTERRUPTED
             assert not run.survivors()

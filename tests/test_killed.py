@@ -169,7 +169,7 @@ class TestDuckDb:
         shop.check(self.target)
 
     def spooled(self, number: int) -> bool:
-        return any(self.spool.glob(f"headrace-spool-*/round-{number}/*.arrow"))
+        return any(self.spool.glob(f"headrace-work-*/spool-{number}/*.arrow"))
 
     @pytest.mark.parametrize("number", [1, 2], ids=["first round", "round after schema changes"])
     def test_killed_while_tasks_hand_rows_over(self, number: int, shop: Shop, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from harness import assert_state
 from headrace.engine import loop
 from headrace.errors import FencedError, SinkUnreachableError, SourceUnreachableError
 from headrace.model.uri import parse_uri
-from headrace.sinks import object_place
+from headrace.places import object_place
 from headrace.sinks.base import LedgerUpdate
 from headrace.sinks.file_ledger import FileLedger, open_file_ledger
 from headrace.sources.ticdc_storage import stores

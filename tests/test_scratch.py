@@ -36,7 +36,7 @@ def mode(path: Path) -> int:
 
 
 @contextmanager
-def another_run(parent: Path, kind: str = "spool") -> Iterator[tuple[subprocess.Popen[str], Path]]:
+def another_run(parent: Path, kind: str = "work") -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """A process that has a folder in ``parent``."""
     command = [sys.executable, "-c", HOLD, kind, str(parent)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -54,7 +54,7 @@ def umask(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.mark.usefixtures("umask")
 def test_folders_and_files_are_for_their_user_alone_whatever_the_umask(tmp_path: Path) -> None:
-    with Scratch.make("spool", tmp_path / "new") as made:
+    with Scratch.make("work", tmp_path / "new") as made:
         with open_private(made.path / "file") as file:
             assert mode(made.path / "file") == 0o600
             file.write(b"x")
@@ -76,7 +76,7 @@ def test_the_folder_of_a_killed_run_is_removed_by_the_next_one(tmp_path: Path, k
         process.kill()
         process.wait()
         assert (left / "rows" / "data.arrow").exists()
-        with Scratch.make("print", tmp_path) as made:
+        with Scratch.make("check", tmp_path) as made:
             assert [path for path in tmp_path.iterdir() if path != made.path] == []
 
 
@@ -121,7 +121,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     (precious / "kept").write_text("x")
     parent = tmp_path / "tmp"
     parent.mkdir()
-    (parent / "headrace-spool-run-abcdefgh").symlink_to(precious)
+    (parent / "headrace-work-run-abcdefgh").symlink_to(precious)
     with another_run(parent) as (process, left):
         (left / "out").symlink_to(precious)
         (left / "rows" / "out").symlink_to(precious / "kept")
@@ -130,11 +130,11 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
         remove_leftovers(parent)
         assert not left.exists()
     assert [path.name for path in precious.iterdir()] == ["kept"]
-    assert (parent / "headrace-spool-run-abcdefgh").is_symlink()
+    assert (parent / "headrace-work-run-abcdefgh").is_symlink()
 
 
 def test_a_folder_of_another_user_is_neither_used_nor_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hostile = tmp_path / "headrace-spool-run-abcdefgh"
+    hostile = tmp_path / "headrace-work-run-abcdefgh"
     hostile.mkdir(mode=0o700)
     (hostile / KEPT).write_text("")
     mark(hostile)
@@ -144,13 +144,13 @@ def test_a_folder_of_another_user_is_neither_used_nor_removed(tmp_path: Path, mo
         monkeypatch.setattr(scratch.os, "geteuid", lambda: 12345)
     names = iter(["abcdefgh", "bcdefghi"])
     monkeypatch.setattr(scratch.tempfile, "_get_candidate_names", lambda: names)
-    with Scratch.make("spool", tmp_path) as made:
-        assert made.path.name == "headrace-spool-run-bcdefghi"
+    with Scratch.make("work", tmp_path) as made:
+        assert made.path.name == "headrace-work-run-bcdefghi"
     assert (hostile / KEPT).exists()
 
 
 def test_a_folder_that_others_may_write_is_not_ours(tmp_path: Path) -> None:
-    found = tmp_path / "headrace-spool-run-abcdefgh"
+    found = tmp_path / "headrace-work-run-abcdefgh"
     found.mkdir()
     found.chmod(0o777)
     (found / KEPT).write_text("")
@@ -166,7 +166,7 @@ def mark(folder: Path) -> None:
 
 def test_a_marked_folder_is_a_leftover(tmp_path: Path) -> None:
     """It shows that what stays in the other tests stays for the reason that they name."""
-    found = tmp_path / "headrace-spool-run-abcdefgh"
+    found = tmp_path / "headrace-work-run-abcdefgh"
     found.mkdir(mode=0o700)
     (found / KEPT).write_text("")
     mark(found)
@@ -177,17 +177,17 @@ def test_a_marked_folder_is_a_leftover(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", [None, "", "1", "of another folder"])
 def test_a_folder_that_headrace_did_not_make_stays_whatever_its_name(tmp_path: Path, text: str | None) -> None:
     """Another user can rename a private folder, where the folder above it lets them."""
-    precious = tmp_path / "headrace-spool-run-abcdefgh"
+    precious = tmp_path / "headrace-work-run-abcdefgh"
     precious.mkdir(mode=0o700)
     (precious / KEPT).write_text("x")
     if text is not None:
         (precious / MARKER).write_text(text)
-    with Scratch.make("spool", tmp_path):
+    with Scratch.make("work", tmp_path):
         assert (precious / KEPT).exists()
 
 
 def test_at_the_end_the_folder_itself_is_emptied_and_not_what_took_its_name(tmp_path: Path) -> None:
-    made = Scratch.make("spool", tmp_path)
+    made = Scratch.make("work", tmp_path)
     (made.path / "rows").write_text("x")
     moved = made.path.rename(tmp_path / "moved")
     made.path.mkdir(mode=0o700)
@@ -201,7 +201,7 @@ def test_at_the_end_the_folder_itself_is_emptied_and_not_what_took_its_name(tmp_
 def test_a_folder_in_which_others_can_exchange_folders_is_refused(tmp_path: Path, bits: int) -> None:
     tmp_path.chmod(bits)
     with pytest.raises(DefinitionError) as refused:
-        Scratch.make("spool", tmp_path)
+        Scratch.make("work", tmp_path)
     assert f"The folder {tmp_path} for temporary files has mode 0{bits:o}" in str(refused.value)
     assert f"chmod go-w {tmp_path}" in str(refused.value)
     assert list(tmp_path.iterdir()) == []
@@ -210,7 +210,7 @@ def test_a_folder_in_which_others_can_exchange_folders_is_refused(tmp_path: Path
 @pytest.mark.parametrize("bits", [0o1777, 0o755, 0o700])
 def test_a_folder_in_which_others_cannot_exchange_folders_is_used(tmp_path: Path, bits: int) -> None:
     tmp_path.chmod(bits)
-    with Scratch.make("spool", tmp_path) as made:
+    with Scratch.make("work", tmp_path) as made:
         assert made.path.parent == tmp_path
 
 
@@ -218,20 +218,20 @@ def test_a_folder_in_which_others_cannot_exchange_folders_is_used(tmp_path: Path
 def test_a_folder_that_a_group_can_write_is_refused_where_others_are_in_the_group(tmp_path: Path) -> None:
     tmp_path.chmod(0o770)
     os.chown(tmp_path, -1, 0)
-    Scratch.make("spool", tmp_path).remove()
+    Scratch.make("work", tmp_path).remove()
     os.chown(tmp_path, -1, next(user.pw_gid for user in pwd.getpwall() if user.pw_uid != 0 and user.pw_gid != 0))
     with pytest.raises(DefinitionError, match="has mode 0770"):
-        Scratch.make("spool", tmp_path)
+        Scratch.make("work", tmp_path)
 
 
 def test_a_folder_stays_the_same_when_the_link_to_its_parent_is_exchanged(tmp_path: Path) -> None:
     (tmp_path / "named").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "named")
-    with Scratch.make("spool", tmp_path / "link") as made:
+    with Scratch.make("work", tmp_path / "link") as made:
         assert made.path.parent == tmp_path / "named"
 
 
-@pytest.mark.parametrize("name", ["headrace-faults-abcdefgh", "headrace-print-abcdefgh", "headrace-spool-run-abcdefgh.bak", "x"])
+@pytest.mark.parametrize("name", ["headrace-faults-abcdefgh", "headrace-check-abcdefgh", "headrace-work-run-abcdefgh.bak", "x"])
 def test_a_folder_of_another_name_stays(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir(mode=0o700)
     (tmp_path / name / KEPT).write_text("")
@@ -265,7 +265,7 @@ def test_a_folder_that_another_run_removed_while_it_was_made_is_made_again(tmp_p
         return str(path)
 
     monkeypatch.setattr(scratch.tempfile, "mkdtemp", made_and_removed)
-    with Scratch.make("spool", tmp_path) as made:
+    with Scratch.make("work", tmp_path) as made:
         assert made.path.is_dir()
 
 
@@ -274,6 +274,6 @@ def test_a_file_system_without_locks_keeps_its_folders(tmp_path: Path, monkeypat
         raise OSError(37, "No locks available")
 
     monkeypatch.setattr(scratch.fcntl, "flock", unsupported)
-    with Scratch.make("spool", tmp_path) as made:
+    with Scratch.make("work", tmp_path) as made:
         remove_leftovers(tmp_path)
         assert made.path.is_dir()

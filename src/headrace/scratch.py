@@ -25,7 +25,7 @@ if sys.platform != "win32":
     import grp
     import pwd
 
-KINDS = ("spark", "spool", "print", "check")
+KINDS = ("spark", "work", "check")
 _NAME = re.compile(rf"headrace-({'|'.join(KINDS)})-run-[0-9a-z_]{{8}}")
 """As ``tempfile.mkdtemp`` makes them. What has another name is somebody else's."""
 MARKER = ".headrace"

@@ -6,7 +6,7 @@ import pickle
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -22,10 +22,12 @@ from headrace.model.events import CreateTableEvent, RowKind, SchemaChange
 from headrace.model.outcome import Problem, SplitReport
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind, arrow_type
+from headrace.places.work_place import WorkLease, WorkPlace, open_work
 from headrace.scratch import MARKER
 from headrace.sinks.base import LedgerUpdate, RowsRefused, TableChange, UnitWriter, WriterContext, WriteReport
 from headrace.sinks.duckdb import open_sink
 from headrace.sinks.duckdb.sink import DuckDbSink
+from servers import S3Server
 
 T = TableId("shop", "orders")
 
@@ -68,6 +70,10 @@ class InProcessRound:
     units: list[list[TableChange]]
     splits: tuple[SplitReport, ...] = ()
     repeats: int = 0
+    work: WorkLease = field(default_factory=WorkLease)
+
+    def work_place(self) -> WorkPlace:
+        return self.work.place()
 
     def write_in_tasks(self, writer: UnitWriter) -> WriteReport:
         outcomes = []
@@ -357,3 +363,21 @@ def test_the_spool_is_empty_afterwards(sink: DuckDbSink, path: Path, tmp_path: P
         write(other, [change(PLAIN, [{"id": 1, "v": "a"}])])
         assert {path.name for path in (tmp_path / "spool").glob("*/*")} == {MARKER}
     assert not list((tmp_path / "spool").glob("*"))
+
+
+def test_without_a_folder_of_its_own_rows_go_through_the_runs_work_place(sink: DuckDbSink, path: Path, tmp_path: Path) -> None:
+    with open_work(str(tmp_path / "work")) as work:
+        create(sink, PLAIN)
+        sink.event_sink.write(InProcessRound([[change(PLAIN, [{"id": 1, "v": "a"}])]], work=work))
+        assert [made.name.startswith("headrace-work-run-") for made in (tmp_path / "work").iterdir()] == [True]
+        assert work.place().keys() == []
+    assert content(path, str(PLAIN.table_id)) == [(1, "a")]
+
+
+@pytest.mark.server
+def test_rows_go_through_a_store_where_no_folder_is_shared(sink: DuckDbSink, path: Path, s3: S3Server) -> None:
+    with open_work(s3.uri(s3.make_bucket(), "work")) as work:
+        create(sink, PLAIN)
+        sink.event_sink.write(InProcessRound([[change(PLAIN, [{"id": 1, "v": "a"}], [{"id": 2}])]], work=work))
+        assert work.place().keys() == []
+    assert content(path, str(PLAIN.table_id)) == [(1, "a")]

@@ -30,6 +30,7 @@ from headrace.model.ledger import (
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.tso import MAX_TSO
 from headrace.model.types import ColumnType, TypeKind
+from headrace.places.object_place import open_place
 from headrace.sinks.base import KEPT_CUTS, LedgerUpdate
 from headrace.sinks.file_ledger import (
     KEPT_STATES,
@@ -38,7 +39,6 @@ from headrace.sinks.file_ledger import (
     state_from_json,
     state_to_json,
 )
-from headrace.sinks.object_place import open_place
 from servers import S3Server
 
 SOURCE = "s3://bucket/feed"

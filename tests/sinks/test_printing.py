@@ -7,19 +7,20 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from headrace.errors import DefinitionError, SinkUnreachableError, TransientError
+from headrace.errors import DefinitionError, TransientError
 from headrace.model.block import block_schema
 from headrace.model.events import DropTableEvent, RowKind, SchemaChange
 from headrace.model.outcome import WriteOutcome
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
+from headrace.places.work_place import WorkPlace, open_work
 from headrace.sinks.base import ChangeDemand, DataSink, TableChange, UnitWriter, WriterContext, WriteReport
 from headrace.sinks.printing import open_sink
+from servers import S3Server
 
 ORDERS, ITEMS = TableId("shop", "orders"), TableId("shop", "items")
 COLUMNS = (
@@ -40,8 +41,12 @@ def change(table_id: TableId, rows: Sequence[Row]) -> TableChange:
 class FakeRound:
     """A round whose units run here, one after the other, each with a writer that went through pickle as in Spark."""
 
-    def __init__(self, *units: Sequence[TableChange], fail: bool = False, runs: int = 1) -> None:
+    def __init__(self, *units: Sequence[TableChange], fail: bool = False, runs: int = 1, work: str | None = None) -> None:
         self._units, self._fail, self._runs = units, fail, runs
+        self._work = open_work(work)
+
+    def work_place(self) -> WorkPlace:
+        return self._work.place()
 
     def write_in_tasks(self, writer: UnitWriter) -> WriteReport:
         outcomes: list[WriteOutcome] = []
@@ -99,19 +104,28 @@ def test_a_repeated_task_prints_once(capsys: pytest.CaptureFixture[str]) -> None
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
-class FarRound(FakeRound):
-    """Tasks on another machine: what they spool is not in the driver's folder."""
+@pytest.mark.server
+def test_lines_go_through_a_store_where_no_folder_is_shared(s3: S3Server, capsys: pytest.CaptureFixture[str]) -> None:
+    location = s3.uri(s3.make_bucket(), "work")
+    rows = [(RowKind.INSERT, 2, 1, 2, "ü", None)], [(RowKind.INSERT, 1, 1, 1, "a", None)]
+    units = FakeRound(*([change(ORDERS, part)] for part in rows), work=location)
+    print_sink().event_sink.write(units)
+    assert [json.loads(line)["row"]["name"] for line in capsys.readouterr().out.splitlines()] == ["a", "ü"]
+    assert units.work_place().keys() == []
+
+
+class EmptiedRound(FakeRound):
+    """Somebody empties the work place before the driver reads it."""
 
     def write_in_tasks(self, writer: UnitWriter) -> WriteReport:
         report = super().write_in_tasks(writer)
-        for file in Path(str(vars(writer)["_folder"])).iterdir():
-            file.unlink()
+        self.work_place().remove("spool-1")
         return report
 
 
-def test_tasks_on_other_machines_are_an_error_not_silence() -> None:
-    with pytest.raises(SinkUnreachableError, match="0 of 1 lines"):
-        print_sink().event_sink.write(FarRound([change(ORDERS, [(RowKind.INSERT, 1, 1, 1, "a", None)])]))
+def test_lines_that_are_gone_are_an_error_not_silence() -> None:
+    with pytest.raises(TransientError, match="Rows cannot be handed over"):
+        print_sink().event_sink.write(EmptiedRound([change(ORDERS, [(RowKind.INSERT, 1, 1, 1, "a", None)])]))
 
 
 def test_schema_changes_are_printed_too(capsys: pytest.CaptureFixture[str]) -> None:

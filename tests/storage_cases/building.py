@@ -24,8 +24,9 @@ from headrace.model.events import RowKind
 from headrace.model.ledger import Decision, JournalState, LedgerState, TableRequest, Verdict
 from headrace.model.outcome import Notice, Problem, SplitReport
 from headrace.model.tso import MAX_TSO
+from headrace.pipeline.assembly import DEFAULT_LEDGER
 from headrace.pipeline.registry import open_sink
-from headrace.pipeline.runner import DEFAULT_LEDGER, Definition, PipelineRun
+from headrace.pipeline.runner import Definition, PipelineRun
 from local_engine import LocalEngine
 from storage_folder import ID, OPTIONS, C, Consumer, StorageFolder, V
 

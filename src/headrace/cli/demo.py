@@ -16,7 +16,7 @@ from headrace.cli.progress import seconds_text
 from headrace.engine.loop import RunOptions
 from headrace.errors import EXIT_OK, DefinitionError
 from headrace.model.tso import format_tso
-from headrace.pipeline.registry import open_sink
+from headrace.pipeline.assembly import Target
 from headrace.pipeline.runner import Definition, PipelineRun
 from headrace.sealed_duckdb import open_duckdb
 from headrace.testing.shop import CUSTOMERS, DATABASE, ORDER_ITEMS, Shop, write_shop
@@ -146,8 +146,8 @@ def _tell_arrived(shop: Shop, database: Path, sink: str, output: Output) -> None
 
 
 def _checkpoint(sink_uri: str) -> int:
-    with open_sink(sink_uri) as sink:
-        state = sink.ledger.peek(_NAME) if sink.ledger else None
+    with Target(sink_uri).assembled().opened() as ledger:
+        state = ledger.peek(_NAME)
     return state.checkpoint if state else 0
 
 

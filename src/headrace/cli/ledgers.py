@@ -8,20 +8,15 @@ from contextlib import contextmanager
 from headrace.errors import DefinitionError
 from headrace.model.ledger import LedgerState
 from headrace.pipeline.definition import Settings
-from headrace.pipeline.registry import open_sink
 from headrace.sinks.base import DataSink, Ledger
-from headrace.sinks.file_ledger import open_file_ledger
 
 
 @contextmanager
 def opened(settings: Settings) -> Iterator[tuple[DataSink, Ledger]]:
     """The sink and the ledger that goes with it. Raises DefinitionError."""
-    with open_sink(settings.sink_uri) as sink:
-        ledger = sink.ledger or open_file_ledger(settings.ledger_place)
-        try:
-            yield sink, ledger
-        finally:
-            ledger.close()
+    target = settings.target.assembled()
+    with target.opened() as ledger:
+        yield target.sink, ledger
 
 
 def state_of(ledger: Ledger, settings: Settings) -> LedgerState:

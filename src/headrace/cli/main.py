@@ -33,6 +33,7 @@ from headrace.cli.options import (
     SparkSettings,
     Strict,
     Tables,
+    Work,
     Yes,
     completed,
     confirmed,
@@ -90,6 +91,7 @@ def run(
     ] = None,
     allow_non_transactional: AllowNonTransactional = None,
     ledger: LedgerAt = None,
+    work: Work = None,
     on_error: Annotated[
         str | None,
         typer.Option("--on-error", help="What bad records and refused values do: stop their table, or dead-letter. Default: stop."),
@@ -108,7 +110,6 @@ def run(
     from headrace.engine.loop import RunOptions
     from headrace.model.policy import SchemaChangePolicies
     from headrace.pipeline.definition import Settings, parse_bytes, parse_count, parse_on_error, parse_seconds
-    from headrace.pipeline.registry import open_sink
     from headrace.pipeline.runner import PipelineRun
 
     said = Settings(
@@ -122,6 +123,7 @@ def run(
         poll_interval=None if poll_interval is None else parse_seconds(poll_interval),
         max_cut=None if max_cut is None else parse_bytes(max_cut),
         ledger=ledger,
+        work=work,
         on_error=None if on_error is None else parse_on_error(on_error),
         dead_letters=dead_letters,
         max_dead_letters=None if max_dead_letters is None else parse_count(max_dead_letters),
@@ -141,7 +143,7 @@ def run(
         start=_tso(start, "--start"),
     )
     pipeline = settings.definition(options)
-    with RunDisplay(make_output(json=json, aside=open_sink(pipeline.sink).capabilities.owns_stdout)) as display:
+    with RunDisplay(make_output(json=json, aside=pipeline.target.assembled().sink.capabilities.owns_stdout)) as display:
         return PipelineRun(pipeline, display).run()
 
 
@@ -193,7 +195,7 @@ def status(
     settings = completed(Settings(sink=sink, name=name, ledger=ledger), definition)
     asked = settings.name or ("default" if definition else "")
     source = open_source(settings.source_uri, settings.changefeed) if definition else None
-    return show_status(settings.sink_uri, asked, settings.ledger_place, make_output(json=json), source)
+    return show_status(settings.target, asked, make_output(json=json), source)
 
 
 @app.command("replay-dead-letters")
@@ -250,6 +252,7 @@ def validate(
     keys: Keys = None,
     strict: Strict = None,
     allow_non_transactional: AllowNonTransactional = None,
+    work: Work = None,
     spark: SparkSettings = None,
     no_spark: Annotated[bool, typer.Option("--no-spark", help="Leave out the check that starts Spark.")] = False,
     json: Json = False,
@@ -267,6 +270,7 @@ def validate(
         tables=tables,
         strict=strict,
         allow_non_transactional=allow_non_transactional,
+        work=work,
         keys=DeclaredKeys.parse_texts(keys or []),
         spark=parse_settings(spark or []),
     )

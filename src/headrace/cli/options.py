@@ -61,6 +61,15 @@ DeadLetters = Annotated[
     str | None,
     typer.Option("--dead-letters", help="Where dead letters lie: a folder, or an s3:// URL.", show_default=False),
 ]
+Work = Annotated[
+    str | None,
+    typer.Option(
+        "--work",
+        help="Where tasks hand rows over to the driver: a folder, or, where Spark runs on other machines, an s3:// URL. "
+        "Default: the temporary folder.",
+        show_default=False,
+    ),
+]
 SparkSettings = Annotated[list[str] | None, typer.Option("--spark", help="A Spark setting KEY=VALUE; may be repeated.")]
 
 

@@ -11,8 +11,7 @@ from headrace.cli.stopped_tables import needs, removal
 from headrace.errors import DefinitionError
 from headrace.model.ledger import CutRecord, LedgerState, TableProgress, TableStatus
 from headrace.model.tso import format_tso
-from headrace.pipeline.registry import open_sink
-from headrace.sinks.file_ledger import open_file_ledger
+from headrace.pipeline.assembly import Target
 from headrace.sources.base import DataSource
 
 _CUTS_SHOWN = 5
@@ -20,27 +19,26 @@ _LEFT_BEHIND = "mend the rows by hand if they go on under another name, and remo
 _ROW_COLUMNS = ("rows", "netted", "written", "refused", "left", "passed")
 
 
-def show_status(sink_uri: str, name: str, ledger_at: str, output: Output, source: DataSource | None = None) -> int:
+def show_status(target: Target, name: str, output: Output, source: DataSource | None = None) -> int:
     """Prints each pipeline of the target's ledger, or the named one. Raises DefinitionError when there is none.
 
     With its ``source`` it warns of files that a stopped table needs and that will be removed.
     """
-    with open_sink(sink_uri) as sink:
-        ledger = sink.ledger or open_file_ledger(ledger_at)
+    parts = target.assembled()
+    with parts.opened() as ledger:
         names = [name] if name else ledger.pipelines()
         states = [state for state in (ledger.peek(each) for each in names) if state is not None]
         if not states:
             what = f"no pipeline named {name}" if name else "no pipeline's ledger"
-            raise DefinitionError(f"{sink.identity} holds {what}.", "It comes to be with the first headrace run.")
+            raise DefinitionError(f"{parts.sink.identity} holds {what}.", "It comes to be with the first headrace run.")
         for state in states:
             if output.is_json:
                 output.event("status", **status_fields(state))
             else:
-                _print(state, sink.identity, output)
+                _print(state, parts.sink.identity, output)
             for table_id, held in needs(state, source).items() if source else ():
                 if told := removal(held):
                     output.warning(f"table {table_id} is stopped: {told}.")
-        ledger.close()
     return 0
 
 

@@ -9,12 +9,16 @@ from headrace.cli.output import Output
 from headrace.ddl.told import source_tables
 from headrace.engine.excluded_tables import Followed
 from headrace.engine.keys import with_declared_keys
+from headrace.engine.launch import is_local
 from headrace.engine.objections import databases_of, objection
+from headrace.engine.spark import session_settings
 from headrace.errors import EXIT_OK, EXIT_USAGE, HeadraceError
 from headrace.model.offer import Offer
 from headrace.model.table import SourceTable, TableId, TableSchema
 from headrace.model.tso import format_tso
-from headrace.pipeline.registry import open_sink, open_source
+from headrace.pipeline.assembly import Assembly
+from headrace.pipeline.local_places import local_places
+from headrace.pipeline.registry import open_source
 from headrace.pipeline.runner import Definition
 from headrace.sinks.base import ChangeDemand, Check, CheckState, Reserved, SinkCapabilities
 
@@ -41,8 +45,11 @@ def _checks(pipeline: Definition, *, with_spark: bool) -> Iterator[Check]:
     yield _java()
     spark_conf: Mapping[str, str] = {}
     try:
-        with open_sink(pipeline.sink, allow_non_transactional=pipeline.allow_non_transactional) as sink:
+        target = pipeline.target.assembled()
+        with target.opened():
+            sink = target.sink
             spark_conf = sink.spark_conf()
+            yield from _places(pipeline, target)
             checks = sink.check()
             yield from checks
             reached = all(check.state is not CheckState.FAILED for check in checks)
@@ -52,6 +59,26 @@ def _checks(pipeline: Definition, *, with_spark: bool) -> Iterator[Check]:
         yield from _source_checks(pipeline, SinkCapabilities(ChangeDemand.NET), None)
     if with_spark:
         yield _spark(pipeline.spark, spark_conf)
+
+
+def _places(pipeline: Definition, target: Assembly) -> Iterator[Check]:
+    """Whether workers reach the places that they need; nothing is said where Spark runs on this machine alone."""
+    try:
+        master = session_settings(pipeline.spark, target.sink.spark_conf())["spark.master"]
+    except HeadraceError as error:
+        yield Check("Spark settings", CheckState.FAILED, error.message, error.hint)
+        return
+    if is_local(master):
+        return
+    try:
+        source = open_source(pipeline.source, pipeline.changefeed).event_source
+    except HeadraceError:
+        source = None  # the check of the source tells
+    found = list(local_places(master, source, target.sink.capabilities, target.work, pipeline.options.letters))
+    for place in found:
+        yield Check("work place", CheckState.FAILED, place.message, place.hint)
+    if not found:
+        yield Check("work place", CheckState.OK, "tasks on other machines reach what they need of it and of dead letters")
 
 
 def _java() -> Check:
@@ -143,7 +170,7 @@ def newest_shapes(offer: Offer) -> dict[TableId, TableSchema]:
 
 
 def _spark(user: Mapping[str, str], sink: Mapping[str, str]) -> Check:
-    from headrace.engine.spark import SparkEngine, session_settings
+    from headrace.engine.spark import SparkEngine
 
     try:
         engine = SparkEngine(session_settings(user, sink))

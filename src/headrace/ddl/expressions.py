@@ -25,7 +25,7 @@ from sqlglot.tokens import TokenType
 
 from headrace.ddl.bounded_parser import parse
 from headrace.model.table import TableSchema
-from headrace.model.types import CHARACTER_KINDS, INTEGER_KINDS, ColumnType, TypeKind
+from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS, INTEGER_KINDS, ColumnType, TypeKind, TypeMap, each
 
 
 class UntranslatableError(Exception):
@@ -624,23 +624,26 @@ class _Translation:
         return _Value(exp.Anonymous(this="strftime", expressions=[moment, exp.Literal.string(written.this)]), _Family.TEXT)
 
 
-def _family_of(column_type: ColumnType) -> _Family:
-    """Of a column's values; TIMESTAMP is missing, since its text depends on the reader's time zone."""
-    kind = column_type.kind
-    if _is_long(column_type):
-        raise UntranslatableError
-    if kind in INTEGER_KINDS or kind is TypeKind.YEAR:
-        return _Family.INTEGER
-    if kind in _TEXT_KINDS:
-        return _Family.TEXT
-    found = {
+_FAMILIES: TypeMap[_Family | None] = TypeMap(
+    "families of expressions",
+    each(INTEGER_KINDS | {TypeKind.YEAR}, _Family.INTEGER),
+    each(_TEXT_KINDS, _Family.TEXT),
+    each(_APPROXIMATE_KINDS, _Family.DOUBLE),
+    {
         TypeKind.DECIMAL: _Family.DECIMAL,
-        TypeKind.FLOAT: _Family.DOUBLE,
-        TypeKind.DOUBLE: _Family.DOUBLE,
         TypeKind.DATE: _Family.DATE,
         TypeKind.DATETIME: _Family.DATETIME,
         TypeKind.JSON: _Family.JSON,
-    }.get(kind)
+    },
+    each(BINARY_KINDS | {TypeKind.BIT, TypeKind.TIME, TypeKind.VECTOR}, None),
+    {TypeKind.TIMESTAMP: None},  # its text depends on the reader's time zone
+)
+"""``None`` where no expression over the type is translated."""
+
+
+def _family_of(column_type: ColumnType) -> _Family:
+    """Of a column's values. Raises UntranslatableError."""
+    found = None if _is_long(column_type) else _FAMILIES[column_type.kind]
     if found is None:
         raise UntranslatableError
     return found

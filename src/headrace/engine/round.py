@@ -15,6 +15,7 @@ from headrace.model.outcome import ReadCount, SplitReport, WriteCount, WriteOutc
 from headrace.model.split import Split
 from headrace.model.table import TableId
 from headrace.model.types import CHARACTER_KINDS
+from headrace.places.work_place import WorkLease, WorkPlace
 from headrace.sinks.base import (
     Commits,
     SinkCapabilities,
@@ -68,8 +69,13 @@ class EngineRound:
     cut: Cut
     round: CutRound
     context: WriterContext
+    work: WorkLease
     progress: Mapping[TableId, TableProgress]
     commit: CutCommit | None = None
+
+    def work_place(self) -> WorkPlace:
+        """See ``Round.work_place``."""
+        return self.work.place()
 
     def write_in_tasks(self, writer: UnitWriter, texts: TextComparisons | None = None) -> WriteReport:
         """See ``Round.write_in_tasks``."""

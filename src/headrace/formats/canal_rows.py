@@ -11,12 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.formats.values import binary_from_latin1, canonical_from_text, members_from_numbers
+from headrace.formats.values import WRITTEN, Written, binary_from_latin1, canonical_from_text, members_from_numbers
 from headrace.model.block import META_FIELDS
 from headrace.model.events import RowKind
 from headrace.model.table import Column, TableSchema, folded_name
 from headrace.model.tso import LOGICAL_BITS, MAX_TSO
-from headrace.model.types import BINARY_KINDS, TypeKind, arrow_type
+from headrace.model.types import arrow_type
 
 _INSERT, _UPDATE, _DELETE = range(3)
 TYPES = ("INSERT", "UPDATE", "DELETE")
@@ -95,9 +95,10 @@ class CanalReader:
 
     def convert(self, column: Column, texts: pa.Array) -> pa.Array:
         """Text of the messages to canonical values. Raises ValueError."""
-        if column.type.kind in BINARY_KINDS:
+        written = WRITTEN[column.type.kind]
+        if written is Written.CODE:
             return binary_from_latin1(texts)
-        if column.type.kind in (TypeKind.ENUM, TypeKind.SET):
+        if written is Written.MEMBER:
             return members_from_numbers(texts, column.type)
         return canonical_from_text(texts, column.type, self.time_zone)
 

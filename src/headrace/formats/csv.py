@@ -25,9 +25,10 @@ from headrace.formats.csv_layout import (
     layout_from_record,
 )
 from headrace.formats.csv_rows import build_batch
+from headrace.formats.values import WRITTEN, Written
 from headrace.model.block import COMMIT_TS
 from headrace.model.table import TableSchema
-from headrace.model.types import BINARY_KINDS, arrow_type
+from headrace.model.types import arrow_type
 
 __all__ = ["CsvOptions", "decode_csv", "first_commit_ts", "has_commit_ts"]
 
@@ -157,7 +158,7 @@ def _read(view: memoryview, has_header: bool, layout: CsvLayout, options: CsvOpt
     if layout.is_update is not None:
         types[str(layout.is_update)] = pa.string()
     for place, column in layout.columns:
-        types[str(place)] = pa.string() if column.type.kind in BINARY_KINDS else arrow_type(column.type)
+        types[str(place)] = pa.string() if WRITTEN[column.type.kind] is Written.CODE else arrow_type(column.type)
     table = pyarrow.csv.read_csv(
         pa.BufferReader(pa.py_buffer(view)),
         read_options=pyarrow.csv.ReadOptions(

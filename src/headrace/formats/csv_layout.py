@@ -12,10 +12,9 @@ from itertools import product
 
 from headrace.formats.base import SchemaMismatchError, told_tso
 from headrace.formats.csv_orders import ONE_ORDER, ColumnOrder, ColumnOrders
-from headrace.formats.values import check_time_zone
+from headrace.formats.values import WRITTEN, Written, check_time_zone
 from headrace.model.table import Column, TableId, TableSchema, folded_name
 from headrace.model.tso import LOGICAL_BITS
-from headrace.model.types import BINARY_KINDS, arrow_type
 
 HEADER_OPERATION = b"ticdc-meta$operation"
 _COMMIT_TS = "ticdc-meta$commit-ts"
@@ -257,7 +256,7 @@ def _plausible(fields: list[bytes], layout: CsvLayout, options: CsvOptions) -> b
     quote, null = options.quote.encode(), options.null.encode()
     for number, column in layout.columns:
         raw = fields[number]
-        text = column.type.kind in BINARY_KINDS or str(arrow_type(column.type)) == "string"
+        text = WRITTEN[column.type.kind] is not Written.NUMBER
         if raw != null and (raw.startswith(quote) != text or raw in _BOOLEANS):
             return False
     return True

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.formats.csv_layout import CsvLayout, CsvOptions
-from headrace.formats.values import binary_from_base64, binary_from_hex, canonical_from_text
+from headrace.formats.values import WRITTEN, Written, binary_from_base64, binary_from_hex, canonical_from_text
 from headrace.model.block import META_FIELDS
 from headrace.model.events import RowKind
 from headrace.model.table import Column
-from headrace.model.types import BINARY_KINDS, arrow_type
+from headrace.model.types import arrow_type
 
 _OPERATIONS = pa.array(["I", "U", "D"])
 _BOOLEANS = pa.array(["false", "true"])
@@ -73,7 +73,7 @@ def _index_in(values: pa.Array, known: pa.Array) -> pa.Array:
 
 
 def _convert_column(values: pa.Array, column: Column, options: CsvOptions) -> pa.Array:
-    if column.type.kind in BINARY_KINDS:
+    if WRITTEN[column.type.kind] is Written.CODE:
         return binary_from_hex(values) if options.binary_encoding == "hex" else binary_from_base64(values)
     if pa.types.is_binary(values.type):
         values = pc.cast(values, pa.string())

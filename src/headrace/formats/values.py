@@ -10,6 +10,7 @@ import binascii
 import re
 from collections.abc import Callable
 from datetime import datetime
+from enum import StrEnum
 from functools import cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -17,7 +18,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.model.types import ColumnType, TypeKind, arrow_type
+from headrace.model.types import (
+    BINARY_KINDS,
+    CHARACTER_KINDS,
+    INTEGER_KINDS,
+    ColumnType,
+    TypeKind,
+    TypeMap,
+    arrow_type,
+    each,
+)
 
 UTC_NAMES = frozenset({"UTC", "Etc/UTC", "Z", "+00:00", "GMT"})
 _SECONDS_WIDTH = len("2024-06-05 09:30:23")
@@ -45,14 +55,39 @@ def repeats_an_hour(time_zone: str) -> bool:
     return len({datetime(year, month, 1, tzinfo=zone).utcoffset() for year in range(2000, 2038) for month in range(1, 13)}) > 1
 
 
+class Written(StrEnum):
+    """What the text of a value is, in every format."""
+
+    NUMBER = "number"
+    MOMENT = "moment"
+    """A time in the zone of the changefeed."""
+    CODE = "code"
+    """Bytes, in a code of the format's own."""
+    MEMBER = "member"
+    """Members of an ENUM or SET; some formats write their places."""
+    TEXT = "text"
+    """MySQL's own text."""
+
+
+WRITTEN = TypeMap(
+    "what formats write",
+    each(INTEGER_KINDS | {TypeKind.YEAR, TypeKind.BIT, TypeKind.FLOAT, TypeKind.DOUBLE}, Written.NUMBER),
+    each(CHARACTER_KINDS | {TypeKind.DECIMAL, TypeKind.JSON, TypeKind.VECTOR}, Written.TEXT),
+    each({TypeKind.DATE, TypeKind.TIME, TypeKind.DATETIME}, Written.TEXT),
+    each({TypeKind.ENUM, TypeKind.SET}, Written.MEMBER),
+    each(BINARY_KINDS, Written.CODE),
+    {TypeKind.TIMESTAMP: Written.MOMENT},
+)
+
+
 def canonical_from_text(texts: pa.Array, column_type: ColumnType, time_zone: str) -> pa.Array:
     """Strings to the canonical type; TIMESTAMP from ``time_zone`` to UTC. Not for the BINARY family, whose text is coded."""
-    target = arrow_type(column_type)
-    if not pa.types.is_string(target):
-        return pc.cast(texts, target)
-    if column_type.kind is TypeKind.TIMESTAMP:
-        return timestamps_to_utc(texts, time_zone)
-    return texts
+    written = WRITTEN[column_type.kind]
+    if written is Written.CODE:
+        raise ValueError(f"the text of a {column_type} is coded")
+    if written is Written.NUMBER:
+        return pc.cast(texts, arrow_type(column_type))
+    return timestamps_to_utc(texts, time_zone) if written is Written.MOMENT else texts
 
 
 def timestamps_to_utc(texts: pa.Array, time_zone: str) -> pa.Array:

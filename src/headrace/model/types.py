@@ -8,10 +8,14 @@ VECTOR) as MySQL's own text in UTF-8. Names are those of ``ColumnType`` in TiCDC
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
 
 import pyarrow as pa
+
+_T = TypeVar("_T")
 
 
 class TypeKind(StrEnum):
@@ -48,6 +52,41 @@ class TypeKind(StrEnum):
     SET = "SET"
     JSON = "JSON"
     VECTOR = "VECTOR"
+
+
+class UnmappedTypeError(LookupError):
+    """A type map says nothing of a type: a mistake in Headrace, and nothing that a guess should hide."""
+
+
+class TypeMap(Mapping[TypeKind, _T]):
+    """A table by type. It never guesses: what it says nothing of raises UnmappedTypeError.
+
+    ``tests/test_type_maps.py`` asks every one that a module holds for every type.
+    """
+
+    def __init__(self, what: str, *parts: Mapping[TypeKind, _T]) -> None:
+        """``what`` it says of a type, for the message. Of a type in several parts the last one counts."""
+        self._what = what
+        self._entries = {kind: value for part in parts for kind, value in part.items()}
+
+    def __getitem__(self, kind: TypeKind) -> _T:
+        if kind not in self._entries:
+            raise UnmappedTypeError(f"The type {kind} has no entry in the table of {self._what}.")
+        return self._entries[kind]
+
+    def __contains__(self, kind: object) -> bool:
+        return kind in self._entries
+
+    def __iter__(self) -> Iterator[TypeKind]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def each(kinds: Iterable[TypeKind], value: _T) -> dict[TypeKind, _T]:
+    """One entry for several types, as a part of a :class:`TypeMap`."""
+    return dict.fromkeys(kinds, value)
 
 
 INTEGER_KINDS = frozenset({TypeKind.TINYINT, TypeKind.SMALLINT, TypeKind.MEDIUMINT, TypeKind.INT, TypeKind.BIGINT})
@@ -93,17 +132,20 @@ class ColumnType:
         return f"{self.kind} UNSIGNED" if self.unsigned else str(self.kind)
 
 
+ARROW_TYPES = TypeMap(
+    "canonical Arrow types",
+    each(INTEGER_KINDS | {TypeKind.YEAR}, pa.int64()),
+    each(BINARY_KINDS, pa.binary()),
+    each(CHARACTER_KINDS, pa.string()),
+    each({TypeKind.DECIMAL, TypeKind.ENUM, TypeKind.SET, TypeKind.JSON, TypeKind.VECTOR}, pa.string()),
+    each({TypeKind.DATE, TypeKind.TIME, TypeKind.DATETIME, TypeKind.TIMESTAMP}, pa.string()),
+    {TypeKind.BIT: pa.uint64(), TypeKind.FLOAT: pa.float32(), TypeKind.DOUBLE: pa.float64()},
+)
+"""Of signed types; :func:`arrow_type` gives an unsigned BIGINT room for its largest values."""
+
+
 def arrow_type(column_type: ColumnType) -> pa.DataType:
     """The canonical Arrow type of a column's values: int64, uint64, float32, float64, binary or string."""
-    kind = column_type.kind
-    if kind is TypeKind.BIT or (kind is TypeKind.BIGINT and column_type.unsigned):
+    if column_type.kind is TypeKind.BIGINT and column_type.unsigned:
         return pa.uint64()
-    if kind in INTEGER_KINDS or kind is TypeKind.YEAR:
-        return pa.int64()
-    if kind is TypeKind.FLOAT:
-        return pa.float32()
-    if kind is TypeKind.DOUBLE:
-        return pa.float64()
-    if kind in BINARY_KINDS:
-        return pa.binary()
-    return pa.string()
+    return ARROW_TYPES[column_type.kind]

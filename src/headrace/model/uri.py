@@ -13,9 +13,10 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from headrace.errors import DefinitionError
 
 _VARIABLE = re.compile(r"\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)|file:(?P<file>[^{}]+))\}")
-_SECRET_PARAMETERS = frozenset(
+SECRET_PARAMETERS = frozenset(
     {"access-key", "secret-access-key", "session-token", "account-key", "sas-token", "password", "encryption-key", "external-id"}
 )
+"""Parameters of URIs whose values appear in no message."""
 
 
 _TIME_ZONE = re.compile(r"[A-Za-z_]+(/[A-Za-z0-9_+-]+)*|[+-]\d{1,2}:\d{2}")
@@ -42,7 +43,7 @@ class Uri:
 
     def secrets(self) -> list[str]:
         """The values that must appear in no message."""
-        values = [self.password, *(value for key, value in self.params.items() if key in _SECRET_PARAMETERS)]
+        values = [self.password, *(value for key, value in self.params.items() if key in SECRET_PARAMETERS)]
         return [value for value in values if value]
 
 

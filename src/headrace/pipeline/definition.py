@@ -21,7 +21,8 @@ from headrace.engine.loop import RunOptions
 from headrace.errors import DefinitionError
 from headrace.model.policy import OnError, SchemaChangePolicies
 from headrace.model.uri import expand_environment, near_match
-from headrace.pipeline.runner import DEFAULT_LEDGER, DEFAULT_SINK, Definition, parse_name
+from headrace.pipeline.assembly import DEFAULT_LEDGER, DEFAULT_SINK, Target
+from headrace.pipeline.runner import Definition, parse_name
 from headrace.sinks.dead_letters import MOST_LETTERS, DeadLetters, open_dead_letters
 from headrace.transform.filters import TableFilter
 
@@ -33,7 +34,9 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0}
 _MOST_LEVELS = 50
 _MOST_VALUES = 100_000
 _BYTES = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
-_URIS: frozenset[_Path] = frozenset({("source", "uri"), ("sink", "uri"), ("pipeline", "ledger"), ("pipeline", "dead-letters")})
+_URIS: frozenset[_Path] = frozenset(
+    {("source", "uri"), ("sink", "uri"), ("pipeline", "ledger"), ("pipeline", "work"), ("pipeline", "dead-letters")}
+)
 _EXAMPLES = {"source": "file:///data/changefeed?protocol=csv", "sink": "mysql://user:${MYSQL_PASSWORD}@db:3306/"}
 _NOT_BUILT = {
     "route": ("tables cannot be routed to other names yet.", "Take it out; each table keeps its name."),
@@ -64,13 +67,14 @@ class SinkPart(_Part):
 
 
 class PipelinePart(_Part):
-    """How. ``ledger`` and ``dead-letters`` are folders, relative to the definition's, or URLs."""
+    """How. ``ledger``, ``work`` and ``dead-letters`` are folders, relative to the definition's, or URLs."""
 
     name: str | None = None
     tables: str | None = None
     poll_interval: str | None = None
     max_cut: str | None = None
     ledger: str | None = None
+    work: str | None = None
     on_error: str | None = None
     dead_letters: str | None = None
     max_dead_letters: str | None = None
@@ -103,6 +107,7 @@ class Settings:
     poll_interval: float | None = None
     max_cut: int | None = None
     ledger: str | None = field(default=None, repr=False)
+    work: str | None = field(default=None, repr=False)
     on_error: OnError | None = None
     dead_letters: str | None = field(default=None, repr=False)
     max_dead_letters: int | None = None
@@ -147,7 +152,12 @@ class Settings:
     @property
     def uris(self) -> tuple[str, ...]:
         """All that may hold secrets."""
-        return tuple(uri for uri in (self.source, self.sink, self.ledger, self.dead_letters) if uri)
+        return tuple(uri for uri in (self.source, self.sink, self.ledger, self.work, self.dead_letters) if uri)
+
+    @property
+    def target(self) -> Target:
+        """Where changes go."""
+        return Target(self.sink_uri, self.ledger_place, self.work, bool(self.adopt), bool(self.allow_non_transactional))
 
     def letters(self) -> DeadLetters | None:
         """The dead-letter folder, where one is named. Raises DefinitionError when one is needed and is not."""
@@ -163,15 +173,16 @@ class Settings:
 
     def definition(self, options: RunOptions) -> Definition:
         """The pipeline; ``options`` say how long to run. Raises DefinitionError."""
-        table_filter = TableFilter.parse(self.tables or "")
+        table_filter, target = TableFilter.parse(self.tables or ""), self.target
         return Definition(
             source=self.source_uri,
-            sink=self.sink_uri,
+            sink=target.sink,
             name=self.name or "default",
             changefeed=self.changefeed,
-            ledger=self.ledger_place,
-            adopt=bool(self.adopt),
-            allow_non_transactional=bool(self.allow_non_transactional),
+            ledger=target.ledger,
+            work=target.work,
+            adopt=target.adopt,
+            allow_non_transactional=target.allow_non_transactional,
             options=replace(
                 options,
                 poll_interval=options.poll_interval if self.poll_interval is None else self.poll_interval,
@@ -331,6 +342,7 @@ class _Reader:
             poll_interval=self._at(("pipeline", "poll-interval"), lambda: None if interval is None else parse_seconds(interval)),
             max_cut=self._at(("pipeline", "max-cut"), lambda: None if max_cut is None else parse_bytes(max_cut)),
             ledger=self._relative(("pipeline", "ledger"), pipeline.ledger),
+            work=self._relative(("pipeline", "work"), pipeline.work),
             on_error=self._at(("pipeline", "on-error"), lambda: None if on_error is None else parse_on_error(on_error)),
             dead_letters=self._relative(("pipeline", "dead-letters"), pipeline.dead_letters),
             max_dead_letters=self._at(("pipeline", "max-dead-letters"), lambda: None if most is None else parse_count(most)),

@@ -19,18 +19,18 @@ from headrace.engine.loop import Loop, RunOptions
 from headrace.engine.observer import Observer
 from headrace.engine.round import EngineRound
 from headrace.engine.spark import SparkEngine, session_settings
+from headrace.engine.stage import Stage
 from headrace.errors import EXIT_INTERRUPTED, DefinitionError
 from headrace.model.cut import Cut, CutRound
 from headrace.model.ledger import TableProgress
 from headrace.model.table import TableId
-from headrace.pipeline.registry import open_sink, open_source
+from headrace.pipeline.assembly import DEFAULT_LEDGER, DEFAULT_SINK, Target
+from headrace.pipeline.local_places import require_shared_places
+from headrace.pipeline.registry import open_source
 from headrace.sinks.base import DataSink, Ledger, Round, WriterContext
 from headrace.sinks.cut_commit import CutCommit
-from headrace.sinks.file_ledger import open_file_ledger
-from headrace.sources.base import DataSource
+from headrace.sources.base import DataSource, StreamSource
 
-DEFAULT_SINK = "duckdb:///headrace.duckdb"
-DEFAULT_LEDGER = ".headrace"
 _TICK_SECONDS = 0.2
 _GRACE_SECONDS = 10.0
 _LAST_SECONDS = 8.0
@@ -45,6 +45,8 @@ class Definition:
     name: str = "default"
     changefeed: str | None = None
     ledger: str = field(default=DEFAULT_LEDGER, repr=False)
+    work: str | None = field(default=None, repr=False)
+    """The work place: a folder, or a URL; ``None`` is the temporary folder."""
     adopt: bool = False
     allow_non_transactional: bool = False
     options: RunOptions = field(default_factory=RunOptions)
@@ -53,6 +55,11 @@ class Definition:
     def __post_init__(self) -> None:
         """Raises DefinitionError."""
         parse_name(self.name)
+
+    @property
+    def target(self) -> Target:
+        """Where changes go."""
+        return Target(self.sink, self.ledger, self.work, self.adopt, self.allow_non_transactional)
 
 
 def parse_name(text: str) -> str:
@@ -76,11 +83,18 @@ class PipelineRun:
     def __init__(self, definition: Definition, display: Display, engine: SparkEngine | None = None) -> None:
         self._definition, self._display = definition, display
         self._source: DataSource = open_source(definition.source, definition.changefeed)
-        self._sink: DataSink = open_sink(
-            definition.sink, adopt=definition.adopt, allow_non_transactional=definition.allow_non_transactional
+        self._target = definition.target.assembled()
+        self._sink = self._target.sink
+        settings = session_settings(definition.spark, self._sink.spark_conf())
+        require_shared_places(
+            settings["spark.master"],
+            self._source.event_source,
+            self._sink.capabilities,
+            self._target.work,
+            definition.options.letters,
         )
         self._owns_engine = engine is None
-        self._engine = engine or SparkEngine(session_settings(definition.spark, self._sink.spark_conf()))
+        self._engine = engine or SparkEngine(settings)
         self._warming = threading.Thread(target=self._warm_up, name="headrace-spark", daemon=True)
         self._interrupted_at: float | None = None
         self._abandoned = False
@@ -130,18 +144,16 @@ class PipelineRun:
 
     def _work(self) -> None:
         try:
-            with self._sink as sink:
-                ledger = sink.ledger or open_file_ledger(self._definition.ledger)
-                try:
-                    self._loop = self._make_loop(sink, ledger)
-                    self._result = self._loop.run() if self._interrupted_at is None else 0
-                finally:
-                    ledger.close()
+            with self._target.opened() as ledger:
+                self._loop = self._make_loop(self._sink, ledger)
+                self._result = self._loop.run() if self._interrupted_at is None else 0
         except BaseException as error:  # noqa: BLE001 -- raised again on the main thread
             self._result = error
 
     def _make_loop(self, sink: DataSink, ledger: Ledger) -> Loop:
-        source = self._source.event_source
+        source, work = self._source.event_source, self._target.work
+        if isinstance(source, StreamSource):
+            source = source.staged_by(Stage(self._engine, self._wait_for_spark), work.place())
 
         def make_round(
             cut: Cut,
@@ -150,7 +162,7 @@ class PipelineRun:
             commit: CutCommit | None,
             progress: Mapping[TableId, TableProgress],
         ) -> Round:
-            return EngineRound(self._engine, source, sink.capabilities, cut, cut_round, context, progress, commit)
+            return EngineRound(self._engine, source, sink.capabilities, cut, cut_round, context, work, progress, commit)
 
         return Loop(
             self._definition.name,

@@ -31,6 +31,7 @@ from headrace.model.ledger import (
 from headrace.model.outcome import Notice, Problem, ReadCount, SplitReport, WriteCount, WriteOutcome
 from headrace.model.policy import ChangeKind
 from headrace.model.table import SourceTable, TableId, TableSchema
+from headrace.places.work_place import WorkPlace
 from headrace.sinks.dead_letters import DeadLetters
 
 if TYPE_CHECKING:
@@ -116,6 +117,11 @@ class SinkCapabilities:
     """The databases that the source may not have a part in."""
     supported_schema_changes: frozenset[ChangeKind] = frozenset(ChangeKind)
     """The kinds of schema changes that it takes. Tables stop before one with another kind, and a person decides: it never comes."""
+
+    spools: bool = False
+    """Its tasks hand rows to the driver through the work place (:meth:`Round.work_place`)."""
+    own_spool: str = ""
+    """The setting of the sink's URI that names a folder for that in place of the work place; empty where none is named."""
 
     def demand_of(self, table_id: TableId, schema: TableSchema) -> ChangeDemand:
         """What it wants of a table of this shape."""
@@ -362,6 +368,13 @@ class Round(Protocol):
 
         The pieces of a table come in commit order where all changes are wanted, else deletions before the rest of a unit. Between
         units, and between tables, there is no order. See ``write_in_tasks`` for ``texts``.
+        """
+        ...
+
+    def work_place(self) -> WorkPlace:
+        """Where tasks leave what the driver takes, until the run ends; made when it is first asked for. Raises TransientError.
+
+        A sink that asks for it says so (``SinkCapabilities.spools``).
         """
         ...
 

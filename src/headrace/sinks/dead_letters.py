@@ -28,7 +28,7 @@ from headrace.faults import Step
 from headrace.model.letters import Letter
 from headrace.model.outcome import Problem
 from headrace.model.table import TableId, TableSchema
-from headrace.sinks.object_place import Place, folder_name, ignoring_absence, open_place
+from headrace.places.object_place import Place, folder_name, ignoring_absence, open_place
 
 MOST_LETTERS = 1_000
 """How many records of a table a cut may leave out, where nothing else is said."""
@@ -56,7 +56,7 @@ class DeadLetters:
 
     def location(self, table_id: TableId) -> str:
         """Where the table's letters lie, without secrets."""
-        return f"{self.place.uri.redacted().partition('?')[0].rstrip('/')}/{self._prefix(table_id)}"
+        return f"{self.place.location.url}/{self._prefix(table_id)}"
 
     def put(self, letters: Collection[Letter]) -> tuple[str, ...]:
         """Writes letters; returns their names when all are durable. Raises SinkUnreachableError."""

@@ -39,8 +39,8 @@ from headrace.model.ledger import (
 )
 from headrace.model.shape_text import shape_from_text, shape_to_text
 from headrace.model.table import TableId
+from headrace.places.object_place import Place, folder_name, ignoring_absence, open_place
 from headrace.sinks.base import LedgerPart, LedgerUpdate, taken_over
-from headrace.sinks.object_place import Place, folder_name, ignoring_absence, open_place
 
 KEPT_STATES = 5
 _FORMAT = 1
@@ -70,7 +70,7 @@ class FileLedger:
     @property
     def identity(self) -> str:
         """Where the ledger is, without secrets."""
-        return self._place.uri.redacted()
+        return self._place.location.url
 
     def peek(self, pipeline: str) -> LedgerState | None:
         """The newest state. Takes no epoch and creates nothing. Raises SinkUnreachableError."""

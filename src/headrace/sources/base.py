@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -209,6 +209,7 @@ class StagingPlace(Protocol):
         ...
 
 
+@runtime_checkable
 class StreamSource(EventSource, Protocol):
     """A source that must be read to be known: what :meth:`poll` does not know yet it has staged, and offers what that leaves."""
 

@@ -11,40 +11,43 @@ import pyarrow.compute as pc
 
 from headrace.model.table import Column, TableSchema
 from headrace.model.tso import tso_to_ms
-from headrace.model.types import BINARY_KINDS, INTEGER_KINDS, ColumnType, TypeKind
+from headrace.model.types import BINARY_KINDS, INTEGER_KINDS, ColumnType, TypeKind, TypeMap, each
 from headrace.testing.ticdc_csv import Row, text_bytes
 from headrace.testing.ticdc_options import ChangefeedOptions
 from headrace.testing.ticdc_schema_file import display_length
 from headrace.testing.ticdc_values import as_float, plain_float, timestamp_in_zone
 
-_JAVA_TYPES = {
-    TypeKind.TINYINT: -6,
-    TypeKind.SMALLINT: 5,
-    TypeKind.MEDIUMINT: 4,
-    TypeKind.INT: 4,
-    TypeKind.BIGINT: -5,
-    TypeKind.BIT: -7,
-    TypeKind.YEAR: 12,
-    TypeKind.FLOAT: 7,
-    TypeKind.DOUBLE: 8,
-    TypeKind.DECIMAL: 3,
-    TypeKind.CHAR: 1,
-    TypeKind.VARCHAR: 12,
-    TypeKind.VAR_STRING: 12,
-    TypeKind.TINYTEXT: 2005,
-    TypeKind.TEXT: 2005,
-    TypeKind.MEDIUMTEXT: 2005,
-    TypeKind.LONGTEXT: 2005,
-    TypeKind.DATE: 91,
-    TypeKind.TIME: 92,
-    TypeKind.DATETIME: 93,
-    TypeKind.TIMESTAMP: 93,
-    TypeKind.ENUM: 4,
-    TypeKind.SET: -7,
-    TypeKind.JSON: 12,
-    TypeKind.VECTOR: 12,
-}
-_BLOB = 2004
+_JAVA_TYPES = TypeMap(
+    "types of Java",
+    each(BINARY_KINDS, 2004),
+    {
+        TypeKind.TINYINT: -6,
+        TypeKind.SMALLINT: 5,
+        TypeKind.MEDIUMINT: 4,
+        TypeKind.INT: 4,
+        TypeKind.BIGINT: -5,
+        TypeKind.BIT: -7,
+        TypeKind.YEAR: 12,
+        TypeKind.FLOAT: 7,
+        TypeKind.DOUBLE: 8,
+        TypeKind.DECIMAL: 3,
+        TypeKind.CHAR: 1,
+        TypeKind.VARCHAR: 12,
+        TypeKind.VAR_STRING: 12,
+        TypeKind.TINYTEXT: 2005,
+        TypeKind.TEXT: 2005,
+        TypeKind.MEDIUMTEXT: 2005,
+        TypeKind.LONGTEXT: 2005,
+        TypeKind.DATE: 91,
+        TypeKind.TIME: 92,
+        TypeKind.DATETIME: 93,
+        TypeKind.TIMESTAMP: 93,
+        TypeKind.ENUM: 4,
+        TypeKind.SET: -7,
+        TypeKind.JSON: 12,
+        TypeKind.VECTOR: 12,
+    },
+)
 # An unsigned value above the first number is announced as the second type: the next larger one of Java.
 _PROMOTIONS = {
     TypeKind.TINYINT: ((1 << 7) - 1, 5),
@@ -194,7 +197,7 @@ def _java_type(column_type: ColumnType, value: object) -> int:
     promotion = _PROMOTIONS.get(column_type.kind)
     if promotion and column_type.unsigned and isinstance(value, int) and value > promotion[0]:
         return promotion[1]
-    return _JAVA_TYPES.get(column_type.kind, _BLOB)
+    return _JAVA_TYPES[column_type.kind]
 
 
 def _basic_type(column_type: ColumnType) -> str:

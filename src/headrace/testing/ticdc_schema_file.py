@@ -11,38 +11,43 @@ import zlib
 from typing import Any
 
 from headrace.model.table import Column, TableId, TableSchema
-from headrace.model.types import ColumnType, TypeKind
+from headrace.model.types import ColumnType, TypeKind, TypeMap, each
 
 _GO_ESCAPES = str.maketrans(
     {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\N{LINE SEPARATOR}": "\\u2028", "\N{PARAGRAPH SEPARATOR}": "\\u2029"}
 )
 _ALWAYS_UNSIGNED = frozenset({TypeKind.BIT, TypeKind.YEAR})
-# TiDB's display length where the statement names none: signed, unsigned.
-_DEFAULT_LENGTHS = {
-    TypeKind.TINYINT: (4, 3),
-    TypeKind.SMALLINT: (6, 5),
-    TypeKind.MEDIUMINT: (9, 8),
-    TypeKind.INT: (11, 10),
-    TypeKind.BIGINT: (20, 20),
-    TypeKind.BIT: (1, 1),
-    TypeKind.YEAR: (4, 4),
-    TypeKind.FLOAT: (12, 12),
-    TypeKind.DOUBLE: (22, 22),
-    TypeKind.DECIMAL: (10, 10),
-    TypeKind.CHAR: (1, 1),
-    TypeKind.BINARY: (1, 1),
-    TypeKind.TINYTEXT: (255, 255),
-    TypeKind.TINYBLOB: (255, 255),
-    TypeKind.TEXT: (65535, 65535),
-    TypeKind.BLOB: (65535, 65535),
-    TypeKind.MEDIUMTEXT: (16777215, 16777215),
-    TypeKind.MEDIUMBLOB: (16777215, 16777215),
-    TypeKind.LONGTEXT: (4294967295, 4294967295),
-    TypeKind.LONGBLOB: (4294967295, 4294967295),
-}
 _WITHOUT_LENGTH = frozenset(
     {TypeKind.ENUM, TypeKind.SET, TypeKind.JSON, TypeKind.VECTOR, TypeKind.DATE, TypeKind.TIME}
     | {TypeKind.DATETIME, TypeKind.TIMESTAMP}
+)
+# TiDB's display length where the statement names none: signed, unsigned.
+_DEFAULT_LENGTHS: TypeMap[tuple[int, int] | None] = TypeMap(
+    "display lengths",
+    each({TypeKind.VARCHAR, TypeKind.VAR_STRING, TypeKind.VARBINARY}, None),  # their statements name one
+    each(_WITHOUT_LENGTH, None),
+    {
+        TypeKind.TINYINT: (4, 3),
+        TypeKind.SMALLINT: (6, 5),
+        TypeKind.MEDIUMINT: (9, 8),
+        TypeKind.INT: (11, 10),
+        TypeKind.BIGINT: (20, 20),
+        TypeKind.BIT: (1, 1),
+        TypeKind.YEAR: (4, 4),
+        TypeKind.FLOAT: (12, 12),
+        TypeKind.DOUBLE: (22, 22),
+        TypeKind.DECIMAL: (10, 10),
+        TypeKind.CHAR: (1, 1),
+        TypeKind.BINARY: (1, 1),
+        TypeKind.TINYTEXT: (255, 255),
+        TypeKind.TINYBLOB: (255, 255),
+        TypeKind.TEXT: (65535, 65535),
+        TypeKind.BLOB: (65535, 65535),
+        TypeKind.MEDIUMTEXT: (16777215, 16777215),
+        TypeKind.MEDIUMBLOB: (16777215, 16777215),
+        TypeKind.LONGTEXT: (4294967295, 4294967295),
+        TypeKind.LONGBLOB: (4294967295, 4294967295),
+    },
 )
 
 
@@ -52,7 +57,7 @@ def display_length(column_type: ColumnType) -> int | None:
         return None
     if column_type.length is not None:
         return column_type.length
-    lengths = _DEFAULT_LENGTHS.get(column_type.kind)
+    lengths = _DEFAULT_LENGTHS[column_type.kind]
     return lengths[column_type.unsigned] if lengths else None
 
 

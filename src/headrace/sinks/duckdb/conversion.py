@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS, INTEGER_KINDS, ColumnType, TypeKind
+from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS, INTEGER_KINDS, ColumnType, TypeKind, TypeMap, each
 from headrace.sinks.duckdb.types import (
     MAX_DECIMAL_DIGITS,
     UnsupportedPolicy,
@@ -50,12 +50,13 @@ class Group(StrEnum):
     VECTOR = "VECTOR"
 
 
-_GROUPS: Mapping[TypeKind, Group] = (
-    dict.fromkeys(INTEGER_KINDS, Group.INTEGER)
-    | dict.fromkeys(CHARACTER_KINDS, Group.TEXT)
-    | dict.fromkeys(BINARY_KINDS, Group.BINARY)
-    | dict.fromkeys((TypeKind.FLOAT, TypeKind.DOUBLE), Group.FLOAT)
-    | {kind: Group(kind.value) for kind in TypeKind if kind.value in {group.value for group in Group}}
+_GROUPS = TypeMap(
+    "conversions at MODIFY COLUMN",
+    each(INTEGER_KINDS, Group.INTEGER),
+    each(CHARACTER_KINDS, Group.TEXT),
+    each(BINARY_KINDS, Group.BINARY),
+    each((TypeKind.FLOAT, TypeKind.DOUBLE), Group.FLOAT),
+    {kind: Group(kind.value) for kind in TypeKind if kind.value in {group.value for group in Group}},
 )
 
 

@@ -10,7 +10,7 @@ from headrace.ddl.defaults import bit_default, is_mangled, is_time_of_statement,
 from headrace.model.events import SchemaChange
 from headrace.model.table import Column, Generated
 from headrace.model.tso import tso_to_datetime
-from headrace.model.types import BINARY_KINDS, INTEGER_KINDS, ColumnType, TypeKind
+from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS, INTEGER_KINDS, ColumnType, TypeKind, TypeMap, each
 from headrace.sinks.duckdb.conversion import from_default
 from headrace.sinks.duckdb.spool import ValuePolicies
 from headrace.sinks.duckdb.types import duckdb_type, from_canonical, literal
@@ -19,13 +19,14 @@ _NUMBER_KINDS = INTEGER_KINDS | {TypeKind.YEAR, TypeKind.FLOAT, TypeKind.DOUBLE,
 _DIGITS = Context(prec=65)
 """MySQL's most digits of a DECIMAL."""
 _AS_THEY_ARE = frozenset({TypeKind.TIMESTAMP, TypeKind.JSON, TypeKind.VECTOR, TypeKind.ENUM, TypeKind.SET})
-_ZEROS = {
-    TypeKind.DATE: "0000-00-00",
-    TypeKind.DATETIME: "0000-00-00 00:00:00",
-    TypeKind.TIMESTAMP: "0000-00-00 00:00:00",
-    TypeKind.TIME: "00:00:00",
-    TypeKind.JSON: "null",
-}
+_ZEROS = TypeMap(
+    "what a NOT NULL column without default holds",
+    each(_NUMBER_KINDS | {TypeKind.BIT}, "0"),
+    each(CHARACTER_KINDS | BINARY_KINDS | {TypeKind.VECTOR, TypeKind.ENUM, TypeKind.SET}, ""),
+    each({TypeKind.DATETIME, TypeKind.TIMESTAMP}, "0000-00-00 00:00:00"),
+    {TypeKind.DATE: "0000-00-00", TypeKind.TIME: "00:00:00", TypeKind.JSON: "null"},
+)
+"""An ENUM whose members are known has its first one."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,14 @@ def _time_of_statement(column: Column, change: SchemaChange, policies: ValuePoli
     moment = moment.astimezone(zone)
     digits = column.type.scale or 0
     fraction = f".{moment.microsecond:06d}"[: digits + 1] if digits else ""  # cut, as TiDB does
-    forms = {TypeKind.DATE: "%Y-%m-%d", TypeKind.TIME: f"%H:%M:%S{fraction}"}
-    text = moment.strftime(forms.get(column.type.kind, f"%Y-%m-%d %H:%M:%S{fraction}"))
+    whole = f"%Y-%m-%d %H:%M:%S{fraction}"
+    forms = {
+        TypeKind.DATE: "%Y-%m-%d",
+        TypeKind.TIME: f"%H:%M:%S{fraction}",
+        TypeKind.DATETIME: whole,
+        TypeKind.TIMESTAMP: whole,
+    }
+    text = moment.strftime(forms[column.type.kind])
     clock = (
         "UTC"
         if column.type.kind is TypeKind.TIMESTAMP
@@ -112,9 +119,6 @@ def _long_decimal(text: str, column_type: ColumnType) -> str:
 
 
 def _zero_value(column_type: ColumnType) -> str:
-    kind = column_type.kind
-    if kind in _NUMBER_KINDS or kind is TypeKind.BIT:
-        return "0"
-    if kind is TypeKind.ENUM and column_type.elements:
+    if column_type.kind is TypeKind.ENUM and column_type.elements:
         return column_type.elements[0]
-    return _ZEROS.get(kind, "")
+    return _ZEROS[column_type.kind]

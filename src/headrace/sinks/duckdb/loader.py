@@ -7,23 +7,22 @@ primary-key index: upserting 500,000 rows into 2 million took 0.3 to 0.8 s witho
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 
 from headrace import faults
+from headrace.errors import TransientError
 from headrace.faults import Step
 from headrace.model.outcome import Problem, WriteOutcome
 from headrace.model.table import TableId
-from headrace.scratch import Scratch
+from headrace.places.work_place import WorkLease, WorkPlace
 from headrace.sinks.base import Round, RowsRefused, WriteReport
 from headrace.sinks.duckdb.catalog import TargetTable, find_tables, has_rows, place
 from headrace.sinks.duckdb.database import REFUSALS, Database, Session
-from headrace.sinks.duckdb.spool import DELETES, UPSERTS, SpooledFile, SpoolWriter, ValuePolicies, no_room, spooled_key
+from headrace.sinks.duckdb.spool import DELETES, UPSERTS, SpooledFile, SpoolWriter, ValuePolicies, spooled_key
 from headrace.sinks.duckdb.types import own_name, quoted
 from headrace.sinks.refused_row import missing_rows
 
@@ -40,46 +39,36 @@ _ADD_COLUMN = "Was it dropped by hand? Add it again, as the source defines it, w
 class DuckDbEventSink:
     """Writes a round: tasks spool, the driver loads.
 
-    ``spool`` is where the run makes a folder of its own, ``None`` the temporary folder. Each round has a folder in that.
+    ``own_work`` is where they do that in place of the run's work place. Each round has a folder there.
     """
 
     database: Database
-    spool: Path | None
+    own_work: WorkLease | None
     policies: ValuePolicies
     _rounds: int = 0
-    _scratch: Scratch | None = None
 
     def write(self, round: Round) -> WriteReport:
         """Part of the open cut; outside of one, durable on return. Raises TransientError, RowsRefused."""
         self._rounds += 1
-        folder = self._own_folder() / f"round-{self._rounds}"
+        folder = f"spool-{self._rounds}"
+        work = self.own_work.place() if self.own_work is not None else round.work_place()
         try:
-            report = round.write_in_tasks(SpoolWriter(str(folder), self.policies))
+            report = round.write_in_tasks(SpoolWriter(work, folder, self.policies))
             with self.database.transaction() as session:
                 faults.before(Step.DUCKDB_LOAD)
-                loaded = self._load(session, report)
+                loaded = self._load(session, work, report)
                 faults.after(Step.DUCKDB_LOAD)
                 return loaded
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(TransientError):  # what is left goes with the run
+                work.remove(folder)
 
     def close(self) -> None:
-        """Removes the run's folder."""
-        if self._scratch is not None:
-            self._scratch.remove()
-            self._scratch = None
+        """Removes what lies in a place of its own."""
+        if self.own_work is not None:
+            self.own_work.close()
 
-    def _own_folder(self) -> Path:
-        """Made when it is first needed, and again when it was cleared away. Raises TransientError."""
-        if self._scratch is None or not self._scratch.path.is_dir():
-            self.close()
-            try:
-                self._scratch = Scratch.make("spool", self.spool)
-            except OSError as error:
-                raise no_room(self.spool, error) from error
-        return self._scratch.path
-
-    def _load(self, session: Session, report: WriteReport) -> WriteReport:
+    def _load(self, session: Session, work: WorkPlace, report: WriteReport) -> WriteReport:
         stopped = set(report.problems())
         tables: dict[TableId, list[WriteOutcome]] = defaultdict(list)
         for outcome in report.outcomes:
@@ -88,8 +77,8 @@ class DuckDbEventSink:
         problems: dict[TableId, Problem] = {}
         targets = find_tables(session, tables)
         for table_id, outcomes in tables.items():
-            files = [SpooledFile.parse(path) for outcome in outcomes for path in outcome.spooled]
-            problem = load_table(session, table_id, targets.get(table_id), files)
+            files = [SpooledFile.parse(key) for outcome in outcomes for key in outcome.spooled]
+            problem = load_table(session, work, table_id, targets.get(table_id), files)
             if problem is not None:
                 problems[table_id] = problem
         settled = (
@@ -99,7 +88,9 @@ class DuckDbEventSink:
         return replace(report, outcomes=tuple(settled))
 
 
-def load_table(session: Session, table_id: TableId, target: TargetTable | None, files: list[SpooledFile]) -> Problem | None:
+def load_table(
+    session: Session, work: WorkPlace, table_id: TableId, target: TargetTable | None, files: list[SpooledFile]
+) -> Problem | None:
     """Loads one table's files into ``target``, versions in order. Returns why that is not possible, before anything was written.
 
     Raises RowsRefused when DuckDB finds that out while it writes.
@@ -114,7 +105,7 @@ def load_table(session: Session, table_id: TableId, target: TargetTable | None, 
         )
     steps = []
     for version in sorted({file.version for file in files}):
-        rows = {kind: _read([f for f in files if f.version == version and f.kind == kind]) for kind in (DELETES, UPSERTS)}
+        rows = {kind: _read(work, [f for f in files if f.version == version and f.kind == kind]) for kind in (DELETES, UPSERTS)}
         steps.append(rows)
         for part in rows.values():
             problem = _mismatch(session, target, part) if part is not None else None
@@ -129,11 +120,11 @@ def load_table(session: Session, table_id: TableId, target: TargetTable | None, 
     return None
 
 
-def _read(files: list[SpooledFile]) -> pa.Table | None:
-    """The files as one table that lies in mapped files, not in memory."""
+def _read(work: WorkPlace, files: list[SpooledFile]) -> pa.Table | None:
+    """The files as one table. That of a local work place lies in mapped files, not in memory."""
     if not files:
         return None
-    return pa.concat_tables([pa.ipc.open_file(pa.memory_map(str(file.path), "r")).read_all() for file in files])
+    return pa.concat_tables([pa.ipc.open_file(work.open(file.key)).read_all() for file in files])
 
 
 def _mismatch(session: Session, target: TargetTable, rows: pa.Table) -> Problem | None:

@@ -18,6 +18,7 @@ from headrace.ddl.defaults import zone_of
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.model.table import SourceTable, TableId
 from headrace.model.uri import Uri, expand_environment, near_match, parse_uri, reject_unknown, time_zone_of
+from headrace.places.work_place import open_work
 from headrace.sealed_duckdb import open_duckdb
 from headrace.sinks.base import ChangeDemand, Check, CheckState, Reserved, SinkCapabilities
 from headrace.sinks.duckdb.conditions import check_tables
@@ -35,6 +36,9 @@ _SCHEMA_NAME = re.compile(r"[0-9A-Za-z_$-]{1,64}")
 _MOVE_LEDGER = "Give the ledger a schema of another name with ledger-schema=… in the sink's URI"
 
 
+_OWN_SPOOL = "spool in the sink's URI"
+
+
 class _ZeroDates(StrEnum):
     ERROR = "error"
     NULL = "null"
@@ -44,8 +48,8 @@ def open_sink(uri: str, *, adopt: bool = False, allow_non_transactional: bool = 
     """The sink of ``duckdb:///path/to/file.duckdb?…``, or ``duckdb:///file.duckdb`` in the working folder; opens nothing yet.
 
     Parameters: ``unsupported`` (``error``, or ``text`` to hold decimals over 38 digits as text), ``zero-dates`` (``error`` or
-    ``null``), ``memory-limit`` (such as ``2GB``) and ``threads`` of DuckDB in the driver, ``spool`` (the folder that tasks hand
-    rows over in; on a cluster it must be shared), ``ledger-schema`` (where the ledger lies), ``time-zone`` (of the source's
+    ``null``), ``memory-limit`` (such as ``2GB``) and ``threads`` of DuckDB in the driver, ``spool`` (a folder that tasks hand
+    rows over in, in place of the run's work place), ``ledger-schema`` (where the ledger lies), ``time-zone`` (of the source's
     sessions, for schema changes). ``adopt`` takes over tables with rows that Headrace did not create;
     ``allow_non_transactional`` has no meaning here: all of DuckDB's tables have transactions.
 
@@ -65,9 +69,9 @@ def open_sink(uri: str, *, adopt: bool = False, allow_non_transactional: bool = 
     if "threads" in parsed.params:
         settings["threads"] = parsed.params["threads"]
     _try_settings(settings)
-    spool = Path(parsed.params["spool"]) if parsed.params.get("spool") else None
+    spool = parsed.params.get("spool")
     ledger = _ledger_schema(parsed.params.get("ledger-schema", LEDGER_SCHEMA))
-    return DuckDbSink(Database(path, settings), policies, adopt=adopt, spool_parent=spool, ledger_schema=ledger)
+    return DuckDbSink(Database(path, settings), policies, adopt=adopt, spool=spool or None, ledger_schema=ledger)
 
 
 def _ledger_schema(text: str) -> str:
@@ -130,12 +134,12 @@ class DuckDbSink:
         policies: ValuePolicies,
         *,
         adopt: bool = False,
-        spool_parent: Path | None = None,
+        spool: str | None = None,
         ledger_schema: str = LEDGER_SCHEMA,
     ) -> None:
         self._database, self._adopt = database, adopt
         self._policies = policies
-        self._event_sink = DuckDbEventSink(database, spool_parent, policies)
+        self._event_sink = DuckDbEventSink(database, open_work(spool, _OWN_SPOOL) if spool else None, policies)
         self._metadata_applier = DuckDbMetadataApplier(database, policies, adopt)
         self._ledger = DuckDbLedger(database, ledger_schema)
 
@@ -146,7 +150,15 @@ class DuckDbSink:
     @property
     def capabilities(self) -> SinkCapabilities:
         reserved = Reserved(self._ledger.schema, _MOVE_LEDGER, SYSTEM_SCHEMAS)
-        return SinkCapabilities(ChangeDemand.NET, atomic_cut=True, bags=True, adopts=self._adopt, reserved=reserved)
+        return SinkCapabilities(
+            ChangeDemand.NET,
+            atomic_cut=True,
+            bags=True,
+            adopts=self._adopt,
+            reserved=reserved,
+            spools=True,
+            own_spool=_OWN_SPOOL if self._event_sink.own_work is not None else "",
+        )
 
     @property
     def event_sink(self) -> DuckDbEventSink:

@@ -1,4 +1,4 @@
-"""The part that runs in Spark tasks: canonical values to DuckDB's types, written to Arrow files that the driver loads.
+"""The part that runs in Spark tasks: canonical values to DuckDB's types, in Arrow files of the work place that the driver loads.
 
 DuckDB itself converts, inside the task and on one thread: its casts then mean exactly what they mean in the target.
 """
@@ -6,24 +6,21 @@ DuckDB itself converts, inside the task and on one thread: its casts then mean e
 from __future__ import annotations
 
 import json
-import tempfile
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import TransientError
 from headrace.model.block import KIND, META_COUNT
 from headrace.model.events import RowKind
 from headrace.model.letters import Letter
 from headrace.model.outcome import Notice, Problem, WriteOutcome
 from headrace.model.table import Column, TableId, TableSchema
-from headrace.scratch import open_private
+from headrace.places.work_place import WorkPlace
 from headrace.sealed_duckdb import open_duckdb, seal
 from headrace.sinks.base import TableChange, WriterContext
 from headrace.sinks.cut_commit import CutCommit
@@ -50,16 +47,17 @@ class ValuePolicies:
 
 @dataclass(frozen=True)
 class SpooledFile:
-    """What a spooled file's name says. ``kind`` is :data:`DELETES` (keys; whole rows of a keyless table) or :data:`UPSERTS`."""
+    """What the key of a spooled file in the work place says."""
 
-    path: Path
+    key: str
     version: int
     kind: str
+    """:data:`DELETES` (keys; whole rows of a keyless table) or :data:`UPSERTS`."""
 
     @classmethod
-    def parse(cls, path: str) -> SpooledFile:
-        version, kind, _ = Path(path).name.split(".", 2)
-        return cls(Path(path), int(version), kind)
+    def parse(cls, key: str) -> SpooledFile:
+        version, kind, _ = key.rpartition("/")[2].split(".", 2)
+        return cls(key, int(version), kind)
 
 
 class UnfitValueError(Exception):
@@ -72,8 +70,9 @@ class UnfitValueError(Exception):
 
 @dataclass
 class SpoolWriter:
-    """Writes each table change to files in ``folder``, which tasks and driver must share. A ``UnitWriter``."""
+    """Writes each table change to files below ``folder`` in the work place. A ``UnitWriter``."""
 
+    work: WorkPlace
     folder: str
     policies: ValuePolicies
     letters: DeadLetters | None = None
@@ -130,25 +129,11 @@ class SpoolWriter:
 
     def _save(self, rows: pa.Table, version: int, kind: str, key: tuple[str, ...]) -> str:
         rows = rows.replace_schema_metadata({_KEY: json.dumps(key)})
-        folder = Path(self.folder)
-        path = folder / f"{version}.{kind}.{uuid.uuid4().hex}.arrow"
-        try:
-            # Without its parent: a task of a killed run must not make that again, which the next run has removed.
-            folder.mkdir(mode=0o700, exist_ok=True)
-            open_private(path).close()
-            # Not compressed: the driver maps the file and DuckDB reads it where it lies.
-            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
-                writer.write_table(rows)
-        except OSError as error:
-            raise no_room(folder, error) from error
-        return str(path)
-
-
-def no_room(folder: Path | None, error: OSError) -> TransientError:
-    """Rows cannot be spooled in a folder (the temporary one where it is ``None``)."""
-    place = folder or tempfile.gettempdir()
-    message = f"Rows cannot be handed over in {place}: {error}."
-    return TransientError(message, "Make room there, or name a folder with more as spool in the sink's URI.")
+        key_of_file = f"{self.folder}/{version}.{kind}.{uuid.uuid4().hex}.arrow"
+        # Not compressed: of a local work place the driver maps the file, and DuckDB reads it where it lies.
+        with self.work.writing(key_of_file) as file, pa.ipc.new_file(file, rows.schema) as writer:
+            writer.write_table(rows)
+        return key_of_file
 
 
 def spooled_key(rows: pa.Table) -> list[str]:

@@ -8,29 +8,55 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from headrace.model.types import BINARY_KINDS, INTEGER_KINDS, ColumnType, TypeKind
+from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS, INTEGER_KINDS, ColumnType, TypeKind, TypeMap, each
 
 MAX_DECIMAL_DIGITS = 38
-_INTEGERS = {
-    TypeKind.TINYINT: "TINYINT",
-    TypeKind.SMALLINT: "SMALLINT",
-    TypeKind.MEDIUMINT: "INTEGER",
-    TypeKind.INT: "INTEGER",
-    TypeKind.BIGINT: "BIGINT",
-}
 _INTEGER_BITS = {TypeKind.TINYINT: 8, TypeKind.SMALLINT: 16, TypeKind.MEDIUMINT: 24, TypeKind.INT: 32, TypeKind.BIGINT: 64}
-_PLAIN = {
-    TypeKind.BIT: "UBIGINT",
-    TypeKind.YEAR: "SMALLINT",
-    TypeKind.FLOAT: "FLOAT",
-    TypeKind.DOUBLE: "DOUBLE",
-    TypeKind.DATE: "DATE",
-    TypeKind.TIME: "INTERVAL",  # TiDB's TIME is a span of up to 838 hours, and may be negative
-    TypeKind.DATETIME: "TIMESTAMP",
-    TypeKind.TIMESTAMP: "TIMESTAMP WITH TIME ZONE",
-    TypeKind.JSON: "JSON",
-}
+_NAMES = TypeMap(
+    "DuckDB's types",
+    {
+        TypeKind.TINYINT: "TINYINT",
+        TypeKind.SMALLINT: "SMALLINT",
+        TypeKind.MEDIUMINT: "INTEGER",
+        TypeKind.INT: "INTEGER",
+        TypeKind.BIGINT: "BIGINT",
+        TypeKind.DECIMAL: "DECIMAL",
+    },
+    each(CHARACTER_KINDS | {TypeKind.ENUM, TypeKind.SET, TypeKind.VECTOR}, "VARCHAR"),
+    each(BINARY_KINDS, "BLOB"),
+    {
+        TypeKind.BIT: "UBIGINT",
+        TypeKind.YEAR: "SMALLINT",
+        TypeKind.FLOAT: "FLOAT",
+        TypeKind.DOUBLE: "DOUBLE",
+        TypeKind.DATE: "DATE",
+        TypeKind.TIME: "INTERVAL",  # TiDB's TIME is a span of up to 838 hours, and may be negative
+        TypeKind.DATETIME: "TIMESTAMP",
+        TypeKind.TIMESTAMP: "TIMESTAMP WITH TIME ZONE",
+        TypeKind.JSON: "JSON",
+    },
+)
+"""Without what a column adds: an integer's sign, a DECIMAL's digits."""
 DATE_KINDS = frozenset({TypeKind.DATE, TypeKind.DATETIME, TypeKind.TIMESTAMP})
+
+
+class _Conversion(StrEnum):
+    """How a canonical value becomes one of DuckDB's."""
+
+    NONE = "none"
+    CAST = "cast"
+    DATE = "date"
+    JSON = "JSON"
+
+
+_CONVERSIONS = TypeMap(
+    "conversions to DuckDB's types",
+    each(INTEGER_KINDS | {TypeKind.BIT, TypeKind.YEAR, TypeKind.FLOAT, TypeKind.DOUBLE}, _Conversion.CAST),
+    each({TypeKind.DECIMAL, TypeKind.TIME}, _Conversion.CAST),
+    each(CHARACTER_KINDS | BINARY_KINDS | {TypeKind.ENUM, TypeKind.SET, TypeKind.VECTOR}, _Conversion.NONE),
+    each(DATE_KINDS, _Conversion.DATE),
+    {TypeKind.JSON: _Conversion.JSON},
+)
 
 
 class UnsupportedPolicy(StrEnum):
@@ -69,12 +95,9 @@ def literal(text: str) -> str:
 def duckdb_type(column_type: ColumnType, unsupported: UnsupportedPolicy) -> str:
     """The type's name as DuckDB's catalogue spells it. Raises UnsupportedTypeError."""
     kind = column_type.kind
-    if kind in _INTEGERS:
-        return ("U" if column_type.unsigned else "") + _INTEGERS[kind]
-    if kind in _PLAIN:
-        return _PLAIN[kind]
-    if kind in BINARY_KINDS:
-        return "BLOB"
+    name = _NAMES[kind]
+    if kind in INTEGER_KINDS and column_type.unsigned:
+        return f"U{name}"
     if kind is TypeKind.DECIMAL:
         digits = column_type.length or 10
         if digits <= MAX_DECIMAL_DIGITS:
@@ -83,7 +106,8 @@ def duckdb_type(column_type: ColumnType, unsupported: UnsupportedPolicy) -> str:
             raise UnsupportedTypeError(
                 f"DuckDB holds decimals of at most {MAX_DECIMAL_DIGITS} digits.", f"this column has {digits}"
             )
-    return "VARCHAR"
+        return "VARCHAR"
+    return name
 
 
 def spelled(column_type: ColumnType) -> str:
@@ -95,15 +119,14 @@ def spelled(column_type: ColumnType) -> str:
 
 def from_canonical(value: str, column_type: ColumnType, unsupported: UnsupportedPolicy) -> str:
     """SQL for a canonical value (an expression) in the column's DuckDB type; NULL where it does not fit."""
-    kind = column_type.kind
-    target = duckdb_type(column_type, unsupported)
-    if kind in DATE_KINDS:
+    conversion, target = _CONVERSIONS[column_type.kind], duckdb_type(column_type, unsupported)
+    if conversion is _Conversion.DATE:
         # DuckDB has a year 0 too, but would show it as another one: 0001 BC.
-        zone = " || '+00'" if kind is TypeKind.TIMESTAMP else ""
+        zone = " || '+00'" if column_type.kind is TypeKind.TIMESTAMP else ""
         return f"CASE WHEN NOT starts_with({value}, '0000') THEN TRY_CAST({value}{zone} AS {target}) END"
-    if kind is TypeKind.JSON:
+    if conversion is _Conversion.JSON:
         return f"CASE WHEN json_valid({value}) THEN {value} END"
-    if target in ("VARCHAR", "BLOB"):
+    if conversion is _Conversion.NONE or target == "VARCHAR":  # a DECIMAL that is held as text
         return value
     return f"TRY_CAST({value} AS {target})"
 

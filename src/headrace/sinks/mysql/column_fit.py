@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from headrace.model.outcome import Problem
 from headrace.model.table import Column, TableId, TableSchema, folded_name
-from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS, INTEGER_KINDS, ColumnType, TypeKind
+from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS, INTEGER_KINDS, ColumnType, TypeKind, TypeMap
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.refusal import Refused
 from headrace.sinks.mysql.text import quote_text
@@ -34,25 +34,29 @@ _WHOLE = (CHARACTER_KINDS | BINARY_KINDS) - {TypeKind.CHAR, TypeKind.BINARY}
 """What takes any bytes or characters, and takes no blanks away and adds no zeros."""
 _TEXTS = _WHOLE | {TypeKind.CHAR, TypeKind.JSON}
 _NUMBERS = _TEXTS | {TypeKind.DECIMAL, TypeKind.DOUBLE}
-_HOLDS: Mapping[TypeKind, frozenset[TypeKind]] = {
-    **dict.fromkeys(INTEGER_KINDS, _NUMBERS | INTEGER_KINDS | {TypeKind.FLOAT}),
-    TypeKind.INT: _NUMBERS | INTEGER_KINDS,
-    TypeKind.BIGINT: (_NUMBERS | INTEGER_KINDS) - {TypeKind.DOUBLE},
-    TypeKind.BIT: (_NUMBERS | INTEGER_KINDS | {TypeKind.BIT}) - {TypeKind.DOUBLE},
-    TypeKind.YEAR: _NUMBERS | INTEGER_KINDS | _DATES | {TypeKind.YEAR, TypeKind.FLOAT},
-    TypeKind.FLOAT: _NUMBERS | {TypeKind.FLOAT},
-    TypeKind.DOUBLE: _NUMBERS,
-    TypeKind.DECIMAL: (_NUMBERS | INTEGER_KINDS) - {TypeKind.DOUBLE},
-    **dict.fromkeys(CHARACTER_KINDS, _WHOLE),
-    TypeKind.CHAR: _WHOLE | {TypeKind.CHAR},
-    **dict.fromkeys(BINARY_KINDS, _WHOLE),
-    TypeKind.BINARY: _WHOLE | {TypeKind.BINARY},
-    **dict.fromkeys(_DATES, _TEXTS | INTEGER_KINDS | _DATES | {TypeKind.TIME, TypeKind.YEAR}),
-    TypeKind.TIME: _TEXTS | INTEGER_KINDS | {TypeKind.TIME, TypeKind.YEAR},
-    TypeKind.ENUM: _TEXTS | {TypeKind.ENUM, TypeKind.SET},
-    TypeKind.SET: _TEXTS | {TypeKind.SET},
-    TypeKind.JSON: _WHOLE | {TypeKind.JSON},
-}
+_HOLDS: TypeMap[frozenset[TypeKind]] = TypeMap(
+    "types of MySQL that hold values",
+    {
+        **dict.fromkeys(INTEGER_KINDS, _NUMBERS | INTEGER_KINDS | {TypeKind.FLOAT}),
+        TypeKind.INT: _NUMBERS | INTEGER_KINDS,
+        TypeKind.BIGINT: (_NUMBERS | INTEGER_KINDS) - {TypeKind.DOUBLE},
+        TypeKind.BIT: (_NUMBERS | INTEGER_KINDS | {TypeKind.BIT}) - {TypeKind.DOUBLE},
+        TypeKind.YEAR: _NUMBERS | INTEGER_KINDS | _DATES | {TypeKind.YEAR, TypeKind.FLOAT},
+        TypeKind.FLOAT: _NUMBERS | {TypeKind.FLOAT},
+        TypeKind.DOUBLE: _NUMBERS,
+        TypeKind.DECIMAL: (_NUMBERS | INTEGER_KINDS) - {TypeKind.DOUBLE},
+        **dict.fromkeys(CHARACTER_KINDS, _WHOLE),
+        TypeKind.CHAR: _WHOLE | {TypeKind.CHAR},
+        **dict.fromkeys(BINARY_KINDS, _WHOLE),
+        TypeKind.BINARY: _WHOLE | {TypeKind.BINARY},
+        **dict.fromkeys(_DATES, _TEXTS | INTEGER_KINDS | _DATES | {TypeKind.TIME, TypeKind.YEAR}),
+        TypeKind.TIME: _TEXTS | INTEGER_KINDS | {TypeKind.TIME, TypeKind.YEAR},
+        TypeKind.ENUM: _TEXTS | {TypeKind.ENUM, TypeKind.SET},
+        TypeKind.SET: _TEXTS | {TypeKind.SET},
+        TypeKind.JSON: _WHOLE | {TypeKind.JSON},
+        TypeKind.VECTOR: _TEXTS | {TypeKind.VECTOR},
+    },
+)
 """By the source's type, those of the target that take its values as they are or refuse them."""
 
 
@@ -87,7 +91,7 @@ class HeldType:
         if self.fills_null and column.nullable and not column.primary_key:
             return True
         kind, fraction = column.type.kind, column.type.scale or 0
-        is_of_other_kind = kind in _HOLDS and self.kind != kind and self.kind not in _HOLDS[kind]
+        is_of_other_kind = self.kind != kind and self.kind not in _HOLDS[kind]
         return is_of_other_kind or (
             (kind in _FRACTIONS and self.kind in _FRACTIONS and self.size < fraction)
             or (kind in _APPROXIMATE and self.kind in _APPROXIMATE and self._cuts_digits(column.type))

@@ -7,21 +7,51 @@ its number: LOAD DATA then converts those two with SET. Canonical values are tho
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from enum import Enum, auto
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model.table import Column
-from headrace.model.types import BINARY_KINDS, INTEGER_KINDS, TypeKind
+from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS, INTEGER_KINDS, TypeKind, TypeMap, each
 
 _LOAD_ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"))
 _LITERAL_ESCAPES = (("\\", "\\\\"), ("'", "\\'"), ("\0", "\\0"))
 _PLAIN_NUMBER = r"^[+-]?[0-9]+(\.[0-9]+)?$"
 _HEX_PAIRS = np.array([f"{byte:02x}".encode() for byte in range(256)], dtype="S2").view(np.uint16)
-_FLOATS = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
 _EMPTY, _COMMA, _TAB, _NEWLINE = (pa.scalar(text, pa.large_string()) for text in ("", ",", "\t", "\n"))
-_NUMBERS = INTEGER_KINDS | {TypeKind.BIT, TypeKind.YEAR}
+
+
+class _Spelling(Enum):
+    """How MySQL reads values of a type."""
+
+    HEX = auto()
+    INTEGER = auto()
+    BIT = auto()
+    YEAR = auto()
+    FLOAT = auto()
+    DOUBLE = auto()
+    DECIMAL = auto()
+    TEXT = auto()
+
+
+_SPELLINGS = TypeMap(
+    "values for MySQL",
+    each(BINARY_KINDS, _Spelling.HEX),
+    each(INTEGER_KINDS, _Spelling.INTEGER),
+    each(CHARACTER_KINDS | {TypeKind.ENUM, TypeKind.SET, TypeKind.JSON, TypeKind.VECTOR}, _Spelling.TEXT),
+    each({TypeKind.DATE, TypeKind.TIME, TypeKind.DATETIME, TypeKind.TIMESTAMP}, _Spelling.TEXT),
+    {
+        TypeKind.BIT: _Spelling.BIT,
+        TypeKind.YEAR: _Spelling.YEAR,
+        TypeKind.FLOAT: _Spelling.FLOAT,
+        TypeKind.DOUBLE: _Spelling.DOUBLE,
+        TypeKind.DECIMAL: _Spelling.DECIMAL,
+    },
+)
+_ESCAPED = frozenset({_Spelling.TEXT, _Spelling.DECIMAL})
+_NUMBERS = frozenset({_Spelling.INTEGER, _Spelling.BIT, _Spelling.YEAR})
 
 
 def quote_name(name: str) -> str:
@@ -45,10 +75,11 @@ def load_assignments(columns: Sequence[Column]) -> tuple[str, str]:
     names: list[str] = []
     assignments: list[str] = []
     for number, column in enumerate(columns):
-        if column.type.kind in BINARY_KINDS:
+        spelling = _SPELLINGS[column.type.kind]
+        if spelling is _Spelling.HEX:
             names.append(f"@v{number}")
             assignments.append(f"{quote_name(column.name)} = UNHEX(@v{number})")
-        elif column.type.kind is TypeKind.BIT:
+        elif spelling is _Spelling.BIT:
             names.append(f"@v{number}")
             assignments.append(f"{quote_name(column.name)} = CAST(@v{number} AS UNSIGNED)")
         else:
@@ -65,15 +96,15 @@ def load_text(rows: pa.Table, columns: Sequence[Column]) -> list[pa.Buffer]:
 
 
 def _load_field(values: pa.Array, column: Column) -> pa.Array:
-    kind = column.type.kind
-    if kind in BINARY_KINDS:
+    spelling = _SPELLINGS[column.type.kind]
+    if spelling is _Spelling.HEX:
         return _hex(values)
     text = _text(values)
-    if kind is TypeKind.YEAR:  # as text, 0 would be the year 2000
+    if spelling is _Spelling.YEAR:  # as text, 0 would be the year 2000
         return pc.utf8_lpad(text, 4, "0")
-    if kind is TypeKind.FLOAT:  # the shortest text of the largest one is a little above it, which servers refuse
+    if spelling is _Spelling.FLOAT:  # the shortest text of the largest one is a little above it, which servers refuse
         return pc.replace_substring(text, "3.4028235e+38", "3.4028234e+38")
-    return text if kind in _NUMBERS or kind in _FLOATS else _escaped(text, _LOAD_ESCAPES)
+    return _escaped(text, _LOAD_ESCAPES) if spelling in _ESCAPED else text
 
 
 def row_literals(rows: pa.Table, columns: Sequence[Column]) -> pa.Array:
@@ -111,17 +142,17 @@ def literals(rows: pa.Table, number: int, column: Column) -> pa.Array:
 
 
 def _literal(values: pa.Array, column: Column) -> pa.Array:
-    kind = column.type.kind
-    if kind in BINARY_KINDS:
+    spelling = _SPELLINGS[column.type.kind]
+    if spelling is _Spelling.HEX:
         return _wrapped("x'", _hex(values), "'")
-    if kind is TypeKind.FLOAT:  # compared as a double, so it has to be written as one
+    if spelling is _Spelling.FLOAT:  # compared as a double, so it has to be written as one
         values = values.cast(pa.float64())
     text = _text(values)
-    if kind in _NUMBERS:
+    if spelling in _NUMBERS:
         return text
-    if kind is TypeKind.DECIMAL and pc.all(pc.match_substring_regex(text, _PLAIN_NUMBER), min_count=0).as_py():
+    if spelling is _Spelling.DECIMAL and pc.all(pc.match_substring_regex(text, _PLAIN_NUMBER), min_count=0).as_py():
         return text  # compared as text, a DECIMAL would lose its digits beyond a double's
-    if kind not in _FLOATS:
+    if spelling in _ESCAPED:
         text = _escaped(text, _LITERAL_ESCAPES)
     return _wrapped("'", text, "'")  # floats too: -0 without quotes is the integer 0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from headrace.model.events import (
     AddColumnEvent,
@@ -14,19 +14,16 @@ from headrace.model.events import (
     SchemaChangeEvent,
 )
 from headrace.model.table import Column, TableId, TableSchema, folded_name
-from headrace.model.types import BINARY_KINDS, INTEGER_KINDS, ColumnType, TypeKind
+from headrace.model.types import BINARY_KINDS, INTEGER_KINDS, ColumnType, TypeKind, TypeMap, each
 from headrace.sinks.mysql.text import quote_name, quote_text
 
 TIDB_DEFAULTS = "DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
-_LENGTHS = frozenset({TypeKind.CHAR, TypeKind.VARCHAR, TypeKind.BINARY, TypeKind.VARBINARY, TypeKind.BIT})
 _FRACTIONS = frozenset({TypeKind.TIME, TypeKind.DATETIME, TypeKind.TIMESTAMP})
-_DECIMALS = frozenset({TypeKind.DECIMAL, TypeKind.FLOAT, TypeKind.DOUBLE})
 _NO_DEFAULT = (
     BINARY_KINDS
     | {TypeKind.BIT, TypeKind.JSON, TypeKind.VECTOR}
     | {TypeKind.TINYTEXT, TypeKind.TEXT, TypeKind.MEDIUMTEXT, TypeKind.LONGTEXT}
 )
-_MEMBERS = frozenset({TypeKind.ENUM, TypeKind.SET})
 
 
 def qualified(table_id: TableId) -> str:
@@ -38,30 +35,63 @@ def qualified(table_id: TableId) -> str:
 
 def type_text(column_type: ColumnType) -> str:
     """The type of a column definition. VECTOR, which MySQL lacks, is kept as its text; so are ENUM and SET without members."""
-    kind, length = column_type.kind, column_type.length
-    unsigned = " UNSIGNED" if column_type.unsigned and kind in INTEGER_KINDS | _DECIMALS else ""
-    if kind is TypeKind.VECTOR:
-        return "LONGTEXT"
-    if kind in _MEMBERS:
-        members = ", ".join(quote_text(member) for member in column_type.elements)
-        return f"{kind}({members})" if members else "TEXT"
-    if kind is TypeKind.VAR_STRING:
-        return f"VARCHAR({length or 255})"
-    return f"{kind}{_size(column_type)}{unsigned}"
+    return _DEFINITIONS[column_type.kind](column_type)
 
 
-def _size(column_type: ColumnType) -> str:
-    """The parenthesis after the type's name; display widths are left out, as their only meaning is TINYINT(1)."""
-    kind, length, scale = column_type.kind, column_type.length, column_type.scale
-    if (kind in _LENGTHS and length) or (kind is TypeKind.TINYINT and length == 1):
-        return f"({length})"
-    if kind in _FRACTIONS and scale:
-        return f"({scale})"
-    if kind is TypeKind.DECIMAL and length:
-        return f"({length}, {max(scale or 0, 0)})"
-    if kind in _DECIMALS and length and scale is not None and 0 < scale <= 30:
-        return f"({length}, {scale})"
-    return ""
+def _plain(column_type: ColumnType) -> str:
+    return str(column_type.kind)
+
+
+def _integer(column_type: ColumnType) -> str:
+    """Display widths are left out, as their only meaning is TINYINT(1)."""
+    width = "(1)" if column_type.kind is TypeKind.TINYINT and column_type.length == 1 else ""
+    return f"{column_type.kind}{width}{_sign(column_type)}"
+
+
+def _with_length(column_type: ColumnType) -> str:
+    return f"{column_type.kind}({column_type.length})" if column_type.length else str(column_type.kind)
+
+
+def _with_fraction(column_type: ColumnType) -> str:
+    return f"{column_type.kind}({column_type.scale})" if column_type.scale else str(column_type.kind)
+
+
+def _decimal(column_type: ColumnType) -> str:
+    digits = f"({column_type.length}, {max(column_type.scale or 0, 0)})" if column_type.length else ""
+    return f"{column_type.kind}{digits}{_sign(column_type)}"
+
+
+def _float(column_type: ColumnType) -> str:
+    scale = column_type.scale
+    digits = f"({column_type.length}, {scale})" if column_type.length and scale is not None and 0 < scale <= 30 else ""
+    return f"{column_type.kind}{digits}{_sign(column_type)}"
+
+
+def _sign(column_type: ColumnType) -> str:
+    return " UNSIGNED" if column_type.unsigned else ""
+
+
+def _members(column_type: ColumnType) -> str:
+    members = ", ".join(quote_text(member) for member in column_type.elements)
+    return f"{column_type.kind}({members})" if members else "TEXT"
+
+
+_DEFINITIONS: TypeMap[Callable[[ColumnType], str]] = TypeMap(
+    "MySQL's types",
+    each(INTEGER_KINDS, _integer),
+    each({TypeKind.CHAR, TypeKind.VARCHAR, TypeKind.BINARY, TypeKind.VARBINARY, TypeKind.BIT}, _with_length),
+    each(_FRACTIONS, _with_fraction),
+    each({TypeKind.FLOAT, TypeKind.DOUBLE}, _float),
+    each({TypeKind.ENUM, TypeKind.SET}, _members),
+    each({TypeKind.TINYTEXT, TypeKind.TEXT, TypeKind.MEDIUMTEXT, TypeKind.LONGTEXT}, _plain),
+    each({TypeKind.TINYBLOB, TypeKind.BLOB, TypeKind.MEDIUMBLOB, TypeKind.LONGBLOB}, _plain),
+    each({TypeKind.DATE, TypeKind.YEAR, TypeKind.JSON}, _plain),
+    {
+        TypeKind.DECIMAL: _decimal,
+        TypeKind.VAR_STRING: lambda column_type: f"VARCHAR({column_type.length or 255})",
+        TypeKind.VECTOR: lambda _: "LONGTEXT",
+    },
+)
 
 
 def column_definition(column: Column) -> str:

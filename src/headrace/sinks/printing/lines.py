@@ -1,4 +1,4 @@
-"""Changes as JSON lines, and the spool files that bring them from the tasks to the driver."""
+"""Changes as JSON lines, and the spooled files that bring them from the tasks to the driver."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import base64
 import heapq
 import io
 import json
-from collections.abc import Iterable, Iterator
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 from headrace.model.block import COMMIT_TS, KIND, META_COUNT, SEQ
 from headrace.model.events import RowKind, SchemaChange
-from headrace.scratch import open_private
+from headrace.places.work_place import WorkPlace
 from headrace.sinks.base import TableChange
 
 _SIGNS = {RowKind.INSERT: "+I", RowKind.UPDATE_BEFORE: "-U", RowKind.UPDATE_AFTER: "+U", RowKind.DELETE: "-D"}
 # Commit ts and seq in front of each spooled line, as text of one width: text order is then commit order.
 _KEY_WIDTH = 41
+_MERGED_AT_ONCE = 100
 
 
 def row_lines(change: TableChange) -> Iterator[str]:
@@ -45,26 +46,38 @@ def schema_change_line(change: SchemaChange) -> str:
     )
 
 
-def spool(lines: Iterable[str], file: Path) -> None:
-    """Writes the lines in commit order. The file appears whole, in place of one that a repeated task left."""
-    fresh = file.with_suffix(".part")
-    fresh.unlink(missing_ok=True)
-    with io.TextIOWrapper(open_private(fresh), encoding="utf-8", newline="\n") as out:
-        out.writelines(f"{line}\n" for line in sorted(lines, key=_key))
-    fresh.replace(file)
+def spool(lines: Iterable[str], work: WorkPlace, key: str) -> None:
+    """Writes the lines, which come in commit order. Raises TransientError."""
+    with work.writing(key) as file, io.TextIOWrapper(file, encoding="utf-8", newline="\n") as out:
+        out.writelines(f"{line}\n" for line in lines)
 
 
-def merged_lines(files: Iterable[Path]) -> Iterator[str]:
-    """The JSON lines of all files in commit order, with their line ends. Holds one line of each file in memory."""
+def merge_spooled(work: WorkPlace, keys: Sequence[str], folder: str) -> str:
+    """Makes one file of several, few at a time; returns its key, which lies in ``folder``. Raises TransientError."""
+    left = list(keys)
+    while len(left) > 1:
+        some, left = left[:_MERGED_AT_ONCE], left[_MERGED_AT_ONCE:]
+        key = f"{folder}/{uuid.uuid4().hex}.jsonl"
+        with ExitStack() as stack:
+            spool((line.removesuffix("\n") for line in _merged(work, some, stack)), work, key)
+        left.append(key)
+    return left[0]
+
+
+def merged_lines(work: WorkPlace, keys: Iterable[str]) -> Iterator[str]:
+    """The JSON lines of all files in commit order, with their line ends. Holds one line of each file in memory.
+
+    Raises TransientError for a file that is gone, before the first line.
+    """
     with ExitStack() as stack:
-        opened = [stack.enter_context(file.open(encoding="utf-8", newline="\n")) for file in files]
-        for line in heapq.merge(*opened, key=_key):
+        for line in _merged(work, keys, stack):
             yield line[_KEY_WIDTH + 1 :]
 
 
-def spool_file(folder: Path, slot: int, number: int) -> Path:
-    """The file of a write unit's ``number``-th writing."""
-    return folder / f"{slot:06}-{number:06}.jsonl"
+def _merged(work: WorkPlace, keys: Iterable[str], stack: ExitStack) -> Iterator[str]:
+    files = [stack.enter_context(work.open(key)) for key in keys]
+    opened = [stack.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n")) for file in files]
+    return heapq.merge(*opened, key=_key)
 
 
 def _key(line: str) -> str:

@@ -1,22 +1,24 @@
-"""The print sink: tasks spool lines into a folder that they share with the driver, the driver merges and prints them."""
+"""The print sink: tasks spool lines into the work place, the driver merges and prints them."""
 
 from __future__ import annotations
 
 import sys
+import uuid
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
+from itertools import groupby
 
 import pyarrow.compute as pc
 
-from headrace.errors import DefinitionError, SinkUnreachableError
+from headrace.errors import DefinitionError, SinkUnreachableError, TransientError
 from headrace.model.block import KIND
 from headrace.model.events import RowKind, SchemaChange
 from headrace.model.outcome import Notice, WriteOutcome
 from headrace.model.table import TableId
 from headrace.model.uri import parse_uri
-from headrace.scratch import Scratch
+from headrace.places.work_place import WorkPlace
 from headrace.sinks.base import (
     Begun,
     ChangeDemand,
@@ -30,7 +32,7 @@ from headrace.sinks.base import (
     WriteReport,
 )
 from headrace.sinks.cut_commit import CutCommit
-from headrace.sinks.printing.lines import merged_lines, row_lines, schema_change_line, spool, spool_file
+from headrace.sinks.printing.lines import merge_spooled, merged_lines, row_lines, schema_change_line, spool
 from headrace.sinks.stateless import StatelessSink
 
 
@@ -49,7 +51,7 @@ class PrintSink(StatelessSink):
     """A :class:`headrace.sinks.base.DataSink`. After a crash the cut is printed again: a pipe cannot take anything back."""
 
     identity = "print://"
-    capabilities = SinkCapabilities(demand=ChangeDemand.ALL, owns_stdout=True)
+    capabilities = SinkCapabilities(demand=ChangeDemand.ALL, owns_stdout=True, spools=True)
 
     def __init__(self) -> None:
         self.event_sink = PrintEventSink()
@@ -62,18 +64,20 @@ class PrintSink(StatelessSink):
 class PrintEventSink:
     """Prints a round once all of its tasks are done, so that a failed job prints nothing."""
 
+    def __init__(self) -> None:
+        self._rounds = 0
+
     def write(self, round: Round) -> WriteReport:
-        """Prints the round's changes in commit order. Raises SinkUnreachableError when tasks run on other machines."""
-        with Scratch.make("print") as scratch:
-            report = round.write_in_tasks(SpoolingWriter(scratch.path))
-            printed = print_lines(merged_lines(sorted(scratch.path.glob("*.jsonl"))))
-        written = sum(outcome.upserts + outcome.deletes for outcome in report.outcomes)
-        if printed < written:
-            raise SinkUnreachableError(
-                f"print:// received {printed} of {written} lines, because tasks ran on other machines.",
-                "Use print:// with Spark in local mode.",
-            )
-        return report
+        """Prints the round's changes in commit order. Raises TransientError, SinkUnreachableError."""
+        self._rounds += 1
+        work, folder = round.work_place(), f"spool-{self._rounds}"
+        try:
+            report = round.write_in_tasks(SpoolingWriter(work, folder))
+            print_lines(merged_lines(work, [key for outcome in report.outcomes for key in outcome.spooled]))
+        finally:
+            with suppress(TransientError):  # what is left goes with the run
+                work.remove(folder)
+        return replace(report, outcomes=tuple(replace(outcome, spooled=()) for outcome in report.outcomes))
 
 
 class PrintMetadataApplier:
@@ -108,30 +112,37 @@ class PrintMetadataApplier:
 class SpoolingWriter:
     """A :class:`headrace.sinks.base.UnitWriter` that writes one sorted file of lines each time."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._slot = 0
-        self._count = 0
+    def __init__(self, work: WorkPlace, folder: str) -> None:
+        self._work, self._folder = work, folder
 
     def open(self, context: WriterContext) -> None:
-        """Takes the slot's name for its files; on another machine it makes the folder, where the driver will miss it."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._slot, self._count = context.slot, 0
+        """Nothing to connect to, and nothing to fence: only what an outcome names is ever printed."""
 
     def write(self, changes: Iterable[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
-        """Spools the changes. There is no ledger to commit."""
-        changes = list(changes)
-        lines = [line for change in changes for line in row_lines(change)]
-        if lines:
-            spool(lines, spool_file(self._folder, self._slot, self._count))
-            self._count += 1
-        return [_outcome(change) for change in changes]
+        """Spools the changes; the first outcome names the file. There is no ledger to commit."""
+        outcomes: list[WriteOutcome] = []
+        keys: list[str] = []
+        parts = f"{self._folder}/{uuid.uuid4().hex}"
+        for _, pieces in groupby(changes, key=lambda change: change.table_id):
+            keys.append(f"{parts}/{len(keys)}.jsonl")
+            spool(_lines(pieces, outcomes), self._work, keys[-1])
+        if keys:
+            key = merge_spooled(self._work, keys, self._folder)
+            outcomes[0] = replace(outcomes[0], spooled=(key,))
+        return outcomes
 
     def commits(self) -> None:
         """Nothing is committed in tasks."""
 
     def close(self) -> None:
         """Nothing stays open."""
+
+
+def _lines(pieces: Iterable[TableChange], outcomes: list[WriteOutcome]) -> Iterator[str]:
+    """The lines of a table's pieces; what becomes of each is added to ``outcomes``."""
+    for piece in pieces:
+        outcomes.append(_outcome(piece))
+        yield from row_lines(piece)
 
 
 def _outcome(change: TableChange) -> WriteOutcome:

@@ -18,9 +18,9 @@ from headrace.errors import DefinitionError
 from headrace.formats.canal_json import CanalJsonOptions
 from headrace.formats.csv import CsvOptions
 from headrace.model.uri import Uri, near_match, reject_unknown
+from headrace.places.location import STORE_PARAMETERS
 from headrace.sources.ticdc_storage.paths import DateSeparator
 from headrace.sources.ticdc_storage.selectors import ColumnSelector, ColumnSelectors, is_plain
-from headrace.sources.ticdc_storage.stores import STORE_PARAMETERS
 
 _CSV_KEYS = frozenset(
     {

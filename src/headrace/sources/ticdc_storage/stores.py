@@ -1,7 +1,6 @@
 """Where the files are: local disks, S3, GCS, Azure Blob Storage and HDFS, all through ``pyarrow.fs``.
 
 A :class:`StoreLocation` is a value that travels to tasks; :meth:`StoreLocation.open` gives the :class:`Store` of this process.
-The parameters are those of TiDB's external storage URIs (TiDB documentation, "URI Formats of External Storage Services").
 """
 
 from __future__ import annotations
@@ -11,53 +10,16 @@ import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from headrace.errors import DefinitionError, SourceUnreachableError
 from headrace.model.uri import Uri
+from headrace.places.location import AZURE, GCS, HDFS, S3, Location
 from headrace.sources.ticdc_storage.local_folders import LocalFile, Stray, local_entries, opened_inside, stat_inside
-
-FILE_SCHEMES = frozenset({"file"})
-S3_SCHEMES = frozenset({"s3"})
-GCS_SCHEMES = frozenset({"gcs", "gs"})
-AZURE_SCHEMES = frozenset({"azure", "azblob"})
-HDFS_SCHEMES = frozenset({"hdfs"})
-SCHEMES = FILE_SCHEMES | S3_SCHEMES | GCS_SCHEMES | AZURE_SCHEMES | HDFS_SCHEMES
-
-STORE_PARAMETERS = frozenset(
-    {
-        "access-key",
-        "access-tier",
-        "account-key",
-        "account-name",
-        "acl",
-        "credentials-file",
-        "encryption-key",
-        "encryption-scope",
-        "endpoint",
-        "external-id",
-        "force-path-style",
-        "predefined-acl",
-        "provider",
-        "region",
-        "role-arn",
-        "role-session-name",
-        "s3.endpoint",
-        "sas-token",
-        "secret-access-key",
-        "session-token",
-        "sse",
-        "sse-kms-key-id",
-        "storage-class",
-        "use-accelerate-endpoint",
-    }
-)
-"""What a URI may say of its store. Those that only concern writing (storage class, ACL, encryption) change nothing here."""
 
 _REMOTE_THREADS = 32
 _CONNECT_SECONDS = 5
@@ -108,23 +70,8 @@ class Entries:
 
 
 @dataclass(frozen=True)
-class StoreLocation:
-    """Where a changefeed's folder is. Pickles, with the credentials that its URI carried; never shows them.
-
-    ``root`` is the path inside the file system, with the bucket; ``place`` is what messages call it.
-    """
-
-    scheme: str
-    root: str
-    place: str
-    host: str = ""
-    port: int = 0
-    user: str = ""
-    parameters: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-
-    @property
-    def is_local(self) -> bool:
-        return self.scheme in FILE_SCHEMES
+class StoreLocation(Location):
+    """Where a changefeed's folder is."""
 
     def open(self) -> Store:
         """The store, connected at most once in a process. Raises SourceUnreachableError, DefinitionError."""
@@ -133,27 +80,7 @@ class StoreLocation:
 
 def store_location(uri: Uri) -> StoreLocation:
     """The location that a storage URI names. Raises DefinitionError for a scheme or a form that is not one."""
-    if uri.scheme not in SCHEMES:
-        raise DefinitionError(f"{uri.scheme}:// is not a storage service.", f"Known are: {', '.join(sorted(SCHEMES))}.")
-    parameters = tuple(sorted((k, v) for k, v in uri.params.items() if k in STORE_PARAMETERS and v))
-    path = uri.path.rstrip("/")
-    if uri.scheme in FILE_SCHEMES:
-        if uri.host not in ("", "localhost"):
-            raise DefinitionError(
-                f"{uri.redacted()} names the host {uri.host!r}, not a folder.", f"Write file:///{uri.host}{uri.path}."
-            )
-        if not path:
-            raise DefinitionError("The URI names no folder.", "Write file:///path/of/the/folder.")
-        return StoreLocation(uri.scheme, path, path)
-    if uri.scheme in HDFS_SCHEMES:
-        return StoreLocation(uri.scheme, path or "/", uri.redacted(), uri.host, uri.port or 0, uri.username, parameters)
-    if not uri.host:
-        raise DefinitionError(f"{uri.redacted()} names no bucket.", f"Write {uri.scheme}://bucket/prefix.")
-    place = f"{uri.scheme}://{uri.host}{path}"
-    endpoint = _endpoint(dict(parameters))
-    return StoreLocation(
-        uri.scheme, f"{uri.host}{path}", f"{place} at {_host_of(endpoint)}" if endpoint else place, parameters=parameters
-    )
+    return StoreLocation.of_uri(uri)
 
 
 class Store:
@@ -184,7 +111,7 @@ class Store:
 
     def require_bucket(self) -> None:
         """Raises SourceUnreachableError when the root's bucket is not there: a listing shows it like an empty one."""
-        if self.is_local or self._location.scheme in HDFS_SCHEMES:
+        if self.is_local or self._location.service == HDFS:
             return
         with self._explained():
             found = self._filesystem.get_file_info(self._location.root.split("/", 1)[0]).type
@@ -312,9 +239,7 @@ def unreachable(location: StoreLocation, error: Exception) -> SourceUnreachableE
     for pattern, cause, hint in _CAUSES:
         if re.search(pattern, text, re.IGNORECASE):
             return SourceUnreachableError(f"Cannot read {location.place}: {cause}.", hint)
-    for _, value in location.parameters:
-        if len(value) > 3:
-            text = text.replace(value, "…")
+    text = location.masked(text)
     text = " ".join(text.split())
     return SourceUnreachableError(f"Cannot read {location.place}: {text[:_MESSAGE_LIMIT].rstrip('.')}.")
 
@@ -330,24 +255,22 @@ def _open(location: StoreLocation) -> Store:
 
 
 def _filesystem(location: StoreLocation) -> pafs.FileSystem:
-    parameters = dict(location.parameters)
-    if location.scheme in S3_SCHEMES:
-        return _s3(location, parameters)
-    if location.scheme in GCS_SCHEMES:
-        return _gcs(parameters)
-    if location.scheme in AZURE_SCHEMES:
-        return _azure(parameters)
-    if location.scheme in HDFS_SCHEMES:
-        return pafs.HadoopFileSystem(location.host or "default", location.port, user=location.user or None)
+    if location.service == S3:
+        return _s3(location)
+    if location.service == GCS:
+        return _gcs(location)
+    if location.service == AZURE:
+        return _azure(location)
+    if location.service == HDFS:
+        return pafs.HadoopFileSystem(location.bucket or "default", location.port, user=location.user or None)
     return pafs.LocalFileSystem()
 
 
-def _s3(location: StoreLocation, parameters: dict[str, str]) -> pafs.S3FileSystem:
-    endpoint = _endpoint(parameters)
+def _s3(location: StoreLocation) -> pafs.S3FileSystem:
     options: dict[str, object] = {}
-    if endpoint:
-        options["endpoint_override"] = _host_of(endpoint)
-        options["scheme"] = urlsplit(endpoint).scheme if "://" in endpoint else "https"
+    if location.endpoint:
+        options["endpoint_override"] = location.endpoint_host
+        options["scheme"] = location.endpoint_scheme
     for name, option in (
         ("access-key", "access_key"),
         ("secret-access-key", "secret_key"),
@@ -356,67 +279,44 @@ def _s3(location: StoreLocation, parameters: dict[str, str]) -> pafs.S3FileSyste
         ("role-session-name", "session_name"),
         ("external-id", "external_id"),
     ):
-        if name in parameters:
-            options[option] = parameters[name]
-    # TiDB's default is path style; Alibaba and some others only answer on bucket.host.
-    named_by_host = parameters.get("provider") in ("alibaba", "oss")
-    options["force_virtual_addressing"] = named_by_host or parameters.get("force-path-style", "true").lower() in ("false", "0")
-    region = parameters.get("region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    if region is None and not endpoint:
-        region = pafs.resolve_s3_region(location.root.split("/", 1)[0])
+        if value := location.parameter(name):
+            options[option] = value
+    options["force_virtual_addressing"] = location.is_named_by_host
+    region = location.region
+    if not region and not location.endpoint:
+        region = pafs.resolve_s3_region(location.bucket)
     return pafs.S3FileSystem(
         region=region or "us-east-1", connect_timeout=_CONNECT_SECONDS, request_timeout=_SILENT_SECONDS, **options
     )
 
 
-def _gcs(parameters: dict[str, str]) -> pafs.GcsFileSystem:
+def _gcs(location: StoreLocation) -> pafs.GcsFileSystem:
     options: dict[str, object] = {}
-    if "credentials-file" in parameters:
+    credentials = location.parameter("credentials-file")
+    if credentials:
         # The client library takes a file of credentials only from here.
-        os.environ["GOOGLE_APPLICATION_CREDENTIALS"] = parameters["credentials-file"]
-    if "endpoint" in parameters:
-        endpoint = parameters["endpoint"]
-        options["endpoint_override"] = _host_of(endpoint)
-        options["scheme"] = urlsplit(endpoint).scheme if "://" in endpoint else "https"
-        options["anonymous"] = "credentials-file" not in parameters
+        os.environ["GOOGLE_APPLICATION_CREDENTIALS"] = credentials
+    if location.endpoint:
+        options["endpoint_override"] = location.endpoint_host
+        options["scheme"] = location.endpoint_scheme
+        options["anonymous"] = not credentials
     return pafs.GcsFileSystem(**options)
 
 
-def _azure(parameters: dict[str, str]) -> pafs.AzureFileSystem:
-    account = parameters.get("account-name") or os.environ.get("AZURE_STORAGE_ACCOUNT")
-    if not account:
+def _azure(location: StoreLocation) -> pafs.AzureFileSystem:
+    if not location.account:
         raise DefinitionError(
             "Azure Blob Storage needs an account.", "Add account-name=… to the URI, or set AZURE_STORAGE_ACCOUNT."
         )
     options: dict[str, object] = {}
-    key = parameters.get("account-key") or os.environ.get("AZURE_STORAGE_KEY")
-    if "sas-token" in parameters:
-        options["sas_token"] = parameters["sas-token"]
-    elif key:
-        options["account_key"] = key
-    if "endpoint" in parameters:
-        endpoint = parameters["endpoint"]
-        options["blob_storage_authority"] = options["dfs_storage_authority"] = _host_of(endpoint)
-        scheme = urlsplit(endpoint).scheme if "://" in endpoint else "https"
-        options["blob_storage_scheme"] = options["dfs_storage_scheme"] = scheme
-    return pafs.AzureFileSystem(account, **options)
-
-
-def _endpoint(parameters: dict[str, str]) -> str:
-    return parameters.get("endpoint") or parameters.get("s3.endpoint") or ""
-
-
-def _host_of(endpoint: str) -> str:
-    """``host:port`` of an endpoint written with or without its scheme; user and password, if any, are left out.
-
-    Raises DefinitionError.
-    """
-    text = endpoint if "://" in endpoint else f"https://{endpoint}"
-    try:
-        return urlsplit(text).netloc.rpartition("@")[2]
-    except ValueError:  # of brackets
-        hint = "Write an address of IPv6 as http://[::1]:9000."
-        raise DefinitionError("The endpoint is no URL: what stands in [] is no address.", hint) from None
+    if token := location.parameter("sas-token"):
+        options["sas_token"] = token
+    elif location.account_key:
+        options["account_key"] = location.account_key
+    if location.endpoint:
+        options["blob_storage_authority"] = options["dfs_storage_authority"] = location.endpoint_host
+        options["blob_storage_scheme"] = options["dfs_storage_scheme"] = location.endpoint_scheme
+    return pafs.AzureFileSystem(location.account, **options)
 
 
 def _whole(stream: pa.NativeFile, length: int) -> pa.Buffer:

@@ -1,4 +1,4 @@
-"""Folders and object stores that Headrace writes to: the file ledger and dead letters lie in one.
+"""Folders and object stores that Headrace writes to: the file ledger, dead letters and a run's work place lie in one.
 
 Nothing connects before the store is used; every error of a store becomes one sentence without secrets.
 """
@@ -10,7 +10,7 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,15 +21,28 @@ from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
 from obstore.store import AzureStore, GCSStore, LocalStore, ObjectStore, S3Store
 
 from headrace.errors import DefinitionError, SinkUnreachableError
-from headrace.model.uri import Uri, near_match, parse_uri, reject_unknown
+from headrace.model.uri import near_match, parse_uri, reject_unknown
+from headrace.places.location import AZURE, FILE, GCS, S3, SERVICES, Location
 from headrace.scratch import make_private, open_private
 
 _PARAMETERS: Mapping[str, frozenset[str]] = {
-    "file": frozenset(),
-    "s3": frozenset({"endpoint", "region", "access-key", "secret-access-key", "session-token", "force-path-style"}),
-    "gcs": frozenset({"credentials-file"}),
-    "azure": frozenset({"account-name", "account-key", "sas-token"}),
+    FILE: frozenset(),
+    S3: frozenset(
+        {
+            "endpoint",
+            "s3.endpoint",
+            "region",
+            "access-key",
+            "secret-access-key",
+            "session-token",
+            "force-path-style",
+            "provider",
+        }
+    ),
+    GCS: frozenset({"credentials-file"}),
+    AZURE: frozenset({"account-name", "account-key", "sas-token"}),
 }
+"""What obstore can follow. Other parameters are refused, so that none is ignored silently."""
 # A store that does not answer is told within a minute; the run goes on trying.
 _CLIENT: dict[str, Any] = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=20)}
 _RETRIES: dict[str, Any] = {
@@ -37,7 +50,6 @@ _RETRIES: dict[str, Any] = {
     "retry_timeout": timedelta(seconds=20),
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
 }
-_ALIASES = {"gs": "gcs", "azblob": "azure"}
 
 
 def open_place(location: str, what: str) -> Place:
@@ -46,53 +58,58 @@ def open_place(location: str, what: str) -> Place:
     Raises DefinitionError, also for a folder that everybody can write to: they could have files of this user's removed or copied
     through links that they put there.
     """
+    return _private(named_place(location, what))
+
+
+def named_place(location: str, what: str) -> Place:
+    """As :func:`open_place`, for a folder too in which the caller makes one of its own (``headrace.scratch``).
+
+    Raises DefinitionError.
+    """
     if "://" not in location:
-        try:
-            folder = Path(location).expanduser().absolute()
-        except RuntimeError:
-            raise DefinitionError(f"{location} names no folder: there is no such user.", "Write the path in full.") from None
-        return _private(Place(Uri("file", path=str(folder)), what))
+        return Place(Location.of_folder(location), what)
     uri = parse_uri(location)
-    uri = replace(uri, scheme=_ALIASES.get(uri.scheme, uri.scheme))
-    if uri.scheme not in _PARAMETERS:
+    service = SERVICES.get(uri.scheme, "")
+    if service not in _PARAMETERS:
         raise DefinitionError(f"No {what} can be kept at {uri.redacted()}.", near_match(uri.scheme, _PARAMETERS))
-    reject_unknown(uri.params, _PARAMETERS[uri.scheme] or {"none at all"}, f"parameter of {uri.scheme}://")
-    return _private(Place(uri, what))
+    reject_unknown(uri.params, _PARAMETERS[service] or {"none at all"}, f"parameter of {uri.scheme}://")
+    return Place(Location.of_uri(uri), what)
 
 
 def _private(place: Place) -> Place:
     with suppress(OSError):
         try:
-            found = Path(place.uri.path).stat() if place.is_local else None
+            found = Path(place.location.path).stat() if place.is_local else None
         except ValueError:  # a NUL, or what is no Unicode
-            raise DefinitionError(f"{place.uri.path!r} names no folder.", "Write a path without control characters.") from None
+            raise DefinitionError(f"{place.location.path!r} names no folder.", "Write a path without control characters.") from None
         if found is not None and found.st_mode & stat.S_IWOTH and sys.platform != "win32":
             raise DefinitionError(
-                f"Every user of the machine can write to {place.uri.path}, which has mode {stat.S_IMODE(found.st_mode):04o}: "
+                f"Every user of the machine can write to {place.location.path}, which has mode {stat.S_IMODE(found.st_mode):04o}: "
                 f"no {place.what} can be kept there.",
-                f"Name a folder in it that is not there yet, which is made with mode 0700, or run: chmod o-w {place.uri.path}",
+                f"Name a folder in it that is not there yet, which is made with mode 0700, or run: chmod o-w {place.location.path}",
             )
     return place
 
 
 @dataclass(frozen=True)
 class Place:
-    """A folder or an object store's prefix. It pickles, with the credentials that its URI carried, and never shows them."""
+    """A folder or an object store's prefix. It pickles, with the credentials that its URL carried, and never shows them."""
 
-    uri: Uri = field(repr=False)
+    location: Location
     what: str
+    """What messages call it ("ledger")."""
     _stores: list[ObjectStore] = field(default_factory=list, compare=False, repr=False)
 
-    def __reduce__(self) -> tuple[type[Place], tuple[Uri, str]]:
-        return (Place, (self.uri, self.what))
+    def __reduce__(self) -> tuple[type[Place], tuple[Location, str]]:
+        return (Place, (self.location, self.what))
 
     @property
     def is_local(self) -> bool:
-        return self.uri.scheme == "file"
+        return self.location.is_local
 
     def store(self, create: bool) -> ObjectStore | None:
         """The store; ``None`` for a folder that is not there and is not to be created."""
-        if self.is_local and not create and not Path(self.uri.path).is_dir():
+        if self.is_local and not create and not Path(self.location.path).is_dir():
             return None
         if not self._stores:
             self._stores.append(self._open())
@@ -104,7 +121,7 @@ class Place:
         A file has mode 0600 from its beginning, and folders that are made have 0700, whatever the umask: what lies there are rows.
         """
         if self.is_local:
-            _put_file(Path(self.uri.path), key, data, create)
+            _put_file(Path(self.location.path), key, data, create)
         else:
             store = self.store(create=True)
             assert store is not None, "it is no folder that may be missing"
@@ -115,7 +132,7 @@ class Place:
         if not self.is_local:
             return True
         with suppress(OSError):
-            return stat.S_ISREG((Path(self.uri.path) / key).lstat().st_mode)
+            return stat.S_ISREG((Path(self.location.path) / key).lstat().st_mode)
         return False
 
     def keys(self, folder: str) -> list[str]:
@@ -125,31 +142,29 @@ class Place:
         return [key for key in listed if self.is_file(key)]
 
     def _open(self) -> ObjectStore:
-        uri, params = self.uri, dict(self.uri.params)
-        prefix = uri.path.strip("/") or None
-        if uri.scheme == "file":
-            make_private(Path(uri.path))
-            return LocalStore(uri.path)
-        if uri.scheme == "gcs":
-            key = _given(service_account=params.get("credentials-file"))
-            return GCSStore(uri.host, prefix=prefix, client_options=_CLIENT, retry_config=_RETRIES, **key)
-        if uri.scheme == "azure":
-            names = {"account_name": "account-name", "account_key": "account-key", "sas_key": "sas-token"}
-            given = _given(**{name: params.get(key) for name, key in names.items()})
-            return AzureStore(uri.host, prefix=prefix, client_options=_CLIENT, retry_config=_RETRIES, **given)
-        endpoint = params.get("endpoint")
+        location = self.location
+        if location.is_local:
+            make_private(Path(location.path))
+            return LocalStore(location.path)
+        prefix = location.path.strip("/") or None
+        if location.service == GCS:
+            key = _given(service_account=location.parameter("credentials-file"))
+            return GCSStore(location.bucket, prefix=prefix, client_options=_CLIENT, retry_config=_RETRIES, **key)
+        if location.service == AZURE:
+            given = _given(account_name=location.account, account_key=location.account_key, sas_key=location.parameter("sas-token"))
+            return AzureStore(location.bucket, prefix=prefix, client_options=_CLIENT, retry_config=_RETRIES, **given)
         return S3Store(
-            uri.host,
+            location.bucket,
             prefix=prefix,
-            virtual_hosted_style_request=params.get("force-path-style", "true").lower() == "false",
-            client_options={**_CLIENT, "allow_http": bool(endpoint and endpoint.startswith("http://"))},
+            virtual_hosted_style_request=location.is_named_by_host,
+            client_options={**_CLIENT, "allow_http": location.endpoint_scheme == "http"},
             retry_config=_RETRIES,
             **_given(
-                endpoint=endpoint,
-                region=params.get("region"),
-                access_key_id=params.get("access-key"),
-                secret_access_key=params.get("secret-access-key"),
-                session_token=params.get("session-token"),
+                endpoint=location.endpoint,
+                region=location.region,
+                access_key_id=location.parameter("access-key"),
+                secret_access_key=location.parameter("secret-access-key"),
+                session_token=location.parameter("session-token"),
             ),
         )
 
@@ -161,9 +176,8 @@ class Place:
         except (BaseError, OSError) as error:
             # The first line: the rest is a dump of the client's state.
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            for secret in self.uri.secrets():
-                reason = reason.replace(secret, "***")
-            raise SinkUnreachableError(f"The {self.what} {self.uri.redacted()} cannot be used: {reason}") from None
+            told = self.location.masked(reason)
+            raise SinkUnreachableError(f"The {self.what} {self.location.url} cannot be used: {told}") from None
 
 
 def _put_file(root: Path, key: str, data: bytes, create: bool) -> None:
@@ -184,8 +198,8 @@ def _put_file(root: Path, key: str, data: bytes, create: bool) -> None:
         fresh.unlink(missing_ok=True)
 
 
-def _given(**settings: str | None) -> dict[str, str]:
-    return {name: value for name, value in settings.items() if value is not None}
+def _given(**settings: str) -> dict[str, str]:
+    return {name: value for name, value in settings.items() if value}
 
 
 @contextmanager

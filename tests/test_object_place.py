@@ -15,10 +15,10 @@ from obstore.exceptions import AlreadyExistsError
 from headrace.errors import DefinitionError, FencedError
 from headrace.model.letters import Letter
 from headrace.model.table import TableId
-from headrace.sinks import object_place
+from headrace.places import object_place
+from headrace.places.object_place import open_place
 from headrace.sinks.dead_letters import open_dead_letters
 from headrace.sinks.file_ledger import open_file_ledger
-from headrace.sinks.object_place import open_place
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o077])

@@ -1,0 +1,56 @@
+"""A target as a run and the commands beside it hold it: the sink, the ledger that goes with it, and the work place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from headrace.pipeline.registry import open_sink
+from headrace.places.work_place import WorkLease, open_work
+from headrace.sinks.base import DataSink, Ledger
+from headrace.sinks.file_ledger import open_file_ledger
+
+DEFAULT_SINK = "duckdb:///headrace.duckdb"
+DEFAULT_LEDGER = ".headrace"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a definition says of where changes go."""
+
+    sink: str = field(default=DEFAULT_SINK, repr=False)
+    """The sink's URI."""
+    ledger: str = field(default=DEFAULT_LEDGER, repr=False)
+    """Where the ledger of a sink without its own lies: a folder, or a URL."""
+    work: str | None = field(default=None, repr=False)
+    """The work place: a folder, or a URL; ``None`` is the temporary folder."""
+    adopt: bool = False
+    allow_non_transactional: bool = False
+
+    def assembled(self) -> Assembly:
+        """The parts, which connect to nothing yet. Raises DefinitionError."""
+        sink = open_sink(self.sink, adopt=self.adopt, allow_non_transactional=self.allow_non_transactional)
+        return Assembly(sink, open_work(self.work), self.ledger)
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """The parts of a target that belong together."""
+
+    sink: DataSink
+    work: WorkLease
+    ledger_place: str = field(repr=False)
+
+    @contextmanager
+    def opened(self) -> Iterator[Ledger]:
+        """Enters the sink and gives its ledger, or the file ledger. At the end all is closed, and the work place removed.
+
+        Raises DefinitionError.
+        """
+        with self.work, self.sink as sink:
+            ledger = sink.ledger or open_file_ledger(self.ledger_place)
+            try:
+                yield ledger
+            finally:
+                ledger.close()
