@@ -42,6 +42,7 @@ from headrace.sinks.base import (
 from headrace.sinks.cut_commit import CutCommit
 from headrace.sinks.dead_letters import DeadLetters, no_letters_of_bags
 from headrace.sources.base import EventSource
+from headrace.transform.targets import routed
 
 EXCHANGE_SCHEMA = pa.schema([("target", pa.int32()), ("table", pa.int32()), ("payload", pa.binary())])
 RESULT_SCHEMA = pa.schema([("payload", pa.binary())])
@@ -460,7 +461,8 @@ def _bag_table_change(part: TablePart, batch: pa.RecordBatch, delivery_of: Mappi
     if progress is not None:
         progress = replace(progress, checkpoint=max(progress.checkpoint, reached)) if reached else None
     none = pa.Table.from_batches([batch.slice(0, 0)])
-    return TableChange(part.table_id, part.segment.version, part.schema, bag.deletes, bag.inserts, none, progress), bag.netted
+    change = TableChange(part.table_id, part.segment.version, part.schema, bag.deletes, bag.inserts, none, progress)
+    return replace(change, routed=routed(part.schema)), bag.netted
 
 
 def _table_change(part: TablePart, batch: pa.RecordBatch, job: ReadJob) -> tuple[TableChange, int]:
@@ -468,7 +470,7 @@ def _table_change(part: TablePart, batch: pa.RecordBatch, job: ReadJob) -> tuple
     if job.demand is ChangeDemand.ALL:
         rows = pa.Table.from_batches([batch.take(pa.array(commit_order(batch, deletes_first=job.deletes_first)))])
         empty = rows.select(rows.column_names[len(META_FIELDS) :]).slice(0, 0)
-        return TableChange(part.table_id, part.segment.version, part.schema, empty, empty, rows), 0
+        return TableChange(part.table_id, part.segment.version, part.schema, empty, empty, rows, routed=routed(part.schema)), 0
     sights = job.sights(part)
     net = net_change(batch, part.schema.handle_key, deletes_first=job.deletes_first, weighed=part.weighed, sights=sights)
     change = TableChange(
@@ -481,6 +483,7 @@ def _table_change(part: TablePart, batch: pa.RecordBatch, job: ReadJob) -> tuple
         lo=part.segment.lo,
         watch=_watch(part, job),
         groups=net.groups,
+        routed=routed(part.schema),
     )
     return change, net.netted
 
