@@ -80,6 +80,26 @@ class FencedError(HeadraceError):
         hint = "Was it reset, or did the target go back to before the pipeline began? The next run begins anew."
         return cls(f"The ledger's record of pipeline {pipeline!r} is gone.", hint)
 
+    @classmethod
+    def taken_over(cls, pipeline: str, epoch: int, found: int | None) -> Self:
+        """What a run with ``epoch`` is told whose ledger shows another run, with the epoch ``found`` where that can be read.
+
+        The ledger does not tell a run that took over from one of another time, to which the target was restored. With the same
+        epoch the second is as likely: a restore to before both runs lets each of them take it.
+        """
+        took_over = f"Another run of pipeline {pipeline!r} took over"
+        if found == epoch:
+            message = (
+                f"{took_over}, or the target went back to the time of another run: the ledger shows its token with epoch {epoch}."
+            )
+        else:
+            message = f"{took_over} ({f'epoch {found}, ' if found is not None else ''}this run had {epoch})."
+        return cls(
+            message,
+            "Let only one run of a pipeline go on, or give the other one its own --name. If no other run is there, a restore or a "
+            "failover brought back the ledger of a former one: start this run again.",
+        )
+
 
 class TransientError(HeadraceError):
     """The target failed in a way that a repetition may mend (lost connection, deadlock, lock held by a reader)."""

@@ -34,6 +34,7 @@ from headrace.model.split import Split
 from headrace.model.table import TableId, folded_name
 from headrace.sinks.base import SpellingWatch, TableChange, UnitWriter, WriterContext
 from headrace.sinks.cut_commit import CutCommit
+from headrace.transform.targets import routed
 
 RESULT_SCHEMA = pa.schema([("payload", pa.binary())])
 
@@ -149,7 +150,8 @@ class Unit:
             table = pa.Table.from_batches([piece])
             empty = table.select(table.column_names[META_COUNT:]).slice(0, 0)
             self._handed[table_id] += table.num_rows
-            yield TableChange(table_id, part.segment.version, part.schema, empty, empty, table, lo=part.segment.lo)
+            change = TableChange(table_id, part.segment.version, part.schema, empty, empty, table, lo=part.segment.lo)
+            yield replace(change, routed=routed(part.schema))
         self._netted[table_id] += log.repeated
 
     def _counted(self, table_id: TableId, rows: _Rows) -> _Rows:
@@ -270,7 +272,8 @@ def _bag_table_change(part: TablePart, batch: pa.RecordBatch, delivery_of: Mappi
     if progress is not None:
         progress = replace(progress, checkpoint=max(progress.checkpoint, reached)) if reached else None
     none = pa.Table.from_batches([batch.slice(0, 0)])
-    return TableChange(part.table_id, part.segment.version, part.schema, bag.deletes, bag.inserts, none, progress), bag.netted
+    change = TableChange(part.table_id, part.segment.version, part.schema, bag.deletes, bag.inserts, none, progress)
+    return replace(change, routed=routed(part.schema)), bag.netted
 
 
 def _table_change(part: TablePart, batch: pa.RecordBatch, job: ReadJob) -> tuple[TableChange, int]:
@@ -287,6 +290,7 @@ def _table_change(part: TablePart, batch: pa.RecordBatch, job: ReadJob) -> tuple
         lo=part.segment.lo,
         watch=_watch(part, job),
         groups=net.groups,
+        routed=routed(part.schema),
     )
     return change, net.netted
 

@@ -175,7 +175,8 @@ class WriteOutcome:
     ``refused`` counts rows that became dead letters, ``netted`` those that the writer itself found to be overtaken by others.
     ``spooled`` are files that the unit left for the sink's part on the driver. Only files named by an outcome count, so those
     of a task attempt that failed, or that was repeated, are never loaded. ``progress`` is the ledger's row of a table without
-    key, which goes with the data. ``letters`` are the names of the dead letters that refused rows became.
+    key, which goes with the data. ``letters`` are the names of the dead letters that refused rows became. ``table_id`` is the
+    source's table, ``target`` the target's where that has another name.
     """
 
     table_id: TableId
@@ -188,3 +189,13 @@ class WriteOutcome:
     netted: int = 0
     spooled: tuple[str, ...] = ()
     progress: TableProgress | None = None
+    target: TableId | None = None
+
+    def __post_init__(self) -> None:
+        if self.target == self.table_id:
+            object.__setattr__(self, "target", None)
+
+    @property
+    def written_to(self) -> TableId:
+        """The table of the target."""
+        return self.target or self.table_id

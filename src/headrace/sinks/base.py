@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 import pyarrow as pa
 
-from headrace.errors import FencedError, TerminalError
+from headrace.errors import TerminalError
 from headrace.model.commands import in_quotes
 from headrace.model.events import SchemaChange
 from headrace.model.ledger import (
@@ -142,6 +142,9 @@ class TableChange:
     A table without key (``schema.handle_key`` empty) is a bag: ``deletes`` holds whole rows, of which each removes one equal row,
     and ``upserts`` rows to insert. That cannot be repeated, so a writer puts ``progress``, the table's own ledger row, into
     the same transaction, and applies nothing when the ledger is that far already.
+
+    ``table_id`` and ``schema`` are the source's: people know these names, and dead letters have them. A writer writes to
+    :attr:`target`, whose shape is :attr:`target_schema`.
     """
 
     table_id: TableId
@@ -157,6 +160,17 @@ class TableChange:
     """With it the three tables have a last column more, ``headrace.model.block.SIGHT``. Without it they may have it too."""
     groups: tuple[int, ...] = ()
     """The numbers of the ordered rows that begin a group; keys of two groups differ for every target. Empty: all are one group."""
+    routed: TableSchema | None = None
+    """The shape of the target's table, whose columns the rows then have; ``None`` where that is the source's, with its name."""
+
+    @property
+    def target_schema(self) -> TableSchema:
+        return self.routed or self.schema
+
+    @property
+    def target(self) -> TableId:
+        """The table of the target."""
+        return self.target_schema.table_id
 
     @property
     def num_rows(self) -> int:
@@ -498,24 +512,6 @@ class MetadataApplier(Protocol):
         their table stops, may answer with nothing.
         """
         ...
-
-
-def taken_over(pipeline: str, epoch: int, found: int | None) -> FencedError:
-    """What a run with ``epoch`` is told whose ledger shows another run, with the epoch ``found`` where that can be read.
-
-    The ledger does not tell a run that took over from one of another time, to which the target was restored. With the same epoch
-    the second is as likely: a restore to before both runs lets each of them take it.
-    """
-    took_over = f"Another run of pipeline {pipeline!r} took over"
-    if found == epoch:
-        message = f"{took_over}, or the target went back to the time of another run: the ledger shows its token with epoch {epoch}."
-    else:
-        message = f"{took_over} ({f'epoch {found}, ' if found is not None else ''}this run had {epoch})."
-    return FencedError(
-        message,
-        "Let only one run of a pipeline go on, or give the other one its own --name. If no other run is there, a restore or a "
-        "failover brought back the ledger of a former one: start this run again.",
-    )
 
 
 class Ledger(Protocol):

@@ -67,25 +67,27 @@ class CutCommit:
     ) -> LedgerUpdate:
         """The ledger's update, with the tables of these problems stopped where they were; ``refused`` counts rows by table.
 
-        ``reached`` is where tables without key are now. One that stopped before a schema change of the cut stands there instead:
-        the checkpoint lifts every table that is not stopped. A table that stays where it was makes its letters again.
+        ``reached`` is where tables without key are now, for each of their targets. One that stopped before a schema change of the
+        cut stands there instead: the checkpoint lifts every table that is not stopped. A table that stays where it was makes its
+        letters again.
         """
         cut = self.stopping(problems)
-        stopped = {row.table_id: row for row in cut.stopped}
-        tables = {row.table_id: row for row in (*reached, *self.going_on)} | stopped
+        stopped = {row.table_id for row in cut.stopped}
+        moving = (row for row in (*reached, *self.going_on) if row.table_id not in stopped)
+        tables = {row.pair: row for row in (*moving, *cut.stopped)}
         moved = self.checkpoints.keys() - cut.progress.stopped
         new = {t: self.new_letters.get(t, 0) + refused.get(t, 0) for t in {*self.new_letters, *refused} & moved}
         return LedgerUpdate(
             checkpoint=self.hi,
-            position=cut._position({**self.rows, **tables}),
+            position=cut._position({row.pair: row for row in self.rows.values()} | tables),
             tables=tuple(tables.values()),
             used_requests=tuple(request.identity for request in self.over if request.table_id not in stopped),
             dead_letters={t: self.dead_letters.get(t, 0) + count for t, count in new.items() if count},
         )
 
-    def _position(self, tables: Mapping[TableId, TableProgress]) -> str | None:
+    def _position(self, tables: Mapping[tuple[TableId, TableId], TableProgress]) -> str | None:
         """The source's position after the cut, where ``tables`` are the rows that its tables have then."""
         if self.after is None:
             return None
-        behind = self.progress.behind.union(t for t, own in tables.items() if own.needs_files)
+        behind = self.progress.behind.union(own.table_id for own in tables.values() if own.needs_files)
         return self.after.after(self.reports, replace(self.progress, behind=behind))

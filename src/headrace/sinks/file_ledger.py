@@ -40,7 +40,7 @@ from headrace.model.ledger import (
 from headrace.model.shape_text import shape_from_text, shape_to_text
 from headrace.model.table import TableId
 from headrace.places.object_place import Place, folder_name, ignoring_absence, open_place
-from headrace.sinks.base import LedgerPart, LedgerUpdate, taken_over
+from headrace.sinks.base import LedgerPart, LedgerUpdate
 
 KEPT_STATES = 5
 _FORMAT = 1
@@ -229,7 +229,7 @@ class FileLedger:
             with self._place.reached():
                 found = self._read(self._place.store(create=True), _key(following))
             if found is None or found[1] != held.writer:
-                raise taken_over(held.state.pipeline, held.state.epoch, found[0].epoch if found else None)
+                raise FencedError.taken_over(held.state.pipeline, held.state.epoch, found[0].epoch if found else None)
             self._held = _Held(following.number, *found)
 
     def _create(self, step: _Held) -> bool:

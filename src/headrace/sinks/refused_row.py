@@ -1,8 +1,9 @@
-"""Which row a sink could not write: by its key, since rows have lost their file and line once they are netted."""
+"""Which row a sink could not write, and of which table: by its key, since rows have lost file and line once they are netted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -33,3 +34,9 @@ def missing_rows(table_id: TableId, example: Mapping[str, object], count: int) -
         value=shown,
         hint="Put the rows back as the source held them, or drop the table and replicate it with a --name of its own.",
     )
+
+
+def of_source(problem: Problem, table_id: TableId) -> Problem:
+    """A problem with a table of the target, as one of the source's table. It names both where they differ."""
+    target = problem.table_id
+    return problem if target == table_id else replace(problem, table_id=table_id, message=f"{problem.message} It goes to {target}.")

@@ -29,7 +29,7 @@ from headrace.model.ledger import (
     Words,
 )
 from headrace.model.table import TableId
-from headrace.sinks.base import KEPT_CUTS, LedgerPart, LedgerUpdate, taken_over
+from headrace.sinks.base import KEPT_CUTS, LedgerPart, LedgerUpdate
 from headrace.sinks.sql_dialect import LedgerDialect, SqlSession, integer
 from headrace.sinks.sql_shapes import ShapeRows
 from headrace.sinks.sql_tables import ADDED_COLUMNS, TableRows
@@ -363,7 +363,7 @@ class SqlLedger:
         held = self._held(session, claim.pipeline)
         found = held.claim
         if found.epoch > claim.epoch or (found.epoch == claim.epoch and found.token != claim.token):
-            raise taken_over(claim.pipeline, claim.epoch, found.epoch)
+            raise FencedError.taken_over(claim.pipeline, claim.epoch, found.epoch)
         if attempt is not None and found.epoch == claim.epoch and held.attempt > attempt:
             raise attempt_over(claim.pipeline, attempt, held.attempt)
         if found != claim and not (may_follow and found == claim.following):

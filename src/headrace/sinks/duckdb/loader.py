@@ -24,7 +24,7 @@ from headrace.sinks.duckdb.catalog import TargetTable, find_tables, has_rows, pl
 from headrace.sinks.duckdb.database import REFUSALS, Database, Session
 from headrace.sinks.duckdb.spool import DELETES, UPSERTS, SpooledFile, SpoolWriter, ValuePolicies, spooled_key
 from headrace.sinks.duckdb.types import own_name, quoted
-from headrace.sinks.refused_row import missing_rows
+from headrace.sinks.refused_row import missing_rows, of_source
 
 _WAY_OUT = {
     True: "Drop the constraint or index that was added to the table by hand.",
@@ -70,17 +70,20 @@ class DuckDbEventSink:
 
     def _load(self, session: Session, work: WorkPlace, report: WriteReport) -> WriteReport:
         stopped = set(report.problems())
-        tables: dict[TableId, list[WriteOutcome]] = defaultdict(list)
+        tables: dict[tuple[TableId, TableId], list[WriteOutcome]] = defaultdict(list)
         for outcome in report.outcomes:
             if outcome.table_id not in stopped:
-                tables[outcome.table_id].append(outcome)
+                tables[outcome.table_id, outcome.written_to].append(outcome)
         problems: dict[TableId, Problem] = {}
-        targets = find_tables(session, tables)
-        for table_id, outcomes in tables.items():
+        targets = find_tables(session, {target for _, target in tables})
+        for (table_id, target), outcomes in tables.items():
             files = [SpooledFile.parse(key) for outcome in outcomes for key in outcome.spooled]
-            problem = load_table(session, work, table_id, targets.get(table_id), files)
+            try:
+                problem = load_table(session, work, target, targets.get(target), files)
+            except RowsRefused as refused:
+                raise RowsRefused(of_source(refused.problem, table_id)) from refused
             if problem is not None:
-                problems[table_id] = problem
+                problems.setdefault(table_id, of_source(problem, table_id))
         settled = (
             WriteOutcome(o.table_id, problem=problems[o.table_id]) if o.table_id in problems else replace(o, spooled=())
             for o in report.outcomes
@@ -91,7 +94,7 @@ class DuckDbEventSink:
 def load_table(
     session: Session, work: WorkPlace, table_id: TableId, target: TargetTable | None, files: list[SpooledFile]
 ) -> Problem | None:
-    """Loads one table's files into ``target``, versions in order. Returns why that is not possible, before anything was written.
+    """Loads files into a table of the target, versions in order. Returns why that is not possible, before anything was written.
 
     Raises RowsRefused when DuckDB finds that out while it writes.
     """

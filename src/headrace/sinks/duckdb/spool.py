@@ -26,7 +26,7 @@ from headrace.sinks.base import TableChange, WriterContext
 from headrace.sinks.cut_commit import CutCommit
 from headrace.sinks.dead_letters import DeadLetters, no_letters_of_bags, row_letters
 from headrace.sinks.duckdb.types import DATE_KINDS, UnsupportedPolicy, UnsupportedTypeError, from_canonical, quoted
-from headrace.sinks.refused_row import row_name
+from headrace.sinks.refused_row import of_source, row_name
 
 DELETES, UPSERTS = "deletes", "upserts"
 _KEY = b"headrace$key"
@@ -107,12 +107,14 @@ class SpoolWriter:
             for kind, rows in ((DELETES, deletes), (UPSERTS, upserts)):
                 if rows.num_rows:
                     unfit: dict[int, Problem] = {}
-                    converted = convert(rows, change.schema, self.policies, connection, notices, unfit, most)
+                    converted = convert(rows, change.target_schema, self.policies, connection, notices, unfit, most)
                     refused += row_letters(unfit, rows, change.schema, change.version, change.lo)
-                    spooled.append(self._save(converted, change.version, kind, change.schema.handle_key))
+                    spooled.append(self._save(converted, change.version, kind, change.target_schema.handle_key))
                     counts[kind] = converted.num_rows
         except UnfitValueError as error:
-            problem = no_letters_of_bags(error.problem) if self.letters is not None and not most else error.problem
+            problem = of_source(error.problem, change.table_id)
+            if self.letters is not None and not most:
+                problem = no_letters_of_bags(problem)
             return WriteOutcome(change.table_id, problem=problem)
         if self.letters is not None and (too_many := self.letters.too_many(change.table_id, len(refused))) is not None:
             return WriteOutcome(change.table_id, problem=too_many)
@@ -120,11 +122,12 @@ class SpoolWriter:
             change.table_id,
             counts[UPSERTS],
             counts[DELETES],
-            notices=tuple(notices),
+            notices=tuple(replace(notice, table_id=change.table_id) for notice in notices),
             spooled=tuple(spooled),
             letters=self.letters.put(refused) if self.letters is not None else (),
             refused=len(refused),
             netted=netted,
+            target=change.target,
         )
 
     def _save(self, rows: pa.Table, version: int, kind: str, key: tuple[str, ...]) -> str:
@@ -150,7 +153,7 @@ def exact_changes(change: TableChange) -> tuple[pa.Table, pa.Table, int]:
     """
     if change.ordered.num_rows == 0:
         return change.deletes, change.upserts, 0
-    key = list(change.schema.handle_key)
+    key = list(change.target_schema.handle_key)
     ordered = change.ordered.combine_chunks()
     rows = ordered.select(ordered.column_names[META_COUNT:])
     kinds = ordered.column(KIND).to_numpy()

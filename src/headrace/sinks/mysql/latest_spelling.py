@@ -69,14 +69,14 @@ def settled(session: MySqlSession, change: TableChange) -> Settled:
         overtaken = dict(_overtaken(session, change, alive))
     except pymysql.err.MySQLError as error:
         if classify(error) is ErrorClass.REFUSED:
-            raise refusal.from_error(error, change.table_id) from None
+            raise refusal.from_error(error, change.target) from None
         raise
     if change.watch is not None:
         Spellings(session, change).refuse_overtaken(overtaken)
     final = alive.copy()
     final[list(overtaken)] = False
     rows = ordered.select(ordered.column_names[META_COUNT:])
-    kept = [*change.schema.handle_key, *({SIGHT} & set(rows.column_names))]
+    kept = [*change.target_schema.handle_key, *({SIGHT} & set(rows.column_names))]
     gone = rows.filter(pa.array(~alive)).select(kept)
     deletes = pa.concat_tables([change.deletes, gone]) if change.deletes.num_rows else gone
     return Settled(change, deletes, rows.filter(pa.array(final)), len(overtaken))
@@ -101,8 +101,8 @@ def _overtaken(session: MySqlSession, change: TableChange, alive: npt.NDArray[np
 def _equal_keys(session: MySqlSession, change: TableChange, groups: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
     """The numbers of the ordered rows in these groups (first row, row after the last) whose keys the server holds for equal."""
     collations = _collations(session, change)
-    keys = change.ordered.select(list(change.schema.handle_key))
-    columns = [change.schema.column(name) for name in keys.column_names]
+    keys = change.ordered.select(list(change.target_schema.handle_key))
+    columns = [change.target_schema.column(name) for name in keys.column_names]
     names = [f"k{place}" for place in range(len(columns))]
     for numbers in _together(_apart(change, groups, collations)):
         rows = keys.take(pa.array(numbers)).combine_chunks()
@@ -132,7 +132,7 @@ def _collations(session: MySqlSession, change: TableChange) -> dict[str, tuple[s
     found = session.execute(
         "SELECT column_name, character_set_name, collation_name FROM information_schema.columns"
         " WHERE table_schema = ? AND table_name = ? AND collation_name IS NOT NULL",
-        (change.table_id.database, change.table_id.table),
+        (change.target.database, change.target.table),
     )
     return {folded_name(str(column)): (str(charset), str(collation)) for column, charset, collation in found}
 
@@ -141,7 +141,7 @@ def _apart(
     change: TableChange, groups: Sequence[tuple[int, int]], collations: Mapping[str, tuple[str, str]]
 ) -> Iterator[list[int]]:
     """The groups, taken apart where a column compares bytes: equal keys differ there in no more than spaces at their end."""
-    names = [name for name in change.schema.handle_key if collations.get(folded_name(name), ("", ""))[1].endswith(_OF_BYTES)]
+    names = [name for name in change.target_schema.handle_key if collations.get(folded_name(name), ("", ""))[1].endswith(_OF_BYTES)]
     forms = [pc.utf8_rtrim(change.ordered.column(name), characters=" ").to_pylist() for name in names]
     for start, end in groups:
         found: dict[tuple[object, ...], list[int]] = defaultdict(list)

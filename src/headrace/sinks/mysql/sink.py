@@ -41,8 +41,9 @@ class MySqlEventSink:
         writer = MySqlWriter(self._settings, self._ledger.own_claim(), self._verified)
         report = round.write_in_tasks(writer, self._text_comparisons)
         self._ledger.wrote(report)
-        self._verified.update(outcome.table_id for outcome in report.outcomes)
-        self._verified.difference_update(report.problems())  # a person may alter the table
+        stopped = report.problems()  # a person may alter these tables
+        self._verified.update(outcome.written_to for outcome in report.outcomes)
+        self._verified.difference_update(stopped, (o.written_to for o in report.outcomes if o.table_id in stopped))
         return report
 
     def forget(self, tables: Collection[TableId] | None = None) -> None:

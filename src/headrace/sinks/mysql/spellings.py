@@ -81,7 +81,7 @@ class Spellings:
         assert change.watch is not None
         self._session, self._change = session, change
         self._watch: SpellingWatch = change.watch
-        self._schema = change.schema
+        self._schema = change.target_schema
         self._handle = [self._schema.column(name) for name in self._schema.handle_key]
         carried = {folded_name(name) for name in change.upserts.column_names}
         # Of a key with a column that rows do not bring nothing is known.

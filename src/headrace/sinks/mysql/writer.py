@@ -30,6 +30,7 @@ from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_code
 from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.spellings import Spellings
 from headrace.sinks.mysql.text import batches, is_ascii, load_assignments, load_text, quote_name, row_conditions, row_literals
+from headrace.sinks.refused_row import of_source
 from headrace.sinks.sql_dialect import MYSQL
 from headrace.sinks.sql_ledger import Claim, SqlLedger
 
@@ -53,7 +54,7 @@ class _Action(Enum):
 
 @dataclass(frozen=True)
 class _Piece:
-    """Rows of one table that go in one or a few statements."""
+    """Rows of one table that go in one or a few statements; ``table_id`` and ``schema`` are the target's."""
 
     table_id: TableId
     schema: TableSchema
@@ -66,7 +67,7 @@ class _Piece:
 
 @dataclass
 class _Transaction:
-    """What is committed together. ``bags`` says how far tables without key are applied with it."""
+    """What is committed together, by the source's tables. ``bags`` says how far tables without key are applied with it."""
 
     tables: dict[TableId, list[_Piece]]
     bags: dict[TableId, TableProgress]
@@ -117,7 +118,8 @@ class MySqlWriter:
         of_change = self._settled(changes, failed)
         if commit is not None and failed:
             commit = commit.stopping(failed.values())
-        written: dict[TableId, WriteOutcome] = {change.table_id: WriteOutcome(change.table_id) for change in changes}
+        fresh = {change.table_id: WriteOutcome(change.table_id, target=change.target) for change in changes}
+        written = dict(fresh)
         for net in of_change:
             outcome = written[net.change.table_id]
             written[net.change.table_id] = replace(outcome, netted=outcome.netted + net.netted)
@@ -128,7 +130,7 @@ class MySqlWriter:
                 written[table_id] = _with_pieces(written[table_id], pieces)
         # The first outcome of a table counts for all of its changes.
         outcomes = [
-            WriteOutcome(t, problem=failed[t]) if t in failed else written.pop(t, WriteOutcome(t))
+            replace(fresh[t], problem=failed[t]) if t in failed else written.pop(t, fresh[t])
             for t in (change.table_id for change in changes)
         ]
         for number, outcome in enumerate(outcomes):
@@ -148,7 +150,7 @@ class MySqlWriter:
             try:
                 found.append(self._repeat(partial(self._settle, change), "Asking the target which keys are equal"))
             except refusal.Refused as error:
-                failed[change.table_id] = error.problem
+                failed[change.table_id] = of_source(error.problem, change.table_id)
         return found
 
     def _settle(self, change: TableChange) -> Settled:
@@ -250,7 +252,7 @@ class MySqlWriter:
         target = transaction.bags.get(table_id)
         if target is None:
             return False
-        checkpoint = self._ledger.rows.lock(session, self._own_context().pipeline, table_id, table_id)
+        checkpoint = self._ledger.rows.lock(session, self._own_context().pipeline, *target.pair)
         if checkpoint is None or checkpoint < target.checkpoint:
             return False
         if transaction.commit_sent:
@@ -286,9 +288,10 @@ class MySqlWriter:
                     self._apply_sound(session, piece, refused)
         except refusal.Refused as error:
             session.run("ROLLBACK TO SAVEPOINT headrace_table")
+            problem = of_source(error.problem, pieces[0].change.table_id)
             if self._own_context().letters is not None and error.by_value:
-                return no_letters_of_bags(error.problem) if not pieces[0].schema.handle_key else error.problem
-            return error.problem
+                return no_letters_of_bags(problem) if not pieces[0].schema.handle_key else problem
+            return problem
         return None
 
     def _apply_sound(self, session: MySqlSession, piece: _Piece, refused: list[Letter]) -> None:
@@ -303,8 +306,8 @@ class MySqlWriter:
             session.run("ROLLBACK TO SAVEPOINT headrace_piece")
             if piece.rows.num_rows == 1:
                 row = piece.rows.select([name for name in piece.rows.column_names if name != SIGHT])
-                refused.extend(row_letters({0: error.problem}, row, piece.schema, piece.change.version, piece.change.lo))
-                self._require_few(piece.table_id, refused, error)
+                refused.extend(row_letters({0: error.problem}, row, piece.change.schema, piece.change.version, piece.change.lo))
+                self._require_few(piece.change.table_id, refused, error)
                 return
         middle = piece.rows.num_rows // 2
         for rows in (piece.rows.slice(0, middle), piece.rows.slice(middle)):
@@ -315,7 +318,8 @@ class MySqlWriter:
         letters = self._own_context().letters
         names = self._letters[table_id] | {letter.name for letter in refused}
         count = len(names) + self._read_letters.get(table_id, 0)
-        problem = letters.too_many(table_id, count, error.problem) if letters is not None else None
+        last = of_source(error.problem, table_id)
+        problem = letters.too_many(table_id, count, last) if letters is not None else None
         if problem is not None:
             raise refusal.Refused(problem)
 
@@ -418,7 +422,7 @@ def _furthest(changes: Sequence[TableChange]) -> TableProgress:
 def _by_table(pieces: Iterable[_Piece]) -> dict[TableId, list[_Piece]]:
     tables: dict[TableId, list[_Piece]] = defaultdict(list)
     for piece in pieces:
-        tables[piece.table_id].append(piece)
+        tables[piece.change.table_id].append(piece)
     return dict(tables)
 
 
@@ -443,7 +447,7 @@ def _pieces(net: Settled) -> Iterator[_Piece]:
 
     def cut(action: _Action, rows: pa.Table, *, last_spellings: bool = False) -> Iterator[_Piece]:
         for part in in_pieces(rows, TRANSACTION_BYTES, TRANSACTION_ROWS):
-            yield _Piece(change.table_id, change.schema, action, part, change, last_spellings)
+            yield _Piece(change.target, change.target_schema, action, part, change, last_spellings)
 
     if not change.schema.handle_key:
         # Deletes first: a nullable unique key, which is no handle key, may go from one row to another.

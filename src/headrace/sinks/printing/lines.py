@@ -25,7 +25,7 @@ def row_lines(change: TableChange) -> Iterator[str]:
     """The rows of ``change.ordered`` as spooled lines: ``<commit ts> <seq> <JSON>``."""
     columns = {name: change.ordered.column(i).to_pylist() for i, name in enumerate(change.ordered.column_names)}
     names = change.ordered.column_names[META_COUNT:]
-    table = str(change.table_id)
+    table = str(change.target)
     for i, (kind, commit_ts, seq) in enumerate(zip(columns[KIND], columns[COMMIT_TS], columns[SEQ], strict=True)):
         row = {name: columns[name][i] for name in names}
         line = {"kind": _SIGNS[RowKind(kind)], "table": table, "commit_ts": commit_ts, "row": row}

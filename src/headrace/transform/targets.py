@@ -1,0 +1,18 @@
+"""Where a table of the source goes in the target: every table keeps its name. Routes will be asked here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace.model.table import TableId, TableSchema
+
+
+def target_of(table_id: TableId) -> TableId:
+    """The target's table for a table of the source."""
+    return table_id
+
+
+def routed(schema: TableSchema) -> TableSchema | None:
+    """The shape of the target's table for one of the source; ``None`` where it is the source's own, with its name."""
+    target = target_of(schema.table_id)
+    return None if target == schema.table_id else replace(schema, table_id=target)
