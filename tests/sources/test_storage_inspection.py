@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import SourceNotReadyError
+from headrace.model.precision import CommitTsPrecision
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.inspection import FindingKind, inspect
-from storage_folder import StorageFolder
+from storage_folder import OPTIONS, StorageFolder
 
 CREATE = "CREATE TABLE `t` (`id` INT PRIMARY KEY,`v` VARCHAR(16))"
 CASES = Path(__file__).parents[1] / "conformance" / "ticdc-storage"
@@ -80,3 +81,10 @@ def test_the_conformance_folders_have_nothing_wrong(case: str) -> None:
     protocol = "canal-json" if case.startswith("canal") else "csv"
     findings = inspect(f"file://{CASES / case / 'data'}?protocol={protocol}").findings
     assert [f.message for f in findings if f.kind is not FindingKind.REMARK] == []
+
+
+def test_it_says_what_is_known_of_commit_timestamps(folder: StorageFolder) -> None:
+    folder.data("test/t/100", 1, "I 110 1 a")
+    assert inspect(folder.uri()).commit_ts is CommitTsPrecision.EXACT
+    assert inspect(folder.uri(f"{OPTIONS}&include-commit-ts=false")).commit_ts is CommitTsPrecision.NONE
+    assert inspect(folder.uri("protocol=canal-json&enable-tidb-extension=false")).commit_ts is CommitTsPrecision.MILLISECOND

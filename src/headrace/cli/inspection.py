@@ -68,7 +68,7 @@ def _progress(output: Output) -> Callable[[int, int], None]:
 
 
 def _show_contents(found: Inspection, rows: bool, output: Output) -> None:
-    output.line(f"{found.place} ({found.protocol})")
+    output.line(f"{found.place} ({found.protocol}, commit ts: {found.commit_ts})")
     output.line(_checkpoint_text(found))
     output.line(f"databases: {', '.join(found.databases) or 'none'}")
     columns = ("table", "versions", "files", "bytes", "rows") if rows else ("table", "versions", "files", "bytes")

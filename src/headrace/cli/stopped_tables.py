@@ -96,7 +96,7 @@ def skip_rows(settings: Settings, name: str, to: str, ask: _Ask, output: Output)
     """Gives up the table's rows up to ``to`` (TSO, ISO time or ``latest``). Raises DefinitionError."""
 
     def request(state: LedgerState, own: TableProgress) -> TableRequest | None:
-        if state.cuts and not state.cuts[-1].exact:
+        if state.cuts and not state.cuts[-1].precision.is_exact:
             raise DefinitionError(
                 "The source's rows carry no exact commit ts, so nothing tells which lie before another one.",
                 "Give up single files with --file.",
@@ -140,7 +140,7 @@ def resync_table(settings: Settings, name: str, at: str, output: Output) -> int:
         if own.status in (TableStatus.GONE, TableStatus.GONE_WAITING, TableStatus.EXCLUDED):
             raise DefinitionError(f"{table_id} cannot go on: it is {own.status}.")
         place = state.table_checkpoint(table_id)
-        if state.cuts and not state.cuts[-1].exact:
+        if state.cuts and not state.cuts[-1].precision.is_exact:
             raise DefinitionError(
                 "The source's rows carry no exact commit ts, so nothing tells which of them the loaded rows have behind them.",
                 "Let the pipeline begin anew on an empty target: headrace reset.",

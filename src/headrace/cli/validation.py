@@ -12,6 +12,7 @@ from headrace.engine.keys import with_declared_keys
 from headrace.engine.objections import databases_of, objection
 from headrace.errors import EXIT_OK, EXIT_USAGE, HeadraceError
 from headrace.model.offer import Offer
+from headrace.model.precision import CommitTsPrecision
 from headrace.model.table import SourceTable, TableId, TableSchema
 from headrace.model.tso import format_tso
 from headrace.pipeline.registry import open_sink, open_source
@@ -64,6 +65,12 @@ def _java() -> Check:
     return Check("Java", CheckState.OK, f"{found.version} from {found.origin} ({found.home})")
 
 
+_MEANING = {
+    CommitTsPrecision.MILLISECOND: "rows carry the millisecond of their commit ts",
+    CommitTsPrecision.NONE: "rows carry no commit ts",
+}
+
+
 def _source_checks(pipeline: Definition, capabilities: SinkCapabilities, check_tables: _CheckTables | None) -> Iterator[Check]:
     """What the source says, and whether the target's tables fit it; ``None``: the target cannot be asked."""
     includes = pipeline.options.includes
@@ -107,7 +114,7 @@ def _objections(offer: Offer, includes: Callable[[TableId], bool]) -> Iterator[C
 def _converge_checks(offer: Offer, includes: Callable[[TableId], bool], *, bags: bool) -> Iterator[Check]:
     """Conditions under which the order of writes does not matter (docs/guarantees.md)."""
     shapes = newest_shapes(offer)
-    exact = offer.has_commit_ts and offer.deletes_first
+    exact = offer.precision.is_exact
     keyless = sorted(str(t) for t, s in shapes.items() if includes(t) and not s.handle_key)
     if keyless and bags and not exact:
         advice = "Give them a primary key upstream, declare their keys with --key, or let rows carry their commit ts."
@@ -121,12 +128,12 @@ def _converge_checks(offer: Offer, includes: Callable[[TableId], bool], *, bags:
     else:
         yield Check("keys", CheckState.OK, f"every one of {len(shapes)} tables has a key")
     if exact:
-        yield Check("commit ts", CheckState.OK, "rows carry it: cuts are complete and repeatable")
+        yield Check("commit ts", CheckState.OK, f"{offer.precision}: cuts are complete and repeatable")
     else:
         yield Check(
             "commit ts",
             CheckState.WARNING,
-            "rows carry no exact commit ts: the target is consistent only eventually.",
+            f"{offer.precision}: {_MEANING[offer.precision]}, so the target is consistent only eventually.",
             "Set include-commit-ts=true (CSV) or enable-tidb-extension=true (canal-JSON) in the changefeed.",
         )
 

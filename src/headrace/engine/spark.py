@@ -400,7 +400,7 @@ class SparkRound:
                 self.cut.lacking if self._is_watched() else {s.table_id for s in splits},
             ),
             demand=self.capabilities.demand,
-            deletes_first=self.cut.deletes_first,
+            deletes_first=self.cut.precision.is_exact,
             write_tasks=write_tasks,
             letters=self.context.letters,
             new_collations=self.cut.new_collations,
@@ -417,7 +417,7 @@ class SparkRound:
 
     def _is_watched(self) -> bool:
         """Whether writers watch the spellings of keys. Without commit ts a repeated file brings former ones back for a while."""
-        return self.cut.new_collations is not True and self.cut.has_commit_ts
+        return self.cut.new_collations is not True and self.cut.precision.has_commit_ts
 
     def _texts(self, splits: Iterable[Split], texts: TextComparisons) -> Mapping[TableId, TextComparison]:
         """How the target compares the texts that matter: those of keys, and, where spellings are watched, all of the table."""

@@ -9,6 +9,7 @@ from typing import Protocol
 from headrace.model.cut import CutOutcome
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Notice, Problem, SplitReport
+from headrace.model.precision import CommitTsPrecision
 from headrace.model.split import Split
 from headrace.model.table import TableId
 
@@ -42,10 +43,7 @@ class Offer:
     splits: tuple[Split, ...] = ()
     problems: tuple[Problem, ...] = ()
     notices: tuple[Notice, ...] = ()
-    has_commit_ts: bool = True
-    deletes_first: bool = True
-    """Commit ts are exact, so within one and for one key deletes come before upserts. Else a commit ts is the first of its
-    millisecond, and within that the source's order decides."""
+    precision: CommitTsPrecision = CommitTsPrecision.EXACT
     promised: int | None = None
     left_bytes: int = 0
     catches_up: frozenset[TableId] = frozenset()

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from headrace.errors import SourceNotReadyError
 from headrace.model.outcome import Problem, SplitReport
+from headrace.model.precision import CommitTsPrecision
 from headrace.model.split import Window
 from headrace.model.table import TableId
 from headrace.model.tso import tso_to_ms
@@ -20,6 +21,7 @@ from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.folder import Folder
 from headrace.sources.ticdc_storage.options import Protocol
 from headrace.sources.ticdc_storage.paths import SchemaPath, parse_path
+from headrace.sources.ticdc_storage.poll import precision_of, told_exact
 from headrace.sources.ticdc_storage.position import StoragePosition
 from headrace.sources.ticdc_storage.reader import Listing
 from headrace.sources.ticdc_storage.source import TicdcStorageSource, open_source
@@ -166,6 +168,8 @@ class Inspection:
 
     place: str
     protocol: Protocol
+    commit_ts: CommitTsPrecision
+    """What is known of the commit ts of its rows: as configured, else by the first rows that can be read."""
     checkpoint: int | None
     lag_seconds: float | None
     databases: tuple[str, ...]
@@ -185,6 +189,13 @@ class Look:
     protocol: Protocol
     checkpoint: int | None
     findings: tuple[Finding, ...]
+
+    @property
+    def precision(self) -> CommitTsPrecision:
+        """What is known of the commit ts of rows."""
+        told = told_exact(self.protocol, self.source.options)
+        found = self.folder.peek(self.protocol, self.source.options, self.candidates) if told is None else told
+        return precision_of(self.protocol, exact=found is not False)
 
     @property
     def candidates(self) -> list[Candidate]:
@@ -237,6 +248,7 @@ def inspection_of(seen: Look, rows: dict[str, int] | None = None, more: Iterable
     return Inspection(
         place=seen.store.place,
         protocol=seen.protocol,
+        commit_ts=seen.precision,
         checkpoint=checkpoint,
         lag_seconds=None if checkpoint is None else max(0.0, time.time() - tso_to_ms(checkpoint) / 1000),
         databases=tuple(sorted(catalogue.databases | {table.database for table in catalogue.tables})),

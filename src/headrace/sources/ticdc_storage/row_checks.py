@@ -65,7 +65,7 @@ def check(uri: str, changefeed: str | None = None, progress: Progress = lambda _
     kept = _Findings()
     for finding in (*seen.findings, *_above_checkpoint(seen)):
         kept.add(finding)
-    exact = _is_exact(seen)
+    exact = seen.precision.is_exact
     if not exact:
         kept.tell(
             FindingKind.NOT_CHECKED, "The rows carry no exact commit ts, so neither their order nor the histories of keys tell."
@@ -110,15 +110,6 @@ class _Findings:
         key: str = "",
     ) -> None:
         self.add(Finding(kind, message, table_id, file, severity or usual_severity(kind), line, commit_ts, key))
-
-
-def _is_exact(seen: Look) -> bool:
-    """Whether rows have their exact commit ts, by the options, else by a look into a file."""
-    options = seen.source.options
-    told = options.csv.include_commit_ts if seen.protocol is Protocol.CSV else options.enable_tidb_extension
-    if told is not None:
-        return told
-    return seen.folder.peek(seen.protocol, options, seen.candidates) is not False
 
 
 def _above_checkpoint(seen: Look) -> Iterator[Finding]:
