@@ -134,7 +134,7 @@ def _converge_checks(offer: Offer, includes: Callable[[TableId], bool], *, bags:
             "commit ts",
             CheckState.WARNING,
             f"{offer.precision}: {_MEANING[offer.precision]}, so the target is consistent only eventually.",
-            "Set include-commit-ts=true (CSV) or enable-tidb-extension=true (canal-JSON) in the changefeed.",
+            offer.advice.exact_commit_ts,
         )
 
 

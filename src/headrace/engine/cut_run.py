@@ -451,7 +451,8 @@ class CutRun:
         splits = tuple(s for s in (*cut_round.splits, *self._go_on(cut_round)) if s.table_id in there)
         if not splits:
             return
-        context = WriterContext(self.state.pipeline, self.state.epoch, self.state.attempt, 0, self._letters.folder)
+        state = self.state
+        context = WriterContext(state.pipeline, state.epoch, state.attempt, 0, self._letters.folder, self.cut.advice)
         commit = self._commit_of(splits) if self._is_one_transaction(splits) else None
         tables = {s.table_id for s in splits}
         progress = {t: self.state.tables.get(t) or self._new_row(t) for t in tables}

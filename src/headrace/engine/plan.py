@@ -102,6 +102,7 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
         unapproved=frozenset(barriers.unapproved),
         outside=outside,
         precision=offer.precision,
+        advice=offer.advice,
         waiting=(*unreadable, *asked.values()),
         outdated=outdated(state, offer, changes),
         left_behind=tuple(barriers.left_behind),
@@ -309,8 +310,8 @@ def _reject_keyless(splits: Iterable[Split], problems: dict[TableId, Problem], r
                 f"Name the columns that identify its rows with --key {in_quotes(f'{split.table_id}=COLUMN,…')}, or leave it out "
                 f"with --tables {in_quotes(f'*.*,!{split.table_id}')}."
             )
-            if not exact:
-                hint += " With include-commit-ts=true (CSV) or enable-tidb-extension=true (canal-JSON) it can be applied."
+            if not exact and (advice := offer.advice.exact_commit_ts):
+                hint += f" With exact commit ts it can be applied. {advice}"
             problems.setdefault(split.table_id, Problem(split.table_id, message, file=split.key, hint=hint))
 
 

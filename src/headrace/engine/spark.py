@@ -401,6 +401,7 @@ class SparkRound:
             ),
             demand=self.capabilities.demand,
             deletes_first=self.cut.precision.is_exact,
+            advice=self.cut.advice,
             write_tasks=write_tasks,
             letters=self.context.letters,
             new_collations=self.cut.new_collations,

@@ -26,6 +26,7 @@ from headrace.engine.recast import recast_rows
 from headrace.engine.requests import without_given_up
 from headrace.errors import HeadraceError
 from headrace.faults import Step
+from headrace.model.advice import NO_ADVICE, SourceAdvice
 from headrace.model.block import COMMIT_TS, META_FIELDS, ChangeBlock, combined, in_pieces
 from headrace.model.containment import contained
 from headrace.model.letters import Letter
@@ -65,6 +66,7 @@ class ReadJob:
     letters: DeadLetters | None = None
     new_collations: bool | None = True
     updates_alone: bool = False
+    advice: SourceAdvice = NO_ADVICE
 
     def sights(self, part: TablePart) -> Sights | None:
         """What netting has to note of a part's keys."""
@@ -163,7 +165,7 @@ def _read_part(job: ReadJob, split: Split, part: TablePart) -> Iterator[ChangeBl
         items = recast_rows(items, split, recast, part.segment, whole=whole)
     key = () if job.demand is ChangeDemand.ALL else part.schema.handle_key
     got = 0
-    for item in _contained(_with_whole_keys(items, split, key), split):
+    for item in _contained(_with_whole_keys(items, split, key, job.advice.whole_deletes), split):
         if isinstance(item, ChangeBlock):
             got += item.num_rows
             yield item
@@ -228,18 +230,18 @@ def _with_letters(report: SplitReport, part: TablePart, letters: DeadLetters | N
 
 
 def _with_whole_keys(
-    items: Iterator[ChangeBlock | SplitReport], split: Split, key: tuple[str, ...]
+    items: Iterator[ChangeBlock | SplitReport], split: Split, key: tuple[str, ...], whole_deletes: str
 ) -> Iterator[ChangeBlock | SplitReport]:
     """The items, up to a block in which a row lacks its key: nothing would tell which row it means.
 
-    Deletions may hold no more than the key that TiCDC took, which a declared key need not be.
+    Deletions may hold no more than the key that the source took, which a declared key need not be; ``whole_deletes`` is its advice.
     """
     for item in items:
         names = item.batch.schema.names if isinstance(item, ChangeBlock) else key
         lost = next((n for n in key if n not in names or (isinstance(item, ChangeBlock) and item.batch.column(n).null_count)), None)
         if lost is not None:
             message = "a row has no value in this column of its key, so nothing tells which row it means."
-            hint = "Declare the key that TiCDC uses, or set delete-only-output-handle-key-columns = false in the changefeed."
+            hint = f"Declare the key that the source uses. {whole_deletes}".rstrip()
             problem = Problem(split.table_id, message, file=split.key, column=lost, hint=hint)
             yield SplitReport(split.key, split.table_id, problem=problem)
             return
@@ -406,7 +408,7 @@ class Gathered:
                     changes.append(self._change(part, combined(batches)))
                 except (MissingOldImages, EqualInStreams) as error:
                     explained = _missing_old_images if isinstance(error, MissingOldImages) else _equal_in_streams
-                    found.append(explained(part.table_id))
+                    found.append(explained(part.table_id, self._job.advice))
             for problem in found:
                 problems[part.table_id] = problem
                 outcomes.append(WriteOutcome(part.table_id, problem=problem))
@@ -425,23 +427,26 @@ class Gathered:
         return change
 
 
-def _missing_old_images(table_id: TableId) -> Problem:
+def _missing_old_images(table_id: TableId, advice: SourceAdvice) -> Problem:
     return Problem(
         table_id,
         "it has no key, and an update came without the old row, so which row it changed cannot be known.",
-        hint="Set output-old-value = true under [sink.csv] of the changefeed (it holds for files written from then on), "
-        "or give the table a primary key.",
+        hint=_one_of(advice.old_rows, "Give the table a primary key."),
     )
 
 
-def _equal_in_streams(table_id: TableId) -> Problem:
+def _equal_in_streams(table_id: TableId, advice: SourceAdvice) -> Problem:
     return Problem(
         table_id,
         "it has no key, and two dispatchers wrote an equal row at one commit ts: whether both count or one repeats the other "
         "cannot be known.",
-        hint="Give the table a primary key, or set enable-table-across-nodes = false under [scheduler] of the changefeed and copy "
-        "the table anew.",
+        hint=_one_of("Give the table a primary key.", advice.one_writer),
     )
+
+
+def _one_of(first: str, second: str) -> str:
+    """Two ways on, of which either may be unknown."""
+    return f"{first} Or {second[0].lower()}{second[1:]}" if first and second else first or second
 
 
 def _guessed(table_id: TableId, file: str) -> Notice:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from headrace.model.advice import NO_ADVICE, SourceAdvice
 from headrace.model.events import SchemaChange
 from headrace.model.ledger import Decision
 from headrace.model.outcome import Problem
@@ -63,6 +64,7 @@ class Cut:
     """The tables that were gone, and begin anew with a change at this commit ts (TSO)."""
     waiting: tuple[SchemaChange, ...] = ()
     outdated: tuple[str, ...] = ()
+    advice: SourceAdvice = NO_ADVICE
     new_collations: bool | None = True
     """See ``Offer.new_collations``."""
     updates_alone: bool = False

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from headrace.model.advice import NO_ADVICE, SourceAdvice
 from headrace.model.cut import CutOutcome
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Notice, Problem, SplitReport
@@ -52,6 +53,7 @@ class Offer:
     """Whether the source compares texts by the collations that its tables name; ``None`` where nobody has said so."""
     updates_alone: bool = False
     """An update may come without its old row although its key moved: CSV does so, unless it has old values."""
+    advice: SourceAdvice = NO_ADVICE
     learned: Learned | None = field(default=None, repr=False)
 
     @property

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 import pyarrow as pa
 
 from headrace.errors import FencedError, TerminalError
+from headrace.model.advice import NO_ADVICE, SourceAdvice
 from headrace.model.commands import in_quotes
 from headrace.model.events import SchemaChange
 from headrace.model.ledger import CutRecord, Decision, JournalEntry, LedgerState, TableProgress, TableRequest, Words
@@ -133,6 +134,8 @@ class WriterContext:
     attempt: int
     slot: int
     letters: DeadLetters | None = None
+    advice: SourceAdvice = NO_ADVICE
+    """What a person can change at the source, for hints."""
 
 
 @dataclass(frozen=True)

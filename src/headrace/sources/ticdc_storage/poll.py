@@ -13,6 +13,7 @@ from headrace.model.precision import CommitTsPrecision
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO, format_tso
 from headrace.sources.base import Bound
+from headrace.sources.ticdc_storage.advice import advice_for, no_commit_ts
 from headrace.sources.ticdc_storage.bounded_offer import (
     BoundedOffer,
     bounded_by_files,
@@ -51,17 +52,6 @@ from headrace.sources.ticdc_storage.split_selection import (
 )
 from headrace.sources.ticdc_storage.stores import StoredFile, StoreLocation
 from headrace.sources.ticdc_storage.unread import owner_of, unread_changes, unread_files
-
-_NO_COMMIT_TS = {
-    Protocol.CSV: (
-        "The files carry no commit ts: changes are applied file by file, at least once, and tables are not consistent with "
-        "each other in between. Set include-commit-ts = true under [sink.csv] of the changefeed for more."
-    ),
-    Protocol.CANAL_JSON: (
-        "The files carry no commit ts but the millisecond of it: within one the order of the files decides, and a transaction "
-        "may be seen in parts. Set enable-tidb-extension=true in the changefeed's sink URI for more."
-    ),
-}
 
 _LOST_KEYS = (
     "With output-raw-change-event = true an update that changes a primary key is not split, and without output-old-value = true "
@@ -166,6 +156,7 @@ class Poll:
             precision=found.precision,
             new_collations=self.options.new_collations,
             updates_alone=found.protocol is Protocol.CSV,
+            advice=advice_for(found.protocol),
             unread=unread,
         )
         if part.bounded is not None:
@@ -238,7 +229,7 @@ class Poll:
     def _format_notices(self, found: _Found) -> Iterator[Notice]:
         """What is lost with files of this kind."""
         if not found.is_exact:
-            yield Notice(_NO_COMMIT_TS[found.protocol])
+            yield Notice(no_commit_ts(found.protocol))
         if found.protocol is Protocol.CSV and self.options.raw_change_events and not self.options.csv.output_old_value:
             yield Notice(_LOST_KEYS)
 
