@@ -19,7 +19,7 @@ from headrace.model.split import HeldSplit
 from headrace.model.table import TableId
 from headrace.model.tso import format_tso, parse_tso
 from headrace.pipeline.definition import Settings
-from headrace.pipeline.registry import open_source
+from headrace.pipeline.registry import open_source, source_options
 from headrace.sources.base import DataSource
 
 _FILES_SHOWN = 5
@@ -209,7 +209,7 @@ def _leave(
 def _source(settings: Settings, state: LedgerState) -> DataSource:
     """The definition's source; without one the ledger's, of which the changefeed's own file is not known."""
     uri = settings.source_uri if settings.source else state.source_identity
-    return open_source(uri, settings.changefeed)
+    return open_source(uri, source_options(settings.changefeed))
 
 
 def _stopped(state: LedgerState) -> dict[TableId, TableProgress]:

@@ -15,7 +15,7 @@ from headrace.model.offer import Offer
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.table import SourceTable, TableId, TableSchema
 from headrace.model.tso import format_tso
-from headrace.pipeline.registry import open_sink, open_source
+from headrace.pipeline.registry import open_sink, open_source, sink_options, source_options
 from headrace.pipeline.runner import Definition
 from headrace.sinks.base import ChangeDemand, Check, CheckState, Reserved, SinkCapabilities
 
@@ -42,7 +42,7 @@ def _checks(pipeline: Definition, *, with_spark: bool) -> Iterator[Check]:
     yield _java()
     spark_conf: Mapping[str, str] = {}
     try:
-        with open_sink(pipeline.sink, allow_non_transactional=pipeline.allow_non_transactional) as sink:
+        with open_sink(pipeline.sink, sink_options(allow_non_transactional=pipeline.allow_non_transactional)) as sink:
             spark_conf = sink.spark_conf()
             checks = sink.check()
             yield from checks
@@ -75,7 +75,7 @@ def _source_checks(pipeline: Definition, capabilities: SinkCapabilities, check_t
     """What the source says, and whether the target's tables fit it; ``None``: the target cannot be asked."""
     includes = pipeline.options.includes
     try:
-        source = open_source(pipeline.source, pipeline.changefeed)
+        source = open_source(pipeline.source, source_options(pipeline.changefeed))
         offer = with_declared_keys(source.event_source.poll("", -1), pipeline.options.keys)
     except HeadraceError as error:
         yield Check("source", CheckState.FAILED, error.message, error.hint)

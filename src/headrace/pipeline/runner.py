@@ -22,7 +22,7 @@ from headrace.errors import EXIT_INTERRUPTED, DefinitionError
 from headrace.model.cut import Cut, CutRound
 from headrace.model.ledger import TableProgress
 from headrace.model.table import TableId
-from headrace.pipeline.registry import open_sink, open_source
+from headrace.pipeline.registry import open_sink, open_source, sink_options, source_options
 from headrace.sinks.base import DataSink, Ledger, Round, WriterContext
 from headrace.sinks.cut_commit import CutCommit
 from headrace.sinks.file_ledger import open_file_ledger
@@ -74,10 +74,9 @@ class PipelineRun:
 
     def __init__(self, definition: Definition, display: Display, engine: SparkEngine | None = None) -> None:
         self._definition, self._display = definition, display
-        self._source: DataSource = open_source(definition.source, definition.changefeed)
-        self._sink: DataSink = open_sink(
-            definition.sink, adopt=definition.adopt, allow_non_transactional=definition.allow_non_transactional
-        )
+        self._source: DataSource = open_source(definition.source, source_options(definition.changefeed))
+        allowed = sink_options(adopt=definition.adopt, allow_non_transactional=definition.allow_non_transactional)
+        self._sink: DataSink = open_sink(definition.sink, allowed)
         self._owns_engine = engine is None
         self._engine = engine or SparkEngine(session_settings(definition.spark, self._sink.spark_conf()))
         self._warming = threading.Thread(target=self._warm_up, name="headrace-spark", daemon=True)

@@ -37,6 +37,10 @@ class ChangeDemand(StrEnum):
     ALL = "all"
 
 
+SINK_OPTIONS = frozenset({"adopt", "allow-non-transactional"})
+"""What may be said of any of our sinks beside its URI; one for which it means nothing passes over it."""
+
+
 @dataclass(frozen=True)
 class Reserved:
     """Databases of the target that nothing of the source may be written to.

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from headrace.model.block import ChangeBlock
 from headrace.model.cut import CutOutcome
 from headrace.model.events import SchemaChange
+from headrace.model.inspection import Checkup, Inspection
 from headrace.model.offer import Learned, Offer, PositionAfter
 from headrace.model.outcome import SplitReport
 from headrace.model.split import HeldSplit, Split, Window
@@ -182,6 +183,23 @@ class MetadataAccessor(Protocol):
 
     def get_table_schema(self, table_id: TableId) -> TableSchema:
         """The newest shape. Raises ``KeyError`` for an unknown table."""
+        ...
+
+
+Progress = Callable[[int, int], None]
+"""Told how many of how many files are done."""
+
+
+@runtime_checkable
+class InspectableSource(Protocol):
+    """What a :class:`DataSource` may offer besides: a look at what it holds and what is wrong in there. Reads only."""
+
+    def inspect(self, *, count_rows: bool = False) -> Inspection:
+        """What there is; ``count_rows`` reads all data for that. Raises SourceUnreachableError, SourceNotReadyError."""
+        ...
+
+    def check(self, progress: Progress = lambda _done, _all: None) -> Checkup:
+        """Reads everything, and tells all that is wrong. Raises what :meth:`inspect` raises."""
         ...
 
 
