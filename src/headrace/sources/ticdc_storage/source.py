@@ -126,7 +126,7 @@ class StorageEventSource:
         """A mark of the checkpoint and of every file."""
         folder = self._opened()
         published = published_in(folder)
-        files = folder.reader.list_files()
+        files = folder.reader.read_files()
         # The checkpoint is written again and again, also when it stays the same.
         seen = [(file.path, file.size, file.modified) for file in files if file.path != METADATA]
         return hashlib.sha256(repr((published, seen)).encode()).hexdigest()
