@@ -96,7 +96,7 @@ class StorageFolder:
         return f"file://{self.root}?{options}"
 
     def consumer(self, options: str = OPTIONS, changefeed: str | None = None) -> Consumer:
-        return Consumer(open_source(self.uri(options), changefeed).event_source)
+        return Consumer(open_source(self.uri(options), {"changefeed": changefeed} if changefeed else {}).event_source)
 
 
 @dataclass

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.cli.main import main
+from headrace.errors import DefinitionError
 from headrace.model.table import Column, TableId
 from headrace.model.types import ColumnType, TypeKind
 from headrace.pipeline.registry import open_sink, open_source
@@ -134,7 +135,8 @@ def test_what_a_changefeed_was_created_with_can_be_pasted(tmp_path: Path) -> Non
     toml = tmp_path / "changefeed.toml"
     toml.write_text(CHANGEFEED, encoding="utf-8")
     source = open_source(
-        f"s3://bucket/prefix?{TICDC_PARAMETERS}&endpoint=http://127.0.0.1:9&access-key=a&secret-access-key=b", str(toml)
+        f"s3://bucket/prefix?{TICDC_PARAMETERS}&endpoint=http://127.0.0.1:9&access-key=a&secret-access-key=b",
+        {"changefeed": str(toml)},
     )
     assert isinstance(source, TicdcStorageSource)
     assert source.options.csv.include_commit_ts is True
@@ -172,3 +174,20 @@ def test_without_java_a_run_says_what_to_install(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("error: Spark needs Java 17 to ")
     assert "pip install 'headrace[java]'" in done.stderr
+
+
+@pytest.mark.parametrize("uri", ["mysql://h/", "tidb://h/", "duckdb:///f.duckdb", "print://", "blackhole://"])
+def test_an_option_that_a_sink_does_not_know_is_refused_by_name(uri: str) -> None:
+    with pytest.raises(DefinitionError, match="'adobt'") as refused:
+        open_sink(uri, {"adobt": True})
+    assert "adopt" in refused.value.hint
+    with pytest.raises(DefinitionError, match="'changefeed'"):
+        open_sink(uri, {"changefeed": "changefeed.toml"})
+    assert open_sink(uri, {"adopt": True, "allow-non-transactional": True}).identity
+
+
+def test_an_option_that_a_source_does_not_know_is_refused_by_name() -> None:
+    with pytest.raises(DefinitionError, match="'adopt'"):
+        open_source("file:///data/changefeed?protocol=csv", {"adopt": True})
+    with pytest.raises(DefinitionError, match="'changefeed' is a text"):
+        open_source("file:///data/changefeed?protocol=csv", {"changefeed": True})

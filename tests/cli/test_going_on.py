@@ -6,6 +6,7 @@ import ast
 import io
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from headrace.cli.output import PlainOutput
 from headrace.cli.remedies import ways_on
 from headrace.cli.status import _print, status_fields
 from headrace.model.events import unread_statement
-from headrace.model.ledger import JournalEntry, JournalState, LedgerState, TableProgress, TableStatus
+from headrace.model.ledger import CutRecord, JournalEntry, JournalState, LedgerState, TableProgress, TableStatus
 from headrace.model.outcome import Problem, Remedy
+from headrace.model.precision import CommitTsPrecision
 from headrace.model.table import TableId
 
 SOURCES = Path(headrace.__file__).parent
@@ -126,3 +128,20 @@ def test_a_shell_takes_the_names_in_commands_as_they_are(name: str) -> None:
     ways = ways_on(own, LedgerState("p", checkpoint=200, tables={table_id: own}, journal={change: entry}))
     words = [shlex.split(way.partition("headrace ")[2].replace(" TSO|latest, or", "")) for way in ways]
     assert {each[2] for each in words} == {str(table_id), change}
+
+
+@pytest.mark.parametrize("precision", CommitTsPrecision)
+def test_status_says_what_is_known_of_commit_timestamps(precision: CommitTsPrecision) -> None:
+    cut = CutRecord(9, "2026-01-02T03:04:05+00:00", 0.5, 3, 100, 80, 10, exact=CutRecord.number_of(precision))
+    ledger = replace(state(TableStatus.RUNNING), cuts=(cut,))
+    assert status_fields(ledger)["cuts"][0]["commit_ts"] == precision.value  # type: ignore[index]
+    out = io.StringIO()
+    _print(ledger, "target", PlainOutput(out, io.StringIO()))
+    told = f"commit ts of the source's rows: {precision.value}; tables are consistent with each other only eventually"
+    assert (told in out.getvalue()) is not precision.is_exact
+
+
+def test_records_of_an_older_headrace_are_read() -> None:
+    """They say 1 or 0, of which 0 may mean the millisecond too."""
+    read = [CutRecord(9, "2026-01-02T03:04:05+00:00", 0.5, 3, 100, 80, 10, 5, 1, exact).precision for exact in (1, 0)]
+    assert read == [CommitTsPrecision.EXACT, CommitTsPrecision.NONE]

@@ -11,8 +11,9 @@ import pytest
 import structlog
 
 from headrace import __version__
-from headrace.cli import output
+from headrace.cli import inspection, output
 from headrace.cli.main import _show_bug, main, parse_settings
+from headrace.cli.output import make_output
 from headrace.engine.loop import RunOptions
 from headrace.errors import DefinitionError
 from headrace.model.table import Column, TableId
@@ -186,3 +187,12 @@ def test_validate_judges_tables_without_key_by_what_the_target_can_do(
     told = {line.split(":")[0].split(maxsplit=1)[1]: line.split()[0] for line in capsys.readouterr().out.splitlines()}
     assert told["keys"] == state
     assert told["commit ts"] == state
+
+
+def test_inspect_asks_the_source_and_says_so_where_it_offers_no_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed:
+        identity = "closed://"
+
+    monkeypatch.setattr(inspection, "open_source", lambda uri, options: Closed())
+    with pytest.raises(DefinitionError, match="closed:// cannot be inspected"):
+        inspection.show_inspection("closed://", None, False, make_output(json=False))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from headrace.engine.barriers import PlanRules
 from headrace.engine.journal import is_pending
 from headrace.engine.plan import plan_cut
+from headrace.model.advice import SourceAdvice
 from headrace.model.cut import Cut
 from headrace.model.events import (
     AddColumnEvent,
@@ -23,6 +24,7 @@ from headrace.model.ledger import Decision, JournalEntry, JournalState, LedgerSt
 from headrace.model.offer import Offer
 from headrace.model.outcome import Problem, Remedy
 from headrace.model.policy import ChangeKind, SchemaChangePolicies
+from headrace.model.precision import CommitTsPrecision
 from headrace.model.split import Split
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
@@ -309,12 +311,15 @@ def test_a_table_without_key_is_a_problem_for_sinks_that_take_net_changes() -> N
 
 
 def test_a_table_without_key_needs_exact_commit_ts_to_tell_repeated_rows() -> None:
-    found = offer(900, [create(100, A)], [split(A, 100, key=())], has_commit_ts=False, deletes_first=False)
+    found = offer(900, [create(100, A)], [split(A, 100, key=())], precision=CommitTsPrecision.NONE)
+    found = replace(found, advice=SourceAdvice(exact_commit_ts="Set the switch."))
     (problem,) = plan_cut(LedgerState("p"), found, replace(RULES, bags=True)).problems.values()
-    assert "include-commit-ts" in problem.hint
+    assert problem.hint.endswith("With exact commit ts it can be applied. Set the switch.")
 
 
 def test_data_without_commit_ts_are_taken_whole() -> None:
-    cut = plan_cut(LedgerState("p", checkpoint=500), offer(900, [create(100, A)], [split(A, 100)], has_commit_ts=False), RULES)
+    cut = plan_cut(
+        LedgerState("p", checkpoint=500), offer(900, [create(100, A)], [split(A, 100)], precision=CommitTsPrecision.NONE), RULES
+    )
     assert (cut.windows[A].lo, cut.hi) == (0, 900)
     assert cut.windows[A].hi > 900

@@ -26,6 +26,7 @@ from headrace.model.events import (
 from headrace.model.ledger import LedgerState, TableProgress
 from headrace.model.offer import Offer
 from headrace.model.outcome import SplitReport
+from headrace.model.precision import CommitTsPrecision
 from headrace.model.split import Segment, Split, Window
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.tso import tso_from_ms
@@ -75,7 +76,11 @@ def test_a_row_at_a_schema_change_belongs_behind_it_where_its_version_does() -> 
 
 def test_where_only_milliseconds_are_known_the_version_decides_within_one() -> None:
     at, instant = tso_from_ms(5) + 3, tso_from_ms(5)
-    cut = planned([change(at, shape(), TruncateTableEvent(T))], [split(100, shape()), split(at, shape())], deletes_first=False)
+    cut = planned(
+        [change(at, shape(), TruncateTableEvent(T))],
+        [split(100, shape()), split(at, shape())],
+        precision=CommitTsPrecision.MILLISECOND,
+    )
     assert cut.rounds[0].segments[T].window_of(100).hi == instant
     assert cut.rounds[1].segments[T].window_of(at).lo == instant - 1
 

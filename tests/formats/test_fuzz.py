@@ -43,7 +43,6 @@ from headrace.model.types import ColumnType, TypeKind, arrow_type
 from headrace.model.uri import parse_uri
 from headrace.sources.ticdc_storage import checkpoint, open_source
 from headrace.sources.ticdc_storage.checkpoint import read_checkpoint
-from headrace.sources.ticdc_storage.inspection import inspect
 from headrace.sources.ticdc_storage.options import URI_PARAMETERS, Protocol, read_options
 from headrace.sources.ticdc_storage.paths import DataPath, DateSeparator, SchemaPath, parse_path
 from headrace.sources.ticdc_storage.position import StoragePosition
@@ -525,7 +524,7 @@ def test_a_folder_of_anything_is_polled_and_inspected(
         except SourceNotReadyError:
             return
     assert consumer.changes[:1] == ["110 1 a"] or consumer.checkpoint < 110
-    for finding in inspect(folder.uri(), count_rows=True).findings:
+    for finding in open_source(folder.uri()).inspect(count_rows=True).findings:
         finding.message.encode()
 
 

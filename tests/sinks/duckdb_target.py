@@ -38,7 +38,7 @@ class Target:
     def __init__(self, path: Path, **options: object) -> None:
         query = "&".join(f"{k.replace('_', '-')}={v}" for k, v in options.items() if k != "adopt")
         self.path = path
-        self.sink = open_sink(f"duckdb://{path}?{query}", adopt=bool(options.get("adopt")))
+        self.sink = open_sink(f"duckdb://{path}?{query}", {"adopt": bool(options.get("adopt"))})
         self.before: TableSchema | None = None
 
     def run(

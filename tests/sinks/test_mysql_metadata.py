@@ -117,7 +117,7 @@ def test_a_table_with_rows_needs_adopt(target):
     with pytest.raises(SchemaChangeRefused) as refused:
         apply(target, CREATE, CreateTableEvent(T, SHAPE))
     assert "--adopt" in refused.value.problem.hint
-    with open_sink(target.uri, adopt=True) as sink:
+    with open_sink(target.uri, {"adopt": True}) as sink:
         (notice,) = sink.metadata_applier.apply_schema_change(schema_change(CREATE, CreateTableEvent(T, SHAPE)))
     assert "adopted" in notice.message
 

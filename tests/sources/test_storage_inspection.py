@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import SourceNotReadyError
+from headrace.model.precision import CommitTsPrecision
 from headrace.model.table import TableId
-from headrace.sources.ticdc_storage.inspection import FindingKind, inspect
-from storage_folder import StorageFolder
+from headrace.sources.ticdc_storage import open_source
+from headrace.sources.ticdc_storage.inspection import FindingKind
+from storage_folder import OPTIONS, StorageFolder
 
 CREATE = "CREATE TABLE `t` (`id` INT PRIMARY KEY,`v` VARCHAR(16))"
 CASES = Path(__file__).parents[1] / "conformance" / "ticdc-storage"
@@ -30,7 +32,7 @@ def test_tables_versions_files_and_rows_are_counted(folder: StorageFolder) -> No
     folder.data("test/t/100", 1, "I 110 1 a", "I 120 2 b")
     folder.data("test/t/100", 2, "I 900 3 c")
     folder.schema("t", 250, "TRUNCATE TABLE `t`")
-    found = inspect(folder.uri(), count_rows=True)
+    found = open_source(folder.uri()).inspect(count_rows=True)
     assert found.checkpoint == 200
     assert found.lag_seconds is not None
     assert found.databases == ("test",)
@@ -39,7 +41,7 @@ def test_tables_versions_files_and_rows_are_counted(folder: StorageFolder) -> No
     assert [(v.version, v.statement, v.rows) for v in table.versions] == [(100, CREATE, 3), (250, "TRUNCATE TABLE `t`", 0)]
     assert table.bytes == sum((folder.root / f"test/t/100/CDC00000{n}.csv").stat().st_size for n in (1, 2))
     assert found.findings == ()
-    assert inspect(folder.uri()).tables[0].rows is None
+    assert open_source(folder.uri()).inspect().tables[0].rows is None
 
 
 def test_everything_that_looks_wrong_is_found(folder: StorageFolder) -> None:
@@ -52,7 +54,7 @@ def test_everything_that_looks_wrong_is_found(folder: StorageFolder) -> None:
     folder.data("test/lost/150", 1, "I 110 1 a")
     folder.write("README", "x")
     (folder.root / "metadata").unlink()
-    kinds = {finding.kind for finding in inspect(folder.uri(), count_rows=True).findings}
+    kinds = {finding.kind for finding in open_source(folder.uri()).inspect(count_rows=True).findings}
     assert kinds == {
         FindingKind.NO_METADATA,
         FindingKind.GAP,
@@ -67,7 +69,7 @@ def test_everything_that_looks_wrong_is_found(folder: StorageFolder) -> None:
 
 def test_a_folder_of_something_else_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SourceNotReadyError, match="is empty"):
-        inspect(StorageFolder(tmp_path / "empty").uri())
+        open_source(StorageFolder(tmp_path / "empty").uri()).inspect()
 
 
 def test_nothing_of_spark_is_imported() -> None:
@@ -78,5 +80,13 @@ def test_nothing_of_spark_is_imported() -> None:
 @pytest.mark.parametrize("case", sorted(path.name for path in CASES.iterdir() if path.is_dir()))
 def test_the_conformance_folders_have_nothing_wrong(case: str) -> None:
     protocol = "canal-json" if case.startswith("canal") else "csv"
-    findings = inspect(f"file://{CASES / case / 'data'}?protocol={protocol}").findings
+    findings = open_source(f"file://{CASES / case / 'data'}?protocol={protocol}").inspect().findings
     assert [f.message for f in findings if f.kind is not FindingKind.REMARK] == []
+
+
+def test_it_says_what_is_known_of_commit_timestamps(folder: StorageFolder) -> None:
+    folder.data("test/t/100", 1, "I 110 1 a")
+    assert open_source(folder.uri()).inspect().commit_ts is CommitTsPrecision.EXACT
+    assert open_source(folder.uri(f"{OPTIONS}&include-commit-ts=false")).inspect().commit_ts is CommitTsPrecision.NONE
+    canal = open_source(folder.uri("protocol=canal-json&enable-tidb-extension=false"))
+    assert canal.inspect().commit_ts is CommitTsPrecision.MILLISECOND

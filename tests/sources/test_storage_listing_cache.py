@@ -141,10 +141,10 @@ def test_a_schema_file_that_is_written_again_in_place_is_seen(folder: StorageFol
     path = folder.schema("w", 110, CREATE.replace("`t`", "`w`"))
     checkpoint(folder, 200)
     reader = StorageReader(store_location(parse_uri(folder.uri())).open())
-    before = {file.path: file for file in reader.list_changes(StoragePosition())}
+    before = {file.path: file for file in reader.read_changed_files(StoragePosition())}
     folder.write(path, (folder.root / path).read_bytes() + b" ")
     checkpoint(folder, 210)
-    after = {file.path: file for file in reader.list_changes(StoragePosition())}
+    after = {file.path: file for file in reader.read_changed_files(StoragePosition())}
     assert after.keys() == before.keys()
     assert after[path].size == before[path].size + 1
 

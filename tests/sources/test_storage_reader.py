@@ -23,29 +23,50 @@ def store(folder: StorageFolder) -> Store:
     return store_location(parse_uri(folder.uri())).open()
 
 
-def test_each_file_is_exposed_once_with_the_checkpoint_read_before_the_scan(folder: StorageFolder) -> None:
+def test_each_file_is_offered_once_as_new(folder: StorageFolder) -> None:
+    """The guide's ExposeNewFiles. A run that follows knows it from the position."""
     folder.checkpoint(100)
+    folder.schema("t", 90)
     first = folder.data("test/t/90", 1, "I 95 1 a")
-    reader = StorageReader(store(folder))
-    reader.read_files()
+    consumer = folder.consumer()
+    assert [split.key for split in consumer.cut().splits] == [first]
     folder.checkpoint(200)
     second = folder.data("test/t/90", 2, "I 150 1 a")
-    assert reader.expose_new_files() == (100, ["metadata", first])
-    reader.read_files()
-    assert reader.expose_new_files() == (200, [second])
-    assert reader.expose_new_files() == (200, [])
+    assert [split.key for split in consumer.restarted().poll().splits] == [second]
+    assert [split.key for split in consumer.cut().splits] == [second]
+    folder.checkpoint(300)
+    assert consumer.cut().splits == ()
 
 
-def test_a_file_that_vanished_is_forgotten_and_new_when_it_comes_back(folder: StorageFolder) -> None:
+def test_the_watermark_is_read_before_the_listing_and_rows_above_it_wait(
+    folder: StorageFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.checkpoint(100)
+    folder.schema("t", 90)
+    folder.data("test/t/90", 1, "I 95 1 a", "I 150 2 b")
+    entries = Store.entries
+
+    def moving(self: Store, path: str = "", recursive: bool = False) -> Entries:
+        folder.checkpoint(200)
+        return entries(self, path, recursive)
+
+    monkeypatch.setattr(Store, "entries", moving)
+    consumer = folder.consumer()
+    assert consumer.cut().watermark == 100
+    assert consumer.changes == ["95 1 a"]
+    assert consumer.cut().watermark == 200
+    assert consumer.changes == ["150 2 b"]
+
+
+def test_a_file_that_vanished_is_forgotten_and_there_when_it_comes_back(folder: StorageFolder) -> None:
     folder.checkpoint(100)
     path = folder.data("test/t/90", 1, "I 95 1 a")
     reader = StorageReader(store(folder))
-    assert path in reader.expose_new_files()[1]
+    assert path in [file.path for file in reader.read_files()]
     (folder.root / path).unlink()
     assert [file.path for file in reader.read_files()] == ["metadata"]
     folder.data("test/t/90", 1, "I 95 1 a")
-    reader.read_files()
-    assert reader.expose_new_files() == (100, [path])
+    assert path in [file.path for file in reader.read_files()]
 
 
 class CountingStore(Store):

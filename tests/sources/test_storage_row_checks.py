@@ -11,11 +11,11 @@ from damage import HEALTHY, Scene, edit_line, rewrite
 from harness import all_cases
 from headrace.cli.main import main
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
+from headrace.model.inspection import Finding, Severity
 from headrace.model.table import Column, TableId
 from headrace.model.types import ColumnType, TypeKind
-from headrace.sources.ticdc_storage import row_checks
-from headrace.sources.ticdc_storage.inspection import Finding, FindingKind, Severity
-from headrace.sources.ticdc_storage.row_checks import check
+from headrace.sources.ticdc_storage import open_source, row_checks
+from headrace.sources.ticdc_storage.inspection import FindingKind
 from headrace.testing.ticdc_writer import RowChange, TicdcWriter
 from headrace.testing.upstream import Delete, Insert, Update, Upstream
 from storage_folder import ID, OPTIONS, C, StorageFolder, V
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> StorageFolder:
 
 
 def found(folder: StorageFolder, options: str = OPTIONS) -> list[Finding]:
-    return list(check(folder.uri(options)).findings)
+    return list(open_source(folder.uri(options)).check().findings)
 
 
 def only(folder: StorageFolder, kind: FindingKind, severity: Severity) -> Finding:
@@ -54,14 +54,15 @@ def test_a_folder_without_fault_has_no_finding(folder: StorageFolder) -> None:
     folder.data("test/t/100", 1, "I 110 1 a", "I 120 2 b", "U 130 1 c")
     folder.data("test/t/100", 2, "D 140 1 c", "I 150 1 d", "D 160 2 b")
     folder.write("test/t/100/meta/CDC.index", "CDC000002.csv\n")
-    checkup = check(folder.uri())
+    checkup = open_source(folder.uri()).check()
     assert checkup.findings == ()
     assert (checkup.counts, checkup.errors, checkup.inspection.tables[0].rows) == ({}, 0, 6)
 
 
 @pytest.mark.parametrize("case", all_cases(), ids=lambda case: case.name)
 def test_the_conformance_folders_have_nothing_worse_than_hints(case: object, tmp_path: Path) -> None:
-    checkup = check(case.source_uri(), str(case.write_changefeed(tmp_path)))  # type: ignore[attr-defined]
+    changefeed = {"changefeed": str(case.write_changefeed(tmp_path))}  # type: ignore[attr-defined]
+    checkup = open_source(case.source_uri(), changefeed).check()  # type: ignore[attr-defined]
     assert [f.message for f in checkup.findings if f.severity is not Severity.INFO] == []
     kinds = {f.kind for f in checkup.findings}
     assert (FindingKind.REPLAY in kinds) == (case.name in REPLAYS)  # type: ignore[attr-defined]
@@ -280,11 +281,11 @@ def test_keys_that_move_fit_with_old_rows(tmp_path: Path, protocol: str, raw: bo
     upstream.execute(Update(T, (11,), {"v": "c"}), Delete(T, (2,)))
     upstream.execute(Insert(T, {"id": 1, "v": "d"}))
     upstream.checkpoint()
-    assert check(writer.uri, changefeed_file(writer, tmp_path)).findings == ()
+    assert open_source(writer.uri, {"changefeed": changefeed_file(writer, tmp_path)}).check().findings == ()
     last = upstream.execute(Insert(T, {"id": 3, "v": "e"}))
     writer.rows(T, last + 1, [RowChange({"id": 3, "v": "e"}, {"id": 1, "v": "e"})])
     writer.checkpoint(last + 2)
-    (finding,) = check(writer.uri, changefeed_file(writer, tmp_path)).findings
+    (finding,) = open_source(writer.uri, {"changefeed": changefeed_file(writer, tmp_path)}).check().findings
     assert (finding.key, finding.message.split(".")[0]) == ('["1"]', 'The row with the key ["1"] is inserted though it is there')
 
 
@@ -308,7 +309,7 @@ def test_without_commit_ts_it_says_what_cannot_be_checked(folder: StorageFolder)
 def test_many_findings_of_a_kind_are_counted_and_the_first_kept(folder: StorageFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_checks, "_KEPT", 3)
     folder.data("test/t/100", 1, *(f"D 110 {key} a" for key in range(10)))
-    checkup = check(folder.uri())
+    checkup = open_source(folder.uri()).check()
     assert (len(checkup.findings), checkup.errors) == (3, 10)
 
 
@@ -318,16 +319,16 @@ def test_a_damaged_table_is_found_beside_a_healthy_one(tmp_path: Path) -> None:
     scene.create(HEALTHY, broken)
     scene.change(HEALTHY, broken)
     scene.publish()
-    assert check(scene.source).findings == ()
+    assert open_source(scene.source).check().findings == ()
     rewrite(scene.data_files(broken)[-1], edit_line(2, lambda line: line[: len(line) // 2] + b"\x00"))
-    assert {f.table_id for f in check(scene.source).findings} == {broken}
+    assert {f.table_id for f in open_source(scene.source).check().findings} == {broken}
 
 
 def test_progress_counts_files(folder: StorageFolder) -> None:
     folder.data("test/t/100", 1, "I 110 1 a")
     folder.data("test/t/100", 2, "I 120 2 a")
     told: list[tuple[int, int]] = []
-    check(folder.uri(), progress=lambda done, total: told.append((done, total)))
+    open_source(folder.uri()).check(progress=lambda done, total: told.append((done, total)))
     assert told == [(1, 2), (2, 2)]
 
 

@@ -13,6 +13,7 @@ import pytest
 from headrace.errors import DefinitionError, SourceNotReadyError
 from headrace.model.cut import CutOutcome
 from headrace.model.outcome import SplitReport, is_repeated
+from headrace.model.precision import CommitTsPrecision
 from headrace.model.split import Window
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage import open_source
@@ -313,14 +314,14 @@ def test_without_commit_ts_every_file_is_taken_once_and_whole(folder: StorageFol
         folder.write(f"test/t/100/CDC{number:06d}.csv", f'"I","t","test",{key},"{value}"\n')
     consumer = folder.consumer()
     offer = consumer.cut()
-    assert (offer.has_commit_ts, offer.deletes_first) == (False, False)
+    assert offer.precision is CommitTsPrecision.NONE
     assert any("include-commit-ts = true" in notice.message for notice in offer.notices)
     assert consumer.changes == ["0 1 a", "0 2 b"]
     folder.write("test/t/100/CDC000003.csv", '"I","t","test",3,"c"\n')
     folder.checkpoint(300)
     offer = consumer.cut()
     assert consumer.changes == ["0 3 c"]
-    assert offer.has_commit_ts is False
+    assert offer.precision is CommitTsPrecision.NONE
 
 
 def test_without_commit_ts_files_behind_an_uncertain_schema_change_wait(folder: StorageFolder) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from headrace.errors import NoWatermarkError, SourceUnreachableError
 from headrace.model.uri import parse_uri
-from headrace.sources.ticdc_storage import local_folders
-from headrace.sources.ticdc_storage.inspection import FindingKind, inspect
+from headrace.sources.ticdc_storage import local_folders, open_source
+from headrace.sources.ticdc_storage.inspection import FindingKind
 from headrace.sources.ticdc_storage.stores import store_location
 from storage_folder import StorageFolder
 
@@ -98,7 +98,7 @@ def test_a_stray_entry_is_told_and_left_out(
     assert [words in notice.message for notice in offer.notices if "left out" in notice.message] == [True]
     assert offer.problems == ()
     assert consumer.changes == ["110 1 a"]
-    findings = inspect(folder.uri()).findings
+    findings = open_source(folder.uri()).inspect().findings
     assert [words in f.message for f in findings if f.kind is FindingKind.STRAYS] == [True]
     assert all(finding.message.encode() for finding in findings)
 
@@ -258,7 +258,7 @@ def test_a_folder_that_nobody_may_list_is_left_out(folder: StorageFolder, closed
     offer = consumer.cut()
     assert consumer.changes == ["110 1 a"]
     assert any("cannot be listed: Permission denied" in notice.message for notice in offer.notices)
-    assert any(f.kind is FindingKind.STRAYS for f in inspect(folder.uri()).findings)
+    assert any(f.kind is FindingKind.STRAYS for f in open_source(folder.uri()).inspect().findings)
 
 
 @pytest.mark.parametrize("place", ["test/u", "test/u/100", "test/u/meta"])

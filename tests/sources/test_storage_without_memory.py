@@ -177,3 +177,20 @@ def test_a_bounded_cut_that_broke_off_leaves_no_trace(folder: StorageFolder) -> 
     assert consumer.poll().watermark < 200
     consumer.max_cut = None
     assert all(getattr(split, "left_out", None) is None for split in consumer.poll().splits)
+
+
+def test_a_table_that_stops_behind_a_schema_change_does_not_read_what_it_took_before(folder: StorageFolder) -> None:
+    """Without exact commit ts its rows would count once more, behind the change."""
+    folder.data("test/t/100", 2, "I 115 3 c")
+    folder.checkpoint(200)
+    consumer = folder.consumer()
+    source, offer = consumer.source, consumer.poll()
+    reports, _ = read_up_to(source, offer, 0, 200)
+    taken, left = (next(r for r in reports if r.split_key.endswith(f"{number}.csv")) for number in (1, 2))
+    during = source.consumed("", offer, [taken])
+    outcome = CutOutcome(200, frozenset({T}), behind=frozenset({T}))
+    for position in (
+        source.advance(during, offer, [], outcome, {T: 120}),
+        source.taking(during, offer, {left.split_key}).after([], outcome),
+    ):
+        assert [split.key for split in source.poll(position, 120).splits] == [left.split_key]

@@ -421,7 +421,7 @@ def test_the_folder_of_an_id_that_is_removed_with_unread_rows_keeps_its_table_st
     assert "The file vanished" in ran.stopped["test.a"]
     state = ledger(bucket)
     assert set(state.tables) == {A, TableId("test", "o")}
-    held = open_source(bucket.folder.uri(bucket.options), None).held(state.position)
+    held = open_source(bucket.folder.uri(bucket.options)).held(state.position)
     assert [(split.table_id, split.key) for split in held] == [(A, "110/100/CDC000002.csv")]
 
 

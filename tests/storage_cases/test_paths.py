@@ -10,7 +10,7 @@ from building import Bucket
 
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage import open_source
-from headrace.sources.ticdc_storage.inspection import FindingKind, inspect
+from headrace.sources.ticdc_storage.inspection import FindingKind
 from headrace.sources.ticdc_storage.paths import DataPath, DateSeparator, parse_path
 from servers import S3Server
 from storage_folder import OPTIONS, Consumer
@@ -89,7 +89,7 @@ def test_t04_a_dispatcher_is_digits_and_what_has_no_such_name_is_ignored_and_cou
     assert (parsed.dispatcher, parsed.number) == ("12345678901234567890", 1)
     ran = bucket.at(200)
     assert (ran.code, ran.files, ran.problems, bucket.state()) == (0, 1, [], [(1, "a")])
-    (unknown,) = [f for f in inspect(bucket.folder.uri()).findings if f.kind is FindingKind.UNKNOWN_FILES]
+    (unknown,) = [f for f in open_source(bucket.folder.uri()).inspect().findings if f.kind is FindingKind.UNKNOWN_FILES]
     assert unknown.message.startswith("3 files")
 
 
@@ -139,7 +139,7 @@ def test_t06_files_that_are_not_of_the_format_are_ignored(bucket: Bucket) -> Non
     bucket.write("README", "read me")
     ran = bucket.at(200)
     assert (ran.code, ran.notices, ran.problems, bucket.state()) == (0, [], [], [(1, "a")])
-    assert {f.kind for f in inspect(bucket.folder.uri()).findings} == {
+    assert {f.kind for f in open_source(bucket.folder.uri()).inspect().findings} == {
         FindingKind.UNKNOWN_FILES,
         FindingKind.TEMPORARY_FILES,
     }
@@ -157,7 +157,7 @@ def test_t06_an_empty_object_in_the_place_of_a_folder_is_ignored(bucket: Bucket,
     consumer = Consumer(open_source(uri).event_source)
     offer = consumer.cut()
     assert (offer.problems, offer.notices, consumer.changes) == ((), (), ["110 1 a"])
-    assert inspect(uri).findings == ()
+    assert open_source(uri).inspect().findings == ()
 
 
 @pytest.mark.parametrize("told", ["", "&use-table-id-as-path=true"])

@@ -1,4 +1,4 @@
-"""``headrace inspect``: what is in a changefeed's folder, and what is wrong in there. Starts no JVM, writes nothing."""
+"""``headrace inspect``: what is in a source, and what is wrong in there. Starts no JVM, writes nothing."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from dataclasses import asdict
 
 from headrace.cli.output import Output
 from headrace.cli.progress import seconds_text
-from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
+from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED, DefinitionError
+from headrace.model.inspection import Checkup, Finding, Inspection, Severity, TableInspection
 from headrace.model.tso import format_tso
-from headrace.sources.ticdc_storage.inspection import Finding, Inspection, Severity, TableInspection, inspect
-from headrace.sources.ticdc_storage.row_checks import Checkup, check
+from headrace.pipeline.registry import open_source, source_options
+from headrace.sources.base import InspectableSource
 
 _EXAMPLES = 5
 _PROGRESS_SECONDS = 2.0
 
 
 def show_inspection(source: str, changefeed: str | None, rows: bool, output: Output) -> int:
-    """Prints an inspection of the folder. Raises SourceUnreachableError, DefinitionError."""
-    found = inspect(source, changefeed, rows)
+    """Prints an inspection of a source. Raises SourceUnreachableError, DefinitionError."""
+    found = _inspectable(source, changefeed).inspect(count_rows=rows)
     if output.is_json:
         output.event("inspection", **asdict(found))
         return EXIT_OK
@@ -37,7 +38,7 @@ def show_inspection(source: str, changefeed: str | None, rows: bool, output: Out
 
 def show_checkup(source: str, changefeed: str | None, output: Output) -> int:
     """Reads every file and prints what is wrong. Returns 3 when there were errors. Raises what :func:`show_inspection` raises."""
-    found = check(source, changefeed, _progress(output))
+    found = _inspectable(source, changefeed).check(_progress(output))
     if output.is_json:
         for finding in found.findings:
             output.event("finding", **asdict(finding))
@@ -48,6 +49,13 @@ def show_checkup(source: str, changefeed: str | None, output: Output) -> int:
         _show_contents(found.inspection, True, output)
         _show_findings(found, output)
     return EXIT_TABLE_STOPPED if found.errors else EXIT_OK
+
+
+def _inspectable(uri: str, changefeed: str | None) -> InspectableSource:
+    source = open_source(uri, source_options(changefeed))
+    if not isinstance(source, InspectableSource):
+        raise DefinitionError(f"{source.identity} cannot be inspected.", "Sources of this kind offer no look into what they hold.")
+    return source
 
 
 def _progress(output: Output) -> Callable[[int, int], None]:
@@ -68,7 +76,7 @@ def _progress(output: Output) -> Callable[[int, int], None]:
 
 
 def _show_contents(found: Inspection, rows: bool, output: Output) -> None:
-    output.line(f"{found.place} ({found.protocol})")
+    output.line(f"{found.place} ({found.protocol}, commit ts: {found.commit_ts})")
     output.line(_checkpoint_text(found))
     output.line(f"databases: {', '.join(found.databases) or 'none'}")
     columns = ("table", "versions", "files", "bytes", "rows") if rows else ("table", "versions", "files", "bytes")

@@ -190,11 +190,11 @@ def status(
     """Show what the ledger in a target says: checkpoint, lag, tables, last cuts."""
     from headrace.cli.status import show_status
     from headrace.pipeline.definition import Settings
-    from headrace.pipeline.registry import open_source
+    from headrace.pipeline.registry import open_source, source_options
 
     settings = completed(Settings(sink=sink, name=name, ledger=ledger), definition)
     asked = settings.name or ("default" if definition else "")
-    source = open_source(settings.source_uri, settings.changefeed) if definition else None
+    source = open_source(settings.source_uri, source_options(settings.changefeed)) if definition else None
     return show_status(settings.target, asked, make_output(json=json), source)
 
 

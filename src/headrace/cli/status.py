@@ -65,8 +65,12 @@ def status_fields(state: LedgerState) -> dict[str, object]:
         ],
         "dead_letters": {str(t): count for t, count in sorted(state.dead_letters.items())},
         "pending_schema_changes": [e.statement for e in state.journal.values() if e.state == "pending"],
-        "cuts": [asdict(cut) for cut in state.cuts[-_CUTS_SHOWN:]],
+        "cuts": [_cut_fields(cut) for cut in state.cuts[-_CUTS_SHOWN:]],
     }
+
+
+def _cut_fields(cut: CutRecord) -> dict[str, object]:
+    return {**asdict(cut), "exact": int(cut.precision.is_exact), "commit_ts": str(cut.precision)}
 
 
 def _print(state: LedgerState, target: str, output: Output) -> None:
@@ -76,8 +80,8 @@ def _print(state: LedgerState, target: str, output: Output) -> None:
     )
     if state.attempted > state.checkpoint:
         output.line(f"a cut up to {format_tso(state.attempted)} is unfinished: the target may be ahead of the checkpoint")
-    if state.cuts and not state.cuts[-1].exact:
-        output.line("the source's rows carry no exact commit ts: tables are consistent with each other only eventually")
+    if state.cuts and not (precision := state.cuts[-1].precision).is_exact:
+        output.line(f"commit ts of the source's rows: {precision}; tables are consistent with each other only eventually")
     rows = [
         (str(t), str(p.status), format_tso(state.table_checkpoint(t)), _reason(p, state))
         for t, p in sorted(state.tables.items())

@@ -19,7 +19,7 @@ from headrace.model.split import HeldSplit
 from headrace.model.table import TableId
 from headrace.model.tso import format_tso, parse_tso
 from headrace.pipeline.definition import Settings
-from headrace.pipeline.registry import open_source
+from headrace.pipeline.registry import open_source, source_options
 from headrace.sources.base import DataSource
 
 _FILES_SHOWN = 5
@@ -96,7 +96,7 @@ def skip_rows(settings: Settings, name: str, to: str, ask: _Ask, output: Output)
     """Gives up the table's rows up to ``to`` (TSO, ISO time or ``latest``). Raises DefinitionError."""
 
     def request(state: LedgerState, own: TableProgress) -> TableRequest | None:
-        if state.cuts and not state.cuts[-1].exact:
+        if state.cuts and not state.cuts[-1].precision.is_exact:
             raise DefinitionError(
                 "The source's rows carry no exact commit ts, so nothing tells which lie before another one.",
                 "Give up single files with --file.",
@@ -140,7 +140,7 @@ def resync_table(settings: Settings, name: str, at: str, output: Output) -> int:
         if own.status in (TableStatus.GONE, TableStatus.GONE_WAITING, TableStatus.EXCLUDED):
             raise DefinitionError(f"{table_id} cannot go on: it is {own.status}.")
         place = state.table_checkpoint(table_id)
-        if state.cuts and not state.cuts[-1].exact:
+        if state.cuts and not state.cuts[-1].precision.is_exact:
             raise DefinitionError(
                 "The source's rows carry no exact commit ts, so nothing tells which of them the loaded rows have behind them.",
                 "Let the pipeline begin anew on an empty target: headrace reset.",
@@ -209,7 +209,7 @@ def _leave(
 def _source(settings: Settings, state: LedgerState) -> DataSource:
     """The definition's source; without one the ledger's, of which the changefeed's own file is not known."""
     uri = settings.source_uri if settings.source else state.source_identity
-    return open_source(uri, settings.changefeed)
+    return open_source(uri, source_options(settings.changefeed))
 
 
 def _stopped(state: LedgerState) -> dict[TableId, TableProgress]:

@@ -14,11 +14,12 @@ from headrace.engine.objections import databases_of, objection
 from headrace.engine.spark import session_settings
 from headrace.errors import EXIT_OK, EXIT_USAGE, HeadraceError
 from headrace.model.offer import Offer
+from headrace.model.precision import CommitTsPrecision
 from headrace.model.table import SourceTable, TableId, TableSchema
 from headrace.model.tso import format_tso
 from headrace.pipeline.assembly import Assembly
 from headrace.pipeline.local_places import local_places
-from headrace.pipeline.registry import open_source
+from headrace.pipeline.registry import open_source, source_options
 from headrace.pipeline.runner import Definition
 from headrace.sinks.base import ChangeDemand, Check, CheckState, Reserved, SinkCapabilities
 
@@ -71,7 +72,7 @@ def _places(pipeline: Definition, target: Assembly) -> Iterator[Check]:
     if is_local(master):
         return
     try:
-        source = open_source(pipeline.source, pipeline.changefeed).event_source
+        source = open_source(pipeline.source, source_options(pipeline.changefeed)).event_source
     except HeadraceError:
         source = None  # the check of the source tells
     found = list(local_places(master, source, target.sink.capabilities, target.work, pipeline.options.letters))
@@ -91,11 +92,17 @@ def _java() -> Check:
     return Check("Java", CheckState.OK, f"{found.version} from {found.origin} ({found.home})")
 
 
+_MEANING = {
+    CommitTsPrecision.MILLISECOND: "rows carry the millisecond of their commit ts",
+    CommitTsPrecision.NONE: "rows carry no commit ts",
+}
+
+
 def _source_checks(pipeline: Definition, capabilities: SinkCapabilities, check_tables: _CheckTables | None) -> Iterator[Check]:
     """What the source says, and whether the target's tables fit it; ``None``: the target cannot be asked."""
     includes = pipeline.options.includes
     try:
-        source = open_source(pipeline.source, pipeline.changefeed)
+        source = open_source(pipeline.source, source_options(pipeline.changefeed))
         offer = with_declared_keys(source.event_source.poll("", -1), pipeline.options.keys)
     except HeadraceError as error:
         yield Check("source", CheckState.FAILED, error.message, error.hint)
@@ -134,7 +141,7 @@ def _objections(offer: Offer, includes: Callable[[TableId], bool]) -> Iterator[C
 def _converge_checks(offer: Offer, includes: Callable[[TableId], bool], *, bags: bool) -> Iterator[Check]:
     """Conditions under which the order of writes does not matter (docs/guarantees.md)."""
     shapes = newest_shapes(offer)
-    exact = offer.has_commit_ts and offer.deletes_first
+    exact = offer.precision.is_exact
     keyless = sorted(str(t) for t, s in shapes.items() if includes(t) and not s.handle_key)
     if keyless and bags and not exact:
         advice = "Give them a primary key upstream, declare their keys with --key, or let rows carry their commit ts."
@@ -148,13 +155,13 @@ def _converge_checks(offer: Offer, includes: Callable[[TableId], bool], *, bags:
     else:
         yield Check("keys", CheckState.OK, f"every one of {len(shapes)} tables has a key")
     if exact:
-        yield Check("commit ts", CheckState.OK, "rows carry it: cuts are complete and repeatable")
+        yield Check("commit ts", CheckState.OK, f"{offer.precision}: cuts are complete and repeatable")
     else:
         yield Check(
             "commit ts",
             CheckState.WARNING,
-            "rows carry no exact commit ts: the target is consistent only eventually.",
-            "Set include-commit-ts=true (CSV) or enable-tidb-extension=true (canal-JSON) in the changefeed.",
+            f"{offer.precision}: {_MEANING[offer.precision]}, so the target is consistent only eventually.",
+            offer.advice.exact_commit_ts,
         )
 
 

@@ -78,7 +78,7 @@ class CutLetters:
         behind the table's place. Beside letters that are counted it would stand for one that is missing.
         """
         new = self._new.get(table_id, set())
-        if not (self.cut.is_exact and (new or counted or self._may_be_tried_again(table_id))):
+        if not (self.cut.precision.is_exact and (new or counted or self._may_be_tried_again(table_id))):
             return
         lo = min((r.segments[table_id].lo for r in self.cut.rounds if table_id in r.segments), default=None)
         stale = [name for name in folder.names(table_id) if begins(name) >= lo and name not in new] if lo is not None else []

@@ -449,7 +449,7 @@ class CutRun:
         Rows without an exact commit ts would count behind the change if they were read again: after the cut broke off, or because
         the table stops behind the change.
         """
-        read = {} if self.cut.is_exact else {key: r for key, r in self._reports.items() if r.table_id in tables}
+        read = {} if self.cut.precision.is_exact else {key: r for key, r in self._reports.items() if r.table_id in tables}
         read = {key: r for key, r in read.items() if r.pending_ts is None and key not in self._consumed}
         self._consumed |= read.keys()
         return self._source.consumed(self.state.position, self._offer, tuple(read.values())) if read else None
@@ -463,7 +463,8 @@ class CutRun:
         splits = tuple(s for s in (*cut_round.splits, *self._go_on(cut_round)) if s.table_id in there)
         if not splits:
             return
-        context = WriterContext(self.state.pipeline, self.state.epoch, self.state.attempt, 0, self._letters.folder)
+        state = self.state
+        context = WriterContext(state.pipeline, state.epoch, state.attempt, 0, self._letters.folder, self.cut.advice)
         commit = self._commit_of(splits) if self._is_one_transaction(splits) else None
         tables = {s.table_id for s in splits}
         progress = {t: self.state.tables.get(t) or self._new_row(t) for t in tables}
@@ -565,7 +566,7 @@ class CutRun:
             deletes=sum(o.deletes for o in self._outcomes),
             read_bytes=sum(r.size for r in self._reports.values()),
             schema_changes=self._changes_done,
-            exact=int(self.cut.is_exact),
+            exact=CutRecord.number_of(self.cut.precision),
             netted=self._rows.netted,
             refused=self._rows.refused,
             left=self._rows.left,

@@ -189,7 +189,7 @@ class Replayer:
 
         Raises _Refused when they cannot give the state at the end of the window.
         """
-        if not (offer.has_commit_ts and offer.deletes_first):
+        if not offer.precision.is_exact:
             why = "rows carry no exact commit ts, so nothing tells which change of a row is the last."
             last = "Upload the repaired file again where none behind it is applied: it is then read again whole. Otherwise:"
             raise _Refused(f"its dead letters are not replayed: {why} {last} {_BY_HAND}")

@@ -101,9 +101,9 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
         decisions=barriers.decisions,
         unapproved=frozenset(barriers.unapproved),
         outside=outside,
-        has_commit_ts=offer.has_commit_ts,
-        deletes_first=offer.deletes_first,
-        repeats=offer.repeats if offer.has_commit_ts and offer.deletes_first else Repeats.UNKNOWN,
+        precision=offer.precision,
+        advice=offer.advice,
+        repeats=offer.repeats if offer.precision.is_exact else Repeats.UNKNOWN,
         waiting=(*unreadable, *asked.values()),
         outdated=outdated(state, offer, changes),
         left_behind=tuple(barriers.left_behind),
@@ -192,9 +192,9 @@ def _floors(state: LedgerState, lives: Mapping[TableId, int], ends: Mapping[Tabl
 
 def _window(checkpoint: int, hi: int, offer: Offer, given_up: int, ended: int) -> Window:
     """From the checkpoint on; where only the millisecond is known, from its first TSO on, whose rows are then taken again."""
-    if not offer.has_commit_ts:
+    if not offer.precision.has_commit_ts:
         return Window()
-    if not offer.deletes_first:
+    if not offer.precision.is_exact:
         return Window(tso_from_ms(tso_to_ms(checkpoint)) - 1, hi)
     return Window(max(checkpoint, given_up), hi, given_up, ended)
 
@@ -205,7 +205,7 @@ def _ended_by(offer: Offer, floors: Mapping[TableId, int]) -> dict[TableId, int]
     What has no statement is a restart of the writer, which may go back behind it.
     """
     ended: dict[TableId, int] = {}
-    for change in offer.schema_changes if offer.has_commit_ts and offer.deletes_first else ():
+    for change in offer.schema_changes if offer.precision.is_exact else ():
         for table_id in change.changes & floors.keys():
             if change.statement and change.commit_ts <= floors[table_id]:
                 ended[table_id] = max(change.commit_ts, ended.get(table_id, 0))
@@ -296,7 +296,7 @@ def _may_read(state: LedgerState, split: Split, changed: Collection[TableId]) ->
 
 def _reject_keyless(splits: Iterable[Split], problems: dict[TableId, Problem], rules: PlanRules, offer: Offer) -> None:
     """Rows of a table without key are counted, which needs a sink that can, and to know which rows are repetitions."""
-    exact = offer.has_commit_ts and offer.deletes_first
+    exact = offer.precision.is_exact
     if rules.bags and exact:
         return
     why = (
@@ -311,8 +311,8 @@ def _reject_keyless(splits: Iterable[Split], problems: dict[TableId, Problem], r
                 f"Name the columns that identify its rows with --key {in_quotes(f'{split.table_id}=COLUMN,…')}, or leave it out "
                 f"with --tables {in_quotes(f'*.*,!{split.table_id}')}."
             )
-            if not exact:
-                hint += " With include-commit-ts=true (CSV) or enable-tidb-extension=true (canal-JSON) it can be applied."
+            if not exact and (advice := offer.advice.exact_commit_ts):
+                hint += f" With exact commit ts it can be applied. {advice}"
             problems.setdefault(split.table_id, Problem(split.table_id, message, file=split.key, hint=hint))
 
 
@@ -344,7 +344,7 @@ def _rounds(
         own, first = state.tables.get(table_id), firsts.get(table_id)
         is_late = own is not None and not own.status.is_gone and first is not None and is_found_later(first, table_id)
         whole = replace(plan, changes=tuple(history[table_id]), is_new=own is None or is_unborn(own) or is_late)
-        for level, segment in whole.segments(exact=offer.deletes_first, has_commit_ts=offer.has_commit_ts).items():
+        for level, segment in whole.segments(offer.precision).items():
             segments[level][table_id] = segment
         for split in plan.splits:
             round_splits[whole.level(split)].append(split)

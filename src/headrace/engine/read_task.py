@@ -19,6 +19,7 @@ from headrace.engine.progress_channel import ProgressAddress, ProgressSender
 from headrace.engine.recast import recast_rows
 from headrace.errors import HeadraceError
 from headrace.faults import Step
+from headrace.model.advice import NO_ADVICE, SourceAdvice
 from headrace.model.block import ChangeBlock, combined, in_pieces
 from headrace.model.containment import contained
 from headrace.model.cut import Repeats
@@ -48,6 +49,7 @@ class ReadJob:
     letters: DeadLetters | None = None
     new_collations: bool | None = True
     updates_alone: bool = False
+    advice: SourceAdvice = NO_ADVICE
 
     @property
     def order(self) -> LogOrder:
@@ -161,7 +163,7 @@ def _read_part(job: ReadJob, split: Split, part: TablePart) -> Iterator[ChangeBl
         items = recast_rows(items, split, recast, part.segment, whole=whole)
     key = () if part.is_log and part.buckets == 1 else part.schema.handle_key
     got = 0
-    for item in _contained(_with_whole_keys(items, split, key), split):
+    for item in _contained(_with_whole_keys(items, split, key, job.advice.whole_deletes), split):
         if isinstance(item, ChangeBlock):
             got += item.num_rows
             yield item
@@ -226,18 +228,18 @@ def _with_letters(report: SplitReport, part: TablePart, letters: DeadLetters | N
 
 
 def _with_whole_keys(
-    items: Iterator[ChangeBlock | SplitReport], split: Split, key: tuple[str, ...]
+    items: Iterator[ChangeBlock | SplitReport], split: Split, key: tuple[str, ...], whole_deletes: str
 ) -> Iterator[ChangeBlock | SplitReport]:
     """The items, up to a block in which a row lacks its key: nothing would tell which row it means.
 
-    Deletions may hold no more than the key that TiCDC took, which a declared key need not be.
+    Deletions may hold no more than the key that the source took, which a declared key need not be; ``whole_deletes`` is its advice.
     """
     for item in items:
         names = item.batch.schema.names if isinstance(item, ChangeBlock) else key
         lost = next((n for n in key if n not in names or (isinstance(item, ChangeBlock) and item.batch.column(n).null_count)), None)
         if lost is not None:
             message = "a row has no value in this column of its key, so nothing tells which row it means."
-            hint = "Declare the key that TiCDC uses, or set delete-only-output-handle-key-columns = false in the changefeed."
+            hint = f"Declare the key that the source uses. {whole_deletes}".rstrip()
             problem = Problem(split.table_id, message, file=split.key, column=lost, hint=hint)
             yield SplitReport(split.key, split.table_id, problem=problem)
             return

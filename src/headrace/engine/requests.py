@@ -327,7 +327,7 @@ def _refusal(state: LedgerState, offer: Offer, source: EventSource, request: Tab
 
 def _is_exact(offer: Offer) -> bool:
     """Whether rows tell on which side of a commit ts they lie."""
-    return offer.has_commit_ts and offer.deletes_first
+    return offer.precision.is_exact
 
 
 def _gives_up_more(own: TableProgress, request: TableRequest) -> str:

@@ -124,8 +124,9 @@ class EngineRound:
         read = ReadJob(
             source=self.source,
             parts=plan_parts(splits, self.round.segments, spreading),
-            deletes_first=self.cut.deletes_first,
-            has_commit_ts=self.cut.has_commit_ts,
+            deletes_first=self.cut.precision.is_exact,
+            has_commit_ts=self.cut.precision.has_commit_ts,
+            advice=self.cut.advice,
             repeats=self.cut.repeats,
             units=units,
             letters=self.context.letters,
@@ -136,7 +137,7 @@ class EngineRound:
 
     def _is_watched(self) -> bool:
         """Whether writers watch the spellings of keys. Without commit ts a repeated file brings former ones back for a while."""
-        return self.cut.new_collations is not True and self.cut.has_commit_ts
+        return self.cut.new_collations is not True and self.cut.precision.has_commit_ts
 
     def _texts(self, splits: Iterable[Split], texts: TextComparisons) -> Mapping[TableId, TextComparison]:
         """How the target compares the texts that matter: those of keys, and, where spellings are watched, all of the table."""

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.model.events import AddColumnEvent, CreateTableEvent, DropColumnEvent, RenameColumnEvent, SchemaChange
+from headrace.model.precision import CommitTsPrecision
 from headrace.model.split import Recast, Segment, Split, Window
 from headrace.model.table import TableId, TableSchema, folded_name
 from headrace.model.tso import MAX_TSO, tso_from_ms, tso_to_ms
@@ -40,7 +41,7 @@ class TablePlan:
             return 0
         return self.changes[max(place, 1) - 1][1]
 
-    def segments(self, *, exact: bool, has_commit_ts: bool) -> dict[int, Segment]:
+    def segments(self, precision: CommitTsPrecision) -> dict[int, Segment]:
         """The segment of each level. Where only milliseconds are known, a schema change counts at the first TSO of its own."""
         found = {}
         bounds = [(0, 0), *self.changes]
@@ -54,15 +55,15 @@ class TablePlan:
                 version,
                 schema,
                 follows=at,
-                begins=0 if (self.is_new and not number) or not has_commit_ts else _counted(at, exact=exact),
-                ends=None if after is None or not has_commit_ts else _counted(after, exact=exact),
+                begins=0 if (self.is_new and not number) or not precision.has_commit_ts else _counted(at, precision),
+                ends=None if after is None or not precision.has_commit_ts else _counted(after, precision),
                 recasts=recasts(self.splits, self.known, version, schema),
             )
         return found
 
 
-def _counted(ts: int, *, exact: bool) -> int:
-    return ts if exact else tso_from_ms(tso_to_ms(ts))
+def _counted(ts: int, precision: CommitTsPrecision) -> int:
+    return ts if precision.is_exact else tso_from_ms(tso_to_ms(ts))
 
 
 def is_found_later(change: SchemaChange, table_id: TableId) -> bool:

@@ -90,7 +90,7 @@ def _refusals(
         return
     if not includes(table_id):
         yield "--tables leaves it out."
-    if not (offer.has_commit_ts and offer.deletes_first):
+    if not offer.precision.is_exact:
         yield "rows carry no exact commit ts, so nothing tells which of them are of its former lives. Reset the whole pipeline."
     begins = _beginning(state, own)
     entries = _entries(state, own)

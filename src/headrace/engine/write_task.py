@@ -25,6 +25,7 @@ from headrace.engine.parts import TablePart
 from headrace.engine.read_task import ReadJob, read_splits
 from headrace.engine.requests import without_given_up
 from headrace.faults import Step
+from headrace.model.advice import SourceAdvice
 from headrace.model.block import COMMIT_TS, META_COUNT, combined, in_pieces
 from headrace.model.containment import contained
 from headrace.model.cut import Repeats
@@ -118,7 +119,7 @@ class Unit:
                         change = self._change(part, combined(batches))
                     except (MissingOldImages, EqualInStreams) as error:
                         explained = _missing_old_images if isinstance(error, MissingOldImages) else _equal_in_streams
-                        found.append(explained(part.table_id))
+                        found.append(explained(part.table_id, self.job.advice))
                 if not found:
                     self._handed[part.table_id] += change.num_rows
                     yield change
@@ -237,23 +238,26 @@ def _may_be_repeated(table_id: TableId) -> Notice:
     return Notice(message, table_id)
 
 
-def _missing_old_images(table_id: TableId) -> Problem:
+def _missing_old_images(table_id: TableId, advice: SourceAdvice) -> Problem:
     return Problem(
         table_id,
         "it has no key, and an update came without the old row, so which row it changed cannot be known.",
-        hint="Set output-old-value = true under [sink.csv] of the changefeed (it holds for files written from then on), "
-        "or give the table a primary key.",
+        hint=_one_of(advice.old_rows, "Give the table a primary key."),
     )
 
 
-def _equal_in_streams(table_id: TableId) -> Problem:
+def _equal_in_streams(table_id: TableId, advice: SourceAdvice) -> Problem:
     return Problem(
         table_id,
         "it has no key, and two dispatchers wrote an equal row at one commit ts: whether both count or one repeats the other "
         "cannot be known.",
-        hint="Give the table a primary key, or set enable-table-across-nodes = false under [scheduler] of the changefeed and copy "
-        "the table anew.",
+        hint=_one_of("Give the table a primary key.", advice.one_writer),
     )
+
+
+def _one_of(first: str, second: str) -> str:
+    """Two ways on, of which either may be unknown."""
+    return f"{first} Or {second[0].lower()}{second[1:]}" if first and second else first or second
 
 
 def _guessed(table_id: TableId, file: str) -> Notice:

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from headrace.model.advice import NO_ADVICE, SourceAdvice
 from headrace.model.events import SchemaChange
 from headrace.model.ledger import Decision
 from headrace.model.outcome import Problem
+from headrace.model.precision import CommitTsPrecision
 from headrace.model.split import Segment, Split, Window
 from headrace.model.table import TableId
 
@@ -68,13 +70,13 @@ class Cut:
     problems: Mapping[TableId, Problem] = field(default_factory=dict)
     holds: Mapping[TableId, Hold] = field(default_factory=dict)
     decisions: Mapping[str, Decision] = field(default_factory=dict)
-    has_commit_ts: bool = True
-    deletes_first: bool = True
+    precision: CommitTsPrecision = CommitTsPrecision.EXACT
     outside: Mapping[TableId, int] = field(default_factory=dict)
     reborn: Mapping[TableId, int] = field(default_factory=dict)
     """The tables that were gone, and begin anew with a change at this commit ts (TSO)."""
     waiting: tuple[SchemaChange, ...] = ()
     outdated: tuple[str, ...] = ()
+    advice: SourceAdvice = NO_ADVICE
     new_collations: bool | None = True
     """See ``Offer.new_collations``."""
     updates_alone: bool = False
@@ -92,11 +94,6 @@ class Cut:
     @property
     def tables(self) -> frozenset[TableId]:
         return frozenset(self.checkpoints)
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether rows carry their exact commit ts."""
-        return self.has_commit_ts and self.deletes_first
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
+from headrace.model.precision import CommitTsPrecision
 from headrace.model.table import TableId, TableSchema
 
 
@@ -267,6 +268,9 @@ class RowFigures:
         return RowFigures(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
 
 
+_PRECISIONS = (CommitTsPrecision.NONE, CommitTsPrecision.EXACT, CommitTsPrecision.MILLISECOND)
+
+
 @dataclass(frozen=True)
 class CutRecord:
     """One of the last cuts, for people: times are seconds, ``finished_at`` is ISO time in UTC.
@@ -274,8 +278,8 @@ class CutRecord:
     ``read_rows`` is the sum of ``upserts``, ``deletes``, ``netted``, ``refused``, ``left`` and ``passed`` (:class:`RowFigures`). In
     records of an older Headrace the last four are 0.
 
-    ``exact`` (1 or 0): its rows carried their exact commit ts. Without it a cut is a set of files, and the target consistent only
-    eventually.
+    ``exact`` is the number of :attr:`precision`: 1 where rows carried their exact commit ts, 2 where they carried its millisecond,
+    0 where they carried none. An older Headrace wrote 0 for the millisecond too.
     """
 
     hi: int
@@ -292,6 +296,16 @@ class CutRecord:
     refused: int = 0
     left: int = 0
     passed: int = 0
+
+    @property
+    def precision(self) -> CommitTsPrecision:
+        """What was known of the commit ts of its rows."""
+        return _PRECISIONS[self.exact]
+
+    @staticmethod
+    def number_of(precision: CommitTsPrecision) -> int:
+        """What ``exact`` is for it."""
+        return _PRECISIONS.index(precision)
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from headrace.model.advice import NO_ADVICE, SourceAdvice
 from headrace.model.cut import CutOutcome, Repeats
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Notice, Problem, SplitReport
+from headrace.model.precision import CommitTsPrecision
 from headrace.model.split import Split
 from headrace.model.table import TableId
 
@@ -42,10 +44,7 @@ class Offer:
     splits: tuple[Split, ...] = ()
     problems: tuple[Problem, ...] = ()
     notices: tuple[Notice, ...] = ()
-    has_commit_ts: bool = True
-    deletes_first: bool = True
-    """Commit ts are exact, so within one and for one key deletes come before upserts. Else a commit ts is the first of its
-    millisecond, and within that the source's order decides."""
+    precision: CommitTsPrecision = CommitTsPrecision.EXACT
     promised: int | None = None
     left_bytes: int = 0
     catches_up: frozenset[TableId] = frozenset()
@@ -54,6 +53,7 @@ class Offer:
     """Whether the source compares texts by the collations that its tables name; ``None`` where nobody has said so."""
     updates_alone: bool = False
     """An update may come without its old row although its key moved: CSV does so, unless it has old values."""
+    advice: SourceAdvice = NO_ADVICE
     learned: Learned | None = field(default=None, repr=False)
 
     repeats: Repeats = Repeats.CHANGES

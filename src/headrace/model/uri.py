@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from headrace.errors import DefinitionError
@@ -20,6 +21,12 @@ SECRET_PARAMETERS = frozenset(
 
 
 _TIME_ZONE = re.compile(r"[A-Za-z_]+(/[A-Za-z0-9_+-]+)*|[+-]\d{1,2}:\d{2}")
+
+
+ConnectorOptions = Mapping[str, str | bool]
+"""What is said of a connector beside its URI, under the names that a definition file has. What was not said is not there."""
+
+NO_OPTIONS: ConnectorOptions = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -120,6 +127,22 @@ def near_match(name: str, known: Collection[str]) -> str:
     words = sorted(map(str, known))
     close = difflib.get_close_matches(name, words, n=1)
     return f"Did you mean {close[0]!r}?" if close else f"Known are: {', '.join(words)}."
+
+
+def flag_of(options: ConnectorOptions, name: str) -> bool:
+    """Whether an option of a connector is switched on. Raises DefinitionError for anything but true and false."""
+    value = options.get(name, False)
+    if not isinstance(value, bool):
+        raise DefinitionError(f"The option {name!r} is true or false, not {value!r}.")
+    return value
+
+
+def text_of(options: ConnectorOptions, name: str) -> str | None:
+    """The text of a connector's option, ``None`` where it is not there. Raises DefinitionError for anything but a text."""
+    value = options.get(name)
+    if value is not None and not isinstance(value, str):
+        raise DefinitionError(f"The option {name!r} is a text, not {value!r}.")
+    return value
 
 
 def reject_unknown(names: Collection[str], known: Collection[str], what: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from headrace.pipeline.registry import open_sink
+from headrace.pipeline.registry import open_sink, sink_options
 from headrace.places.work_place import WorkLease, open_work
 from headrace.sinks.base import DataSink, Ledger
 from headrace.sinks.file_ledger import open_file_ledger
@@ -30,7 +30,7 @@ class Target:
 
     def assembled(self) -> Assembly:
         """The parts, which connect to nothing yet. Raises DefinitionError."""
-        sink = open_sink(self.sink, adopt=self.adopt, allow_non_transactional=self.allow_non_transactional)
+        sink = open_sink(self.sink, sink_options(adopt=self.adopt, allow_non_transactional=self.allow_non_transactional))
         return Assembly(sink, open_work(self.work), self.ledger)
 
 

@@ -1,7 +1,8 @@
 """Connectors by URI scheme: entry points, ours and third parties' alike.
 
-A source is registered in the group ``headrace.sources`` under its scheme, as a function ``(uri, changefeed) -> DataSource``;
-a sink in ``headrace.sinks``, as ``(uri, *, adopt, allow_non_transactional) -> DataSink``.
+A source is registered in the group ``headrace.sources`` under its scheme, as a function ``(uri, options) -> DataSource``; a sink in
+``headrace.sinks``, as ``(uri, options) -> DataSink``. ``options`` is a mapping of what was said beside the URI
+(``ConnectorOptions``); a connector refuses what it does not know by name.
 """
 
 from __future__ import annotations
@@ -10,21 +11,30 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
 from headrace.errors import DefinitionError
-from headrace.model.uri import near_match, without_secrets
+from headrace.model.uri import NO_OPTIONS, ConnectorOptions, near_match, without_secrets
 from headrace.sinks.base import DataSink
 from headrace.sources.base import DataSource
 
 
-def open_source(uri: str, changefeed: str | None = None) -> DataSource:
-    """The source that a URI names. Raises DefinitionError for an unknown scheme or parameter."""
-    return cast(DataSource, _entry("headrace.sources", uri, "source").load()(uri, changefeed))
+def open_source(uri: str, options: ConnectorOptions = NO_OPTIONS) -> DataSource:
+    """The source that a URI names. Raises DefinitionError for an unknown scheme, parameter or option."""
+    return cast(DataSource, _entry("headrace.sources", uri, "source").load()(uri, options))
 
 
-def open_sink(uri: str, *, adopt: bool = False, allow_non_transactional: bool = False) -> DataSink:
-    """The sink that a URI names. ``adopt`` takes over tables that hold rows already, ``allow_non_transactional`` those whose
-    writes cannot be rolled back. Raises DefinitionError for an unknown scheme or parameter."""
-    opened = _entry("headrace.sinks", uri, "sink").load()(uri, adopt=adopt, allow_non_transactional=allow_non_transactional)
-    return cast(DataSink, opened)
+def open_sink(uri: str, options: ConnectorOptions = NO_OPTIONS) -> DataSink:
+    """The sink that a URI names. Raises DefinitionError for an unknown scheme, parameter or option."""
+    return cast(DataSink, _entry("headrace.sinks", uri, "sink").load()(uri, options))
+
+
+def source_options(changefeed: str | None) -> ConnectorOptions:
+    """``changefeed`` is the path of a changefeed's own configuration file."""
+    return {"changefeed": changefeed} if changefeed else NO_OPTIONS
+
+
+def sink_options(*, adopt: bool = False, allow_non_transactional: bool = False) -> ConnectorOptions:
+    """``adopt`` takes over tables that hold rows already, ``allow_non_transactional`` those whose writes cannot be rolled back."""
+    said = {"adopt": adopt, "allow-non-transactional": allow_non_transactional}
+    return {name: value for name, value in said.items() if value}
 
 
 def _entry(group: str, uri: str, what: str) -> EntryPoint:

@@ -26,7 +26,7 @@ from headrace.model.ledger import TableProgress
 from headrace.model.table import TableId
 from headrace.pipeline.assembly import DEFAULT_LEDGER, DEFAULT_SINK, Target
 from headrace.pipeline.local_places import require_shared_places
-from headrace.pipeline.registry import open_source
+from headrace.pipeline.registry import open_source, source_options
 from headrace.sinks.base import DataSink, Ledger, Round, WriterContext
 from headrace.sinks.cut_commit import CutCommit
 from headrace.sources.base import DataSource, StreamSource
@@ -82,7 +82,7 @@ class PipelineRun:
 
     def __init__(self, definition: Definition, display: Display, engine: SparkEngine | None = None) -> None:
         self._definition, self._display = definition, display
-        self._source: DataSource = open_source(definition.source, definition.changefeed)
+        self._source: DataSource = open_source(definition.source, source_options(definition.changefeed))
         self._target = definition.target.assembled()
         self._sink = self._target.sink
         settings = session_settings(definition.spark, self._sink.spark_conf())

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 import pyarrow as pa
 
 from headrace.errors import TerminalError
+from headrace.model.advice import NO_ADVICE, SourceAdvice
 from headrace.model.commands import in_quotes
 from headrace.model.events import SchemaChange
 from headrace.model.ledger import (
@@ -61,6 +62,10 @@ class Spread(StrEnum):
     """All of a key to one unit; tables without key as a whole."""
     FREELY = "freely"
     """As it comes; equal rows go to one unit, so that repeats are found."""
+
+
+SINK_OPTIONS = frozenset({"adopt", "allow-non-transactional"})
+"""What may be said of any of our sinks beside its URI; one for which it means nothing passes over it."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +196,8 @@ class WriterContext:
     attempt: int
     slot: int
     letters: DeadLetters | None = None
+    advice: SourceAdvice = NO_ADVICE
+    """What a person can change at the source, for hints."""
 
 
 @dataclass(frozen=True)

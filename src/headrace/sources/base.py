@@ -15,6 +15,7 @@ import pyarrow as pa
 from headrace.model.block import ChangeBlock
 from headrace.model.cut import CutOutcome
 from headrace.model.events import SchemaChange
+from headrace.model.inspection import Checkup, Inspection
 from headrace.model.ledger import TableShape
 from headrace.model.offer import Learned, Offer, PositionAfter
 from headrace.model.outcome import SplitReport
@@ -235,6 +236,23 @@ class MetadataAccessor(Protocol):
 
     def get_table_schema(self, table_id: TableId) -> TableSchema:
         """The newest shape. Raises ``KeyError`` for an unknown table."""
+        ...
+
+
+Progress = Callable[[int, int], None]
+"""Told how many of how many files are done."""
+
+
+@runtime_checkable
+class InspectableSource(Protocol):
+    """What a :class:`DataSource` may offer besides: a look at what it holds and what is wrong in there. Reads only."""
+
+    def inspect(self, *, count_rows: bool = False) -> Inspection:
+        """What there is; ``count_rows`` reads all data for that. Raises SourceUnreachableError, SourceNotReadyError."""
+        ...
+
+    def check(self, progress: Progress = lambda _done, _all: None) -> Checkup:
+        """Reads everything, and tells all that is wrong. Raises what :meth:`inspect` raises."""
         ...
 
 

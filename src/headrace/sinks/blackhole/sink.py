@@ -9,8 +9,9 @@ from headrace.model.block import KIND
 from headrace.model.events import RowKind, SchemaChange
 from headrace.model.outcome import Notice, WriteOutcome
 from headrace.model.table import TableId
-from headrace.model.uri import parse_uri
+from headrace.model.uri import NO_OPTIONS, ConnectorOptions, parse_uri, reject_unknown
 from headrace.sinks.base import (
+    SINK_OPTIONS,
     Begun,
     ChangeDemand,
     Check,
@@ -26,11 +27,12 @@ from headrace.sinks.cut_commit import CutCommit
 from headrace.sinks.stateless import StatelessSink
 
 
-def open_sink(uri: str, *, adopt: bool = False, allow_non_transactional: bool = False) -> BlackholeSink:
+def open_sink(uri: str, options: ConnectorOptions = NO_OPTIONS) -> BlackholeSink:
     """The sink of ``blackhole://``.
 
     There is nothing to adopt, and nothing to roll back. Raises DefinitionError for a URI with anything behind that.
     """
+    reject_unknown(options, SINK_OPTIONS, "option of blackhole://")
     parsed = parse_uri(uri)
     if parsed.host or parsed.path.strip("/") or parsed.params:
         raise DefinitionError("blackhole:// takes no host, path or parameters.", "Write it as blackhole://.")

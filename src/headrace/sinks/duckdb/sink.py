@@ -17,10 +17,20 @@ import duckdb
 from headrace.ddl.defaults import zone_of
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.model.table import SourceTable, TableId
-from headrace.model.uri import Uri, expand_environment, near_match, parse_uri, reject_unknown, time_zone_of
+from headrace.model.uri import (
+    NO_OPTIONS,
+    ConnectorOptions,
+    Uri,
+    expand_environment,
+    flag_of,
+    near_match,
+    parse_uri,
+    reject_unknown,
+    time_zone_of,
+)
 from headrace.places.work_place import open_work
 from headrace.sealed_duckdb import open_duckdb
-from headrace.sinks.base import ChangeDemand, Check, CheckState, Reserved, SinkCapabilities
+from headrace.sinks.base import SINK_OPTIONS, ChangeDemand, Check, CheckState, Reserved, SinkCapabilities
 from headrace.sinks.duckdb.conditions import check_tables
 from headrace.sinks.duckdb.database import Database
 from headrace.sinks.duckdb.ledger import LEDGER_SCHEMA, DuckDbLedger
@@ -44,19 +54,20 @@ class _ZeroDates(StrEnum):
     NULL = "null"
 
 
-def open_sink(uri: str, *, adopt: bool = False, allow_non_transactional: bool = False) -> DuckDbSink:
+def open_sink(uri: str, options: ConnectorOptions = NO_OPTIONS) -> DuckDbSink:
     """The sink of ``duckdb:///path/to/file.duckdb?…``, or ``duckdb:///file.duckdb`` in the working folder; opens nothing yet.
 
     Parameters: ``unsupported`` (``error``, or ``text`` to hold decimals over 38 digits as text), ``zero-dates`` (``error`` or
     ``null``), ``memory-limit`` (such as ``2GB``) and ``threads`` of DuckDB in the driver, ``spool`` (a folder that tasks hand
     rows over in, in place of the run's work place), ``ledger-schema`` (where the ledger lies), ``time-zone`` (of the source's
-    sessions, for schema changes). ``adopt`` takes over tables with rows that Headrace did not create;
-    ``allow_non_transactional`` has no meaning here: all of DuckDB's tables have transactions.
+    sessions, for schema changes). Options: ``adopt`` takes over tables with rows that Headrace did not create;
+    ``allow-non-transactional`` has no meaning here: all of DuckDB's tables have transactions.
 
     Raises DefinitionError.
     """
     parsed = parse_uri(uri)
     path = _path(uri)
+    reject_unknown(options, SINK_OPTIONS, "option of duckdb://")
     reject_unknown(parsed.params, _PARAMETERS, "parameter of duckdb://")
     policies = ValuePolicies(
         UnsupportedPolicy(_choice(parsed, "unsupported", [p.value for p in UnsupportedPolicy])),
@@ -71,7 +82,9 @@ def open_sink(uri: str, *, adopt: bool = False, allow_non_transactional: bool = 
     _try_settings(settings)
     spool = parsed.params.get("spool")
     ledger = _ledger_schema(parsed.params.get("ledger-schema", LEDGER_SCHEMA))
-    return DuckDbSink(Database(path, settings), policies, adopt=adopt, spool=spool or None, ledger_schema=ledger)
+    return DuckDbSink(
+        Database(path, settings), policies, adopt=flag_of(options, "adopt"), spool=spool or None, ledger_schema=ledger
+    )
 
 
 def _ledger_schema(text: str) -> str:

@@ -8,7 +8,18 @@ from types import TracebackType
 from typing import Final, Self
 
 from headrace.model.table import SourceTable, TableId
-from headrace.sinks.base import ChangeDemand, Check, EventSink, Reserved, Round, SinkCapabilities, TextComparison, WriteReport
+from headrace.model.uri import NO_OPTIONS, ConnectorOptions, flag_of, reject_unknown
+from headrace.sinks.base import (
+    SINK_OPTIONS,
+    ChangeDemand,
+    Check,
+    EventSink,
+    Reserved,
+    Round,
+    SinkCapabilities,
+    TextComparison,
+    WriteReport,
+)
 from headrace.sinks.mysql.checks import check_target
 from headrace.sinks.mysql.conditions import check_tables
 from headrace.sinks.mysql.ledger import MySqlLedger
@@ -133,10 +144,12 @@ class MySqlSink:
         self._ledger.close()
 
 
-def open_sink(uri: str, *, adopt: bool = False, allow_non_transactional: bool = False) -> MySqlSink:
+def open_sink(uri: str, options: ConnectorOptions = NO_OPTIONS) -> MySqlSink:
     """The sink that a ``mysql://`` or ``tidb://`` URI names.
 
-    ``adopt``: tables that hold rows already are taken over as they are, if their columns match. ``allow_non_transactional``: tables
-    with a key may have an engine without transactions. Raises DefinitionError.
+    Options: ``adopt``, by which tables that hold rows already are taken over as they are, if their columns match, and
+    ``allow-non-transactional``, by which tables with a key may have an engine without transactions. Raises DefinitionError.
     """
-    return MySqlSink(replace(read_settings(uri), allow_non_transactional=allow_non_transactional), adopt=adopt)
+    reject_unknown(options, SINK_OPTIONS, "option of mysql://")
+    settings = replace(read_settings(uri), allow_non_transactional=flag_of(options, "allow-non-transactional"))
+    return MySqlSink(settings, adopt=flag_of(options, "adopt"))

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pymysql
 
 from headrace.errors import TransientError
+from headrace.model.advice import SourceAdvice
 from headrace.model.block import SIGHT, in_pieces
 from headrace.model.ledger import TableProgress
 from headrace.model.letters import Letter
@@ -114,7 +115,7 @@ class MySqlWriter:
         self._letters.clear()
         self._read_letters = commit.new_letters if commit is not None else {}
         changes = list(changes)
-        failed = _bags_without_progress(changes, commit)
+        failed = _bags_without_progress(changes, commit, self._own_context().advice)
         of_change = self._settled(changes, failed)
         if commit is not None and failed:
             commit = commit.stopping(failed.values())
@@ -376,7 +377,9 @@ class MySqlWriter:
         )
 
 
-def _bags_without_progress(changes: Sequence[TableChange], commit: CutCommit | None) -> dict[TableId, Problem]:
+def _bags_without_progress(
+    changes: Sequence[TableChange], commit: CutCommit | None, advice: SourceAdvice
+) -> dict[TableId, Problem]:
     """Tables without key of which a repetition could not be told, so that their inserts would double.
 
     Rows with a commit ts move the checkpoint beyond the one before the cut; those without one bring no progress.
@@ -385,8 +388,7 @@ def _bags_without_progress(changes: Sequence[TableChange], commit: CutCommit | N
         change.table_id: Problem(
             change.table_id,
             "it has no key and its changes carry no exact commit ts, so one that is applied twice could not be told.",
-            hint="Set include-commit-ts = true (CSV) or enable-tidb-extension = true (canal-JSON) in the changefeed, "
-            "give the table a primary key, or leave it out with --tables.",
+            hint=f"{advice.exact_commit_ts} Or give the table a primary key, or leave it out with --tables.".removeprefix(" Or "),
         )
         for change in changes
         if not change.schema.handle_key and not _moves(change, commit)

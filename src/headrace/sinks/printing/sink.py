@@ -17,9 +17,10 @@ from headrace.model.block import KIND
 from headrace.model.events import RowKind, SchemaChange
 from headrace.model.outcome import Notice, WriteOutcome
 from headrace.model.table import TableId
-from headrace.model.uri import parse_uri
+from headrace.model.uri import NO_OPTIONS, ConnectorOptions, parse_uri, reject_unknown
 from headrace.places.work_place import WorkPlace
 from headrace.sinks.base import (
+    SINK_OPTIONS,
     Begun,
     ChangeDemand,
     Check,
@@ -36,11 +37,12 @@ from headrace.sinks.printing.lines import merge_spooled, merged_lines, row_lines
 from headrace.sinks.stateless import StatelessSink
 
 
-def open_sink(uri: str, *, adopt: bool = False, allow_non_transactional: bool = False) -> PrintSink:
+def open_sink(uri: str, options: ConnectorOptions = NO_OPTIONS) -> PrintSink:
     """The sink of ``print://``.
 
     There is nothing to adopt, and nothing to roll back. Raises DefinitionError for a URI with anything behind that.
     """
+    reject_unknown(options, SINK_OPTIONS, "option of print://")
     parsed = parse_uri(uri)
     if parsed.host or parsed.path.strip("/") or parsed.params:
         raise DefinitionError("print:// takes no host, path or parameters.", "Write it as print://.")

@@ -52,7 +52,7 @@ class Folder:
     def scan(self, place: StoragePosition) -> tuple[Listing, Catalogue]:
         """What is in the folder now, all of it."""
         self._former = place.owners
-        listing = self._classified(self.reader.list_changes(place))
+        listing = self._classified(self.reader.read_changed_files(place))
         catalogue = self._schemas.catalogue
         missing = {path.parent for _, path in listing.data if path.version not in catalogue.versions.get(path.parent, {})}
         if missing:

@@ -12,17 +12,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from headrace.errors import SourceNotReadyError
+from headrace.model.inspection import Finding, Inspection, Severity, TableInspection, VersionInspection
 from headrace.model.outcome import Problem, SplitReport
+from headrace.model.precision import CommitTsPrecision
 from headrace.model.split import Window
 from headrace.model.table import TableId
 from headrace.model.tso import tso_to_ms
 from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.folder import Folder
-from headrace.sources.ticdc_storage.options import Protocol
+from headrace.sources.ticdc_storage.options import Protocol, StorageOptions
 from headrace.sources.ticdc_storage.paths import SchemaPath, parse_path
+from headrace.sources.ticdc_storage.poll import precision_of, told_exact
 from headrace.sources.ticdc_storage.position import StoragePosition
 from headrace.sources.ticdc_storage.reader import Listing
-from headrace.sources.ticdc_storage.source import TicdcStorageSource, open_source
 from headrace.sources.ticdc_storage.split_selection import (
     Candidate,
     detect_protocol,
@@ -33,20 +35,12 @@ from headrace.sources.ticdc_storage.split_selection import (
     unknown_versions,
 )
 from headrace.sources.ticdc_storage.splits import read_split
-from headrace.sources.ticdc_storage.stores import Store, StoredFile
+from headrace.sources.ticdc_storage.stores import Store, StoredFile, StoreLocation
 
 _MOST_INDEX_BYTES = 1 << 10
 """An index file holds one name."""
 _TEMPORARY = ".tmp."
 """In the name of what TiCDC writes before it renames it, on file systems."""
-
-
-class Severity(StrEnum):
-    """How bad a finding is: worth knowing, likely to surprise, or something that a run stops at or gets wrong."""
-
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
 
 
 class FindingKind(StrEnum):
@@ -109,75 +103,11 @@ def usual_severity(kind: FindingKind) -> Severity:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """Something worth a look; ``message`` is one plain sentence.
-
-    ``line`` counts physical lines from 1, ``commit_ts`` is a TSO, ``key`` a row's key as a JSON list of texts.
-    """
-
-    kind: FindingKind
-    message: str
-    table_id: TableId | None = None
-    file: str = ""
-    severity: Severity = Severity.INFO
-    line: int | None = None
-    commit_ts: int | None = None
-    key: str = ""
-
-
-@dataclass(frozen=True)
-class VersionInspection:
-    """One version of a table: ``statement`` is the DDL that made it (empty for a shape), ``rows`` ``None`` unless counted."""
-
-    version: int
-    statement: str
-    columns: int
-    files: int
-    bytes: int
-    rows: int | None = None
-
-
-@dataclass(frozen=True)
-class TableInspection:
-    """One table under the name it has in the files; ``exists`` says whether it does after all schema changes."""
-
-    table_id: TableId
-    exists: bool
-    versions: tuple[VersionInspection, ...]
-
-    @property
-    def files(self) -> int:
-        return sum(version.files for version in self.versions)
-
-    @property
-    def bytes(self) -> int:
-        return sum(version.bytes for version in self.versions)
-
-    @property
-    def rows(self) -> int | None:
-        """The change rows of all versions, ``None`` unless they were counted."""
-        counts = [version.rows for version in self.versions]
-        return None if any(count is None for count in counts) else sum(count or 0 for count in counts)
-
-
-@dataclass(frozen=True)
-class Inspection:
-    """What is in a folder. ``checkpoint`` (TSO) is ``None`` without ``metadata``, and so is ``lag_seconds``, its age."""
-
-    place: str
-    protocol: Protocol
-    checkpoint: int | None
-    lag_seconds: float | None
-    databases: tuple[str, ...]
-    tables: tuple[TableInspection, ...]
-    findings: tuple[Finding, ...]
-
-
-@dataclass(frozen=True)
 class Look:
     """A folder as it was found, before any data file is read. ``checkpoint`` (TSO) is ``None`` without ``metadata``."""
 
-    source: TicdcStorageSource
+    location: StoreLocation
+    options: StorageOptions
     store: Store
     folder: Folder
     listing: Listing
@@ -185,6 +115,13 @@ class Look:
     protocol: Protocol
     checkpoint: int | None
     findings: tuple[Finding, ...]
+
+    @property
+    def precision(self) -> CommitTsPrecision:
+        """What is known of the commit ts of rows."""
+        told = told_exact(self.protocol, self.options)
+        found = self.folder.peek(self.protocol, self.options, self.candidates) if told is None else told
+        return precision_of(self.protocol, exact=found is not False)
 
     @property
     def candidates(self) -> list[Candidate]:
@@ -197,14 +134,13 @@ class Look:
         ]
 
 
-def look(uri: str, changefeed: str | None = None) -> Look:
-    """What the folder that a source's URI names shows without reading data.
+def look(location: StoreLocation, options: StorageOptions) -> Look:
+    """What a folder shows without reading data.
 
-    Raises DefinitionError, SourceUnreachableError, and SourceNotReadyError for a folder that holds nothing of a changefeed.
+    Raises SourceUnreachableError, and SourceNotReadyError for a folder that holds nothing of a changefeed.
     """
-    source = open_source(uri, changefeed)
-    store = source.location.open()
-    folder = Folder(store, source.options)
+    store = location.open()
+    folder = Folder(store, options)
     findings = []
     checkpoint: int | None = None
     try:
@@ -214,17 +150,14 @@ def look(uri: str, changefeed: str | None = None) -> Look:
     listing, catalogue = folder.scan(StoragePosition())
     if checkpoint is None and not listing.data and not listing.schemas:
         folder.reader.checkpoint()  # says what is wrong with the folder
-    protocol = detect_protocol(listing, source.options)
+    protocol = detect_protocol(listing, options)
     findings += _findings(store, listing, catalogue, protocol)
-    return Look(source, store, folder, listing, catalogue, protocol, checkpoint, tuple(findings))
+    return Look(location, options, store, folder, listing, catalogue, protocol, checkpoint, tuple(findings))
 
 
-def inspect(uri: str, changefeed: str | None = None, count_rows: bool = False) -> Inspection:
-    """Looks into the folder that a source's URI names; ``count_rows`` decodes every data file.
-
-    Raises what :func:`look` raises.
-    """
-    seen = look(uri, changefeed)
+def inspect_folder(location: StoreLocation, options: StorageOptions, *, count_rows: bool) -> Inspection:
+    """Looks into a folder; ``count_rows`` decodes every data file. Raises what :func:`look` raises."""
+    seen = look(location, options)
     if not count_rows:
         return inspection_of(seen)
     rows, problems = _count_rows(seen)
@@ -237,6 +170,7 @@ def inspection_of(seen: Look, rows: dict[str, int] | None = None, more: Iterable
     return Inspection(
         place=seen.store.place,
         protocol=seen.protocol,
+        commit_ts=seen.precision,
         checkpoint=checkpoint,
         lag_seconds=None if checkpoint is None else max(0.0, time.time() - tso_to_ms(checkpoint) / 1000),
         databases=tuple(sorted(catalogue.databases | {table.database for table in catalogue.tables})),
@@ -290,8 +224,7 @@ def _count_rows(seen: Look) -> tuple[dict[str, int], list[Problem]]:
     """Rows per data file, and the files that could not be read to their end."""
     rows = {}
     problems = []
-    source = seen.source
-    for split in ranked_splits(seen.candidates, source.location, source.options, seen.protocol, has_commit_ts=False):
+    for split in ranked_splits(seen.candidates, seen.location, seen.options, seen.protocol, has_commit_ts=False):
         for item in read_split(split, Window()):
             if not isinstance(item, SplitReport):
                 continue

@@ -9,9 +9,11 @@ from headrace.errors import NoWatermarkError
 from headrace.model.events import SchemaChange
 from headrace.model.offer import Offer
 from headrace.model.outcome import Notice, Problem
+from headrace.model.precision import CommitTsPrecision
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO, format_tso
 from headrace.sources.base import Bound
+from headrace.sources.ticdc_storage.advice import advice_for, no_commit_ts
 from headrace.sources.ticdc_storage.bounded_offer import (
     BoundedOffer,
     bounded_by_files,
@@ -51,17 +53,6 @@ from headrace.sources.ticdc_storage.split_selection import (
 from headrace.sources.ticdc_storage.stores import StoredFile, StoreLocation
 from headrace.sources.ticdc_storage.unread import owner_of, unread_changes, unread_files
 
-_NO_COMMIT_TS = {
-    Protocol.CSV: (
-        "The files carry no commit ts: changes are applied file by file, at least once, and tables are not consistent with "
-        "each other in between. Set include-commit-ts = true under [sink.csv] of the changefeed for more."
-    ),
-    Protocol.CANAL_JSON: (
-        "The files carry no commit ts but the millisecond of it: within one the order of the files decides, and a transaction "
-        "may be seen in parts. Set enable-tidb-extension=true in the changefeed's sink URI for more."
-    ),
-}
-
 _LOST_KEYS = (
     "With output-raw-change-event = true an update that changes a primary key is not split, and without output-old-value = true "
     "under [sink.csv] it does not tell the old key: the row under the old key stays in the target, and nothing in the data shows "
@@ -87,8 +78,8 @@ class _Found:
         return self.exact is not False
 
     @property
-    def has_commit_ts(self) -> bool:
-        return self.is_exact or self.protocol is not Protocol.CSV
+    def precision(self) -> CommitTsPrecision:
+        return precision_of(self.protocol, exact=self.is_exact)
 
 
 @dataclass(frozen=True)
@@ -149,7 +140,7 @@ class Poll:
             self.location,
             self.options,
             found.protocol,
-            found.has_commit_ts,
+            found.precision.has_commit_ts,
             self.place,
             part.left_out.windows,
             early,
@@ -162,10 +153,10 @@ class Poll:
             splits=splits,
             problems=(*(c.unread for c in unread if c.unread is not None and c.table_id.table), *vanished),
             notices=tuple(dict.fromkeys(notices)),
-            has_commit_ts=found.has_commit_ts,
-            deletes_first=found.is_exact,
+            precision=found.precision,
             new_collations=self.options.new_collations,
             updates_alone=found.protocol is Protocol.CSV,
+            advice=advice_for(found.protocol),
             unread=unread,
         )
         if part.bounded is not None:
@@ -222,7 +213,7 @@ class Poll:
         def select(*, exact: bool) -> Selection:
             return select_files(listing, catalogue, self.place, watermark, schema_bound, protocol=protocol, exact=exact)
 
-        told = self.options.csv.include_commit_ts if protocol is Protocol.CSV else self.options.enable_tidb_extension
+        told = told_exact(protocol, self.options)
         exact = self.known.exact if told is None else told
         selected = select(exact=exact is not False)
         if exact is None and selected.candidates:
@@ -238,7 +229,7 @@ class Poll:
     def _format_notices(self, found: _Found) -> Iterator[Notice]:
         """What is lost with files of this kind."""
         if not found.is_exact:
-            yield Notice(_NO_COMMIT_TS[found.protocol])
+            yield Notice(no_commit_ts(found.protocol))
         if found.protocol is Protocol.CSV and self.options.raw_change_events and not self.options.csv.output_old_value:
             yield Notice(_LOST_KEYS)
 
@@ -276,7 +267,7 @@ class Poll:
         That is said of a drain once, not of each of its parts.
         """
         catalogue, ends, known = found.catalogue, self.folder.ends, self.known
-        splits = ranked_splits(candidates, self.location, self.options, found.protocol, found.has_commit_ts, self.place)
+        splits = ranked_splits(candidates, self.location, self.options, found.protocol, found.precision.has_commit_ts, self.place)
         ends.keep({stored for stored, _, _ in candidates})
         least = max([known.watermark, *versions_of(catalogue)])
         aim = self.place.drain.aim if self.place.drain is not None else 0
@@ -284,7 +275,7 @@ class Poll:
             return aim, ()
         marks = {"watermark": known.watermark, "published": known.published, "checkpoint": self.checkpoint}
         rest = ends.find_rest(splits, catalogue, **marks)
-        return max(rest.end, least), rest_notices(rest, known.published, has_commit_ts=found.has_commit_ts)
+        return max(rest.end, least), rest_notices(rest, known.published, has_commit_ts=found.precision.has_commit_ts)
 
     def _early(self, found: _Found, candidates: Sequence[Candidate]) -> Mapping[StoredFile, int]:
         """The files with rows that count below their version, and where they begin (TSO)."""
@@ -356,6 +347,18 @@ def _by_bytes(changes: tuple[SchemaChange, ...]) -> tuple[SchemaChange, ...]:
 
 def _size_of(candidates: Sequence[Candidate]) -> int:
     return sum(stored.size for stored, _, _ in candidates)
+
+
+def told_exact(protocol: Protocol, options: StorageOptions) -> bool | None:
+    """Whether rows have their exact commit ts, as configured; ``None`` where only the files tell."""
+    return options.csv.include_commit_ts if protocol is Protocol.CSV else options.enable_tidb_extension
+
+
+def precision_of(protocol: Protocol, *, exact: bool) -> CommitTsPrecision:
+    """What is known of the commit ts of rows, which have it or not: a canal-JSON message tells its millisecond in any case."""
+    if exact:
+        return CommitTsPrecision.EXACT
+    return CommitTsPrecision.NONE if protocol is Protocol.CSV else CommitTsPrecision.MILLISECOND
 
 
 def published_in(folder: Folder) -> int | None:

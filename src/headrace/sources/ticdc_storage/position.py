@@ -301,8 +301,15 @@ class StoragePosition:
 
     def is_changed(self, path: DataPath, size: int, modified: int) -> bool:
         """Whether a consumed file is known to have been another one."""
-        directory = path.directory
-        mark = self.marks[directory].get(path.key.rpartition("/")[2]) if directory in self.marks else None
+        return self._is_changed_at(path.directory, path.key, size, modified)
+
+    def is_applied(self, key: str, size: int, modified: int) -> bool:
+        """Whether every row of a file is applied that is of this size and time; the layout does not matter for that."""
+        directory = key.rpartition("/")[0]
+        return self.is_consumed_path(key) and not self._is_changed_at(directory, key, size, modified)
+
+    def _is_changed_at(self, directory: str, key: str, size: int, modified: int) -> bool:
+        mark = self.marks[directory].get(key.rpartition("/")[2]) if directory in self.marks else None
         if mark is not None:
             return mark.print not in ("", fingerprint(size, modified))
         settled = self.settled.get(directory)

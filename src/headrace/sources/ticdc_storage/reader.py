@@ -1,5 +1,8 @@
 """What is in a changefeed's folder now: the StorageReader of TiCDC's guide for storage consumers.
 
+The guide's reader exposes each file once. Here the position says which files are new (``StoragePosition.needs_reading``), so that a
+run that follows another knows it too.
+
 Everything that is there is listed, however old: TiCDC may go on in a directory that it left long ago. On object stores that is a
 request for each table and thousand files; on a local disk a folder in which nothing changed is not listed again
 (:mod:`headrace.sources.ticdc_storage.listing_cache`).
@@ -48,9 +51,6 @@ class StorageReader:
     def __init__(self, store: Store, date_separator: DateSeparator | None = None) -> None:
         self._store = store
         self._date_separator = date_separator
-        self._exposed: set[str] = set()
-        self._checkpoint: int | None = None
-        self._files: tuple[StoredFile, ...] = ()
         self._strays: tuple[Stray, ...] = ()
         self._parsed: dict[str, StoragePath] = {}
         self._table_ids: frozenset[str] = frozenset()
@@ -61,18 +61,16 @@ class StorageReader:
         return read_checkpoint(self._store)
 
     def read_files(self) -> tuple[StoredFile, ...]:
-        """Scans the folder: takes in new files and forgets vanished ones. Returns all files, sorted by path."""
-        self._checkpoint = read_checkpoint(self._store)
-        return self.list_files()
+        """Scans the folder: takes in new files and forgets vanished ones. Returns all files, sorted by path.
 
-    def list_files(self) -> tuple[StoredFile, ...]:
-        """:meth:`read_files` for a caller that has read the checkpoint already."""
+        The checkpoint has to be read before, so that what it promises is among them.
+        """
         return self._scan(self._store.entries_of_many)
 
-    def list_changes(self, place: StoragePosition) -> tuple[StoredFile, ...]:
-        """:meth:`list_files`, which does not list again what cannot have changed of what the position says is applied."""
+    def read_changed_files(self, place: StoragePosition) -> tuple[StoredFile, ...]:
+        """:meth:`read_files`, which does not list again what cannot have changed of what the position says is applied."""
         if self._memory is None:
-            return self.list_files()
+            return self.read_files()
         self._memory.begin(place)
         return self._scan(self._memory.entries_of_many)
 
@@ -86,22 +84,8 @@ class StorageReader:
             found.extend(file for listed in listings for file in listed.files)
             strays.extend(stray for listed in listings for stray in listed.strays)
             folders = [folder for listed in listings for folder in listed.folders]
-        self._files = tuple(sorted(found, key=lambda file: file.path))
         self._strays = tuple(sorted(strays, key=lambda stray: stray.path))
-        self._exposed &= {file.path for file in self._files}
-        return self._files
-
-    def expose_new_files(self) -> tuple[int, list[str]]:
-        """The checkpoint read before the last scan, and the files that no earlier call returned.
-
-        A file that vanished and came back counts as new. Scans when :meth:`read_files` was not called yet.
-        """
-        if self._checkpoint is None:
-            self.read_files()
-        assert self._checkpoint is not None
-        fresh = [file.path for file in self._files if file.path not in self._exposed]
-        self._exposed.update(fresh)
-        return self._checkpoint, fresh
+        return tuple(sorted(found, key=lambda file: file.path))
 
     def classify(
         self, files: tuple[StoredFile, ...], table_ids: Callable[[Sequence[tuple[StoredFile, SchemaPath]]], frozenset[str]]

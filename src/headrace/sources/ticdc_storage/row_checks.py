@@ -7,7 +7,7 @@ DuckDB file that is emptied after each table.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,57 +15,38 @@ import numpy as np
 from headrace.errors import SourceUnreachableError
 from headrace.formats.names import canal_tables, csv_tables
 from headrace.model.block import COMMIT_TS, ChangeBlock
+from headrace.model.inspection import Checkup, Finding, Severity
 from headrace.model.outcome import SplitReport, is_repeated
 from headrace.model.split import Window
 from headrace.model.table import TableId
 from headrace.scratch import Scratch
+from headrace.sources.base import Progress
 from headrace.sources.ticdc_storage.inspection import (
-    Finding,
     FindingKind,
-    Inspection,
     Look,
-    Severity,
     data_finding,
     inspection_of,
     look,
     usual_severity,
 )
 from headrace.sources.ticdc_storage.key_history import Break, KeyHistory, lives_of
-from headrace.sources.ticdc_storage.options import Protocol
+from headrace.sources.ticdc_storage.options import Protocol, StorageOptions
 from headrace.sources.ticdc_storage.position import StoragePosition
 from headrace.sources.ticdc_storage.split_selection import Candidate, gaps, ranked_splits
 from headrace.sources.ticdc_storage.splits import FileSplit, read_split
+from headrace.sources.ticdc_storage.stores import StoreLocation
 
 _KEPT = 100
 """Findings of one kind kept for a table; the others are counted."""
 
-Progress = Callable[[int, int], None]
-"""Told how many of how many files are checked."""
 
-
-@dataclass(frozen=True)
-class Checkup:
-    """What a check found. ``counts`` are all findings by kind and severity, also those that were not kept."""
-
-    inspection: Inspection
-    counts: dict[tuple[FindingKind, Severity], int]
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        return self.inspection.findings
-
-    @property
-    def errors(self) -> int:
-        return sum(count for (_, severity), count in self.counts.items() if severity is Severity.ERROR)
-
-
-def check(uri: str, changefeed: str | None = None, progress: Progress = lambda _done, _all: None) -> Checkup:
-    """Reads every file of the folder that a source's URI names. Raises what :func:`inspection.look` raises."""
-    seen = look(uri, changefeed)
+def check_folder(location: StoreLocation, options: StorageOptions, progress: Progress) -> Checkup:
+    """Reads every file of a folder. Raises what :func:`inspection.look` raises."""
+    seen = look(location, options)
     kept = _Findings()
     for finding in (*seen.findings, *_above_checkpoint(seen)):
         kept.add(finding)
-    exact = _is_exact(seen)
+    exact = seen.precision.is_exact
     if not exact:
         kept.tell(
             FindingKind.NOT_CHECKED, "The rows carry no exact commit ts, so neither their order nor the histories of keys tell."
@@ -88,8 +69,8 @@ class _Findings:
 
     def __init__(self) -> None:
         self.kept: list[Finding] = []
-        self.counts: Counter[tuple[FindingKind, Severity]] = Counter()
-        self._tables: Counter[tuple[FindingKind, TableId | None]] = Counter()
+        self.counts: Counter[tuple[str, Severity]] = Counter()
+        self._tables: Counter[tuple[str, TableId | None]] = Counter()
 
     def add(self, finding: Finding) -> None:
         self.counts[finding.kind, finding.severity] += 1
@@ -112,15 +93,6 @@ class _Findings:
         self.add(Finding(kind, message, table_id, file, severity or usual_severity(kind), line, commit_ts, key))
 
 
-def _is_exact(seen: Look) -> bool:
-    """Whether rows have their exact commit ts, by the options, else by a look into a file."""
-    options = seen.source.options
-    told = options.csv.include_commit_ts if seen.protocol is Protocol.CSV else options.enable_tidb_extension
-    if told is not None:
-        return told
-    return seen.folder.peek(seen.protocol, options, seen.candidates) is not False
-
-
 def _above_checkpoint(seen: Look) -> Iterator[Finding]:
     """Schema files whose turn has not come. Many, or old ones, mean that the checkpoint was moved back."""
     if seen.checkpoint is None:
@@ -137,8 +109,7 @@ def _splits(seen: Look, exact: bool) -> dict[str, list[tuple[FileSplit, Candidat
     """The files by the table's path, in the order of versions, dates, dispatchers and numbers."""
     tables: dict[str, list[tuple[FileSplit, Candidate]]] = defaultdict(list)
     candidates = {candidate[0].path: candidate for candidate in seen.candidates}
-    source = seen.source
-    for split in ranked_splits(candidates.values(), source.location, source.options, seen.protocol, exact):
+    for split in ranked_splits(candidates.values(), seen.location, seen.options, seen.protocol, exact):
         candidate = candidates[split.key]
         tables[candidate[1].parent].append((split, candidate))
     return tables

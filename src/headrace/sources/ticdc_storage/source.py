@@ -10,16 +10,18 @@ from datetime import timedelta
 from headrace.errors import DefinitionError
 from headrace.model.block import ChangeBlock
 from headrace.model.cut import CutOutcome
+from headrace.model.inspection import Checkup, Inspection
 from headrace.model.offer import Learned, Offer
 from headrace.model.outcome import SplitReport
 from headrace.model.split import HeldSplit, Split, Window
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.tso import tso_to_datetime
-from headrace.model.uri import parse_uri
-from headrace.sources.base import Bound, KeptShapes
+from headrace.model.uri import NO_OPTIONS, ConnectorOptions, parse_uri, reject_unknown, text_of
+from headrace.sources.base import Bound, KeptShapes, Progress
 from headrace.sources.ticdc_storage.accessor import StorageMetadataAccessor
 from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.folder import Folder
+from headrace.sources.ticdc_storage.inspection import inspect_folder
 from headrace.sources.ticdc_storage.intervals import format_intervals
 from headrace.sources.ticdc_storage.learned import Announced, StorageLearned, learned_of
 from headrace.sources.ticdc_storage.options import StorageOptions, read_options
@@ -29,6 +31,7 @@ from headrace.sources.ticdc_storage.position import FileState, StoragePosition
 from headrace.sources.ticdc_storage.position_update import advanced, file_states
 from headrace.sources.ticdc_storage.reread import without
 from headrace.sources.ticdc_storage.retention import held_files
+from headrace.sources.ticdc_storage.row_checks import check_folder
 from headrace.sources.ticdc_storage.seals import sealed
 from headrace.sources.ticdc_storage.split_selection import (
     Candidate,
@@ -43,13 +46,18 @@ from headrace.sources.ticdc_storage.taken_files import Taking
 from headrace.sources.ticdc_storage.unread import unread_changes, unread_files
 from headrace.sources.ticdc_storage.vanished_files import gone_files, is_of_earlier_date, lost_files, without_rows_above
 
+_OPTIONS = frozenset({"changefeed"})
 
-def open_source(uri: str, changefeed: str | None = None) -> TicdcStorageSource:
-    """The source that a storage URI names, with the options of the changefeed file at the path ``changefeed``.
 
+def open_source(uri: str, options: ConnectorOptions = NO_OPTIONS) -> TicdcStorageSource:
+    """The source that a storage URI names.
+
+    Its option ``changefeed`` is the path of a changefeed file, for what the URI leaves open.
     Touches neither network nor disk, but for the changefeed file. Raises DefinitionError.
     """
+    reject_unknown(options, _OPTIONS, "option of a storage source")
     parsed = parse_uri(uri)
+    changefeed = text_of(options, "changefeed")
     return TicdcStorageSource(parsed.redacted().rstrip("/"), store_location(parsed), read_options(parsed, changefeed))
 
 
@@ -74,6 +82,14 @@ class TicdcStorageSource:
     def carried(self, schema: TableSchema) -> tuple[Column, ...]:
         """See ``DataSource.carried``: column selectors leave columns out, in either protocol."""
         return self.options.csv.columns(schema)
+
+    def inspect(self, *, count_rows: bool = False) -> Inspection:
+        """See ``InspectableSource.inspect``."""
+        return inspect_folder(self.location, self.options, count_rows=count_rows)
+
+    def check(self, progress: Progress = lambda _done, _all: None) -> Checkup:
+        """See ``InspectableSource.check``."""
+        return check_folder(self.location, self.options, progress)
 
     def held(self, position: str) -> tuple[HeldSplit, ...]:
         """See ``DataSource.held``. Of a folder that is named by a table id the position remembers the table."""
@@ -120,7 +136,7 @@ class StorageEventSource:
         """A mark of the checkpoint and of every file."""
         folder = self._opened()
         published = published_in(folder)
-        files = folder.reader.list_files()
+        files = folder.reader.read_files()
         # The checkpoint is written again and again, also when it stays the same.
         seen = [(file.path, file.size, file.modified) for file in files if file.path != METADATA]
         return hashlib.sha256(repr((published, seen)).encode()).hexdigest()

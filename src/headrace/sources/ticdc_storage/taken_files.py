@@ -46,7 +46,10 @@ class Taking:
         states = file_states(known, progress, modified)
         read = {report.split_key for report in known}
         for table_id, stored in self.announced.values():
-            if table_id in progress.behind and stored.path not in read and not self.place.is_open(stored.path):
+            if table_id not in progress.behind or stored.path in read or self.place.is_open(stored.path):
+                continue
+            # What a table has read before a schema change of the cut is applied already.
+            if not self.place.is_applied(stored.path, stored.size, stored.modified):
                 states.append(FileState(stored.path, stored.size, stored.modified, consumed=False))
         place = advanced(self.place, max(progress.hi, self.watermark), [*states, *self.unchanged])
         ended = (path for path, (table_id, _) in self.announced.items() if table_id in progress.gone) if place.begun else ()
