@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.engine import change_log
@@ -67,6 +67,7 @@ def tiny_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_log, "WRITTEN_BYTES", 200)
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 1 << 30))
 def test_changes_of_any_files_come_once_and_in_commit_order(seed: int) -> None:
     """A source writes a history in files; some it writes again, whole or from a commit ts on, as after a crash."""

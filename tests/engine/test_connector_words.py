@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from headrace.engine.tasks import _equal_in_streams, _missing_old_images
 
 import headrace
+from headrace.engine.write_task import _equal_in_streams, _missing_old_images
 from headrace.model.advice import SourceAdvice
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.advice import advice_for
