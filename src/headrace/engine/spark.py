@@ -25,6 +25,7 @@ from headrace.engine.launch import SECRET_SETTING, is_local, java_option, launch
 from headrace.engine.launch_noise import without_launch_noise
 from headrace.engine.parts import plan_parts
 from headrace.engine.progress_channel import ProgressReceiver
+from headrace.engine.spark_home import launch_environment
 from headrace.engine.tasks import (
     Gathered,
     ReadJob,
@@ -151,6 +152,7 @@ class SparkEngine:
         # PySpark's daemons start with `-m`, which looks for modules in the working folder first: others may write to that.
         os.environ["PYTHONSAFEPATH"] = "1"
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ.update(launch_environment(os.environ))
         from pyspark.sql import SparkSession
 
         folders = spark_folders(self._settings)
