@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import secrets
 import stat
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,8 @@ from obstore.store import AzureStore, GCSStore, LocalStore, ObjectStore, S3Store
 
 from headrace.errors import DefinitionError, SinkUnreachableError
 from headrace.model.uri import Uri, near_match, parse_uri, reject_unknown
-from headrace.scratch import make_private, open_private
+from headrace.own_paths import make_own_folder, make_private, require_own_folder
+from headrace.scratch import open_private
 
 _PARAMETERS: Mapping[str, frozenset[str]] = {
     "file": frozenset(),
@@ -43,8 +43,8 @@ _ALIASES = {"gs": "gcs", "azblob": "azure"}
 def open_place(location: str, what: str) -> Place:
     """The place that a path or a URL names; ``what`` is what messages call it ("ledger").
 
-    Raises DefinitionError, also for a folder that everybody can write to: they could have files of this user's removed or copied
-    through links that they put there.
+    Raises DefinitionError, also for a folder that other users own, can write to or can exchange: what lies there is trusted, and
+    they could have files of this user's removed or copied through links. It is asked again whenever the folder is made or used.
     """
     if "://" not in location:
         try:
@@ -63,15 +63,9 @@ def open_place(location: str, what: str) -> Place:
 def _private(place: Place) -> Place:
     with suppress(OSError):
         try:
-            found = Path(place.uri.path).stat() if place.is_local else None
+            place.require_own()
         except ValueError:  # a NUL, or what is no Unicode
             raise DefinitionError(f"{place.uri.path!r} names no folder.", "Write a path without control characters.") from None
-        if found is not None and found.st_mode & stat.S_IWOTH and sys.platform != "win32":
-            raise DefinitionError(
-                f"Every user of the machine can write to {place.uri.path}, which has mode {stat.S_IMODE(found.st_mode):04o}: "
-                f"no {place.what} can be kept there.",
-                f"Name a folder in it that is not there yet, which is made with mode 0700, or run: chmod o-w {place.uri.path}",
-            )
     return place
 
 
@@ -90,10 +84,16 @@ class Place:
     def is_local(self) -> bool:
         return self.uri.scheme == "file"
 
+    def require_own(self) -> None:
+        """Raises DefinitionError for a folder that other users own, can write to, or can exchange, and ``OSError``."""
+        if self.is_local:
+            require_own_folder(Path(self.uri.path), self.what)
+
     def store(self, create: bool) -> ObjectStore | None:
         """The store; ``None`` for a folder that is not there and is not to be created."""
         if self.is_local and not create and not Path(self.uri.path).is_dir():
             return None
+        self.require_own()
         if not self._stores:
             self._stores.append(self._open())
         return self._stores[0]
@@ -104,6 +104,7 @@ class Place:
         A file has mode 0600 from its beginning, and folders that are made have 0700, whatever the umask: what lies there are rows.
         """
         if self.is_local:
+            make_own_folder(Path(self.uri.path), self.what)
             _put_file(Path(self.uri.path), key, data, create)
         else:
             store = self.store(create=True)
@@ -128,7 +129,7 @@ class Place:
         uri, params = self.uri, dict(self.uri.params)
         prefix = uri.path.strip("/") or None
         if uri.scheme == "file":
-            make_private(Path(uri.path))
+            make_own_folder(Path(uri.path), self.what)
             return LocalStore(uri.path)
         if uri.scheme == "gcs":
             key = _given(service_account=params.get("credentials-file"))
