@@ -77,6 +77,23 @@ def require_own_folder(folder: Path, what: str) -> None:
         )
 
 
+def require_own_file(path: Path, what: str) -> None:
+    """Raises DefinitionError where another user could put a file at a path before this user did: in a folder that is open to all.
+
+    Elsewhere owners and groups are the choice of who named the path. ``what`` lies there ("the target"). Raises ``OSError``.
+    """
+    if sys.platform == "win32":
+        return
+    for step in _way(path):
+        if step.folder_found.st_mode & stat.S_IWOTH and step.found is not None and step.found.st_uid not in _trusted():
+            raise _of_another_user(step.name, step.found, what)
+
+
+def is_open_to_all(folder: Path) -> bool:
+    """Whether every user of the machine can put files there, as in ``/tmp``."""
+    return sys.platform != "win32" and bool(folder.stat().st_mode & stat.S_IWOTH)
+
+
 def make_own_folder(folder: Path, what: str) -> None:
     """Makes a folder with mode 0700 where there is none, and raises as :func:`require_own_folder`, also for what was made just now
     by somebody else.
