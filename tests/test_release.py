@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -89,6 +90,18 @@ class TestFiles:
         folders = {name.split("/")[0] for name in names if "/" in name}
         assert folders == {"src", "docs"}
         assert {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "headrace.cdx.json", "requirements.txt"} <= names
+
+    @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="only a checkout has files that are not committed")
+    @pytest.mark.parametrize("stray", ["src/headrace/.env", "src/headrace/sinks/local.py", "docs/notes.md"])
+    def test_no_release_is_made_with_a_file_that_is_not_committed(self, tmp_path: Path, stray: str) -> None:
+        subprocess.run(["git", "clone", "--quiet", str(ROOT), str(tmp_path / "clone")], check=True)
+        shutil.copy(ROOT / "Makefile", tmp_path / "clone")
+        (tmp_path / "clone" / stray).write_text("PASSWORD=secret")
+        making = ["make", "dist", f"PY={sys.executable}", "DEV="]
+        done = subprocess.run(making, cwd=tmp_path / "clone", capture_output=True, text=True, check=False, env=OUTSIDE)
+        assert done.returncode != 0
+        assert stray in done.stdout
+        assert not (tmp_path / "clone" / "dist").exists()
 
     def test_the_sdist_builds_the_same_wheel_as_the_checkout(self, release: dict[str, Path], tmp_path: Path) -> None:
         assert digest(build(ROOT, tmp_path, "--wheel")[".whl"]) == digest(release[".whl"])

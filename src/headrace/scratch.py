@@ -18,12 +18,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from headrace.errors import DefinitionError
+from headrace.own_paths import make_private, require_own_names
 
 if sys.platform != "win32":
     import fcntl
-    import grp
-    import pwd
 
 KINDS = ("spark", "work", "check")
 _NAME = re.compile(rf"headrace-({'|'.join(KINDS)})-run-[0-9a-z_]{{8}}")
@@ -104,45 +102,6 @@ def remove_leftovers(parent: Path) -> None:
                     _remove_leftover(above, name)
         finally:
             os.close(above)
-
-
-def require_own_names(folder: Path, what: str) -> None:
-    """Raises DefinitionError for a folder in which other users can rename or remove what is this user's. ``what`` lies there."""
-    found = folder.stat()
-    if found.st_mode & stat.S_ISVTX or not _others_can_write(found):
-        return
-    raise DefinitionError(
-        f"The folder {folder} for {what} has mode {stat.S_IMODE(found.st_mode):04o}: other users can put folders of"
-        " theirs into the place of Headrace's.",
-        f"Name a folder that only you can write to (one that is missing is made with mode 0700), or run: chmod go-w {folder}",
-    )
-
-
-def _others_can_write(found: os.stat_result) -> bool:
-    if sys.platform == "win32":
-        return False
-    if found.st_mode & stat.S_IWOTH:
-        return True
-    return bool(found.st_mode & stat.S_IWGRP) and _has_other_members(found.st_gid)
-
-
-def _has_other_members(group: int) -> bool:
-    """Whether there are others than this user and root in a group: many users have one of their own, and a umask of 002."""
-    if sys.platform == "win32":
-        return False
-    trusted = (0, os.geteuid())
-    users = {user.pw_name: user for user in pwd.getpwall()}
-    with suppress(KeyError):  # a group without a name
-        if any(name not in users or users[name].pw_uid not in trusted for name in grp.getgrgid(group).gr_mem):
-            return True
-    return any(user.pw_gid == group and user.pw_uid not in trusted for user in users.values())
-
-
-def make_private(folder: Path) -> None:
-    """Makes a folder, and those above it, with mode 0700. One that is there stays as it is. Raises ``OSError``."""
-    if not folder.is_dir():
-        make_private(folder.parent)
-        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def open_private(path: Path) -> IO[bytes]:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import duckdb
@@ -57,6 +58,18 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders to other users")
+def test_an_empty_folder_of_another_users_is_refused() -> None:
+    """They could put links there while the demo writes."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as shared:
+        Path(shared).chmod(0o1777)
+        folder = Path(shared) / "headrace-demo"
+        folder.mkdir()
+        os.chown(folder, 65534, 65534)
+        with pytest.raises(DefinitionError, match=f"{folder} belongs to user nobody"):
+            run_demo(folder, make_output(json=False))
+
+
 def test_what_arrives_is_what_the_shop_holds(ran: subprocess.CompletedProcess[str], folder: Path, shop: Shop) -> None:
     assert ran.returncode == 0, ran.stderr
     with duckdb.connect(str(folder / "headrace-demo" / "warehouse.duckdb"), read_only=True) as connection:

@@ -68,3 +68,14 @@ def test_what_is_no_uri_is_refused_in_a_sentence(text: str) -> None:
 def test_a_near_match_is_suggested() -> None:
     with pytest.raises(DefinitionError, match="Did you mean 'protocol'"):
         reject_unknown(["protocoll"], {"protocol", "date-separator"}, "parameter")
+
+
+@pytest.mark.parametrize("query", ["ssl-ca=/ca.pem&ssl-ca=", "ssl-ca=&SSL-CA=/ca.pem", "a=1&ssl-ca=x&b=2&ssl-ca=${OTHER}"])
+def test_a_parameter_with_two_values_is_refused(query: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTHER", "y")
+    with pytest.raises(DefinitionError, match="The parameter 'ssl-ca' is in the URI twice"):
+        parse_uri(f"mysql://host/?{query}")
+
+
+def test_a_parameter_that_is_repeated_with_one_value_is_that() -> None:
+    assert parse_uri("mysql://host/?worker-count=4&Worker-Count=4").params == {"worker-count": "4"}

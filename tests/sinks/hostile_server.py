@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 # LONG_PASSWORD, LOCAL_FILES, PROTOCOL_41, TRANSACTIONS, SECURE_CONNECTION, MULTI_RESULTS, PLUGIN_AUTH
 _CAPABILITIES = 0x1 | 0x80 | 0x200 | 0x2000 | 0x8000 | 0x20000 | 0x80000
 _SALT = b"12345678" + b"abcdefghijkl"
-_OK = b"\x00\x00\x00\x02\x00\x00\x00"
+OK = b"\x00\x00\x00\x02\x00\x00\x00"
+"""The answer to what is no question."""
 _MORE_RESULTS = b"\x00\x00\x00\x0a\x00\x00\x00"
 _SESSION = ("7", "10.11.6-MariaDB", "16777216", "1")
 
@@ -60,7 +61,7 @@ class HostileServer:
             _send(connection, 2, b"\xfe" + self.clear_text + b"\x00")
             self.passwords.append(_receive(connection))
             return
-        _send(connection, 2, _OK)
+        _send(connection, 2, OK)
         while True:
             command = _receive(connection)
             if command[:1] != b"\x03":
@@ -83,14 +84,21 @@ MORE_THEN = _MORE_RESULTS + b"|then|"
 """An answer that says that another result follows."""
 
 
+def result(rows: list[tuple[str, ...]], columns: int) -> bytes:
+    """An answer with these rows, and with this many columns in its head."""
+    parts = [bytes([columns]), *[_column()] * columns, b"\xfe\x00\x00\x02\x00"]
+    parts += [b"".join(bytes([len(value)]) + value.encode() for value in row) for row in rows]
+    return b"|then|".join([*parts, b"\xfe\x00\x00\x02\x00"])
+
+
 def _usual(connection: socket.socket, statement: bytes) -> None:
-    """OK, but for the question that a session begins with."""
-    if not statement.startswith(b"SELECT CONNECTION_ID()"):
-        _send(connection, 1, _OK)
-        return
-    parts = [bytes([len(_SESSION)]), *[_column()] * len(_SESSION), b"\xfe\x00\x00\x02\x00"]
-    parts.append(b"".join(bytes([len(value)]) + value.encode() for value in _SESSION))
-    for number, part in enumerate([*parts, b"\xfe\x00\x00\x02\x00"], start=1):
+    """OK, but for the questions that a session begins with."""
+    answer = OK
+    if statement.startswith(b"SELECT CONNECTION_ID()"):
+        answer = result([_SESSION], len(_SESSION))
+    elif statement.startswith(b"SHOW SESSION VARIABLES"):
+        answer = result([], 2)
+    for number, part in enumerate(answer.split(b"|then|"), start=1):
         _send(connection, number, part)
 
 

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pymysql
 import pytest
+from hostile_server import OK, hostile_server, result
 from pymysql.constants import CR, ER
 
+from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.server_errors import ERRORS, Cause, ErrorClass, KnownError, cause, classify, way_out
+from headrace.sinks.mysql.settings import read_settings
 from servers import MariaDb
 
 TEXTS = {
@@ -99,3 +102,37 @@ def test_a_server_that_does_not_take_writes_is_left(option: str) -> None:
 )
 def test_what_has_no_number_of_its_own(error: Exception, expected: Cause) -> None:
     assert cause(error) is expected
+
+
+FIRST_ANSWER = ("7", "10.11.6-MariaDB", "16777216", "1")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        OK,
+        result([], 4),
+        result([FIRST_ANSWER] * 2, 4),
+        result([FIRST_ANSWER[:3]], 3),
+        result([("x", *FIRST_ANSWER[1:])], 4),
+        result([(*FIRST_ANSWER[:2], "x", "1")], 4),
+        result([(*FIRST_ANSWER[:2], "-5", "1")], 4),
+    ],
+    ids=["no result", "no row", "two rows", "three columns", "a number of letters", "a size of letters", "a size below 0"],
+)
+def test_an_answer_of_another_shape_to_the_first_question_is_a_lost_connection(answer: bytes) -> None:
+    """A proxy under maintenance says OK to everything, and without TLS anybody may answer."""
+    with (
+        hostile_server(lambda s: answer if s.startswith(b"SELECT CONNECTION_ID()") else None) as server,
+        pytest.raises(pymysql.err.OperationalError, match="is no answer in MySQL's protocol") as lost,
+    ):
+        MySqlSession(read_settings(server.uri))
+    assert classify(lost.value) is ErrorClass.LOST
+
+
+def test_a_question_without_a_result_is_a_lost_connection() -> None:
+    with hostile_server(lambda s: None) as server, MySqlSession(read_settings(server.uri)) as session:
+        session.execute("SET x = 1")
+        for question in ("SELECT 1", "(SELECT 1) UNION ALL (SELECT 2)", "SHOW TABLES"):
+            with pytest.raises(pymysql.err.OperationalError, match="a question without a result"):
+                session.execute(question)

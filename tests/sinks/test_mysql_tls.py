@@ -114,6 +114,16 @@ def refusal(uri: str, kind: type[HeadraceError] = SinkUnreachableError) -> str:
 
 
 @pytest.mark.server
+def test_a_protection_that_is_empty_is_refused_and_not_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable of a unit file that nobody filled."""
+    monkeypatch.setenv("EMPTY", "")
+    for name in ("ssl-ca", "ssl-cert", "ssl-key", "ssl-verify"):
+        for value in ("", "%20", "${EMPTY}"):
+            given = "" if name == "ssl-ca" else "ssl-ca=/ca.pem&"
+            with pytest.raises(DefinitionError, match=f"{name} of the sink's URI is empty"):
+                read_settings(f"mysql://u:p@db/?{given}{name}={value}")
+
+
 def test_a_server_that_the_ca_vouches_for_is_connected_to_encrypted(server: MariaDb, authority: Authority) -> None:
     assert cipher(server.uri(ssl_ca=authority.path))
     assert cipher(server.uri(ssl_ca=authority.path, ssl_verify="ca"))

@@ -16,6 +16,7 @@ from headrace.cli.progress import seconds_text
 from headrace.engine.loop import RunOptions
 from headrace.errors import EXIT_OK, DefinitionError
 from headrace.model.tso import format_tso
+from headrace.own_paths import make_own_folder
 from headrace.pipeline.assembly import Target
 from headrace.pipeline.runner import Definition, PipelineRun
 from headrace.sealed_duckdb import open_duckdb
@@ -66,9 +67,9 @@ def _say(output: Output, *lines: str) -> None:
 
 
 def _make_empty(folder: Path) -> None:
-    """The folder, made when it is not there. Raises DefinitionError unless it is an empty folder that can be written."""
+    """The folder, made when it is not there. Raises DefinitionError unless it is an empty folder of this user's, and writable."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_own_folder(folder, "demo")
         occupied = any(folder.iterdir())
     except OSError as error:
         raise DefinitionError(f"The demo cannot use {folder}: {error.strerror}.", "Name another folder with --folder.") from None

@@ -351,4 +351,9 @@ def entry() -> None:
     """The console script."""
     sys.excepthook = _show_bug
     threading.excepthook = lambda told: _show_bug(told.exc_type, told.exc_value, told.exc_traceback)
-    sys.exit(main())
+    code = main()
+    if threading.active_count() > 1:
+        from headrace.pipeline.runner import end_abandoned
+
+        end_abandoned(code)
+    sys.exit(code)

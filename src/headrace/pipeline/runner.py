@@ -6,15 +6,19 @@ replaces SIGINT's when a session starts on the main thread); the main thread kee
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Protocol
 
 from headrace.engine.java import find_java
+from headrace.engine.launch import remove_spark_folders
 from headrace.engine.loop import Loop, RunOptions
 from headrace.engine.observer import Observer
 from headrace.engine.round import EngineRound
@@ -31,6 +35,7 @@ from headrace.sinks.base import DataSink, Ledger, Round, WriterContext
 from headrace.sinks.cut_commit import CutCommit
 from headrace.sources.base import DataSource, StreamSource
 
+_LOOP_THREAD = "headrace-loop"
 _TICK_SECONDS = 0.2
 _GRACE_SECONDS = 10.0
 _LAST_SECONDS = 8.0
@@ -106,7 +111,7 @@ class PipelineRun:
     def run(self) -> int:
         """Runs to the end. Returns the exit code; raises HeadraceError."""
         handlers = _install({signal.SIGINT: self._interrupt, signal.SIGTERM: self._interrupt})
-        worker = threading.Thread(target=self._work, name="headrace-loop", daemon=True)
+        worker = threading.Thread(target=self._work, name=_LOOP_THREAD, daemon=True)
         try:
             if not self._engine.started:
                 self._display.phase("starting Spark")
@@ -201,6 +206,20 @@ class PipelineRun:
     def _cancel(self) -> None:
         self._engine.cancel()
         self._sink.interrupt()
+
+
+def end_abandoned(code: int) -> None:
+    """Ends the process at once where a run left its loop behind; returns where it did not.
+
+    What the loop waits for would hold the end up: pyarrow waits for each request to an object store, however slow the store is.
+    Temporary folders of the loop's own are left to the next run.
+    """
+    if any(thread.name == _LOOP_THREAD for thread in threading.enumerate()):
+        remove_spark_folders()
+        with suppress(OSError):  # of a pipe that nobody reads
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
 
 
 def _install(handlers: Mapping[signal.Signals, object]) -> dict[signal.Signals, object]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import secrets
 import stat
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -22,8 +21,9 @@ from obstore.store import AzureStore, GCSStore, LocalStore, ObjectStore, S3Store
 
 from headrace.errors import DefinitionError, SinkUnreachableError
 from headrace.model.uri import near_match, parse_uri, reject_unknown
+from headrace.own_paths import make_own_folder, make_private, require_own_folder
 from headrace.places.location import AZURE, FILE, GCS, S3, SERVICES, Location
-from headrace.scratch import make_private, open_private
+from headrace.scratch import open_private
 
 _PARAMETERS: Mapping[str, frozenset[str]] = {
     FILE: frozenset(),
@@ -55,8 +55,8 @@ _RETRIES: dict[str, Any] = {
 def open_place(location: str, what: str) -> Place:
     """The place that a path or a URL names; ``what`` is what messages call it ("ledger").
 
-    Raises DefinitionError, also for a folder that everybody can write to: they could have files of this user's removed or copied
-    through links that they put there.
+    Raises DefinitionError, also for a folder that other users own, can write to or can exchange: what lies there is trusted, and
+    they could have files of this user's removed or copied through links. It is asked again whenever the folder is made or used.
     """
     return _private(named_place(location, what))
 
@@ -79,15 +79,9 @@ def named_place(location: str, what: str) -> Place:
 def _private(place: Place) -> Place:
     with suppress(OSError):
         try:
-            found = Path(place.location.path).stat() if place.is_local else None
+            place.require_own()
         except ValueError:  # a NUL, or what is no Unicode
             raise DefinitionError(f"{place.location.path!r} names no folder.", "Write a path without control characters.") from None
-        if found is not None and found.st_mode & stat.S_IWOTH and sys.platform != "win32":
-            raise DefinitionError(
-                f"Every user of the machine can write to {place.location.path}, which has mode {stat.S_IMODE(found.st_mode):04o}: "
-                f"no {place.what} can be kept there.",
-                f"Name a folder in it that is not there yet, which is made with mode 0700, or run: chmod o-w {place.location.path}",
-            )
     return place
 
 
@@ -107,10 +101,16 @@ class Place:
     def is_local(self) -> bool:
         return self.location.is_local
 
+    def require_own(self) -> None:
+        """Raises DefinitionError for a folder that other users own, can write to, or can exchange, and ``OSError``."""
+        if self.is_local:
+            require_own_folder(Path(self.location.path), self.what)
+
     def store(self, create: bool) -> ObjectStore | None:
         """The store; ``None`` for a folder that is not there and is not to be created."""
         if self.is_local and not create and not Path(self.location.path).is_dir():
             return None
+        self.require_own()
         if not self._stores:
             self._stores.append(self._open())
         return self._stores[0]
@@ -121,6 +121,7 @@ class Place:
         A file has mode 0600 from its beginning, and folders that are made have 0700, whatever the umask: what lies there are rows.
         """
         if self.is_local:
+            make_own_folder(Path(self.location.path), self.what)
             _put_file(Path(self.location.path), key, data, create)
         else:
             store = self.store(create=True)
@@ -144,7 +145,7 @@ class Place:
     def _open(self) -> ObjectStore:
         location = self.location
         if location.is_local:
-            make_private(Path(location.path))
+            make_own_folder(Path(location.path), self.what)
             return LocalStore(location.path)
         prefix = location.path.strip("/") or None
         if location.service == GCS:

@@ -119,7 +119,7 @@ class FileLedger:
         ``parts`` need no preparation: a state has room for all.
 
         Raises DefinitionError when the record belongs to another source, SinkUnreachableError, and FencedError when other
-        runs keep taking it at the same time.
+        runs keep taking it at the same time. DefinitionError too for a store that lets a run overwrite another's step.
         """
         for _ in range(_ACQUIRE_TRIES):
             newest = self._load(pipeline)
@@ -132,6 +132,7 @@ class FileLedger:
                 state = replace(newest.state, epoch=newest.state.epoch + 1, attempt=0)
             held = _Held(newest.number + 1 if newest else 1, state, uuid.uuid4().hex)
             if self._create(held):
+                self._require_conditions(held)
                 self._held = held
                 if newest is not None and newest.is_reset:
                     self._sweep_before(newest)
@@ -255,6 +256,26 @@ class FileLedger:
             if len(numbers) > 2 * KEPT_STATES:
                 self._sweep(store, step.state.pipeline, numbers[:-KEPT_STATES])
         return True
+
+    def _require_conditions(self, step: _Held) -> None:
+        """Tries whether the store refuses a key that is there, by the step that was just created: on that the fence rests.
+
+        Raises DefinitionError. S3's clones and proxies may take ``If-None-Match`` and not heed it.
+        """
+        if self._place.is_local:
+            return
+        with self._place.reached():
+            try:
+                self._place.put(_key(step), state_to_json(step.state, step.writer).encode(), create=True)
+            except AlreadyExistsError:
+                return
+            if self._numbers(folder_name(step.state.pipeline))[-1] > step.number:
+                return  # a newer run has swept it away meanwhile, and this one is fenced by its next step
+        raise DefinitionError(
+            f"The store of the ledger {self.identity} overwrites an object that a request may only create (If-None-Match): "
+            "two runs could go on side by side.",
+            "Keep the ledger in a store with conditional writes, or in a folder.",
+        )
 
     def _sweep_before(self, step: _Held) -> None:
         """Removes the states before this one, unless its file is torn and it was read from one of them."""

@@ -14,6 +14,8 @@ import duckdb
 from headrace import faults
 from headrace.errors import SinkUnreachableError, TransientError
 from headrace.faults import Step
+from headrace.own_paths import is_open_to_all, require_own_file
+from headrace.scratch import open_private
 from headrace.sealed_duckdb import open_duckdb, seal
 
 # The file is attached under a name that no schema has: a catalogue is otherwise named after the file, and "shop" would be
@@ -139,7 +141,7 @@ class Database:
     def mark(self) -> FileMark | None:
         """Equal for as long as nobody writes the file; ``None`` while that cannot be told: it was written a moment ago."""
         found = []
-        for path in (self.path, Path(f"{self.path}.wal")):
+        for path in (self.path, self._log):
             with contextlib.suppress(OSError):
                 known = path.stat()
                 found.append((known.st_ino, known.st_size, known.st_mtime_ns))
@@ -183,12 +185,16 @@ class Database:
 
     def _attach(self, *, read_only: bool) -> Session:
         # What does not fit into the memory limit goes where DuckDB would put it if the file were the main one.
+        self._require_own()
         connection = open_duckdb(settings={"temp_directory": f"{self.path}.tmp", **self.settings})
         try:
             connection.execute("SET TimeZone = 'UTC'")
             path = str(self.path).replace("'", "''")
             before = _file_id(self.path)
+            if not read_only and is_open_to_all(self.path.parent):
+                self._claim_log()
             connection.execute(f"ATTACH '{path}' AS \"{CATALOG}\"" + (" (READ_ONLY)" if read_only else ""))
+            self._require_own()
             connection.execute(f'USE "{CATALOG}"')
             # Statements of the source's schema changes run here, and those that a person wrote.
             seal(connection)
@@ -196,6 +202,27 @@ class Database:
             connection.close()
             raise
         return Session(connection, before or _file_id(self.path))
+
+    def _require_own(self) -> None:
+        """DuckDB applies a log that lies beside the file, and puts rows into the folder beside it: whoever made these.
+
+        Raises DefinitionError, SinkUnreachableError.
+        """
+        try:
+            for path in (self.path, self._log, Path(f"{self.path}.tmp")):
+                require_own_file(path, "the target")
+        except OSError as error:
+            raise SinkUnreachableError(f"The DuckDB file {self.path} cannot be opened: {error.strerror}.") from None
+
+    def _claim_log(self) -> None:
+        """Puts an empty log of this user's beside the file, so that nobody can put one there until DuckDB has opened it."""
+        with contextlib.suppress(FileExistsError):
+            open_private(self._log).close()
+        self._require_own()
+
+    @property
+    def _log(self) -> Path:
+        return Path(f"{self.path}.wal")
 
 
 def _file_id(path: Path) -> FileId | None:

@@ -19,6 +19,7 @@ from headrace.faults import Step
 from headrace.sinks.mysql import tls, variables
 from headrace.sinks.mysql.interruption import Interruption
 from headrace.sinks.mysql.local_infile import LoadingConnection
+from headrace.sinks.mysql.patience import understood
 from headrace.sinks.mysql.server_errors import INTERRUPTED, Cause, ErrorClass, cause, classify, error_code, error_text, way_out
 from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.variables import Variable
@@ -30,6 +31,9 @@ _BRIEF_SECONDS = 3
 _UNKNOWN_TIME_ZONE = 1298
 _WITNESS = "FROM information_schema.character_sets LIMIT 1"
 """The end of a SELECT that always has a row, and that a kill of the statement ends with an error."""
+_SMALLEST_PACKET = 1024
+"""The least value that max_allowed_packet can have."""
+_ASKS = re.compile(r"\s*\(?\s*(SELECT|SHOW)\b", re.IGNORECASE)
 _DELETE = b"DELETE "
 _LIMITED = re.compile(rb" LIMIT \d+$")
 
@@ -47,6 +51,7 @@ class MySqlSession:
     def __init__(self, settings: MySqlSettings, *, ddl: bool = False, interruption: Interruption | None = None) -> None:
         """``interruption``: with what this session is given up; see there."""
         self._settings, self._interruption = settings, interruption
+        self.is_tidb = False  # until the server has told
         self._connection = _connect(settings, autocommit=ddl)
         try:
             self._configure(settings, ddl=ddl)
@@ -58,10 +63,12 @@ class MySqlSession:
             raise
 
     def _configure(self, settings: MySqlSettings, *, ddl: bool) -> None:
-        ((number, version, packet, local),) = self.execute(
-            "SELECT CONNECTION_ID(), VERSION(), @@max_allowed_packet, @@local_infile"
-        )
-        self.connection_id = int(str(number))
+        rows = self.execute("SELECT CONNECTION_ID(), VERSION(), @@max_allowed_packet, @@local_infile")
+        with understood():
+            ((number, version, packet, local),) = rows
+            self.connection_id, self.max_allowed_packet = int(str(number)), int(str(packet))
+            if self.max_allowed_packet < _SMALLEST_PACKET:
+                raise ValueError(f"max_allowed_packet is {self.max_allowed_packet}")
         self.affected = 0
         """Rows that the last statement changed. Of REPLACE those that were put in and those that were pushed out, but for rows
         that were there as they are."""
@@ -69,7 +76,6 @@ class MySqlSession:
         self.is_tidb = "TiDB" in self.version
         self.is_mariadb = "MariaDB" in self.version
         self._set_variables(settings, ddl=ddl)
-        self.max_allowed_packet = int(str(packet))
         self._connection.limit(self.max_allowed_packet)
         # TiDB asks for the file again whenever it repeats a LOAD DATA after a write conflict, lets no impossible date through in
         # one, and does not say which column it refuses; its REPLACE statements have none of this.
@@ -125,6 +131,9 @@ class MySqlSession:
             if parameters:
                 statement = cursor.mogrify(statement.replace("%", "%%").replace("?", "%s"), tuple(parameters))
             self._send(cursor, statement)
+            with understood():
+                if cursor.description is None and _ASKS.match(statement):
+                    raise ValueError("a question without a result")  # as a proxy under maintenance answers
             return list(cursor.fetchall())
 
     def scalar(self, statement: str, parameters: Sequence[object] = ()) -> object:

@@ -78,7 +78,7 @@ class PatientConnection(BaseConnection):
         deadline.daemon = True
         deadline.start()
         try:
-            with _understood():
+            with understood():
                 super().connect(sock)
         finally:
             deadline.cancel()
@@ -90,7 +90,7 @@ class PatientConnection(BaseConnection):
         self._rfile = io.BufferedReader(_Answers(self._sock, self._require_running))
 
     def _read_query_result(self, unbuffered: bool = False) -> int:
-        with _understood():
+        with understood():
             return super()._read_query_result(unbuffered)
 
     def cut_off(self) -> None:
@@ -133,7 +133,7 @@ class PatientConnection(BaseConnection):
 
 
 @contextmanager
-def _understood() -> Iterator[None]:
+def understood() -> Iterator[None]:
     """What is no packet of MySQL's protocol counts as a lost connection: PyMySQL stumbles over it in many ways."""
     try:
         yield

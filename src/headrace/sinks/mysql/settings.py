@@ -115,6 +115,13 @@ def read_settings(text: str) -> MySqlSettings:
 
 
 def _check_tls(params: Mapping[str, str]) -> None:
+    """What asks for a check is not left out because it is empty, which a variable that nobody has filled is."""
+    for name in ("ssl-ca", "ssl-cert", "ssl-key", "ssl-verify"):
+        if name in params and not params[name].strip():
+            raise DefinitionError(
+                f"{name} of the sink's URI is empty.",
+                f"Check the variable or file that it is filled from, or leave {name} out of the URI.",
+            )
     for name in ("ssl-cert", "ssl-key", "ssl-verify"):
         if params.get(name) and not params.get("ssl-ca"):
             raise DefinitionError(
