@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -77,6 +77,7 @@ _DAY_0001_01_01 = 366  # as TO_DAYS counts
 _SECONDS_OF_DAY = 86400
 _MAX_QUOTIENT_SCALE = 6
 _MOST_DECIMAL_DIGITS = 38
+_LONGEST = 65_536  # characters of an expression, which takes about a second to read
 _MOST_DIGITS = 18  # of an integer that can be divided exactly
 _NO_CHARACTER = "\ufdd0"  # that no text has: Unicode keeps it free for uses within programs
 # In the text of a JSON value what comes before a comma or a colon that is outside of its texts, and that sign.
@@ -180,6 +181,8 @@ def _within_reach() -> Iterator[None]:
 
 
 def _read(expression: str) -> Any:
+    if len(expression) > _LONGEST:
+        raise UntranslatableError
     try:
         # REPLACE(…) alone would be read as a statement.
         parsed = parse(f"SELECT {_without_introducers(expression)}")
@@ -365,21 +368,25 @@ class _Translation:
     def _comparison(self, node: Any) -> _Value:
         if isinstance(node, exp.EQ) and (same := self._same_text(node.this, node.expression)) is not None:
             return _Value(exp.EQ(this=same, expression=node.expression.unnest()), _Family.BOOLEAN)
-        left, right = self._compared(node.this, node.expression)
+        left, (right,) = self._compared(node.this, [node.expression])
         return _Value(type(node)(this=left, expression=right), _Family.BOOLEAN)
 
-    def _compared(self, left: Any, right: Any) -> tuple[Any, Any]:
-        """Two values that both compare alike. A text beside a date is one, or a moment, too."""
-        sides = [side.unnest() if _is_text(side.unnest()) else side for side in (left, right)]
+    def _compared(self, left: Any, others: Sequence[Any]) -> tuple[Any, list[Any]]:
+        """A value, and those that it is compared with, where both compare alike. A text beside a date is one, or a moment, too."""
+        sides = [side.unnest() if _is_text(side.unnest()) else side for side in (left, *others)]
+        if _is_text(sides[0]) and any(map(_is_text, sides[1:])):
+            raise UntranslatableError
         values = [None if _is_text(side) else self.value(side) for side in sides]
         moment = any(value is not None and value.family in _MOMENTS for value in values)
-        known = [value or (self._moment(side) if moment else self.value(side)) for value, side in zip(values, sides, strict=True)]
+        first, *known = (
+            value or (self._moment(side) if moment else self.value(side)) for value, side in zip(values, sides, strict=True)
+        )
         families = {value.family for value in known}
-        if families == _MOMENTS:
-            return _cast(known[0].node, "TIMESTAMP"), _cast(known[1].node, "TIMESTAMP")
-        if not (families <= _NUMBERS or (len(families) == 1 and families <= _MOMENTS)):
+        if len(families) == 1 and families | {first.family} == _MOMENTS:
+            return _cast(first.node, "TIMESTAMP"), [_cast(value.node, "TIMESTAMP") for value in known]
+        if not (families | {first.family} <= _NUMBERS or (families == {first.family} and families <= _MOMENTS)):
             raise UntranslatableError
-        return known[0].node, known[1].node
+        return first.node, [value.node for value in known]
 
     def _same_text(self, left: Any, *texts: Any) -> Any:
         """The text column, if it is one, that is asked to equal one of these texts; the texts are noted."""
@@ -395,10 +402,10 @@ class _Translation:
     def _membership(self, node: Any) -> _Value:
         if (same := self._same_text(node.this, *node.expressions)) is not None:
             return _Value(exp.In(this=same, expressions=[text.unnest() for text in node.expressions]), _Family.BOOLEAN)
-        pairs = [self._compared(node.this, listed) for listed in node.expressions]
-        if not pairs or any(pair[0] != pairs[0][0] for pair in pairs):
+        if not node.expressions:
             raise UntranslatableError
-        return _Value(exp.In(this=pairs[0][0], expressions=[listed for _, listed in pairs]), _Family.BOOLEAN)
+        left, listed = self._compared(node.this, node.expressions)
+        return _Value(exp.In(this=left, expressions=listed), _Family.BOOLEAN)
 
     def _connection(self, node: Any) -> _Value:
         sides = self.condition(node.this), self.condition(node.expression)
