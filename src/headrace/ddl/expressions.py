@@ -10,7 +10,7 @@ with given texts, which then can be checked against the values that are there.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -96,8 +96,17 @@ class _Value:
     is_mixed: bool = False
 
 
-def to_duckdb(expression: str, target: ColumnType, schema: TableSchema) -> str:
-    """DuckDB's SQL for the expression of a column of type ``target``, without the cast to that type.
+@dataclass(frozen=True)
+class Computation:
+    """An expression in DuckDB's SQL: of how many operators, functions, values and names, and how often it names each column."""
+
+    sql: str
+    size: int
+    columns: Mapping[str, int]
+
+
+def to_duckdb(expression: str, target: ColumnType, schema: TableSchema) -> Computation:
+    """The expression of a column of type ``target``, without the cast to that type.
 
     ``schema`` tells the types of the columns that the expression names. Raises UntranslatableError.
     """
@@ -105,7 +114,7 @@ def to_duckdb(expression: str, target: ColumnType, schema: TableSchema) -> str:
         return _to_duckdb(expression, target, schema)
 
 
-def _to_duckdb(expression: str, target: ColumnType, schema: TableSchema) -> str:
+def _to_duckdb(expression: str, target: ColumnType, schema: TableSchema) -> Computation:
     value = _Translation(schema).value(_read(expression))
     while isinstance(value.node, exp.Paren):
         value = replace(value, node=value.node.this)
@@ -118,8 +127,7 @@ def _to_duckdb(expression: str, target: ColumnType, schema: TableSchema) -> str:
     node = value.node
     if target.kind is TypeKind.CHAR and value.family is _Family.TEXT:  # which is read without the blanks at its end
         node = exp.Anonymous(this="rtrim", expressions=[node, exp.Literal.string(" ")])
-    sql: str = node.sql(dialect="duckdb")
-    return sql
+    return Computation(node.sql(dialect="duckdb"), sum(1 for _ in node.walk()), _columns_in(node))
 
 
 def _names_members(node: Any, schema: TableSchema) -> bool:
@@ -151,14 +159,14 @@ def _rounds(value: _Value, target: ColumnType, schema: TableSchema) -> bool:
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition in DuckDB's SQL, and the names of the columns in it, as the table's shape spells them.
+    """A condition in DuckDB's SQL, and how often it names each column, as the table's shape spells them.
 
     ``texts`` are the texts that text columns are compared with. DuckDB compares them exactly: that is right only where no value
     of the column is one that the source's collation may hold for equal to one of them.
     """
 
     sql: str
-    columns: frozenset[str]
+    columns: Mapping[str, int]
     texts: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
@@ -168,7 +176,11 @@ def condition_to_duckdb(expression: str, schema: TableSchema) -> Condition:
     with _within_reach():
         node = translation.condition(_read(expression))
         texts = {name: frozenset(found) for name, found in translation.texts.items()}
-        return Condition(node.sql(dialect="duckdb"), frozenset(column.name for column in node.find_all(exp.Column)), texts)
+        return Condition(node.sql(dialect="duckdb"), _columns_in(node), texts)
+
+
+def _columns_in(node: Any) -> Mapping[str, int]:
+    return Counter(column.name for column in node.find_all(exp.Column))
 
 
 @contextmanager
