@@ -15,6 +15,7 @@ from headrace.ddl.classify import classify
 from headrace.ddl.columns import annotate
 from headrace.ddl.defaults import added_column, bit_default, computed_default, zone_mismatch
 from headrace.ddl.expressions import UntranslatableError, condition_to_duckdb, to_duckdb
+from headrace.ddl.grammar.statements import judge
 from headrace.ddl.indexes import new_indexes, with_index_names
 from headrace.ddl.names import spelled
 from headrace.ddl.partitions import (
@@ -209,6 +210,32 @@ def test_what_tells_partitions_apart_is_not_repeated_for_each_of_them(kind: str)
     assert event.condition.count(LONG_KEY) <= 5
     assert len(event.condition) <= LONGEST_CONDITIONS
     assert time.process_time() - began < 2
+
+
+VIEWS: dict[str, Callable[[int], str]] = {
+    "common table expressions and unions": lambda n: (
+        "WITH " + joined(n, "c# AS (SELECT 1)") + " " + " UNION ".join(["SELECT 1 FROM a"] * n)
+    ),
+    "common table expressions over each other": lambda n: (
+        "WITH " + joined(n, "c# AS (SELECT 1 FROM a, b)") + " SELECT 1 FROM " + joined(n, "c#")
+    ),
+    "joins": lambda n: "SELECT 1 FROM a" + " CROSS JOIN b" * n,
+    "tables": lambda n: "SELECT 1 FROM " + joined(n, "t#"),
+    "aliases": lambda n: "SELECT 1 FROM " + joined(n, "t AS x#"),
+    "columns": lambda n: "SELECT " + joined(n, "t.c#") + " FROM t",
+}
+
+
+@pytest.mark.parametrize("query", VIEWS)
+def test_a_view_of_twice_as_many_is_judged_in_about_twice_the_time(query: str) -> None:
+    def taken(count: int) -> float:
+        text = f"CREATE VIEW v AS {VIEWS[query](count)}"
+        began = time.process_time()
+        assert not judge(text, "d").objection
+        return time.process_time() - began
+
+    once, twice = taken(300), taken(600)
+    assert twice < 3 * once + 0.1, f"{once:.3f} s for 300, {twice:.3f} s for twice as many"
 
 
 ODD = ", ".join(f"p{number}" for number in range(1, 1_000, 2))
