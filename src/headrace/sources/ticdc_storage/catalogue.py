@@ -13,6 +13,7 @@ from itertools import groupby
 from headrace.ddl.classify import Classified, classify
 from headrace.ddl.columns import annotate
 from headrace.ddl.indexes import with_index_names
+from headrace.ddl.lexer import MOST_WORDS, has_too_many_words
 from headrace.ddl.names import KnownNames, spelled
 from headrace.ddl.partitions import Partitioning, partitioning_after
 from headrace.ddl.statement import Statement, StatementKind, read_statement
@@ -247,6 +248,10 @@ class CatalogueReader:
             hint = "If it is as the source ran it, set max-statement-bytes in the source's URI."
             told = ToldParts(file.database, file.table, file.version, None)
             return _Loaded(None, Problem(table_id, message, path.key, hint=hint), told=told)
+        if has_too_many_words(file.statement):
+            message = f"Its statement has more than {MOST_WORDS:,} words."
+            told = ToldParts(file.database, file.table, file.version, None)
+            return _Loaded(None, Problem(table_id, message, path.key), told=told)
         file = replace(file, schema=_renamed(file.schema, table_id))
         entry = SchemaEntry(path, file, table_id, read_statement(file.statement, table_id.database))
         notices = _naming_notices(entry)
