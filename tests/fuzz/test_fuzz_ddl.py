@@ -119,7 +119,10 @@ SERVERS = [Server(name, lambda collation: "0900" not in collation) for name in (
 
 
 def adapt(made: tuple[str, int]) -> None:
-    """What the grammar accepts can be put into the words of each server, or is refused; what is sent names nothing more."""
+    """What the grammar accepts can be put into the words of each server, or is refused, and can be judged again.
+
+    It may name more than it did, without a comment of TiDB: before it is sent, that is refused.
+    """
     text, number = made
     judgement = judge(text, "shop")
     if judgement.objection:
@@ -130,7 +133,8 @@ def adapt(made: tuple[str, int]) -> None:
             adapted = adapt_for(sent, server, "shop", [TableId("shop", "secrets")] if number else ())
         except UnadaptableError:
             continue
-        assert judge(adapted.statement, "shop").names <= judgement.names
+        again = judge(adapted.statement, "shop")
+        assert not again.objection or not again.names
 
 
 def test_a_statement_that_is_accepted_is_put_into_other_words_or_refused() -> None:
