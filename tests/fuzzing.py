@@ -31,6 +31,7 @@ PIECES = (
 _TOKENS = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`(?:[^`]|``)*`|/\*.*?\*/|\w+|\s+|.", re.DOTALL)
 _OPENINGS = ("/*!", "/*!50000 ", "/*T! ", "/*T![ttl] ", "/*", "/*M! ")
 _DEEP = 1500  # more than Python's own readers go down
+_OFTEN = (300, 3_000, 20_000)
 
 
 def fuzz(ordinary: int, make: Callable[[Random], T], check: Callable[[T], object]) -> None:
@@ -86,9 +87,11 @@ def _change(chance: Random, found: list[str], others: Sequence[Sequence[str]]) -
     """One change in place."""
     first, second = sorted((chance.randrange(len(found) + 1), chance.randrange(len(found) + 1)))
     near = min(second, first + 4)
-    match chance.randrange(10):
+    match chance.randrange(11):
         case 0:
             found[first:near] = []
+        case 10:
+            found[first:near] = found[first:near] * _repeats(chance)
         case 1:
             found[second:second] = found[first:near]
         case 2 if second < len(found):
@@ -115,6 +118,11 @@ def _change(chance: Random, found: list[str], others: Sequence[Sequence[str]]) -
             del found[second:]
 
 
+def _repeats(chance: Random) -> int:
+    """How often something comes: at times so often that what takes time by the square of it is seen to hang."""
+    return chance.choice(_OFTEN) if chance.random() < 0.02 else chance.randrange(2, 6)
+
+
 def flipped(chance: Random, text: str) -> str:
     """A text with one character that differs in a bit, is lost, or is another one."""
     if not text:
@@ -135,7 +143,7 @@ def damaged(chance: Random, whole: bytes, pieces: Sequence[bytes]) -> bytes:
     data = whole
     for _ in range(chance.randrange(1, 4)):
         first, second = sorted((chance.randrange(len(data) + 1), chance.randrange(len(data) + 1)))
-        match chance.randrange(7):
+        match chance.randrange(8):
             case 0 if first < len(data):
                 data = data[:first] + bytes([data[first] ^ 1 << chance.randrange(8)]) + data[first + 1 :]
             case 1:
@@ -148,6 +156,8 @@ def damaged(chance: Random, whole: bytes, pieces: Sequence[bytes]) -> bytes:
                 data = data[second:] + data[first:second] + data[:first]
             case 5:
                 data = data[:first] + data[second:]
+            case 7:
+                data = data[:first] + data[first : first + chance.randrange(1, 30)] * _repeats(chance) + data[first:]
             case _:
                 data = data[:first] + data[first + chance.randrange(1, 5) :]
     return data

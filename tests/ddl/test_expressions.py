@@ -43,7 +43,9 @@ SCHEMA = TableSchema(TableId("test", "t"), tuple(Column(name, kind) for name, (k
 
 def evaluated(expression: str, target: ColumnType) -> str | None:
     values = ", ".join(f'{value} AS "{name}"' for name, (_, value) in COLUMNS.items())
-    found = duckdb.connect(":memory:").execute(f"SELECT ({to_duckdb(expression, target, SCHEMA)})::VARCHAR FROM (SELECT {values})")
+    found = duckdb.connect(":memory:").execute(
+        f"SELECT ({to_duckdb(expression, target, SCHEMA).sql})::VARCHAR FROM (SELECT {values})"
+    )
     return found.fetchall()[0][0]  # type: ignore[no-any-return]
 
 

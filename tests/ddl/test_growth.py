@@ -15,9 +15,18 @@ from headrace.ddl.classify import classify
 from headrace.ddl.columns import annotate
 from headrace.ddl.defaults import added_column, bit_default, computed_default, zone_mismatch
 from headrace.ddl.expressions import UntranslatableError, condition_to_duckdb, to_duckdb
+from headrace.ddl.grammar.statements import judge
 from headrace.ddl.indexes import new_indexes, with_index_names
 from headrace.ddl.names import spelled
-from headrace.ddl.partitions import MOST_PARTITIONS, Method, Partition, Partitioning, partitioning_after, row_events
+from headrace.ddl.partitions import (
+    LONGEST_CONDITIONS,
+    MOST_PARTITIONS,
+    Method,
+    Partition,
+    Partitioning,
+    partitioning_after,
+    row_events,
+)
 from headrace.ddl.statement import read_statement
 from headrace.model.events import DeletePartitionRowsEvent, OtherEvent
 from headrace.model.table import Column, TableId, TableSchema
@@ -175,6 +184,105 @@ def test_of_more_clauses_about_partitions_than_tidb_takes_it_is_not_known_which_
     assert isinstance(deleting, DeletePartitionRowsEvent)
     events = row_events("ALTER TABLE t " + joined(100, "DROP PARTITION p#"), "d", T, before)
     assert {type(event) for event in events} == {OtherEvent}
+
+
+def partitioned(by: str, *, count: int = MOST_PARTITIONS) -> Partitioning:
+    found = partitioning_after(None, create("c0 INT", f"PARTITION BY {by.replace('@', str(count))}"), "d")
+    assert found is not None
+    return found
+
+
+LONG_KEY = "id" + "+1" * 2_000
+KINDS_OF_MANY = {
+    "hash": (f"HASH ({LONG_KEY}) PARTITIONS @", MOST_PARTITIONS),
+    "ranges": (f"RANGE ({LONG_KEY}) ({joined(1_000, 'PARTITION p# VALUES LESS THAN (#)')})", 1_000),
+    "lists": (f"LIST ({LONG_KEY}) ({joined(1_000, 'PARTITION p# VALUES IN (#, NULL)')})", 1_000),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_MANY)
+def test_what_tells_partitions_apart_is_not_repeated_for_each_of_them(kind: str) -> None:
+    by, count = KINDS_OF_MANY[kind]
+    before = partitioned(by)
+    began = time.process_time()
+    (event,) = row_events("ALTER TABLE t TRUNCATE PARTITION " + joined(count, "p#"), "d", T, before)
+    assert isinstance(event, DeletePartitionRowsEvent)
+    assert event.condition.count(LONG_KEY) <= 5
+    assert len(event.condition) <= LONGEST_CONDITIONS
+    assert time.process_time() - began < 2
+
+
+VIEWS: dict[str, Callable[[int], str]] = {
+    "common table expressions and unions": lambda n: (
+        "WITH " + joined(n, "c# AS (SELECT 1)") + " " + " UNION ".join(["SELECT 1 FROM a"] * n)
+    ),
+    "common table expressions over each other": lambda n: (
+        "WITH " + joined(n, "c# AS (SELECT 1 FROM a, b)") + " SELECT 1 FROM " + joined(n, "c#")
+    ),
+    "joins": lambda n: "SELECT 1 FROM a" + " CROSS JOIN b" * n,
+    "tables": lambda n: "SELECT 1 FROM " + joined(n, "t#"),
+    "aliases": lambda n: "SELECT 1 FROM " + joined(n, "t AS x#"),
+    "columns": lambda n: "SELECT " + joined(n, "t.c#") + " FROM t",
+}
+
+
+@pytest.mark.parametrize("query", VIEWS)
+def test_a_view_of_twice_as_many_is_judged_in_about_twice_the_time(query: str) -> None:
+    def taken(count: int) -> float:
+        text = f"CREATE VIEW v AS {VIEWS[query](count)}"
+        began = time.process_time()
+        assert not judge(text, "d").objection
+        return time.process_time() - began
+
+    once, twice = taken(300), taken(600)
+    assert twice < 3 * once + 0.1, f"{once:.3f} s for 300, {twice:.3f} s for twice as many"
+
+
+ODD = ", ".join(f"p{number}" for number in range(1, 1_000, 2))
+LONG_VALUES = joined(50_000, "#")
+
+
+@pytest.mark.parametrize(
+    ("by", "statement"),
+    [
+        (KINDS_OF_MANY["ranges"][0], f"ALTER TABLE t TRUNCATE PARTITION {ODD}"),
+        (f"LIST (id) (PARTITION p0 VALUES IN ({LONG_VALUES}), PARTITION p1 VALUES IN (-1))", "ALTER TABLE t DROP PARTITION p0"),
+        (f"LIST (id) (PARTITION p0 VALUES IN ({LONG_VALUES}), PARTITION p1 DEFAULT)", "ALTER TABLE t DROP PARTITION p1"),
+        (
+            f"LIST COLUMNS (id, c0) ({joined(4_000, 'PARTITION p# VALUES IN ((#, #))')})",
+            "ALTER TABLE t TRUNCATE PARTITION " + joined(4_000, "p#"),
+        ),
+        (f"RANGE (id) (PARTITION p0 VALUES LESS THAN (1{'+1' * 50_000}))", "ALTER TABLE t EXCHANGE PARTITION p0 WITH TABLE u"),
+    ],
+    ids=["ranges with gaps", "many values", "the rest of many values", "many pairs", "a long bound"],
+)
+def test_a_short_statement_has_no_long_condition(by: str, statement: str) -> None:
+    assert {type(event) for event in row_events(statement, "d", T, partitioned(by))} == {OtherEvent}
+
+
+def test_many_clauses_of_a_statement_have_no_long_condition_together() -> None:
+    before = partitioned(f"LIST (id) (PARTITION p0 VALUES IN ({joined(3_000, '#')}), PARTITION p1 VALUES IN (-1))")
+    events = row_events("ALTER TABLE t " + joined(60, "TRUNCATE PARTITION p0"), "d", T, before)
+    assert sum(len(event.condition) for event in events if isinstance(event, DeletePartitionRowsEvent)) <= LONGEST_CONDITIONS
+    assert (type(events[0]), type(events[-1])) == (DeletePartitionRowsEvent, OtherEvent)
+
+
+def test_an_expression_that_is_longer_than_people_write_tells_no_partitions_apart() -> None:
+    assert partitioning_after(None, create("", f"PARTITION BY HASH (id{'+1' * 4_000}) PARTITIONS 2"), "d") is None
+
+
+def test_a_membership_of_many_reads_what_is_a_member_once() -> None:
+    schema = shape(["id"])
+    assert schema is not None
+
+    def taken(count: int) -> float:
+        began = time.process_time()
+        condition_to_duckdb(f"(id{'+1' * 100}) IN ({joined(count, '#')})", schema)
+        return time.process_time() - began
+
+    once, twice = (min(taken(count) for _ in range(2)) for count in (1_000, 2_000))
+    assert twice < 3 * once + 0.05
+    assert once < 1
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,13 @@ from headrace.ddl.statement import StatementKind, read_statement
 from headrace.ddl.told import source_tables
 from headrace.ddl.zones import defined_zoned_column, zoned_bound
 from headrace.model.events import SchemaChange
-from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.table import Column, Generated, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
+from headrace.sealed_duckdb import open_duckdb
+from headrace.sinks.duckdb.generated import generated_columns
+from headrace.sinks.duckdb.types import UnsupportedPolicy
+from headrace.sinks.mysql import collation
+from headrace.sinks.mysql.adaptation import Server, UnadaptableError, adapt_for
 from hostile import benign_statements, hostile_statements
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ddl"
@@ -110,6 +115,32 @@ def judged(made: tuple[str, int]) -> None:
     assert read_statement(sent, "shop") == read
 
 
+SERVERS = [Server(name, lambda collation: "0900" not in collation) for name in ("MariaDB", "MySQL", "TiDB")]
+
+
+def adapt(made: tuple[str, int]) -> None:
+    """What the grammar accepts can be put into the words of each server, or is refused, and can be judged again.
+
+    It may name more than it did, without a comment of TiDB: before it is sent, that is refused.
+    """
+    text, number = made
+    judgement = judge(text, "shop")
+    if judgement.objection:
+        return
+    sent = collation.spell_out(rendered(words(text) or (), features=True), by_bytes=number == 0)
+    for server in SERVERS:
+        try:
+            adapted = adapt_for(sent, server, "shop", [TableId("shop", "secrets")] if number else ())
+        except UnadaptableError:
+            continue
+        again = judge(adapted.statement, "shop")
+        assert not again.objection or not again.names
+
+
+def test_a_statement_that_is_accepted_is_put_into_other_words_or_refused() -> None:
+    fuzz(700, statement, adapt)
+
+
 def test_a_statement_is_read_whatever_it_is() -> None:
     fuzz(1500, statement, read_all)
 
@@ -151,3 +182,47 @@ def translate(made: tuple[str, ColumnType | None]) -> None:
 
 def test_an_expression_is_translated_or_refused() -> None:
     fuzz(400, expression, translate)
+
+
+MADE_OF = (
+    "#",
+    "# + #",
+    "# * 2 + # - #",
+    "CASE WHEN # > 1 THEN # ELSE # END",
+    "JSON_UNQUOTE(JSON_EXTRACT(#, '$.a'))",
+    "CONCAT(#, #, #)",
+)
+
+
+def virtual_columns(chance: Random) -> TableSchema:
+    """A table of which each column is made of others, in whatever order, with circles and what is not there among them."""
+    names = [f"c{number}" for number in range(chance.choice((3, 20, 60, 300)))]
+    reach = chance.choice((2, 5, len(names)))
+    columns = []
+    for at, name in enumerate(names):
+        near = [*names[max(0, at - reach) : at], *(names[at + 1 : at + reach] if chance.random() < 0.2 else ()), "id", "v", "j"]
+        made = "".join(chance.choice(near) if sign == "#" else sign for sign in chance.choice(MADE_OF))
+        target = ColumnType(chance.choice((TypeKind.BIGINT, TypeKind.BIGINT, TypeKind.VARCHAR, TypeKind.JSON)))
+        columns.append(Column(name, target, generated=Generated.VIRTUAL, expression=made))
+    if chance.random() < 0.3:
+        columns.reverse()
+    return TableSchema(ORDERS, (*shape(("id", TypeKind.BIGINT), ("v", TypeKind.VARCHAR), ("j", TypeKind.JSON)).columns, *columns))
+
+
+def compute(schema: TableSchema) -> None:
+    """What is accepted can be made, written and read, in some seconds."""
+    there = {column.name for column in schema.columns[::7]}
+    found = generated_columns(schema, UnsupportedPolicy.TEXT, there)
+    connection = open_duckdb()
+    try:
+        connection.execute(
+            f"CREATE TABLE t (id BIGINT, v VARCHAR, j JSON{''.join(f', {part}' for part in found.definitions.values())})"
+        )
+        connection.execute("INSERT INTO t BY NAME SELECT 1 AS id")
+        connection.execute("FROM t").fetchall()
+    finally:
+        connection.close()
+
+
+def test_virtual_columns_are_computed_or_left_out() -> None:
+    fuzz(12, virtual_columns, compute)

@@ -128,6 +128,14 @@ def test_a_schema_file_that_is_nested_deeply(folder: StorageFolder, text: bytes)
     assert_only_the_bad_table_waits(folder, path, "The schema file is nested too deeply.")
 
 
+def test_a_statement_of_more_words_than_can_be_held_stops_its_table(folder: StorageFolder) -> None:
+    add_schema(folder, folder.schema_text("bad", 200, "ALTER TABLE `bad` " + ",1" * 300_000))
+    offer = folder.consumer(OPTIONS).poll()
+    (problem,) = offer.problems
+    assert problem.message == "Its statement has more than 500,000 words."
+    assert [(change.table_id, change.changes) for change in offer.unread] == [(BAD, {BAD})]
+
+
 def test_a_schema_file_of_2_gib_is_not_read_whole(folder: StorageFolder) -> None:
     path = add_schema(folder, b"{")
     os.truncate(folder.root / path, 2 << 30)

@@ -10,8 +10,8 @@ with given texts, which then can be checked against the values that are there.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -77,6 +77,7 @@ _DAY_0001_01_01 = 366  # as TO_DAYS counts
 _SECONDS_OF_DAY = 86400
 _MAX_QUOTIENT_SCALE = 6
 _MOST_DECIMAL_DIGITS = 38
+_LONGEST = 65_536  # characters of an expression, which takes about a second to read
 _MOST_DIGITS = 18  # of an integer that can be divided exactly
 _NO_CHARACTER = "\ufdd0"  # that no text has: Unicode keeps it free for uses within programs
 # In the text of a JSON value what comes before a comma or a colon that is outside of its texts, and that sign.
@@ -95,8 +96,17 @@ class _Value:
     is_mixed: bool = False
 
 
-def to_duckdb(expression: str, target: ColumnType, schema: TableSchema) -> str:
-    """DuckDB's SQL for the expression of a column of type ``target``, without the cast to that type.
+@dataclass(frozen=True)
+class Computation:
+    """An expression in DuckDB's SQL: of how many operators, functions, values and names, and how often it names each column."""
+
+    sql: str
+    size: int
+    columns: Mapping[str, int]
+
+
+def to_duckdb(expression: str, target: ColumnType, schema: TableSchema) -> Computation:
+    """The expression of a column of type ``target``, without the cast to that type.
 
     ``schema`` tells the types of the columns that the expression names. Raises UntranslatableError.
     """
@@ -104,7 +114,7 @@ def to_duckdb(expression: str, target: ColumnType, schema: TableSchema) -> str:
         return _to_duckdb(expression, target, schema)
 
 
-def _to_duckdb(expression: str, target: ColumnType, schema: TableSchema) -> str:
+def _to_duckdb(expression: str, target: ColumnType, schema: TableSchema) -> Computation:
     value = _Translation(schema).value(_read(expression))
     while isinstance(value.node, exp.Paren):
         value = replace(value, node=value.node.this)
@@ -117,8 +127,7 @@ def _to_duckdb(expression: str, target: ColumnType, schema: TableSchema) -> str:
     node = value.node
     if target.kind is TypeKind.CHAR and value.family is _Family.TEXT:  # which is read without the blanks at its end
         node = exp.Anonymous(this="rtrim", expressions=[node, exp.Literal.string(" ")])
-    sql: str = node.sql(dialect="duckdb")
-    return sql
+    return Computation(node.sql(dialect="duckdb"), sum(1 for _ in node.walk()), _columns_in(node))
 
 
 def _names_members(node: Any, schema: TableSchema) -> bool:
@@ -150,14 +159,14 @@ def _rounds(value: _Value, target: ColumnType, schema: TableSchema) -> bool:
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition in DuckDB's SQL, and the names of the columns in it, as the table's shape spells them.
+    """A condition in DuckDB's SQL, and how often it names each column, as the table's shape spells them.
 
     ``texts`` are the texts that text columns are compared with. DuckDB compares them exactly: that is right only where no value
     of the column is one that the source's collation may hold for equal to one of them.
     """
 
     sql: str
-    columns: frozenset[str]
+    columns: Mapping[str, int]
     texts: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
@@ -167,7 +176,11 @@ def condition_to_duckdb(expression: str, schema: TableSchema) -> Condition:
     with _within_reach():
         node = translation.condition(_read(expression))
         texts = {name: frozenset(found) for name, found in translation.texts.items()}
-        return Condition(node.sql(dialect="duckdb"), frozenset(column.name for column in node.find_all(exp.Column)), texts)
+        return Condition(node.sql(dialect="duckdb"), _columns_in(node), texts)
+
+
+def _columns_in(node: Any) -> Mapping[str, int]:
+    return Counter(column.name for column in node.find_all(exp.Column))
 
 
 @contextmanager
@@ -180,6 +193,8 @@ def _within_reach() -> Iterator[None]:
 
 
 def _read(expression: str) -> Any:
+    if len(expression) > _LONGEST:
+        raise UntranslatableError
     try:
         # REPLACE(…) alone would be read as a statement.
         parsed = parse(f"SELECT {_without_introducers(expression)}")
@@ -365,21 +380,25 @@ class _Translation:
     def _comparison(self, node: Any) -> _Value:
         if isinstance(node, exp.EQ) and (same := self._same_text(node.this, node.expression)) is not None:
             return _Value(exp.EQ(this=same, expression=node.expression.unnest()), _Family.BOOLEAN)
-        left, right = self._compared(node.this, node.expression)
+        left, (right,) = self._compared(node.this, [node.expression])
         return _Value(type(node)(this=left, expression=right), _Family.BOOLEAN)
 
-    def _compared(self, left: Any, right: Any) -> tuple[Any, Any]:
-        """Two values that both compare alike. A text beside a date is one, or a moment, too."""
-        sides = [side.unnest() if _is_text(side.unnest()) else side for side in (left, right)]
+    def _compared(self, left: Any, others: Sequence[Any]) -> tuple[Any, list[Any]]:
+        """A value, and those that it is compared with, where both compare alike. A text beside a date is one, or a moment, too."""
+        sides = [side.unnest() if _is_text(side.unnest()) else side for side in (left, *others)]
+        if _is_text(sides[0]) and any(map(_is_text, sides[1:])):
+            raise UntranslatableError
         values = [None if _is_text(side) else self.value(side) for side in sides]
         moment = any(value is not None and value.family in _MOMENTS for value in values)
-        known = [value or (self._moment(side) if moment else self.value(side)) for value, side in zip(values, sides, strict=True)]
+        first, *known = (
+            value or (self._moment(side) if moment else self.value(side)) for value, side in zip(values, sides, strict=True)
+        )
         families = {value.family for value in known}
-        if families == _MOMENTS:
-            return _cast(known[0].node, "TIMESTAMP"), _cast(known[1].node, "TIMESTAMP")
-        if not (families <= _NUMBERS or (len(families) == 1 and families <= _MOMENTS)):
+        if len(families) == 1 and families | {first.family} == _MOMENTS:
+            return _cast(first.node, "TIMESTAMP"), [_cast(value.node, "TIMESTAMP") for value in known]
+        if not (families | {first.family} <= _NUMBERS or (families == {first.family} and families <= _MOMENTS)):
             raise UntranslatableError
-        return known[0].node, known[1].node
+        return first.node, [value.node for value in known]
 
     def _same_text(self, left: Any, *texts: Any) -> Any:
         """The text column, if it is one, that is asked to equal one of these texts; the texts are noted."""
@@ -395,10 +414,10 @@ class _Translation:
     def _membership(self, node: Any) -> _Value:
         if (same := self._same_text(node.this, *node.expressions)) is not None:
             return _Value(exp.In(this=same, expressions=[text.unnest() for text in node.expressions]), _Family.BOOLEAN)
-        pairs = [self._compared(node.this, listed) for listed in node.expressions]
-        if not pairs or any(pair[0] != pairs[0][0] for pair in pairs):
+        if not node.expressions:
             raise UntranslatableError
-        return _Value(exp.In(this=pairs[0][0], expressions=[listed for _, listed in pairs]), _Family.BOOLEAN)
+        left, listed = self._compared(node.this, node.expressions)
+        return _Value(exp.In(this=left, expressions=listed), _Family.BOOLEAN)
 
     def _connection(self, node: Any) -> _Value:
         sides = self.condition(node.this), self.condition(node.expression)

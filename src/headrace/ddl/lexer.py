@@ -16,6 +16,8 @@ from headrace.ddl.statement_cache import remembered
 NO_SYNTAX = r"""'(?:[^'\\]|\\.|'')*+'|"(?:[^"\\]|\\.|"")*+"|`(?:[^`]|``)*+`|/\*(?!T?!).*?\*/|--(?=\s)[^\n]*|\#[^\n]*"""
 """A pattern (DOTALL) for what is no syntax: strings, quoted names, and comments that no server reads. A sign of one kind inside
 another opens nothing."""
+MOST_WORDS = 500_000
+"""Of a statement: some 130 MB, and several seconds to read."""
 _LETTER = r"0-9A-Za-z$_\x80-\U0010ffff"
 _TOKEN = re.compile(
     r"(?P<blank>[ \t-\r]++)"
@@ -69,14 +71,30 @@ class Word:
         return self.is_literal and self.written.startswith("'")
 
 
-@remembered
 def words(statement: str) -> tuple[Word, ...] | None:
     """The words of a statement, without comments and the final semicolon; ``None`` for text that no server reads as a whole: a
-    string or comment that does not end, a sign that belongs to no word."""
-    found = _scanned(statement)
+    string or comment that does not end, a sign that belongs to no word; and for one of more than :data:`MOST_WORDS`."""
+    return _words(statement)[0]
+
+
+def has_too_many_words(statement: str) -> bool:
+    """Whether the statement has more than :data:`MOST_WORDS`."""
+    return _words(statement)[1]
+
+
+@remembered
+def _words(statement: str) -> tuple[tuple[Word, ...] | None, bool]:
+    try:
+        found = _scanned(statement)
+    except _TooManyWordsError:
+        return None, True
     while found and found[-1].says(";"):
         found.pop()
-    return None if found is None else tuple(found)
+    return None if found is None else tuple(found), False
+
+
+class _TooManyWordsError(Exception):
+    pass
 
 
 def _scanned(statement: str) -> list[Word] | None:
@@ -98,6 +116,8 @@ def _scanned(statement: str) -> list[Word] | None:
             if word is None:
                 return None
             found.append(word)
+            if len(found) > MOST_WORDS:
+                raise _TooManyWordsError
             spaced = False
             continue
         spaced = True

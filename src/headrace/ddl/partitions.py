@@ -2,7 +2,8 @@
 
 Only the texts of statements tell it, so it is known for tables that were created, or partitioned, under Headrace's eyes. ``None``
 stands for a table without partitions and for one whose partitions are not known (KEY, LINEAR HASH, subpartitions, TiDB's
-INTERVAL, and what is larger than TiDB has it): of either no rows of a partition can be named.
+INTERVAL, and what is larger than TiDB has it): of either no rows of a partition can be named. Nor can they where the condition
+for them would be long: one is kept for each statement, whose own text may be short.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ _EVERY_ROW = "1 = 1"
 MOST_PARTITIONS = 8_192
 """Of a table, in TiDB."""
 _MOST_KEYS = 64  # MySQL has 16
+_LONGEST_KEYS = 4_096  # characters of all of them together
+LONGEST_CONDITIONS = 65_536
+"""Characters of the conditions for the partitions that one statement names."""
 _MOST_CLAUSES = 64  # about partitions, in one statement; TiDB has one
 _MOST_DIGITS = 6  # of a number of partitions
 _SIGNED_LIMIT, _UNSIGNED_RANGE = 2**63 - 1, 2**64
@@ -53,6 +57,11 @@ class Partition:
     values: tuple[tuple[str, ...], ...] = ()
     is_default: bool = False
 
+    @cached_property
+    def length(self) -> int:
+        """How many characters its values have, with some for what stands between them."""
+        return sum(len(value) + len(" = ") for values in self.values for value in values)
+
 
 @dataclass(frozen=True)
 class Partitioning:
@@ -65,57 +74,93 @@ class Partitioning:
     def condition(self, names: Sequence[str]) -> str | None:
         """A boolean expression in MySQL's SQL: true for the rows of these partitions, false for all others, never NULL.
 
-        ``None`` when there is no partition of one of the names. Names compare without case.
+        ``None`` when there is no partition of one of the names, and when the expression would be longer than
+        :data:`LONGEST_CONDITIONS`. Names compare without case.
         """
-        places = [self.place(name) for name in names]
-        known = [place for place in places if place is not None]
-        if not known or len(known) < len(places) or len(known) > MOST_PARTITIONS:
+        if not (places := self.places(names)) or None in places:
             return None
-        rules = {Method.RANGE: self._in_range, Method.LIST: self._in_list, Method.HASH: self._of_remainder}
-        return _either([rules[self.method](place) for place in known])
+        chosen = sorted({place for place in places if place is not None})
+        rules = {Method.RANGE: self._in_ranges, Method.LIST: self._in_lists, Method.HASH: self._of_remainders}
+        if self._length(chosen) > LONGEST_CONDITIONS:
+            return None
+        found = rules[self.method](chosen)
+        return found if len(found) <= LONGEST_CONDITIONS else None
 
-    def place(self, name: str) -> int | None:
-        """Where the partition of that name stands, from 0."""
-        return self._places.get(folded_name(name))
-
-    @cached_property
-    def _places(self) -> dict[str, int]:
-        """By folded names; of two partitions of one name the first counts."""
-        return {folded_name(p.name): i for i, p in reversed([*enumerate(self.partitions)])}
+    def places(self, names: Sequence[str]) -> list[int | None]:
+        """Where the partitions of these names stand, from 0. Of two partitions of one name the first counts."""
+        if len(names) == 1:
+            wanted = folded_name(names[0])
+            return [next((i for i, p in enumerate(self.partitions) if folded_name(p.name) == wanted), None)]
+        by_name = {folded_name(p.name): i for i, p in reversed([*enumerate(self.partitions)])}
+        return [by_name.get(folded_name(name)) for name in names]
 
     def depends_on(self, columns: Iterable[str]) -> bool:
         """Whether one of the columns decides about the partition of a row."""
-        deciding = {folded_name(word.text) for key in self.keys for word in words(key) or () if not word.is_literal}
-        return any(folded_name(column) in deciding for column in columns)
+        asked = {folded_name(column) for column in columns}
+        return bool(asked) and any(
+            folded_name(word.text) in asked for key in self.keys for word in words(key) or () if not word.is_literal
+        )
 
-    def _in_range(self, place: int) -> str:
-        below = _below(self.keys, self.partitions[place].values[0])
-        if place == 0:
+    def _length(self, chosen: Sequence[int]) -> int:
+        """About how long the condition for these places is, before anything of that length is made."""
+        of_keys, count = sum(map(len, self.keys)), len(chosen)
+        if self.method is Method.HASH:
+            return 5 * of_keys + 6 * count if count < len(self.partitions) else len(_EVERY_ROW)
+        if self.method is Method.RANGE:
+            bounds = {place for first, last in _runs(chosen) for place in (first - 1, last) if place >= 0}
+            return sum(self.partitions[place].length + 3 * of_keys for place in bounds)
+        listing = self._not_chosen(chosen) if self._has_default(chosen) else chosen
+        copies = sum(len(self.partitions[place].values) for place in listing) if len(self.keys) > 1 else 1
+        return sum(self.partitions[place].length for place in listing) + 2 * of_keys * copies
+
+    def _has_default(self, chosen: Sequence[int]) -> bool:
+        return any(self.partitions[place].is_default for place in chosen)
+
+    def _not_chosen(self, chosen: Sequence[int]) -> list[int]:
+        left = {*chosen}
+        return [place for place in range(len(self.partitions)) if place not in left]
+
+    def _in_ranges(self, chosen: Sequence[int]) -> str:
+        """Partitions that follow each other are one range."""
+        return _either([self._in_range(first, last) for first, last in _runs(chosen)])
+
+    def _in_range(self, first: int, last: int) -> str:
+        below = _below(self.keys, self.partitions[last].values[0])
+        if first == 0:
             return below
-        return f"NOT {_below(self.keys, self.partitions[place - 1].values[0])} AND {below}"
+        return f"NOT {_below(self.keys, self.partitions[first - 1].values[0])} AND {below}"
 
-    def _in_list(self, place: int) -> str:
-        if not self.partitions[place].is_default:
-            return self._listed(self.partitions[place])
-        others = [self._listed(p) for i, p in enumerate(self.partitions) if i != place and p.values]
-        return f"NOT ({_either(others)})" if others else _EVERY_ROW
+    def _in_lists(self, chosen: Sequence[int]) -> str:
+        if not self._has_default(chosen):
+            return self._listed([values for place in chosen for values in self.partitions[place].values])
+        others = [values for place in self._not_chosen(chosen) for values in self.partitions[place].values]
+        return f"NOT ({self._listed(others)})" if others else _EVERY_ROW
 
-    def _listed(self, partition: Partition) -> str:
+    def _listed(self, tuples: Sequence[tuple[str, ...]]) -> str:
         if len(self.keys) > 1:
-            return _either([_equal(self.keys, values) for values in partition.values])
+            return _either([_equal(self.keys, values) for values in tuples])
         (key,) = self.keys
-        plain = ", ".join(value for (value,) in partition.values if value != NULL)
+        plain = ", ".join(value for (value,) in tuples if value != NULL)
         parts = [f"({key}) IS NOT NULL AND ({key}) IN ({plain})"] if plain else []
-        if (NULL,) in partition.values:
+        if (NULL,) in tuples:
             parts.append(f"({key}) IS NULL")
         return _either(parts)
 
-    def _of_remainder(self, place: int) -> str:
+    def _of_remainders(self, chosen: Sequence[int]) -> str:
         """TiDB takes the value as a signed number, and the amount of its remainder; NULL counts as 0 (MySQL has it elsewhere)."""
+        if len(chosen) == len(self.partitions):
+            return _EVERY_ROW
         (key,) = self.keys
         signed = f"CASE WHEN ({key}) > {_SIGNED_LIMIT} THEN ({key}) - {_UNSIGNED_RANGE} ELSE ({key}) END"
-        same = f"ABS(MOD({signed}, {len(self.partitions)})) = {place}"
-        return f"({key}) IS NULL OR {same}" if place == 0 else f"({key}) IS NOT NULL AND {same}"
+        remainders = f"= {chosen[0]}" if len(chosen) == 1 else f"IN ({', '.join(map(str, chosen))})"
+        same = f"ABS(MOD({signed}, {len(self.partitions)})) {remainders}"
+        return f"({key}) IS NULL OR {same}" if 0 in chosen else f"({key}) IS NOT NULL AND {same}"
+
+
+def _runs(places: Sequence[int]) -> list[tuple[int, int]]:
+    """The first and the last of each run of places that follow each other; the places are in order."""
+    breaks = [at for at, (before, place) in enumerate(pairwise(places), 1) if place > before + 1]
+    return [(places[first], places[last - 1]) for first, last in pairwise([0, *breaks, len(places)])]
 
 
 def _below(keys: Sequence[str], bound: Sequence[str]) -> str:
@@ -181,8 +226,12 @@ def row_events(statement: str, database: str, table_id: TableId, before: Partiti
     clauses = _clauses(read)
     follows = follows and sum(map(_is_about_partitions, clauses)) <= _MOST_CLAUSES
     events: list[SchemaChangeEvent] = []
+    left = LONGEST_CONDITIONS
     for clause in clauses:
         event = _event(clause, read, table_id, before if follows else None)
+        if isinstance(event, DeletePartitionRowsEvent | ExchangePartitionEvent):
+            left -= len(event.condition)
+            event = event if left >= 0 else OtherEvent(table_id)
         events.extend([event] if event is not None else [])
         before = _altered(before, clause) if follows else None
     return tuple(events)
@@ -295,7 +344,7 @@ def _with_more(before: Partitioning, cursor: Cursor) -> Partitioning | None:
 
 def _with_fewer(before: Partitioning, cursor: Cursor) -> Partitioning | None:
     lenient = cursor.accept("IF", "EXISTS")
-    places = {before.place(name) for name in _names(cursor)}
+    places = {*before.places(_names(cursor))}
     if None in places and not lenient:
         return None
     return replace(before, partitions=tuple(p for i, p in enumerate(before.partitions) if i not in places))
@@ -310,7 +359,7 @@ def _coalesced(before: Partitioning, cursor: Cursor) -> Partitioning | None:
 def _reorganized(before: Partitioning, cursor: Cursor) -> Partitioning | None:
     if cursor.done:
         return before
-    places = [before.place(name) for name in _names(cursor)]
+    places = before.places(_names(cursor))
     known = [place for place in places if place is not None]
     into = _definitions(cursor.group(), before.method, len(before.keys)) if cursor.accept("INTO") else None
     if into is None or len(known) < len(places):
@@ -355,7 +404,8 @@ def _defined(found: tuple[Word, ...]) -> Partitioning | None:
     partitions = _definitions(cursor.group(), method, len(keys))
     if partitions == () and method is Method.HASH:
         partitions = _numbered(0, min(count or 0, MOST_PARTITIONS + 1))
-    is_known = bool(partitions) and len(keys) <= _MOST_KEYS and sum(p.is_default for p in partitions or ()) <= 1
+    are_keys = len(keys) <= _MOST_KEYS and sum(map(len, keys)) <= _LONGEST_KEYS
+    is_known = bool(partitions) and are_keys and sum(p.is_default for p in partitions or ()) <= 1
     return Partitioning(method, keys, partitions) if partitions and is_known and len(partitions) <= MOST_PARTITIONS else None
 
 

@@ -112,7 +112,10 @@ class _Reader:
     def _recover(self) -> Statement:
         if not self._cursor.accept("TABLE"):
             return Statement(StatementKind.UNKNOWN, brings_back=True)
-        return Statement(StatementKind.OTHER, (self._table(),), brings_back=True)
+        tables = [self._table()]
+        if self._cursor.accept("TO"):
+            tables.append(self._table())
+        return Statement(StatementKind.OTHER, tuple(tables), brings_back=True)
 
     def _table(self) -> TableId:
         first = self._cursor.peek()

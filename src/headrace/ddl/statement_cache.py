@@ -9,7 +9,8 @@ from typing import Concatenate, ParamSpec, TypeVar, cast
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-# The words of a statement take some hundred times its length: at most about 100 MB in all, whoever wrote the statements.
+# The words of a statement take some hundred times its length: about 100 MB in all, and as much for a statement that has as many
+# as can be, whoever wrote the statements.
 _SIZES = ((2 << 10, 256), (64 << 10, 8))
 _OF_LARGEST = 1
 

@@ -240,13 +240,13 @@ def _message_of_line(data: memoryview, place: int) -> Message | None:
         if start or not begin:
             break
         reach *= 4
-    for reach in (_LINE_BYTES, _SEARCH_BYTES, len(data)):
-        try:
-            message, _ = _decoder.raw_decode(bytes(data[begin + start : place + reach]).decode("utf-8", "replace").lstrip())
-        except (ValueError, RecursionError):
-            continue
-        return message if isinstance(message, dict) else None
-    return None
+    end = _LINE_END.search(data, place)
+    line = bytes(data[begin + start : len(data) if end is None else end.start()])
+    try:
+        message, _ = _decoder.raw_decode(line.decode("utf-8", "replace").lstrip())
+    except (ValueError, RecursionError):
+        return None
+    return message if isinstance(message, dict) else None
 
 
 def _row(message: Message, key: str) -> dict[str, object] | None:

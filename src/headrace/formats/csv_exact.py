@@ -66,10 +66,9 @@ class Tokenizer:
         delimiter = self._delimiter
         record: list[bytes] = []
         expected = start
-        for match in self._field.finditer(data, start):
+        # A search would read a run of quotes to its end from each of them on.
+        while (match := self._field.match(data, expected)) is not None:
             raw, end = match.groups()
-            if match.start() != expected:
-                break
             if end != delimiter and end not in self._line_breaks:
                 if raw or record or end:
                     raise self._truncated(data, start, [*record, raw])

@@ -11,6 +11,7 @@ from headrace.model.letters import RejectedRecord
 from headrace.model.table import TableId
 
 _VALUE_LIMIT = 80
+_MESSAGE_BEGINNING, _MESSAGE_END = 8_000, 1_000
 
 
 class Remedy(StrEnum):
@@ -36,8 +37,8 @@ class Problem:
     """Why a table cannot go on, told so that a person can act: :meth:`sentence` is what is printed.
 
     ``line`` counts from 1 in the file; ``row`` is a row's key where file and line are not known any more; ``column`` is a
-    column's name; ``value`` is cut when printed. ``transient`` problems are worth another try without a repair (a torn read, a
-    file that is still being written).
+    column's name; ``value`` is cut when printed, ``message`` where it is very long. ``transient`` problems are worth another try
+    without a repair (a torn read, a file that is still being written).
     """
 
     table_id: TableId
@@ -52,6 +53,9 @@ class Problem:
     row: str = ""
     needs_whole: bool = False
     """A writer that had only some of the table's changes could not tell whether there is a problem: one task has to write all."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", _cut(self.message))
 
     @property
     def status(self) -> TableStatus:
@@ -83,9 +87,19 @@ class Notice:
     table_id: TableId | None = None
     file: str = ""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", _cut(self.message))
+
     def sentence(self) -> str:
         place = "" if self.table_id is None else f"{'database' if self.table_id.is_database else 'table'} {self.table_id}: "
         return f"{place}{self.message}" + (f" ({self.file})" if self.file else "")
+
+
+def _cut(message: str) -> str:
+    """The message, without its middle where it is longer than a person reads: it may tell a statement of 16 MiB."""
+    if len(message) <= _MESSAGE_BEGINNING + _MESSAGE_END:
+        return message
+    return f"{message[:_MESSAGE_BEGINNING]} … {message[3 - _MESSAGE_END :]}"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from headrace.ddl.grammar import alterations, definitions, expressions
 from headrace.ddl.grammar import views as view_queries
 from headrace.ddl.grammar.reader import NotAcceptedError, Reader
-from headrace.ddl.lexer import words
+from headrace.ddl.lexer import MOST_WORDS, has_too_many_words, words
 from headrace.ddl.statement_cache import remembered
 from headrace.model.table import TableId
 
@@ -38,6 +38,8 @@ class Judgement:
 def judge(statement: str, database: str) -> Judgement:
     """Judges a statement; never raises. ``database`` is the current database for names without one. No statement is a good one."""
     found = words(statement)
+    if has_too_many_words(statement):
+        return Judgement(f"it has more than {MOST_WORDS:,} words")
     if found is None:
         return Judgement("a string, a name or a comment in it does not end, or it has characters that no statement has")
     if not found:

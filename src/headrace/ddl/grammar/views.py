@@ -6,7 +6,8 @@ table stands behind FROM or JOIN, and no name before a dot, that sqlglot does no
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
@@ -82,35 +83,47 @@ def _tables(text: str, database: str) -> tuple[tuple[TableId, ...], frozenset[st
         raise NotAcceptedError("the query of the view does more than to read")
     if sum(1 for _ in tree.find_all(exp.With)) > (tree.args.get("with_") is not None):
         raise NotAcceptedError("the query of the view has WITH in a part of it")
+    visible = _visible_names(tree)
     tables: list[TableId] = []
     known = {folded_name(cte.alias) for cte in tree.find_all(exp.CTE)}
     for table in tree.find_all(exp.Table):
         if table.args.get("catalog") or not table.name:
             raise NotAcceptedError("the query of the view names a table by more than database and name")
         known |= {folded_name(name) for name in (table.db, table.name, table.alias) if name}
-        if table.db or table.name not in _visible_at(table):
+        if table.db or table.name not in visible.get(id(table), ()):
             tables.append(TableId(table.db or database, table.name))
     known |= {folded_name(named.alias) for named in tree.find_all(exp.Subquery) if named.alias}
     return tuple(tables), frozenset(known)
 
 
-def _visible_at(table: exp.Table) -> frozenset[str]:
-    """The names of the common table expressions that a name may mean at this place: of the earlier ones, inside of one.
+def _visible_names(tree: exp.Expression) -> dict[int, Container[str]]:
+    """The names of common table expressions that a name may mean, by the ``id`` of each table: of the earlier ones, inside of one.
 
     As they are spelled: servers fold letters beyond ASCII in ways of their own.
     """
-    with_ = table.root().args.get("with_")
+    with_ = tree.root().args.get("with_")
     if with_ is None:
-        return frozenset()
-    names = [cte.alias for cte in with_.expressions]
-    inside = next((at for at, cte in enumerate(with_.expressions) if any(node is cte for node in _ancestors(table))), len(names))
-    return frozenset(names[: inside + bool(with_.recursive)])
+        return {}
+    places: dict[str, int] = {}
+    for at, cte in enumerate(with_.expressions):
+        places.setdefault(cte.alias, at)
+    of_recursive = bool(with_.recursive)
+    found: dict[int, Container[str]] = {id(table): places for table in tree.root().find_all(exp.Table)}
+    for at, cte in enumerate(with_.expressions):
+        earlier = _Earlier(places, at + of_recursive)
+        found.update((id(table), earlier) for table in cte.find_all(exp.Table))
+    return found
 
 
-def _ancestors(node: exp.Expression) -> Iterator[exp.Expression]:
-    while node.parent is not None:
-        node = node.parent
-        yield node
+@dataclass(frozen=True)
+class _Earlier:
+    """The names whose places come before one."""
+
+    places: Mapping[str, int]
+    end: int
+
+    def __contains__(self, name: object) -> bool:
+        return self.places.get(str(name), self.end) < self.end
 
 
 def _check_qualifiers(found: tuple[Word, ...], known: frozenset[str]) -> None:

@@ -6,7 +6,9 @@ an error gives up the whole transaction.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import duckdb
 
@@ -21,12 +23,38 @@ from headrace.sinks.duckdb.types import UnsupportedPolicy, UnsupportedTypeError,
 _REBUILT = "headrace$rebuilt"
 
 
+MOST_COLUMNS = 256
+"""Virtual columns of a table: DuckDB looks at all of them at each change of its definition."""
+MOST_NODES = 10_000
+"""Operators, functions, values and names in the virtual columns of a table, with those that a column is made of put into it: so
+DuckDB does it for each statement that writes, which then takes about a second."""
+_MOST_AHEAD = 8  # each that stands before what it is made of doubles the time of CREATE TABLE
+_LONGEST_TEXTS = 262_144  # characters of the expressions of a table, which take some seconds to read
+_SHOWN = 20
+_LONGEST_SHOWN = 200
+
+
 @dataclass(frozen=True)
 class GeneratedColumns:
-    """What DuckDB can compute: folded names to definitions, for CREATE TABLE; and what became of the others."""
+    """What DuckDB can compute: folded names to definitions, for CREATE TABLE; and what became of the others.
+
+    A column comes behind those that it is made of. ``may_stand_anywhere``: they may also stand in the order of the shape.
+    """
 
     definitions: dict[str, str]
     notices: tuple[Notice, ...]
+    may_stand_anywhere: bool = True
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A virtual column that has a counterpart: its definition, and how often it names others, by their folded names."""
+
+    column: Column
+    definition: str
+    size: int
+    virtual: Mapping[str, int]
+    plain: Collection[str]
 
 
 def is_virtual(column: Column) -> bool:
@@ -34,23 +62,48 @@ def is_virtual(column: Column) -> bool:
     return column.generated is Generated.VIRTUAL and not column.hidden
 
 
-def generated_columns(schema: TableSchema, unsupported: UnsupportedPolicy) -> GeneratedColumns:
-    """The definitions of the shape's virtual columns, each tried out. Raises UnsupportedTypeError for another column's type."""
-    waiting = [column for column in schema.columns if is_virtual(column)]
-    if not waiting:
+def generated_columns(
+    schema: TableSchema, unsupported: UnsupportedPolicy, there: Collection[str] = frozenset()
+) -> GeneratedColumns:
+    """The definitions of the shape's virtual columns, tried out. Raises UnsupportedTypeError for another column's type.
+
+    ``there`` are the folded names of those that the table has already: they count first against what a table may have.
+    """
+    virtual = {folded_name(column.name): column for column in schema.columns if is_virtual(column)}
+    if not virtual:
         return GeneratedColumns({}, ())
-    plain = [f"{quoted(c.name)} {duckdb_type(c.type, unsupported)}" for c in schema.row_columns]
-    accepted: dict[str, str] = {}
-    left_over = len(waiting) + 1
-    # A column may be made of another one that comes after it.
-    while waiting and len(waiting) < left_over:
-        left_over = len(waiting)
-        for column in list(waiting):
-            definition = _definition(column, schema, unsupported)
-            if definition and _is_accepted([*plain, *accepted.values(), definition]):
-                accepted[folded_name(column.name)] = definition
-                waiting.remove(column)
-    return GeneratedColumns(accepted, tuple(_left_out(schema.table_id, column) for column in waiting))
+    plain = {folded_name(c.name): f"{quoted(c.name)} {duckdb_type(c.type, unsupported)}" for c in schema.row_columns}
+    names = sorted(virtual, key=lambda name: name not in there)
+    names, beyond = names[:MOST_COLUMNS], names[MOST_COLUMNS:]
+    candidates = _candidates([virtual[name] for name in names], schema, unsupported)
+    ordered = _in_order([name for name in candidates if name in there], candidates, [])
+    ordered = _in_order([name for name in candidates if name not in there], candidates, ordered)
+    sizes = _expanded_sizes({name: candidates[name] for name in ordered})
+    accepted = _accepted(plain, {name: candidates[name] for name in sizes})
+    notices = [
+        _too_large(schema.table_id, column) if name in ordered and name not in sizes else _left_out(schema.table_id, column)
+        for name, column in virtual.items()
+        if name not in accepted and name not in beyond
+    ]
+    if beyond:
+        notices.append(_too_many(schema.table_id, [virtual[name].name for name in beyond]))
+    places = {folded_name(column.name): place for place, column in enumerate(schema.columns)}
+    return GeneratedColumns(
+        {name: candidate.definition for name, candidate in accepted.items()},
+        tuple(notices),
+        _most_ahead(accepted, places) <= _MOST_AHEAD,
+    )
+
+
+def size_of_virtual(columns: Mapping[str, int], schema: TableSchema, unsupported: UnsupportedPolicy) -> int:
+    """What an expression that names columns so often grows by when virtual ones are put into it; see :data:`MOST_NODES`."""
+    named = {folded_name(name): count for name, count in columns.items()}
+    virtual = [column for column in schema.columns if is_virtual(column)]
+    if named.keys().isdisjoint(folded_name(column.name) for column in virtual):
+        return 0
+    candidates = _candidates(virtual[:MOST_COLUMNS], schema, unsupported)
+    sizes = _expanded_sizes({name: candidates[name] for name in _in_order([*candidates], candidates, [])})
+    return sum(count * sizes.get(name, 0) for name, count in named.items())
 
 
 def columns_left_out(schema: TableSchema, unsupported: UnsupportedPolicy) -> list[str]:
@@ -80,30 +133,122 @@ def build_again(session: Session, target: TargetTable, table_id: TableId, more: 
         mark_ours(session, table_id)
 
 
-def _definition(column: Column, schema: TableSchema, unsupported: UnsupportedPolicy) -> str:
-    """Empty when the expression has no counterpart in DuckDB, or is not known."""
+def _candidates(columns: Sequence[Column], schema: TableSchema, unsupported: UnsupportedPolicy) -> dict[str, _Candidate]:
+    """Of virtual columns those that have a counterpart, by their folded names, as far as their texts are not too long together."""
+    virtual = {folded_name(column.name) for column in schema.columns if is_virtual(column)}
+    found: dict[str, _Candidate] = {}
+    left = _LONGEST_TEXTS
+    for column in columns:
+        left -= len(column.expression)
+        candidate = _candidate(column, schema, unsupported, virtual) if left >= 0 else None
+        if candidate is not None:
+            found[folded_name(column.name)] = candidate
+    return found
+
+
+def _candidate(column: Column, schema: TableSchema, unsupported: UnsupportedPolicy, virtual: Collection[str]) -> _Candidate | None:
+    """``None`` when the expression has no counterpart in DuckDB, or is not known."""
     try:
         type_name = duckdb_type(column.type, unsupported)
-        expression = to_duckdb(column.expression, column.type, schema)
+        computed = to_duckdb(column.expression, column.type, schema)
     except (UntranslatableError, UnsupportedTypeError):
-        return ""
-    return f"{quoted(column.name)} {type_name} GENERATED ALWAYS AS (TRY_CAST({expression} AS {type_name}))"
+        return None
+    definition = f"{quoted(column.name)} {type_name} GENERATED ALWAYS AS (TRY_CAST({computed.sql} AS {type_name}))"
+    named = {folded_name(name): count for name, count in computed.columns.items()}
+    of_virtual = {name: count for name, count in named.items() if name in virtual}
+    return _Candidate(column, definition, computed.size + 1, of_virtual, named.keys() - of_virtual.keys())
 
 
-def _is_accepted(definitions: list[str]) -> bool:
+def _in_order(names: Sequence[str], candidates: Mapping[str, _Candidate], before: Sequence[str]) -> list[str]:
+    """Those ``before``, and then these columns, each behind those that it is made of; without circles and what is made of them."""
+    ordered, waiting = [*before], [*names]
+    while waiting:
+        placed = {*ordered}
+        ready = [name for name in waiting if candidates[name].virtual.keys() <= placed]
+        if not ready:
+            break
+        ordered += ready
+        placed.update(ready)
+        waiting = [name for name in waiting if name not in placed]
+    return ordered
+
+
+def _expanded_sizes(columns: Mapping[str, _Candidate]) -> dict[str, int]:
+    """The sizes of columns with those that they are made of put into them, as far as they fit into :data:`MOST_NODES` together."""
+    sizes: dict[str, int] = {}
+    left = MOST_NODES
+    for name, candidate in columns.items():
+        if sizes.keys() >= candidate.virtual.keys():
+            size = candidate.size + sum(count * sizes[other] for other, count in candidate.virtual.items())
+            if size <= left:
+                sizes[name] = size
+                left -= size
+    return sizes
+
+
+def _most_ahead(columns: Mapping[str, _Candidate], places: Mapping[str, int]) -> int:
+    """How many columns of a chain, at most, stand before the one that they are made of."""
+    ahead: dict[str, int] = {}
+    for name, candidate in columns.items():
+        ahead[name] = max((ahead[other] + (places[other] > places[name]) for other in candidate.virtual), default=0)
+    return max(ahead.values(), default=0)
+
+
+def _accepted(plain: Mapping[str, str], candidates: Mapping[str, _Candidate]) -> dict[str, _Candidate]:
+    """The columns that DuckDB takes: tried all at once, and only then one by one, each with those that it is made of."""
     connection = open_duckdb()
     try:
         seal(connection)
-        connection.execute(f"CREATE TABLE tried ({', '.join(definitions)})")
-    except duckdb.Error:
-        return False
+        if _is_taken(connection, [*plain.values(), *(candidate.definition for candidate in candidates.values())]):
+            return dict(candidates)
+        accepted: dict[str, _Candidate] = {}
+        for name, candidate in candidates.items():
+            virtual, named = _made_of(name, candidates)
+            definitions = [plain[other] for other in plain if other in named] or [*plain.values()][:1]
+            if accepted.keys() >= {*virtual[:-1]} and _is_taken(
+                connection, [*definitions, *(candidates[other].definition for other in virtual)]
+            ):
+                accepted[name] = candidate
+        return accepted
     finally:
         connection.close()
+
+
+def _made_of(name: str, candidates: Mapping[str, _Candidate]) -> tuple[list[str], set[str]]:
+    """The virtual columns of which one is made, in order and with itself as the last; and the plain ones that these name."""
+    needed = {name}
+    for other in reversed([*candidates]):
+        if other in needed:
+            needed.update(candidates[other].virtual)
+    return [other for other in candidates if other in needed], {p for other in needed for p in candidates[other].plain}
+
+
+def _is_taken(connection: Any, definitions: Sequence[str]) -> bool:
+    try:
+        connection.execute(f"CREATE OR REPLACE TABLE tried ({', '.join(definitions)})")
+    except duckdb.Error:
+        return False
     return True
 
 
 def _left_out(table_id: TableId, column: Column) -> Notice:
     if not column.expression:
         return Notice(f"virtual column {column.name} was left out, since its expression is not known.", table_id)
-    message = f"virtual column {column.name} was left out, since DuckDB cannot compute its expression: {column.expression}"
+    cut = column.expression[:_LONGEST_SHOWN] + "…" if len(column.expression) > _LONGEST_SHOWN else column.expression
+    message = f"virtual column {column.name} was left out, since DuckDB cannot compute its expression: {cut}"
+    return Notice(message, table_id)
+
+
+def _too_large(table_id: TableId, column: Column) -> Notice:
+    message = (
+        f"virtual column {column.name} was left out, since DuckDB puts the virtual columns that it is made of into its expression:"
+        f" with it, those of the table would have more than {MOST_NODES:,} parts, which take long at each statement."
+    )
+    return Notice(message, table_id)
+
+
+def _too_many(table_id: TableId, names: Sequence[str]) -> Notice:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    shown = ", ".join(names[:_SHOWN])
+    message = f"virtual columns were left out, since DuckDB takes long with more than {MOST_COLUMNS} in a table: {shown}{more}."
     return Notice(message, table_id)

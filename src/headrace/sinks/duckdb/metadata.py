@@ -211,6 +211,8 @@ class _Change:
             parts.update(generated.definitions)
             self.notices.extend(generated.notices)
             folded = [folded_name(c.name) for c in event.schema.columns]
+            if not generated.may_stand_anywhere:
+                folded = [*(name for name in folded if name not in generated.definitions), *generated.definitions]
             columns = ", ".join(parts[name] for name in folded if name in parts)
             self._session.execute(f"CREATE TABLE {place(event.table_id)} ({columns})")
             mark_ours(self._session, event.table_id)
@@ -421,7 +423,8 @@ class _Change:
             if schema is None:
                 continue
             target = self._target(table_id)
-            generated = generated_columns(schema, self._policies.unsupported)
+            there = {folded_name(name) for name in target.generated}
+            generated = generated_columns(schema, self._policies.unsupported, there)
             self.notices.extend(generated.notices)
             missing = [definition for name, definition in generated.definitions.items() if target.find(name) is None]
             if missing:

@@ -14,10 +14,12 @@ from headrace.model.table import TableId, TableSchema, folded_name
 from headrace.sinks.base import SchemaChangeRefused
 from headrace.sinks.duckdb.catalog import TargetTable, find_table, place
 from headrace.sinks.duckdb.database import Session
+from headrace.sinks.duckdb.generated import MOST_NODES, size_of_virtual
 from headrace.sinks.duckdb.spool import ValuePolicies
 from headrace.sinks.duckdb.types import DATE_KINDS, quoted
 
 _MOVED = quoted("headrace$moved")
+_LONGEST_SHOWN = 500
 
 
 def rows_unseen(change: SchemaChange, table_id: TableId, message: str) -> SchemaChangeRefused:
@@ -73,8 +75,14 @@ def _condition(session: Session, change: SchemaChange, target: TargetTable, text
     try:
         condition = condition_to_duckdb(text, schema)
     except UntranslatableError:
-        message = f"DuckDB cannot tell which rows were in the partition; the condition for them is {text}."
+        cut = f"{text[:_LONGEST_SHOWN]}…" if len(text) > _LONGEST_SHOWN else text
+        message = f"DuckDB cannot tell which rows were in the partition; the condition for them is {cut}."
         raise rows_unseen(change, table_id, message) from None
+    if size_of_virtual(condition.columns, schema, policies.unsupported) > MOST_NODES:
+        message = (
+            "DuckDB cannot tell which rows were in the partition: with virtual columns put into it, the condition is too long."
+        )
+        raise rows_unseen(change, table_id, message)
     for name in sorted(condition.columns):
         _check_column(session, change, target, schema, name, policies)
     for name, texts in sorted(condition.texts.items()):

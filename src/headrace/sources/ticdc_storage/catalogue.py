@@ -13,6 +13,7 @@ from itertools import groupby
 from headrace.ddl.classify import Classified, classify
 from headrace.ddl.columns import annotate
 from headrace.ddl.indexes import with_index_names
+from headrace.ddl.lexer import MOST_WORDS, has_too_many_words
 from headrace.ddl.names import KnownNames, spelled
 from headrace.ddl.partitions import Partitioning, partitioning_after
 from headrace.ddl.statement import Statement, StatementKind, read_statement
@@ -30,6 +31,7 @@ from headrace.model.events import (
 )
 from headrace.model.outcome import Notice, Problem
 from headrace.model.table import TableId, TableSchema, folded_name
+from headrace.sources.ticdc_storage.held_tables import HeldTables, Tables
 from headrace.sources.ticdc_storage.paths import SchemaPath
 from headrace.sources.ticdc_storage.position import Owner
 from headrace.sources.ticdc_storage.renames import Rename, RenamePlan, plan_renames
@@ -246,6 +248,10 @@ class CatalogueReader:
             hint = "If it is as the source ran it, set max-statement-bytes in the source's URI."
             told = ToldParts(file.database, file.table, file.version, None)
             return _Loaded(None, Problem(table_id, message, path.key, hint=hint), told=told)
+        if has_too_many_words(file.statement):
+            message = f"Its statement has more than {MOST_WORDS:,} words."
+            told = ToldParts(file.database, file.table, file.version, None)
+            return _Loaded(None, Problem(table_id, message, path.key), told=told)
         file = replace(file, schema=_renamed(file.schema, table_id))
         entry = SchemaEntry(path, file, table_id, read_statement(file.statement, table_id.database))
         notices = _naming_notices(entry)
@@ -260,8 +266,8 @@ class CatalogueReader:
         return _Loaded(entry, None, notices, mismatched)
 
     def _build(self, loaded: Sequence[_Loaded]) -> Catalogue:
-        history = _History(self._steps)
         entries = sorted((r.entry for r in loaded if r.entry), key=lambda e: (e.path.version, e.path.parent, e.path.checksum))
+        history = _History(self._steps, entries)
         for version, group in groupby(entries, key=lambda entry: entry.path.version):
             history.take(version, list(group))
         broken = [r.problem.file for r in loaded if r.problem and not r.mismatched]
@@ -324,10 +330,11 @@ def _naming_notices(entry: SchemaEntry) -> tuple[Notice, ...]:
 class _History:
     """Runs through the schema files in the order of their versions. ``former`` are the steps of the last time, to save parsing."""
 
-    def __init__(self, former: Mapping[str, _Step]) -> None:
-        self._former = former
+    def __init__(self, former: Mapping[str, _Step], entries: Sequence[SchemaEntry]) -> None:
+        self._former, self._entries = former, entries
         self.steps: dict[str, _Step] = {}
-        self.tables: dict[TableId, TableSchema] = {}
+        self.tables = Tables()
+        self._held = HeldTables(self._all_names)
         self.changes: list[SchemaChange] = []
         self.problems: list[Problem] = []
         self.notices: list[Notice] = []
@@ -415,7 +422,8 @@ class _History:
         changes = classified.changes
         if not classified.parsed:
             # Nobody knows what the text touches, so it has to wait for everything, and everything for it.
-            changes |= frozenset(self.tables) | {entry.table_id}
+            names = self.tables.names
+            changes = self._held.kept(names if changes <= names else names | changes)
         change = SchemaChange(
             commit_ts=entry.path.version,
             table_id=entry.table_id,
@@ -429,6 +437,11 @@ class _History:
             database_collation=self._collations.get(database, ""),
         )
         self.changes.append(change)
+
+    def _all_names(self) -> frozenset[TableId]:
+        """Of all tables that any schema file tells of."""
+        named = (name for e in self._entries for name in (*e.statement.tables, *(new for _, new in e.statement.renames)))
+        return frozenset(name for name in (*(e.table_id for e in self._entries), *named) if name.table)
 
     def _step(self, entry: SchemaEntry) -> _Step:
         """What the entry does, taken from the last time when nothing before it changed."""
@@ -483,7 +496,7 @@ class _History:
         for event in events:
             match event:
                 case DropTableEvent(dropped):
-                    self.tables.pop(dropped, None)
+                    self.tables.remove(dropped)
                     self._partitionings.pop(dropped, None)
                     gone |= dropped == table_id
                 case DropDatabaseEvent(database):
@@ -492,7 +505,7 @@ class _History:
                         self._partitionings.pop(table, None)
                     gone = True
                 case RenameTableEvent(old, new):
-                    moved = self.tables.pop(old, None)
+                    moved = self.tables.remove(old)
                     if moved is not None:
                         self.tables[new] = replace(moved, table_id=new)
                     self._partition(new, self._partitionings.pop(old, None))
@@ -525,7 +538,7 @@ class _History:
             self._keep_version(renamed, renamed.file.schema, ())
         names = frozenset(name for rename in renames for name in rename) | unclear
         for name in names:
-            self.tables.pop(name, None)
+            self.tables.remove(name)
             self._partition(name, None)
         for renamed in renames.values():
             if renamed.file.schema is not None:

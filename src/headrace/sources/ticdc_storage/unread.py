@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
 
 from headrace.ddl.names import KnownNames
 from headrace.ddl.statement import StatementKind, read_statement
@@ -30,6 +32,7 @@ from headrace.model.events import (
 from headrace.model.outcome import Problem
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.catalogue import Catalogue
+from headrace.sources.ticdc_storage.held_tables import HeldTables
 from headrace.sources.ticdc_storage.paths import DataPath, SchemaPath, parse_path
 
 _DATABASE_KINDS = frozenset({StatementKind.CREATE_DATABASE, StatementKind.DROP_DATABASE, StatementKind.ALTER_DATABASE})
@@ -101,15 +104,15 @@ def unread_changes(catalogue: Catalogue, files: Iterable[UnreadFile]) -> tuple[S
     ordered = sorted(files, key=lambda file: (file.version, file.parent))
     if not ordered:
         return ()
-    history = _History(catalogue)
-    versions = sorted({file.version for file in ordered})
+    history = _History(catalogue, ordered)
     found = []
-    for version in versions:
-        together = [file for file in ordered if file.version == version]
+    for version, group in groupby(ordered, key=lambda file: file.version):
+        together = list(group)
         history.go_to(version)
         changes = [_change(catalogue, file, history.concerned(file, together)) for file in together]
         history.may_exist |= {file.table_id for file in together if file.table_id is not None}
-        history.may_be_gone |= {t for change in changes for t in change.changes}
+        for concerned in {id(change.changes): change.changes for change in changes}.values():
+            history.may_be_gone |= concerned
         found += changes
     return tuple(found)
 
@@ -143,13 +146,19 @@ def _change(catalogue: Catalogue, file: UnreadFile, concerned: frozenset[TableId
 class _History:
     """Which tables exist, as far as can be known; goes through the schema changes once."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
+    def __init__(self, catalogue: Catalogue, files: Sequence[UnreadFile]) -> None:
+        self._catalogue, self._files = catalogue, files
+        self._held = HeldTables(self._all_names)
         self._changes: Sequence[SchemaChange] = catalogue.changes
         self._next = 0
         self._at: dict[int, list[SchemaChange]] = defaultdict(list)
         for change in self._changes:
             self._at[change.commit_ts].append(change)
+        self._shapes_at: dict[int, set[TableId]] = defaultdict(set)
+        for versions in catalogue.versions.values():
+            for version, known in versions.items():
+                if not known.statement:
+                    self._shapes_at[version].add(known.table_id)
         self.existing: set[TableId] = set()
         self.may_exist: set[TableId] = set()
         self.may_be_gone: set[TableId] = set()
@@ -165,6 +174,17 @@ class _History:
 
     def concerned(self, file: UnreadFile, together: Sequence[UnreadFile]) -> frozenset[TableId]:
         """The tables that the file's change may concern; ``together`` are all files of its version that cannot be read."""
+        return self._held.kept(self._concerned(file, together))
+
+    def _all_names(self) -> frozenset[TableId]:
+        """Of all tables that any change or file tells of."""
+        owners = (owner_of(self._catalogue, file) for file in self._files)
+        names = {owner for owner in owners if owner is not None}
+        for sets in {id(change.changes): change.changes for change in self._changes}.values():
+            names |= sets
+        return frozenset(name for name in names | self._catalogue.tables.keys() if name.table)
+
+    def _concerned(self, file: UnreadFile, together: Sequence[UnreadFile]) -> frozenset[TableId]:
         owner = owner_of(self._catalogue, file)
         own = frozenset() if owner is None else frozenset({owner})
         if file.statement is not None and (named := self._named(file, owner)) is not None:
@@ -173,6 +193,8 @@ class _History:
             return own | self._tables_of(owner.database)
         names = self._names(file) | own
         if not self._is_bounded(file, together):
+            if self._held.are_many:
+                return names | self._held.everything() if names - self._held.everything() else self._held.everything()
             return names | self.existing | self.may_exist | self._partners(file.version) | self._first_seen_after(file)
         others = {o for f in together if (o := owner_of(self._catalogue, f)) is not None}
         return names | others | self._partners(file.version) | self._first_seen_after(file)
@@ -196,12 +218,18 @@ class _History:
         """With table ids as paths, all names that the folder's table ever had."""
         if "/" in file.parent:
             return frozenset()
-        names = set(self._catalogue.owners(file.parent).values())
+        names = {*self._catalogue.owners(file.parent).values()}
+        return frozenset(t for t in names.union(*self._sets_in_folders[file.parent].values()) if t.table)
+
+    @cached_property
+    def _sets_in_folders(self) -> dict[str, dict[int, frozenset[TableId]]]:
+        """What the changes of each folder that is named by a table id hold; many hold the same set."""
+        found: dict[str, dict[int, frozenset[TableId]]] = defaultdict(dict)
         for change in self._changes:
             path = parse_path(change.origin) if change.origin else None
-            if isinstance(path, SchemaPath) and path.parent == file.parent:
-                names |= {t for t in change.changes if t.table}
-        return frozenset(names)
+            if isinstance(path, SchemaPath) and "/" not in path.parent:
+                found[path.parent][id(change.changes)] = change.changes
+        return found
 
     def _is_bounded(self, file: UnreadFile, together: Sequence[UnreadFile]) -> bool:
         """Whether only tables that files of this version tell can be concerned."""
@@ -223,11 +251,7 @@ class _History:
 
     def _partners(self, version: int) -> frozenset[TableId]:
         """Tables with a file of this version that may be another one's part: a shape, or a statement over several tables."""
-        found = {
-            known.table_id
-            for versions in self._catalogue.versions.values()
-            if (known := versions.get(version)) is not None and not known.statement
-        }
+        found = {*self._shapes_at[version]}
         for change in self._at[version]:
             tables = {table_id for table_id in change.changes if table_id.table}
             if len(tables) > 1:

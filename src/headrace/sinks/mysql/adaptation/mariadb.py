@@ -10,7 +10,8 @@ _GENERATED = re.compile(r"\s(?:GENERATED\s+ALWAYS\s+)?AS\s*(?=\()", re.IGNORECAS
 _NULL = re.compile(r"\s+(?P<not>NOT\s+)?NULL\b", re.IGNORECASE)
 _INTRODUCER = re.compile(r"\b_utf8mb4\s*(?=\.)", re.IGNORECASE)
 _COLLATE = re.compile(r"\s+COLLATE\s+\w+", re.IGNORECASE)
-_ARROW = re.compile(r"(?P<column>[\w$.]+)\s*(?P<arrow>->>?)\s*(?P<path>\w*\.+)")
+# A string is masked by dots, as a name is: from each of them on, it would be read to its end.
+_ARROW = re.compile(r"(?<![\w$.])(?P<column>[\w$.]++)\s*+(?P<arrow>->>?)\s*+(?P<path>\w*+\.+)")
 _INDEX = re.compile(
     r"\s*(?:ADD\s+|CREATE\s+)?(?:CONSTRAINT\s+(?:(?!UNIQUE\b)\S+\s+)?)?(?:UNIQUE\s+)?(?:INDEX|KEY|UNIQUE)\b", re.IGNORECASE
 )
@@ -76,10 +77,14 @@ def _collations_of_generated_columns(draft: Draft) -> None:
 
 
 def _arrows(draft: Draft) -> None:
-    for found in reversed(list(_ARROW.finditer(draft.masked))):
-        column, path = (draft.text[slice(*found.span(part))] for part in ("column", "path"))
+    text = draft.text
+
+    def call(found: re.Match[str]) -> str:
+        column, path = (text[slice(*found.span(part))] for part in ("column", "path"))
         extracted = f"JSON_EXTRACT({column}, {path})"
-        draft.put(found.start(), found.end(), f"JSON_UNQUOTE({extracted})" if found["arrow"] == "->>" else extracted)
+        return f"JSON_UNQUOTE({extracted})" if found["arrow"] == "->>" else extracted
+
+    draft.replace(_ARROW, call, "")
 
 
 def _visibility(draft: Draft) -> None:

@@ -1,0 +1,90 @@
+"""The tables of a history, and those that a schema change holds which may concern any of them. Pure.
+
+Each such set of tables is kept once, and all together are bounded: else files and tables would cost memory by the product of their
+numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.model.table import TableId, TableSchema
+
+MOST_NAMES = 500_000
+"""In all sets together: some 32 MB."""
+_FEW = 16
+
+
+class HeldTables:
+    """The sets that changes of one history hold.
+
+    Beyond :data:`MOST_NAMES` a change holds ``everything``: all tables that there are, were and will be. Those that come later than
+    the change then wait for it, too.
+    """
+
+    def __init__(self, everything: Callable[[], frozenset[TableId]]) -> None:
+        self._find_everything = everything
+        self._everything: frozenset[TableId] | None = None
+        self._sets: dict[frozenset[TableId], frozenset[TableId]] = {}
+        self._names = 0
+
+    @property
+    def are_many(self) -> bool:
+        """Whether changes hold everything from here on."""
+        return self._everything is not None
+
+    def kept(self, tables: frozenset[TableId]) -> frozenset[TableId]:
+        """The set to keep in the place of this one: an equal one, or one with more."""
+        if len(tables) <= _FEW:
+            return tables
+        if self._everything is not None:
+            return self._with_everything(tables)
+        known = self._sets.get(tables)
+        if known is not None:
+            return known
+        if self._names + len(tables) > MOST_NAMES:
+            self._everything = self._find_everything()
+            return self._with_everything(tables)
+        self._names += len(tables)
+        self._sets[tables] = tables
+        return tables
+
+    def everything(self) -> frozenset[TableId]:
+        """All tables; of use once :attr:`are_many` holds."""
+        assert self._everything is not None
+        return self._everything
+
+    def _with_everything(self, tables: frozenset[TableId]) -> frozenset[TableId]:
+        assert self._everything is not None
+        if not tables <= self._everything:
+            self._everything |= tables
+        return self._everything
+
+
+class Tables(dict[TableId, TableSchema]):
+    """The tables at one time, with their shapes. ``names`` is one set as long as they are the same tables."""
+
+    _names: frozenset[TableId] | None = None
+
+    @property
+    def names(self) -> frozenset[TableId]:
+        if self._names is None or len(self._names) != len(self):
+            self._names = frozenset(self)
+        return self._names
+
+    def __setitem__(self, table_id: TableId, schema: TableSchema) -> None:
+        if table_id not in self:
+            self._names = None
+        super().__setitem__(table_id, schema)
+
+    def __delitem__(self, table_id: TableId) -> None:
+        self._names = None
+        super().__delitem__(table_id)
+
+    def remove(self, table_id: TableId) -> TableSchema | None:
+        """Takes the table out and returns its shape, if it is there."""
+        if table_id not in self:
+            return None
+        schema = self[table_id]
+        del self[table_id]
+        return schema

@@ -1,0 +1,40 @@
+"""Statements are rewritten for a server in time that grows in proportion to their length, whatever is repeated in them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from headrace.sinks.mysql import collation
+from headrace.sinks.mysql.adaptation import Server, adapt_for
+
+REPEATED = 4_000
+CONSTRUCTS: dict[str, Callable[[int], str]] = {
+    "string": lambda n: f"CREATE TABLE t (id INT COMMENT '{'x' * n}')",
+    "quoted name": lambda n: f"CREATE TABLE t (`{'x' * n}` INT)",
+    "word": lambda n: f"CREATE TABLE t ({'x' * n} INT)",
+    "digits": lambda n: f"CREATE TABLE t (id INT DEFAULT {'1' * n})",
+    "dots": lambda n: f"CREATE TABLE t (id INT AS (t{'.t' * n}))",
+    "view of a string": lambda n: f"CREATE VIEW v AS SELECT '{'x' * n}' FROM t",
+    "comment of a table": lambda n: f"CREATE TABLE t (id INT) COMMENT '{'x' * n}'",
+    "members": lambda n: f"ALTER TABLE t ADD COLUMN e ENUM ({', '.join(['0'] * n)})",
+    "arrows": lambda n: "CREATE TABLE t (j JSON, c INT AS (" + " + ".join(["j->'$.a'"] * n) + "))",
+    "collations": lambda n: "CREATE TABLE t (c TEXT AS (CONCAT(" + ", ".join(["'a' COLLATE utf8mb4_bin"] * n) + ")))",
+}
+
+
+@pytest.mark.parametrize("server", ["MariaDB", "MySQL", "TiDB"])
+@pytest.mark.parametrize("construct", CONSTRUCTS)
+def test_twice_as_many_take_about_twice_as_long(construct: str, server: str) -> None:
+    def seconds(count: int) -> float:
+        text, taken = CONSTRUCTS[construct](count), []
+        for _ in range(2):
+            began = time.process_time()
+            adapt_for(collation.spell_out(text), Server(server), "d")
+            taken.append(time.process_time() - began)
+        return min(taken)
+
+    once, twice = seconds(REPEATED), seconds(2 * REPEATED)
+    assert twice < 3 * once + 0.05, f"{once:.3f} s for {REPEATED}, {twice:.3f} s for twice as many"

@@ -1,0 +1,66 @@
+"""What is kept for a schema file grows with that file, not with all tables and files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.model.events import SchemaChange
+from headrace.model.table import TableId
+from headrace.sources.ticdc_storage import held_tables
+from storage_folder import StorageFolder
+
+COUNT = 150
+MOST = 3_000
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> StorageFolder:
+    made = StorageFolder(tmp_path / "feed")
+    made.checkpoint(10_000)
+    return made
+
+
+def kept(changes: tuple[SchemaChange, ...]) -> int:
+    """How many names all sets of tables have that the changes hold; of a set that several hold it counts once."""
+    return sum(map(len, {id(change.changes): change.changes for change in changes}.values()))
+
+
+def test_statements_that_nobody_understands_hold_one_set_of_all_tables(folder: StorageFolder) -> None:
+    for number in range(COUNT):
+        folder.schema(f"t{number}", 100 + number)
+        folder.schema(f"t{number}", 1_000 + number, "FROBNICATE")
+    changes = folder.consumer().poll().schema_changes
+    unknown = [change for change in changes if change.statement]
+    assert {len(change.changes) for change in unknown} == {COUNT}
+    assert kept(changes) <= 3 * COUNT
+
+
+@pytest.mark.parametrize("what", ["unknown statements", "unreadable files of other tables"])
+def test_what_holds_all_tables_among_new_ones_grows_no_faster_than_the_files(
+    folder: StorageFolder, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr(held_tables, "MOST_NAMES", MOST)
+    for number in range(COUNT):
+        folder.schema(f"t{number}", 100 + 2 * number)
+        if what == "unknown statements":
+            folder.schema(f"t{number}", 101 + 2 * number, "FROBNICATE")
+        else:
+            folder.write(f"test/never{number}/meta/schema_{101 + 2 * number}_0000000000.json", b'{"Table":')
+    offer = folder.consumer().poll()
+    changes = (*offer.schema_changes, *offer.unread)
+    holding = [change for change in changes if change.commit_ts % 2]
+    assert len(holding) == COUNT
+    for number, change in enumerate(holding):
+        assert change.changes >= {change.table_id, *(TableId("test", f"t{earlier}") for earlier in range(number + 1))}
+    assert kept(changes) <= MOST + 6 * COUNT
+
+
+def test_up_to_the_bound_a_change_holds_no_table_that_comes_after_it(folder: StorageFolder) -> None:
+    folder.schema("t", 100)
+    folder.schema("t", 200, "FROBNICATE")
+    for number in range(COUNT):
+        folder.schema(f"t{number}", 300 + number)
+    (unknown,) = [change for change in folder.consumer().poll().schema_changes if change.commit_ts == 200]
+    assert unknown.changes == {TableId("test", "t")}
