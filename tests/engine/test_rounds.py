@@ -6,13 +6,17 @@ import ast
 from collections.abc import Callable
 from random import Random
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import round_cases
 from harness import spark_engine
 from headrace.engine.conservation import row_figures
+from headrace.model.block import COMMIT_TS
 from headrace.model.events import RowKind
 from headrace.sinks.base import Spread, WriteReport
+from headrace.sinks.staged_files import RowsOf, staged_files
 from local_engine import LocalEngine
 from round_cases import BAG, LOG, NET, TellingWriter, bags, final_rows, history, round_of, splits_of, streamed
 
@@ -74,6 +78,27 @@ def test_a_table_that_cannot_be_read_whole_is_written_by_no_task(size: int) -> N
     assert report.problems().keys() == {NET}
     assert {outcome.table_id for outcome in report.outcomes} == {LOG}
     assert row_figures(report, splits, {NET}).refused > 0
+
+
+def test_rows_lie_in_typed_files_of_the_work_place(size: int) -> None:
+    net, log, bag = history(1), history(2), bags(3)
+    splits = [*splits_of(NET, net, size=size), *splits_of(LOG, log, size=size), *splits_of(BAG, bag, size=size)]
+    cut_round = round_of(LocalEngine(), splits)
+    with cut_round.work as work:
+        staged = staged_files(cut_round, "files")
+        tables = {
+            (table_id, rows): pa.concat_tables([pq.read_table(work.place().open(f.key)) for f in files if f.rows is rows])
+            for table_id, files in staged.files.items()
+            for rows in {file.rows for file in files}
+        }
+        assert work.place().keys("files")
+    alive = tables[NET, RowsOf.UPSERTS]
+    assert alive.schema.types == [pa.int64(), pa.string()]
+    assert dict(zip(*(alive.column(name).to_pylist() for name in ("id", "v")), strict=True)) == final_rows(net)
+    assert not set(tables[NET, RowsOf.DELETES].column("id").to_pylist()) & final_rows(net).keys()
+    assert sorted(tables[LOG, RowsOf.CHANGES].column(COMMIT_TS).to_pylist()) == sorted(ts for file in log for ts, *_ in file)
+    assert tables[BAG, RowsOf.UPSERTS].num_rows == sum(map(len, bag))
+    assert row_figures(staged.report, splits).written == sum(table.num_rows for table in tables.values())
 
 
 def test_changes_by_key_keep_their_order_within_the_key() -> None:
