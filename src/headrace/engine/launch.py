@@ -196,12 +196,6 @@ def spark_folders(settings: Mapping[str, str]) -> SparkFolders:
     return _made[parents]
 
 
-def remove_spark_folders() -> None:
-    """For a process that ends without the functions that it has registered for its end."""
-    for folders in _made.values():
-        folders.remove()
-
-
 def _remove(folders: SparkFolders, maker: int) -> None:
     if os.getpid() == maker:  # not in a process that was forked
         folders.remove()
