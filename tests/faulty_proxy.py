@@ -25,6 +25,7 @@ class Fault(StrEnum):
     CUT = "body shorter than its Content-Length"
     SHORT = "body and Content-Length short"
     SILENT = "no answer"
+    TRICKLING = "two bytes of a body every half second, without an end"
 
 
 class Kind(StrEnum):
@@ -126,12 +127,22 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         if fault is Fault.SILENT:
             self.server.over.wait()
+        elif fault is Fault.TRICKLING:
+            self._trickle()
         elif fault is Fault.LOST:
             self._forward(body)
         elif fault is not Fault.CLOSED:
             status, headers, content = self._forward(body)
             half = content[: len(content) // 2]
             self._answer(status, headers, half, length=len(content) if fault is Fault.CUT else len(half))
+
+    def _trickle(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "100000")
+        self.end_headers()
+        while not self.server.over.wait(0.5):
+            self.wfile.write(b"  ")
+            self.wfile.flush()
 
     def _forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
         connection = http.client.HTTPConnection(self.server.upstream)

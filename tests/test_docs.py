@@ -190,7 +190,7 @@ def test_exit_codes_are_those_of_the_code(name: str) -> None:
     assert told == {value for key, value in vars(errors).items() if key.startswith("EXIT_")} | {errors.JobFailedError.exit_code}
 
 
-LONG_SETTINGS = {"spark.driver.extraJavaOptions", "spark.redaction.regex"}
+LONG_SETTINGS = {"spark.driver.extraJavaOptions", "spark.redaction.regex", "spark.redaction.string.regex"}
 """Their values are told in words."""
 
 

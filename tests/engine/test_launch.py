@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import stat
 import subprocess
 import sys
@@ -9,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from headrace.cli import output
+from headrace.cli.options import completed
 from headrace.engine.launch import is_local, java_option, launch_settings
 from headrace.engine.spark import session_settings
 from headrace.errors import DefinitionError
+from headrace.pipeline.definition import Settings
 
 SECRET = "sp-Gh64LqVd2s"
 HIDDEN = [
@@ -215,3 +219,48 @@ def test_all_that_spark_makes_lies_in_a_folder_of_the_users_own_and_is_removed(
     assert [path for path in temporary.rglob("*") if path != chosen] == []
     assert "ERROR" not in done.stderr
     assert "Traceback" not in done.stderr
+
+
+SHOWN_NOWHERE = {
+    "spark.my.pass": SECRET,
+    "spark.hadoop.javax.jdo.option.ConnectionPwd": SECRET,
+    "spark.hadoop.fs.s3a.secret.key": SECRET,
+    "spark.executorEnv.DB_PASSWORD": SECRET,
+    "spark.x.url": f"https://u:{SECRET}@h/x",
+    "spark.x.signed": f"https://h/x?a=1&sig={SECRET}",
+    "spark.x.jdbc": f"jdbc:oracle:thin:u/{SECRET}@h:1521/x",
+}
+
+
+@pytest.mark.spark
+def test_the_event_log_shows_no_secret(tmp_path: Path) -> None:
+    """In a process of its own, since a process has one JVM."""
+    log = {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false", "spark.eventLog.dir": tmp_path.as_uri()}
+    settings = {"spark.master": "local[1]", "spark.x.harmless": "harmless-value", **log, **SHOWN_NOWHERE}
+    program = (
+        "from headrace.engine.spark import SparkEngine, session_settings\n"
+        f"engine = SparkEngine(session_settings({settings!r}, {{}}))\n"
+        "engine.start()\n"
+        "engine.stop()\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+    logged = "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
+    assert "harmless-value" in logged
+    assert [line[:200] for line in logged.splitlines() if SECRET in line] == []
+
+
+@pytest.mark.parametrize("name", SHOWN_NOWHERE)
+def test_no_output_shows_the_value_of_a_setting_that_holds_a_secret(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "_HIDDEN", set())
+    completed(Settings(spark={name: SHOWN_NOWHERE[name]}), None)
+    output.make_output(json=False).line(f"Spark said: {SHOWN_NOWHERE[name]}")
+    assert capsys.readouterr().out == "Spark said: ***\n"
+
+
+@pytest.mark.parametrize("text", [f"read https://u:{SECRET}@h/x now", f"read https://h/x?a=1&sig={SECRET}&b=2 now"])
+def test_texts_that_spark_writes_show_no_secret_of_a_url(text: str) -> None:
+    pattern = session_settings({}, {})["spark.redaction.string.regex"]
+    assert SECRET not in re.sub(pattern, "***", text)
+    assert re.sub(pattern, "***", text).endswith(" now")

@@ -25,13 +25,13 @@ def local_request(name: bytes) -> bytes:
 
 @dataclass
 class HostileServer:
-    """``answer`` takes a statement and returns the payload of its answer, ``None`` for the usual one.
+    """``answer`` takes a statement and returns the payload of its answer, or its packets, ``None`` for the usual one.
 
     ``statements`` are those it got, ``received`` all the rest that the client sent after a request for a file, and ``passwords``
     what it got for asking for the password in clear text.
     """
 
-    answer: Callable[[bytes], bytes | None]
+    answer: Callable[[bytes], bytes | Iterator[bytes] | None]
     clear_text: bytes = b""
     port: int = 0
     statements: list[bytes] = field(default_factory=list)
@@ -70,6 +70,10 @@ class HostileServer:
             answer = self.answer(command[1:])
             if answer is None:
                 _usual(connection, command[1:])
+                continue
+            if not isinstance(answer, bytes):
+                for number, packet in enumerate(answer, start=1):
+                    _send(connection, number & 0xFF, packet)
                 continue
             number = 1
             for part in answer.split(b"|then|"):
@@ -127,7 +131,7 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
 
 
 @contextmanager
-def hostile_server(answer: Callable[[bytes], bytes | None], clear_text: bytes = b"") -> Iterator[HostileServer]:
+def hostile_server(answer: Callable[[bytes], bytes | Iterator[bytes] | None], clear_text: bytes = b"") -> Iterator[HostileServer]:
     """Such a server on a free port of this machine, in a thread."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = HostileServer(answer, clear_text, listener.getsockname()[1])

@@ -18,6 +18,7 @@ import structlog
 import typer
 
 from headrace import __version__
+from headrace.abandonment import anything_goes_on, end_process
 from headrace.cli.ddl import ddl
 from headrace.cli.options import (
     AllowNonTransactional,
@@ -348,12 +349,10 @@ def _show_bug(kind: type[BaseException], error: BaseException | None, frames: Tr
 
 
 def entry() -> None:
-    """The console script."""
+    """The console script. What an abandoned run, or a request that took too long, leaves behind does not hold its end up."""
     sys.excepthook = _show_bug
     threading.excepthook = lambda told: _show_bug(told.exc_type, told.exc_value, told.exc_traceback)
     code = main()
-    if threading.active_count() > 1:
-        from headrace.pipeline.runner import end_abandoned
-
-        end_abandoned(code)
+    if anything_goes_on():
+        end_process(code)
     sys.exit(code)

@@ -83,13 +83,13 @@ def hide_secrets_of(*uris: str) -> None:
 
 def completed(said: Settings, file: Path | None) -> Settings:
     """What the options say, completed by the definition file. From here on no output shows a secret of it."""
-    from headrace.engine.launch import SECRET_SETTING
+    from headrace.engine.launch import is_secret
     from headrace.pipeline.definition import read_settings
 
     hide_secrets_of(*said.uris)
     settings = said if file is None else said.over(read_settings(file))
     hide_secrets_of(*settings.uris)
-    hide_secrets(value for name, value in settings.spark.items() if SECRET_SETTING.search(name))
+    hide_secrets(value for name, value in settings.spark.items() if is_secret(name, value))
     return settings
 
 

@@ -47,7 +47,7 @@ class Progress(Protocol):
     """What a command tells while it works. May be called from any thread."""
 
     def phase(self, text: str) -> None:
-        """What is being done now: ``starting Spark``. Shown at once."""
+        """What is being done now: ``starting Spark``. Shown at once, unless it is what is shown already."""
         ...
 
     def idle(self, text: str, checkpoint: int) -> None:
@@ -76,7 +76,14 @@ class FiguresProgress:
 
     def phase(self, text: str) -> None:
         """See :class:`Progress`."""
+        self._put_phase(text)
+
+    def _put_phase(self, text: str) -> bool:
+        """Whether it is a new one."""
+        if text == self.figures.phase and not self.figures.waiting:
+            return False
         self._put(phase=text, since=time.time(), waiting=False)
+        return True
 
     def idle(self, text: str, checkpoint: int) -> None:
         """See :class:`Progress`."""
@@ -121,8 +128,8 @@ class HeartbeatProgress(FiguresProgress):
         self._thread = threading.Thread(target=self._beat, name="headrace-progress", daemon=True)
 
     def phase(self, text: str) -> None:
-        super().phase(text)
-        self._show_phase(text)
+        if self._put_phase(text):
+            self._show_phase(text)
 
     def cut_finished(self, record: CutRecord) -> None:
         super().cut_finished(record)

@@ -22,7 +22,7 @@ from headrace.scratch import Scratch
 SECRET_SETTING = re.compile(
     r"(?i)secret|passw(or)?d|passphrase|token|credential|(access|account|private|api)[._-]?key|azure[.]sas|[.]sas[.]|signature"
 )
-"""Names of settings whose values no output shows."""
+"""Names of settings that hold a secret, beyond all doubt."""
 _LAUNCH_SETTINGS = frozenset(
     {
         "spark.master",
@@ -58,9 +58,18 @@ _SECRET_URL = re.compile(
     r"|:thin:[^/\s]+/[^@\s]*@"  # Oracle's user/password
     rf"|[?&;][\w.\-]*(?:{_SECRET_NAME}[\w.\-]*|(?<![a-z])key|auth)="  # what signs a URL that anybody may use
 )
+SECRET = re.compile(rf"(?i){_SECRET_NAME}|{_SECRET_URL.pattern.removeprefix('(?i)')}")
+"""What tells in a setting's name, or its value, that no output shows the value. Java reads the pattern alike."""
+SECRET_PART = re.compile(rf"(?i)(?:{_SECRET_URL.pattern.removeprefix('(?i)')})[^\s&\"']*")
+"""What no output shows of a longer text: of a URL all from who signs in on, and the value that signs it. For Java, too."""
 _SOCKET_FOLDER_BYTES = 107 - len("/.01234567-89ab-cdef-0123-456789abcdef.sock")
 """A path of a socket has at most 107 bytes (103 on macOS); these are PySpark's names in it."""
 _LOCAL = re.compile(r"local(\[.*\])?")
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether no output shows the value of a setting."""
+    return SECRET.search(name) is not None or _SECRET_URL.search(value) is not None
 
 
 def is_local(master: str) -> bool:
@@ -194,12 +203,6 @@ def spark_folders(settings: Mapping[str, str]) -> SparkFolders:
             ) from error
         atexit.register(_remove, _made[parents], os.getpid())
     return _made[parents]
-
-
-def remove_spark_folders() -> None:
-    """For a process that ends without the functions that it has registered for its end."""
-    for folders in _made.values():
-        folders.remove()
 
 
 def _remove(folders: SparkFolders, maker: int) -> None:

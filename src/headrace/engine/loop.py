@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from headrace import faults
@@ -285,7 +286,8 @@ class Loop:
         faults.before(Step.POLL)
         state, needs_shapes = self._state, self._source.needs_shapes
         shapes = state.shapes_by_table if needs_shapes else None
-        offer = self._source.poll(state.position, checkpoint, final=final, bound=bound, learned=self._learned, shapes=shapes)
+        with self._telling("listing the source"):
+            offer = self._source.poll(state.position, checkpoint, final=final, bound=bound, learned=self._learned, shapes=shapes)
         if needs_shapes:
             offer = with_kept_shapes(offer, state)
         faults.after(Step.POLL)
@@ -293,6 +295,18 @@ class Loop:
         if offer.schema_changes:  # an offer without anything new tells of none
             self._followed = frozenset(followed(self._state, offer.schema_changes, self._options.includes).until)
         return with_declared_keys(offer, self._options.keys)
+
+    @contextmanager
+    def _telling(self, phase: str) -> Iterator[None]:
+        """What this step is, once it takes longer than a moment. It is told on another thread, and not after the step."""
+        timer = threading.Timer(_TELL_EVERY, self._observer.phase, (phase,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
 
     def _looked(self, done: int, total: int) -> None:
         """A poll that has many files to look into shows how far it is."""
@@ -329,7 +343,8 @@ class Loop:
 
     def _drain_when_quiet(self) -> bool:
         """Takes the source's final offer once nothing has changed for a while. True when the run is complete."""
-        mark, quiet = self._source.mark(self._state.position), self._options.quiet
+        with self._telling("listing the source"):
+            mark, quiet = self._source.mark(self._state.position), self._options.quiet
         if mark != self._mark:
             self._mark, self._quiet_since = mark, time.monotonic()
             self._observer.phase(f"waiting until nothing changes for {quiet:g} s, to take what lies beyond the last checkpoint")

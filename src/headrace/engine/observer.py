@@ -10,7 +10,7 @@ from headrace.model.outcome import Notice, Problem
 
 
 class Observer(Protocol):
-    """Called from the thread that runs the loop."""
+    """Called from the thread that runs the loop, :meth:`phase` also from another one while the loop's waits."""
 
     def phase(self, text: str) -> None:
         """What is being done now, when it may take longer than a moment: "starting Spark"."""

@@ -23,7 +23,7 @@ import pyarrow as pa
 from headrace.engine import jvm
 from headrace.engine.exchange import REPORTING_UNIT, rows_of
 from headrace.engine.java import find_java
-from headrace.engine.launch import SECRET_SETTING, is_local, java_option, launch_settings, require_no_secrets, spark_folders
+from headrace.engine.launch import SECRET, SECRET_PART, is_local, java_option, launch_settings, require_no_secrets, spark_folders
 from headrace.engine.launch_noise import without_launch_noise
 from headrace.engine.progress_channel import ProgressReceiver
 from headrace.engine.read_task import ReadJob, exchange_rows
@@ -67,8 +67,9 @@ def session_settings(user: Mapping[str, str], sink: Mapping[str, str]) -> dict[s
         "spark.shuffle.compress": "true",
         # What tasks are told holds passwords. Above 1 MiB, some thousand files, PySpark would lay it down in a file.
         "spark.broadcast.UDFCompressionThreshold": "1g",
-        # Spark's own pattern leaves Azure's keys and signatures in event logs.
-        "spark.redaction.regex": SECRET_SETTING.pattern,
+        # Spark's own pattern leaves Azure's keys and signatures in event logs, and so the values of URLs.
+        "spark.redaction.regex": SECRET.pattern,
+        "spark.redaction.string.regex": SECRET_PART.pattern,
         # Without it the JVM takes Java objects from everybody who reaches its ports. In local mode it draws a secret of its own,
         # which leaves it nowhere.
         "spark.authenticate": "true",

@@ -6,19 +6,16 @@ replaces SIGINT's when a session starts on the main thread); the main thread kee
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Protocol
 
+from headrace.abandonment import AbandonableThread
 from headrace.engine.java import find_java
-from headrace.engine.launch import remove_spark_folders
 from headrace.engine.loop import Loop, RunOptions
 from headrace.engine.observer import Observer
 from headrace.engine.round import EngineRound
@@ -35,7 +32,7 @@ from headrace.sinks.base import DataSink, Ledger, Round, WriterContext
 from headrace.sinks.cut_commit import CutCommit
 from headrace.sources.base import DataSource, StreamSource
 
-_LOOP_THREAD = "headrace-loop"
+_STARTING = "starting Spark"
 _TICK_SECONDS = 0.2
 _GRACE_SECONDS = 10.0
 _LAST_SECONDS = 8.0
@@ -111,10 +108,10 @@ class PipelineRun:
     def run(self) -> int:
         """Runs to the end. Returns the exit code; raises HeadraceError."""
         handlers = _install({signal.SIGINT: self._interrupt, signal.SIGTERM: self._interrupt})
-        worker = threading.Thread(target=self._work, name=_LOOP_THREAD, daemon=True)
+        worker = AbandonableThread(self._work, "headrace-loop")
         try:
             if not self._engine.started:
-                self._display.phase("starting Spark")
+                self._display.phase(_STARTING)
                 # Before anything is changed in the target: without Java no row could follow a schema change.
                 find_java()
                 self._warming.start()
@@ -144,6 +141,8 @@ class PipelineRun:
             return
 
     def _wait_for_spark(self) -> None:
+        if self._warming.is_alive():
+            self._display.phase(_STARTING)  # again, where the loop told of something else meanwhile
         while self._warming.is_alive() and self._interrupted_at is None:
             self._warming.join(_TICK_SECONDS)
 
@@ -206,20 +205,6 @@ class PipelineRun:
     def _cancel(self) -> None:
         self._engine.cancel()
         self._sink.interrupt()
-
-
-def end_abandoned(code: int) -> None:
-    """Ends the process at once where a run left its loop behind; returns where it did not.
-
-    What the loop waits for would hold the end up: pyarrow waits for each request to an object store, however slow the store is.
-    Temporary folders of the loop's own are left to the next run.
-    """
-    if any(thread.name == _LOOP_THREAD for thread in threading.enumerate()):
-        remove_spark_folders()
-        with suppress(OSError):  # of a pipe that nobody reads
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
 
 
 def _install(handlers: Mapping[signal.Signals, object]) -> dict[signal.Signals, object]:

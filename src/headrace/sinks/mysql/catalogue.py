@@ -11,6 +11,7 @@ import pymysql
 from headrace.model.table import TableId, folded_name
 from headrace.sinks.base import TableDescription, TextComparison, UniqueTexts
 from headrace.sinks.mysql.connection import MySqlSession
+from headrace.sinks.mysql.patience import understood
 from headrace.sinks.mysql.server_errors import INTERRUPTED, error_code
 from headrace.sinks.mysql.settings import SYSTEM_DATABASES
 from headrace.sinks.mysql.text import quote_name
@@ -116,7 +117,9 @@ def row_checksum(session: MySqlSession, table_id: TableId) -> str:
     """
     if session.is_tidb:
         return queried_checksum(session, table_id)
-    ((_, checksum),) = session.execute(f"CHECKSUM TABLE {qualified(table_id)} EXTENDED")
+    rows = session.execute(f"CHECKSUM TABLE {qualified(table_id)} EXTENDED")
+    with understood():
+        ((_, checksum),) = rows
     if checksum is not None:
         return str(checksum)
     warnings = [(int(str(code)), str(message)) for _, code, message in session.execute("SHOW WARNINGS")]

@@ -31,9 +31,9 @@ _BRIEF_SECONDS = 3
 _UNKNOWN_TIME_ZONE = 1298
 _WITNESS = "FROM information_schema.character_sets LIMIT 1"
 """The end of a SELECT that always has a row, and that a kill of the statement ends with an error."""
-_SMALLEST_PACKET = 1024
-"""The least value that max_allowed_packet can have."""
-_ASKS = re.compile(r"\s*\(?\s*(SELECT|SHOW)\b", re.IGNORECASE)
+_PACKET_SIZES = range(1 << 10, (1 << 30) + 1)
+"""The values that max_allowed_packet can have."""
+_ASKS = re.compile(r"\s*\(?\s*(SELECT|SHOW|CHECKSUM)\b", re.IGNORECASE)
 _DELETE = b"DELETE "
 _LIMITED = re.compile(rb" LIMIT \d+$")
 
@@ -67,8 +67,9 @@ class MySqlSession:
         with understood():
             ((number, version, packet, local),) = rows
             self.connection_id, self.max_allowed_packet = int(str(number)), int(str(packet))
-            if self.max_allowed_packet < _SMALLEST_PACKET:
+            if self.max_allowed_packet not in _PACKET_SIZES:
                 raise ValueError(f"max_allowed_packet is {self.max_allowed_packet}")
+        self._connection.expect_more()
         self.affected = 0
         """Rows that the last statement changed. Of REPLACE those that were put in and those that were pushed out, but for rows
         that were there as they are."""

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         def _create_ssl_ctx(self, parameters: dict[str, Any]) -> Any: ...
         def _execute_command(self, command: int, sql: str | bytes) -> None: ...
         def _process_auth(self, plugin_name: bytes, *arguments: Any) -> Any: ...
+        def _read_bytes(self, count: int) -> bytes: ...
         def _read_packet(self, *arguments: Any) -> Any: ...
         def _read_query_result(self, unbuffered: bool = False) -> int: ...
         def _write_bytes(self, data: bytes) -> None: ...
@@ -56,6 +57,9 @@ _LOGIN_PARTS = 4
 _SENT_AT_ONCE = 128 * 1024
 _KEEPALIVE_PROBES = 3
 _PARTS = 4
+MOST_BYTES = 512 << 20
+_FIRST_BYTES = 1 << 20
+_READ_BYTES = 50
 
 
 class PatientConnection(BaseConnection):
@@ -64,11 +68,16 @@ class PatientConnection(BaseConnection):
     ``silence`` is in seconds: within it a dead network is noticed, also where two connections have to find out one after the other.
     ``still_runs`` is asked in the thread that waits, each time a quarter of that has passed without a byte; until it is set, the
     connection is lost then. It should take no more than another quarter.
+
+    An answer is held in memory whole, so one that is larger than :data:`MOST_BYTES` ends the connection too; until
+    :meth:`expect_more` is called, when a session has begun, one of more than 1 MiB does. A packet, which is a row or less, counts
+    as 100 bytes more than it has.
     """
 
     def __init__(self, *, silence: float, **options: Any) -> None:
         self.still_runs: Callable[[], bool] | None = None
         self._silence = silence
+        self._most = self._left = _FIRST_BYTES
         super().__init__(**options)
 
     def connect(self, sock: socket.socket | None = None) -> None:
@@ -88,6 +97,22 @@ class PatientConnection(BaseConnection):
         self._sock.settimeout(self._current_timeout)
         self._rfile.close()
         self._rfile = io.BufferedReader(_Answers(self._sock, self._require_running))
+
+    def expect_more(self) -> None:
+        """From now on answers may be of any size that a server's can sensibly be."""
+        self._most = MOST_BYTES
+
+    def _execute_command(self, command: int, sql: str | bytes) -> None:
+        self._left = self._most
+        super()._execute_command(command, sql)
+
+    def _read_bytes(self, count: int) -> bytes:
+        """Twice for each packet: its head, and the rest."""
+        self._left -= count + _READ_BYTES
+        if self._left < 0:
+            self._force_close()
+            raise pymysql.err.OperationalError(_SERVER_LOST, f"the server's answer is larger than {self._most} bytes")
+        return super()._read_bytes(count)
 
     def _read_query_result(self, unbuffered: bool = False) -> int:
         with understood():

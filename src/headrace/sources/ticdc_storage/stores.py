@@ -12,19 +12,31 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from headrace.abandonment import within
 from headrace.errors import DefinitionError, SourceUnreachableError
 from headrace.model.uri import Uri
 from headrace.places.location import AZURE, GCS, HDFS, S3, Location
 from headrace.sources.ticdc_storage.local_folders import LocalFile, Stray, local_entries, opened_inside, stat_inside
 
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 _REMOTE_THREADS = 32
 _CONNECT_SECONDS = 5
 _SILENT_SECONDS = 20
 _TRIES = 3
+_REQUEST_SECONDS = 120.0
+"""How long an answer may take altogether, for a store that is never silent for as long as ``_SILENT_SECONDS``."""
+_BYTES_PER_SECOND = 16 << 10
+"""What is read of a file has a second more for each so many bytes."""
+_LISTING_SECONDS = 1800.0
+"""A page of 1,000 entries takes a tenth of a second, so that this is enough for many millions of them."""
+_CLIENT_SECONDS = 60.0
+"""Until a new client is there."""
 _MESSAGE_LIMIT = 200
 # What the AWS SDK, the Azure SDK and the operating system write, and what it means to a person; the first match counts.
 _CAUSES = (
@@ -84,7 +96,10 @@ def store_location(uri: Uri) -> StoreLocation:
 
 
 class Store:
-    """The files under one root. Every error of the store becomes a SourceUnreachableError of one sentence."""
+    """The files under one root. Every error of the store becomes a SourceUnreachableError of one sentence.
+
+    No request to a store waits for ever: one whose answer does not come to an end in time is left behind.
+    """
 
     def __init__(self, location: StoreLocation, filesystem: pafs.FileSystem) -> None:
         self._location = location
@@ -107,14 +122,14 @@ class Store:
     def exists(self) -> bool:
         """Whether the root is there. An object store has a folder only while something is in it."""
         with self._explained():
-            return bool(self._filesystem.get_file_info(self._location.root).type == pafs.FileType.Directory)
+            return bool(self._info(self._location.root).type == pafs.FileType.Directory)
 
     def require_bucket(self) -> None:
         """Raises SourceUnreachableError when the root's bucket is not there: a listing shows it like an empty one."""
         if self.is_local or self._location.service == HDFS:
             return
         with self._explained():
-            found = self._filesystem.get_file_info(self._location.root.split("/", 1)[0]).type
+            found = self._info(self._location.root.split("/", 1)[0]).type
         if found == pafs.FileType.NotFound:
             raise unreachable(self._location, FileNotFoundError("NoSuchBucket"))
 
@@ -124,7 +139,7 @@ class Store:
             if self.is_local:
                 found = stat_inside(self._location.root, path)
                 return StoredFile(path, found.size, found.modified) if found else None
-            info = self._filesystem.get_file_info(self._absolute(path))
+            info = self._info(self._absolute(path))
         return _stored(path, info) if info.type == pafs.FileType.File else None
 
     def read(self, path: str) -> bytes:
@@ -136,16 +151,31 @@ class Store:
         with self._explained():
             if self.is_local:
                 return self._local_buffer(path)
-            with self._filesystem.open_input_file(self._absolute(path)) as stream:
-                return _whole(stream, stream.size())
+            return self._remote_buffer(path)
 
     def read_start(self, path: str, length: int) -> bytes:
         """At most the first ``length`` bytes of a file. Raises ``FileNotFoundError``."""
         with self._explained():
             if self.is_local:
                 return bytes(self._local_buffer(path, length).to_pybytes())
-            with self._filesystem.open_input_file(self._absolute(path)) as stream:
-                return bytes(_whole(stream, min(length, stream.size())).to_pybytes())
+            return bytes(self._remote_buffer(path, length).to_pybytes())
+
+    def _remote_buffer(self, path: str, length: int | None = None) -> pa.Buffer:
+        """A file, or its start."""
+        stream, size = self._request(lambda filesystem: _opened(filesystem, self._absolute(path)))
+        wanted = size if length is None else min(length, size)
+        # Closed by the call itself: one that was left behind goes on reading.
+        return self._request(lambda _: _read_and_closed(stream, wanted), _REQUEST_SECONDS + wanted / _BYTES_PER_SECOND)
+
+    def _info(self, path: str) -> pafs.FileInfo:
+        return self._request(lambda filesystem: filesystem.get_file_info(path))
+
+    def _request(self, ask: Callable[[pafs.FileSystem], _T], seconds: float | None = None) -> _T:
+        """What a store answers to one request. Raises ``TimeoutError`` when that takes longer than ``seconds``."""
+        if self.is_local:
+            return ask(self._filesystem)
+        # The client stays, with one connection less: pyarrow makes no new one of S3 while a request goes on.
+        return within(_REQUEST_SECONDS if seconds is None else seconds, lambda: ask(self._filesystem))
 
     def _local_buffer(self, path: str, length: int | None = None) -> pa.Buffer:
         """A file, or its start. Into memory of Arrow's pool, which is used again: new memory takes longer than reading."""
@@ -176,7 +206,7 @@ class Store:
     def _remote_entries(self, path: str, recursive: bool) -> Entries:
         selector = pafs.FileSelector(self._absolute(path), allow_not_found=True, recursive=recursive)
         with self._explained():
-            infos = self._filesystem.get_file_info(selector)
+            infos = self._request(lambda filesystem: filesystem.get_file_info(selector), _LISTING_SECONDS)
         start = len(self._location.root.rstrip("/")) + 1
         files, folders, strays = [], [], []
         for info in infos:
@@ -194,8 +224,7 @@ class Store:
         """:meth:`entries` for each ``(path, recursive)``, in their order; at once where a request takes a round trip."""
         if self.is_local or len(requests) < 2:
             return [self.entries(path, recursive) for path, recursive in requests]
-        with ThreadPoolExecutor(min(_REMOTE_THREADS, len(requests))) as pool:
-            return list(pool.map(lambda request: self.entries(*request), requests))
+        return _at_once(lambda request: self.entries(*request), requests)
 
     def read_many(self, paths: list[str]) -> list[bytes | None]:
         """:meth:`read` for each path, ``None`` for a file that is gone."""
@@ -215,8 +244,7 @@ class Store:
 
         if self.is_local or len(paths) < 2:
             return [found(path) for path in paths]
-        with ThreadPoolExecutor(min(_REMOTE_THREADS, len(paths))) as pool:
-            return list(pool.map(found, paths))
+        return _at_once(found, paths)
 
     def _absolute(self, path: str) -> str:
         return f"{self._location.root.rstrip('/')}/{path}" if path else self._location.root
@@ -233,6 +261,15 @@ class Store:
             raise unreachable(self._location, error) from error
 
 
+def _at_once(ask: Callable[[_T], _R], things: list[_T]) -> list[_R]:
+    """The answers, in the order of what was asked for. When one fails, or somebody interrupts, the others are not waited for."""
+    pool = ThreadPoolExecutor(min(_REMOTE_THREADS, len(things)))
+    try:
+        return list(pool.map(ask, things))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
 def unreachable(location: StoreLocation, error: Exception) -> SourceUnreachableError:
     """One sentence for what a store's client said, without any secret."""
     text = str(error)
@@ -247,11 +284,16 @@ def unreachable(location: StoreLocation, error: Exception) -> SourceUnreachableE
 @lru_cache(maxsize=32)
 def _open(location: StoreLocation) -> Store:
     try:
-        return Store(location, _filesystem(location))
+        return Store(location, _connected(location))
     except (OSError, pa.ArrowException) as error:
         raise unreachable(location, error) from error
     except (ValueError, TypeError) as error:
         raise DefinitionError(f"The parameters of {location.place} do not fit together: {error}.") from error
+
+
+def _connected(location: StoreLocation) -> pafs.FileSystem:
+    """A new client. Some ask for their store's region, or connect."""
+    return within(_CLIENT_SECONDS, lambda: _filesystem(location))
 
 
 def _filesystem(location: StoreLocation) -> pafs.FileSystem:
@@ -317,6 +359,16 @@ def _azure(location: StoreLocation) -> pafs.AzureFileSystem:
         options["blob_storage_authority"] = options["dfs_storage_authority"] = location.endpoint_host
         options["blob_storage_scheme"] = options["dfs_storage_scheme"] = location.endpoint_scheme
     return pafs.AzureFileSystem(location.account, **options)
+
+
+def _opened(filesystem: pafs.FileSystem, path: str) -> tuple[pa.NativeFile, int]:
+    stream = filesystem.open_input_file(path)
+    return stream, stream.size()
+
+
+def _read_and_closed(stream: pa.NativeFile, length: int) -> pa.Buffer:
+    with stream:
+        return _whole(stream, length)
 
 
 def _whole(stream: pa.NativeFile, length: int) -> pa.Buffer:
