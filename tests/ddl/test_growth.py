@@ -229,13 +229,15 @@ VIEWS: dict[str, Callable[[int], str]] = {
 @pytest.mark.parametrize("query", VIEWS)
 def test_a_view_of_twice_as_many_is_judged_in_about_twice_the_time(query: str) -> None:
     def taken(count: int) -> float:
-        text = f"CREATE VIEW v AS {VIEWS[query](count)}"
-        began = time.process_time()
-        assert not judge(text, "d").objection
-        return time.process_time() - began
+        text, seconds = f"CREATE VIEW v AS {VIEWS[query](count)}", []
+        for database in ("d", "e", "f"):  # else the last answer counts
+            began = time.process_time()
+            assert not judge(text, database).objection
+            seconds.append(time.process_time() - began)
+        return min(seconds)
 
     once, twice = taken(300), taken(600)
-    assert twice < 3 * once + 0.1, f"{once:.3f} s for 300, {twice:.3f} s for twice as many"
+    assert twice < 3 * once + 0.3, f"{once:.3f} s for 300, {twice:.3f} s for twice as many"
 
 
 ODD = ", ".join(f"p{number}" for number in range(1, 1_000, 2))

@@ -37,4 +37,4 @@ def test_twice_as_many_take_about_twice_as_long(construct: str, server: str) -> 
         return min(taken)
 
     once, twice = seconds(REPEATED), seconds(2 * REPEATED)
-    assert twice < 3 * once + 0.05, f"{once:.3f} s for {REPEATED}, {twice:.3f} s for twice as many"
+    assert twice < 3 * once + 0.2, f"{once:.3f} s for {REPEATED}, {twice:.3f} s for twice as many"
