@@ -115,7 +115,7 @@ class CutRun:
         self._outcomes: list[WriteOutcome] = []
         self._letters = CutLetters(cut, state, letters)
         self._ownership = Ownership(
-            sink.capabilities, sink.metadata_applier, lambda t, ts: includes(t) or cut.outside.get(t, 0) >= ts
+            sink.capabilities, sink.metadata_applier, lambda t, ts: includes(t) or cut.outside.get(t, 0) >= ts, includes
         )
         self._reborn = dict(cut.reborn)
         self._left_behind = list(cut.left_behind)

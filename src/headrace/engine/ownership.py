@@ -27,6 +27,7 @@ from headrace.sinks.base import MetadataApplier, SinkCapabilities
 
 _ADOPT = "Start with --adopt if it is the source's own as of the start, else drop or rename it in the target."
 _NOT_AS_OF_START = "Drop or rename it in the target: --adopt is for what was there when the source first told of the table."
+_LEFT_OUT = "Drop or rename it in the target, or take it into --tables: what the filter leaves out is not adopted."
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Ownership:
     capabilities: SinkCapabilities
     applier: MetadataApplier
     follows: Callable[[TableId, int], bool]
+    includes: Callable[[TableId], bool]
+    """The table filter. What it leaves out is never adopted, also where it is followed."""
 
     def bounded(self, change: SchemaChange, state: LedgerState) -> SchemaChange:
         """The change with what the target has to know to leave others' tables alone: the tables that each dropped database may take
@@ -81,12 +84,19 @@ class Ownership:
         if read.kind is StatementKind.CREATE_VIEW and self.capabilities.views:
             selects = judge(change.statement, change.database).selects
             foreign = self._foreign([change.table_id, *sorted(selects)], change, state)
-        foreign = foreign or self._foreign([*_rewritten_by(change, read), *_taken_by(change)], change, state)
+        met = [*_rewritten_by(change, read), *_taken_by(change), *self._left_out_and_made(change)]
+        foreign = foreign or self._foreign(met, change, state)
         if not foreign:
             return None
         message = f"the target already has {', '.join(map(str, foreign))}, which this pipeline did not make."
         hint = _ADOPT if all(is_first_sight(state, name) for name in foreign) else _NOT_AS_OF_START
+        hint = hint if all(map(self.includes, foreign)) else _LEFT_OUT
         return Problem(change.table_id, message, file=change.origin, hint=hint)
+
+    def _left_out_and_made(self, change: SchemaChange) -> list[TableId]:
+        """The tables that the change creates, and the filter leaves out: a target would take over what has such a name."""
+        begun = (event.table_id for event in change.events if isinstance(event, CreateTableEvent))
+        return [name for name in begun if not self.includes(name)]
 
     def _foreign(self, names: Iterable[TableId], change: SchemaChange, state: LedgerState) -> list[TableId]:
         """Those that the target has, and that are not the pipeline's."""
@@ -97,7 +107,7 @@ class Ownership:
 
     def _is_own(self, name: TableId, change: SchemaChange, state: LedgerState) -> bool:
         row = state.tables.get(name)
-        may_adopt = self.capabilities.adopts and is_first_sight(state, name)
+        may_adopt = self.capabilities.adopts and self.includes(name) and is_first_sight(state, name)
         is_own = may_adopt if row is None or is_unborn(row) else row.is_made
         return self.follows(name, change.commit_ts) and is_own
 
