@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from headrace.engine import write_task
+from headrace.engine import read_task, write_task
 from headrace.engine.parts import TablePart
 from headrace.engine.read_task import ReadJob
 from headrace.engine.write_task import Unit, read_problems, unit_of_splits
@@ -51,18 +51,19 @@ class Failing:
     def read(self, split: Split, window: Window, **_: Any) -> Iterator[ChangeBlock | SplitReport]:
         meta = {KIND: [int(RowKind.INSERT)], COMMIT_TS: [110], SEQ: [split.rank << SEQ_RANK_SHIFT]}
         arrays = [*(pa.array(meta[column.name], column.type) for column in META_FIELDS), pa.array([1], pa.int64()), pa.array(["a"])]
-        names = [column.name for column in META_FIELDS] + ["id", "v"]
+        names = [column.name for column in (*META_FIELDS, *split.schema.columns)]
         yield ChangeBlock(split.table_id, split.version, split.schema, pa.RecordBatch.from_arrays(arrays, names))
         if self.error is not None and split.table_id == BAD:
             raise self.error
         yield SplitReport(split.key, split.table_id, rows=1, kept=1, min_ts=110, max_ts=110)
 
 
-def unit_of(source: Failing) -> Unit:
+def unit_of(source: Failing, odd: TableId | None = None) -> Unit:
     """What a task holds that reads a file of the good table, two of the bad one, and another one of the good one."""
     parts, splits = [], []
     for table_id in (BAD, GOOD):
-        schema = TableSchema(table_id, COLUMNS, ("id",))
+        columns = COLUMNS if table_id != odd else (COLUMNS[0], replace(COLUMNS[1], name="bad"))
+        schema = TableSchema(table_id, columns, ("id",))
         parts.append(TablePart(table_id, Segment(Window(0, 200), 100, schema), ChangeDemand.NET))
         splits += [Split(f"{table_id}/{number}", table_id, 100, number, 10, schema) for number in range(2)]
     job = ReadJob(source, tuple(parts), deletes_first=True)  # type: ignore[arg-type]
@@ -106,3 +107,20 @@ def test_rows_of_a_table_that_cannot_be_netted_stop_that_table(monkeypatch: pyte
     monkeypatch.setattr(write_task, "net_change", failing)
     assert [change.table_id for change in unit.changes()] == [GOOD]
     assert [(outcome.table_id, outcome.problem is not None) for outcome in unit.unfit] == [(BAD, True)]
+
+
+@pytest.mark.parametrize("error", [pa.ArrowInvalid("odd"), MemoryError(), KeyError("x")])
+def test_rows_of_a_table_that_cannot_be_put_together_stop_that_table(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """While they are read: the other tables of the task go on, and the rows still add up."""
+    original = read_task.combined
+
+    def failing(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+        if len(batches) == 2 and "bad" in batches[0].schema.names:
+            raise error
+        return original(batches)
+
+    monkeypatch.setattr(read_task, "combined", failing)
+    unit = unit_of(Failing(), odd=BAD)
+    assert [change.table_id for change in unit.changes()] == [GOOD]
+    assert read_problems(unit.reading.reports.values()).keys() == {BAD}
+    assert {count.table_id: count.gathered for count in unit.counts(reporting=True)} == {GOOD: 1}  # one key

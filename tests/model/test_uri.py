@@ -79,3 +79,11 @@ def test_a_parameter_with_two_values_is_refused(query: str, monkeypatch: pytest.
 
 def test_a_parameter_that_is_repeated_with_one_value_is_that() -> None:
     assert parse_uri("mysql://host/?worker-count=4&Worker-Count=4").params == {"worker-count": "4"}
+
+
+@pytest.mark.parametrize("text", ["mysql://u@db:3306/#?ssl-ca=/ca.pem", "duckdb:///data/shop#1.duckdb", "mysql://u:pa#ss@db/"])
+def test_what_stands_behind_a_number_sign_is_not_dropped_silently(text: str) -> None:
+    with pytest.raises(DefinitionError, match=r"holds a #.*Write it as %23") as refused:
+        parse_uri(text)
+    assert "pa#ss" not in str(refused.value)
+    assert parse_uri("file:///cf%231").path == "/cf#1"

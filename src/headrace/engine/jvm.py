@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 HINT = "If nobody ended it, the machine may be short of memory: --spark spark.driver.memory says how much of it the JVM takes."
 
+_KILLED_SECONDS = 5.0
 LAUNCH_HINT = (
     "What it printed tells why; --spark spark.driver.memory and spark.driver.extraJavaOptions say what it is started with."
 )
@@ -41,6 +42,15 @@ def has_died(wait: float = 0.0) -> bool:
     with suppress(subprocess.TimeoutExpired):
         process.wait(wait)
     return process.poll() is not None
+
+
+def kill() -> None:
+    """Ends the JVM at once, if there is one."""
+    process = _process()
+    if process is not None:
+        process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_KILLED_SECONDS)
 
 
 def has_answered(error: Exception) -> bool:

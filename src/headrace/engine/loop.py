@@ -26,6 +26,7 @@ from headrace.engine.letter_replay import Replayer, waits_for
 from headrace.engine.observer import Observer
 from headrace.engine.plan import ending_incomplete, first_shared_change, plan_cut
 from headrace.engine.requests import Carried, carry_out, give_up_files, resyncs_due, take_up_holds
+from headrace.engine.reserved_columns import without_reserved_columns
 from headrace.engine.shapes import with_kept_shapes
 from headrace.engine.table_reset import begin_anew, resets_asked
 from headrace.errors import (
@@ -294,7 +295,7 @@ class Loop:
         self._learned = offer.learned
         if offer.schema_changes:  # an offer without anything new tells of none
             self._followed = frozenset(followed(self._state, offer.schema_changes, self._options.includes).until)
-        return with_declared_keys(offer, self._options.keys)
+        return with_declared_keys(without_reserved_columns(offer), self._options.keys)
 
     @contextmanager
     def _telling(self, phase: str) -> Iterator[None]:

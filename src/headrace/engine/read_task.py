@@ -6,6 +6,7 @@ import pickle
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -121,16 +122,30 @@ class _Pending:
 
 
 def read_splits(job: ReadJob, splits: Iterable[Split]) -> Iterator[tuple[int, pa.RecordBatch] | SplitReport | ReadCount]:
-    """Reads splits one after another: ``(part number, netted rows)``, one report a split, and at last one count a table."""
+    """Reads splits one after another: ``(part number, netted rows)``, one report a split, and at last one count a table.
+
+    A report that comes again for a split replaces the first one: what was found to be wrong with the table's rows afterwards.
+    """
     counts = _Counts()
-    for item in _read_all(job, splits, counts):
-        if not isinstance(item, SplitReport):
+    failed: dict[int, Problem] = {}
+    last: dict[int, SplitReport] = {}
+    for item in _read_all(job, splits, counts, failed):
+        if isinstance(item, SplitReport):
+            last[job.part_numbers()[item.table_id]] = item
+        else:
             counts.sent[job.parts[item[0]].table_id] += item[1].num_rows
         yield item
+    for number, problem in failed.items():
+        yield replace(last[number], problem=last[number].problem or problem)
+        table_id = job.parts[number].table_id
+        counts.netted[table_id] = counts.received[table_id] - counts.sent[table_id]  # nobody gets the others
     yield from counts.of_tables()
 
 
-def _read_all(job: ReadJob, splits: Iterable[Split], counts: _Counts) -> Iterator[tuple[int, pa.RecordBatch] | SplitReport]:
+def _read_all(
+    job: ReadJob, splits: Iterable[Split], counts: _Counts, failed: dict[int, Problem]
+) -> Iterator[tuple[int, pa.RecordBatch] | SplitReport]:
+    """``failed`` gets a problem for each part with rows that could not be handled together."""
     numbers = job.part_numbers()
     pending: dict[int, _Pending] = {}
     sender = ProgressSender(job.progress_to)
@@ -144,11 +159,18 @@ def _read_all(job: ReadJob, splits: Iterable[Split], counts: _Counts) -> Iterato
                 continue
             sender.add(rows=item.num_rows)
             waiting = pending.setdefault(number, _Pending(part, job, counts))
-            if waiting.add(item):
-                yield number, waiting.drain()
+            drained = None
+            with contained(partial(failed.setdefault, number), part.table_id, split.key):
+                drained = waiting.drain() if waiting.add(item) and number not in failed else None
+            if drained is not None:
+                yield number, drained
                 del pending[number]
     for number, waiting in pending.items():
-        yield number, waiting.drain()
+        drained = None
+        with contained(partial(failed.setdefault, number), job.parts[number].table_id):
+            drained = waiting.drain() if number not in failed else None
+        if drained is not None:
+            yield number, drained
     sender.close()
 
 

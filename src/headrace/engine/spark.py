@@ -291,6 +291,10 @@ class SparkEngine:
             with suppress(JobFailedError), self._looking_after_jvm():
                 session.sparkContext.cancelJobGroup(_JOB_GROUP)
 
+    def kill(self) -> None:
+        """Ends a JVM that does not answer: :meth:`stop`, which waits for it, then comes to its end."""
+        jvm.kill()
+
     def stop(self) -> None:
         """Ends the session. One that is still starting is left to end with the process, which closes its input."""
         if not self._lock.acquire(blocking=False):

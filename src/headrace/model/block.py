@@ -27,6 +27,8 @@ from headrace.model.events import DataChangeEvent, RowKind
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import arrow_type
 
+RESERVED_PREFIX = "headrace$"
+"""What the names of the engine's own columns begin with."""
 KIND = "headrace$kind"
 COMMIT_TS = "headrace$commit_ts"
 SEQ = "headrace$seq"

@@ -90,8 +90,12 @@ def escape_variables(text: str) -> str:
 
 def parse_uri(text: str) -> Uri:
     """Parses a URI. ``${…}`` is expanded inside each part, so a password may hold any character. Raises DefinitionError."""
+    escaped = escape_variables(text)
+    if "#" in escaped:
+        # What stands behind it would be dropped: a parameter that protects, or the rest of a file's name.
+        raise DefinitionError(f"{without_secrets(text)!r} holds a #, which begins a part that no URI has here.", "Write it as %23.")
     try:
-        split = urlsplit(escape_variables(text))
+        split = urlsplit(escaped)
     except ValueError:
         # Brackets that hold no IPv6 address.
         raise DefinitionError(f"{without_secrets(text)!r} is not a URI: what stands in [] is no address.") from None

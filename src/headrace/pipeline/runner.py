@@ -36,6 +36,8 @@ _STARTING = "starting Spark"
 _TICK_SECONDS = 0.2
 _GRACE_SECONDS = 10.0
 _LAST_SECONDS = 8.0
+_STOP_SECONDS = 8.0
+"""How long the JVM has to end by itself; it takes a second or two."""
 
 
 @dataclass(frozen=True)
@@ -121,16 +123,24 @@ class PipelineRun:
                 self._display.tick(*self._engine.counts())
                 self._cancel_when_overdue()
         finally:
-            _install(handlers)
             if self._cancelling is not None:
                 self._cancelling.join(_TICK_SECONDS)
             if self._owns_engine:
-                self._engine.stop()
+                self._stop_engine()
+            _install(handlers)
         if isinstance(self._result, BaseException):
             if self._interrupted_at is None:
                 raise self._result
             return EXIT_INTERRUPTED
         return EXIT_INTERRUPTED if self._interrupted_at is not None else self._result
+
+    def _stop_engine(self) -> None:
+        """A JVM that does not answer is ended: the process must not wait for it."""
+        stopping = AbandonableThread(self._engine.stop, "headrace-stop")
+        stopping.start()
+        if not stopping.ended.wait(_STOP_SECONDS):
+            self._engine.kill()
+            stopping.ended.wait(_STOP_SECONDS)
 
     def _warm_up(self) -> None:
         # What fails here fails again, with its cause, when the loop asks for the session.
