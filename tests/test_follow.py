@@ -23,6 +23,7 @@ from headrace.sinks.base import Round, WriteReport
 from headrace.sinks.duckdb.ledger import DuckDbLedger
 from headrace.sinks.duckdb.loader import DuckDbEventSink
 from headrace.testing.faults import Moment, Passage, Step, armed
+from headrace.testing.shop import write_shop
 from headrace.testing.upstream import Delete, Insert, Update
 from headrace.transform.filters import TableFilter
 from processes import Running, running
@@ -373,3 +374,19 @@ def state_of(target: DuckDbTarget) -> LedgerState:
         state = sink.ledger.peek("default")
     assert state is not None
     return state
+
+
+@pytest.mark.spark
+def test_a_jvm_that_does_not_answer_keeps_no_run_from_ending(tmp_path: Path) -> None:
+    """It may be collecting garbage without an end."""
+    shop = write_shop(tmp_path / "cf")
+    arguments = ["run", "--source", shop.source_uri, "--sink", "blackhole://", "--ledger", str(tmp_path / "ledger")]
+    with running(arguments, tmp_path / "working") as run:
+        run.wait_until(lambda: "applied up to" in run.output, "a cut")
+        run.remember()
+        (java,) = (process for process in run.family.values() if process.name() == "java")
+        java.suspend()
+        run.signal(signal.SIGTERM)
+        assert run.exit_code(40) == EXIT_INTERRUPTED
+        assert not run.survivors()
+        assert "Traceback" not in run.errors
