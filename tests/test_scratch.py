@@ -224,6 +224,20 @@ def test_a_folder_that_a_group_can_write_is_refused_where_others_are_in_the_grou
         Scratch.make("work", tmp_path)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give links to other users")
+@pytest.mark.parametrize("below", ["", "sub", "sub/deep"])
+def test_nothing_is_made_through_a_link_of_another_user(tmp_path: Path, below: str) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o1777)
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "shared" / "spark"
+    link.symlink_to(tmp_path / "elsewhere")
+    os.chown(link, 1, 1, follow_symlinks=False)
+    with pytest.raises(DefinitionError, match=f"{link} belongs to user daemon, who could read or replace temporary files there"):
+        Scratch.make("spark", link / below)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
 def test_a_folder_stays_the_same_when_the_link_to_its_parent_is_exchanged(tmp_path: Path) -> None:
     (tmp_path / "named").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "named")

@@ -71,27 +71,39 @@ def require_own_folder(folder: Path, what: str) -> None:
             else "of your own; one that is missing is made"
         )
         raise DefinitionError(
-            f"Every user of the machine can write to {folder}, which has mode {stat.S_IMODE(found.st_mode):04o}: "
-            f"no {what} can be kept there.",
-            f"Name a folder {place} with mode 0700, or run: chmod o-w {folder}",
+            _open_to_all(folder, found, what), f"Name a folder {place} with mode 0700, or run: chmod o-w {folder}"
         )
 
 
 def require_own_file(path: Path, what: str) -> None:
-    """Raises DefinitionError where another user could put a file at a path before this user did: in a folder that is open to all.
+    """Raises DefinitionError for a file in whose folder other users can put or exchange files; ``what`` it is ("DuckDB file").
 
-    Elsewhere owners and groups are the choice of who named the path. ``what`` lies there ("the target"). Raises ``OSError``.
+    The folder is held to what :func:`require_own_folder` says, but for one mounted into a container, which may belong to a number
+    without an account, or be open to all in a pod. Where the path is a link, so is the folder of each file on the way. Who owns
+    the file itself does not matter. Raises ``OSError`` where the way cannot be looked at.
     """
     if sys.platform == "win32":
         return
-    for step in _way(path):
-        if step.folder_found.st_mode & stat.S_IWOTH and step.found is not None and step.found.st_uid not in _trusted():
-            raise _of_another_user(step.name, step.found, what)
+    try:
+        for folder in _folders_to(path):
+            found = _require_own_way(folder, f"the {what}")
+            if found is not None and found.st_uid not in _trusted() and _has_account(found.st_uid):
+                raise _of_another_user(folder, found, f"the {what}")
+            if found is not None and found.st_mode & stat.S_IWOTH and not _is_volume_of_pod(folder):
+                raise DefinitionError(_open_to_all(folder, found, what))
+    except DefinitionError as error:
+        own = Path(os.environ.get("HOME", "/home/me"), "headrace", path.name)
+        raise DefinitionError(error.message, f"Name a file in a folder of your own, such as {own}.") from None
 
 
-def is_open_to_all(folder: Path) -> bool:
-    """Whether every user of the machine can put files there, as in ``/tmp``."""
-    return sys.platform != "win32" and bool(folder.stat().st_mode & stat.S_IWOTH)
+def _folders_to(path: Path) -> Iterator[Path]:
+    """The folder of a file, and of each file that links lead to from there."""
+    for _ in range(_MOST_LINKS):
+        yield path.parent
+        if not path.is_symlink():
+            return
+        path = path.parent / path.readlink()
+    raise OSError(f"{path} leads through too many links")
 
 
 def make_own_folder(folder: Path, what: str) -> None:
@@ -154,6 +166,13 @@ def _way(path: Path) -> Iterator[_Step]:
         else:
             folder = Path(os.path.normpath(name))
         folder_found = folder.stat()
+
+
+def _open_to_all(folder: Path, found: os.stat_result, what: str) -> str:
+    return (
+        f"Every user of the machine can write to {folder}, which has mode {stat.S_IMODE(found.st_mode):04o}: "
+        f"no {what} can be kept there."
+    )
 
 
 def _open_to_others(folder: Path, found: os.stat_result, what: str) -> DefinitionError:

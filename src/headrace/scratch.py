@@ -49,9 +49,10 @@ class Scratch:
         DefinitionError for a parent in which other users can exchange folders.
         """
         parent = Path(tempfile.gettempdir()) if parent is None else parent
-        make_private(parent)
-        parent = Path(os.path.realpath(parent))
         require_own_names(parent, "temporary files")
+        make_private(parent)
+        require_own_names(parent, "temporary files")
+        parent = Path(os.path.realpath(parent))
         remove_leftovers(parent)
         for _ in range(_TRIES):
             path = Path(tempfile.mkdtemp(prefix=f"headrace-{kind}-run-", dir=parent))

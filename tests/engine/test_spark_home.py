@@ -40,3 +40,9 @@ def test_a_folder_relative_to_the_working_folder_is_refused(name: str) -> None:
 def test_lists_of_folders_lose_what_stands_for_the_working_folder(name: str) -> None:
     given = os.pathsep.join(["", "/usr/bin", ".", "bin", "", "/bin", ""])
     assert launch_environment({name: given})[name] == f"/usr/bin{os.pathsep}/bin"
+
+
+@pytest.mark.parametrize("environment", [{}, *({"PATH": path} for path in ("", ":", ".", "bin:../bin:"))], ids=str)
+def test_a_path_of_which_nothing_is_left_does_not_mean_the_working_folder(environment: dict[str, str]) -> None:
+    """An empty PATH means it, and where there is none, bash has a PATH of its own, which may end in it."""
+    assert launch_environment(environment)["PATH"] == "/usr/local/bin:/usr/bin:/bin"

@@ -1,124 +1,134 @@
-"""A DuckDB file in a folder that every user can write to: what others put beside it, or made before it, is not opened."""
+"""A DuckDB file lies where no other user of the machine can put or exchange anything: DuckDB opens what lies beside it, by name."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pytest
 
 from headrace.errors import DefinitionError
-from headrace.sinks.duckdb import database as module
+from headrace.sinks.base import CheckState
 from headrace.sinks.duckdb.database import Database
+from headrace.sinks.duckdb.sink import open_sink
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to other users")
-NEIGHBOUR = 65534
+NEIGHBOUR, UNKNOWN = 1, 4711
+"""Another user of the machine, and a number that has no account on it."""
 
 
 @pytest.fixture
-def shared() -> Iterator[Path]:
-    """A folder as /tmp is."""
+def place() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir="/tmp") as made:
-        Path(made).chmod(0o1777)
+        Path(made).chmod(0o755)
         yield Path(made)
 
 
-@pytest.fixture
-def database(shared: Path) -> Database:
-    database = Database(shared / "shop.duckdb")
-    with database.transaction() as session:
-        session.execute("CREATE TABLE customers (name VARCHAR)")
-        session.execute("INSERT INTO customers VALUES ('Ada')")
-    return database
+def make(folder: Path, bits: int, owner: int = 0, group: int = 0) -> Path:
+    folder.mkdir()
+    os.chown(folder, owner, group)
+    folder.chmod(bits)
+    return folder
 
 
-def forged_log(database: Database, folder: Path) -> Path:
-    """The log of a copy in which the customers are others, as whoever can read the file makes it."""
-    copy = folder / "copy.duckdb"
-    shutil.copy(database.path, copy)
-    with duckdb.connect(copy) as connection:
-        connection.execute("SET checkpoint_threshold = '1TB'; PRAGMA disable_checkpoint_on_shutdown")
-        connection.execute("UPDATE customers SET name = 'Mallory'")
-    return folder / "copy.duckdb.wal"
+def write(database: Database) -> None:
+    with database.transaction():
+        pass
+
+
+def read(database: Database) -> None:
+    with database.reading():
+        pass
+
+
+OPENINGS = pytest.mark.parametrize("opening", [write, read, Database.begin_cut])
 
 
 def customers(database: Database) -> list[tuple[object, ...]]:
     with database.transaction() as session:
+        session.execute("CREATE TABLE IF NOT EXISTS customers AS SELECT 'Ada' AS name")
+    with database.reading() as session:
+        assert session is not None
         return session.execute("SELECT name FROM customers")
 
 
-def test_a_log_that_a_neighbour_put_beside_the_file_is_not_applied(database: Database, tmp_path: Path) -> None:
-    log = Path(f"{database.path}.wal")
-    shutil.copy(forged_log(database, tmp_path), log)
-    os.chown(log, NEIGHBOUR, NEIGHBOUR)
-    with pytest.raises(DefinitionError, match=f"{log} belongs to user nobody, who could read or replace the target there"):
-        customers(database)
-    with pytest.raises(DefinitionError, match="belongs to user nobody"), database.reading():
-        pass
-    log.unlink()
-    assert customers(database) == [("Ada",)]
+@OPENINGS
+@pytest.mark.parametrize("bits", [0o1777, 0o777, 0o1702])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_folder_that_every_user_can_write_to_is_refused(
+    place: Path, opening: Callable[[Database], None], bits: int, is_there: bool
+) -> None:
+    """Also a sticky one: the file's log is made anew by name at each commit, and whoever made one first would have it used."""
+    folder = make(place / "shared", bits)
+    if is_there:
+        duckdb.connect(folder / "shop.duckdb").close()
+    before = list(folder.iterdir())
+    with pytest.raises(DefinitionError) as refused:
+        opening(Database(folder / "shop.duckdb"))
+    assert f"Every user of the machine can write to {folder}, which has mode {bits:04o}" in refused.value.message
+    assert refused.value.hint == f"Name a file in a folder of your own, such as {Path.home()}/headrace/shop.duckdb."
+    assert list(folder.iterdir()) == before
 
 
-def test_a_log_of_ones_own_is_applied(database: Database, tmp_path: Path) -> None:
-    """It shows that the log above would be applied, and that a killed run's is."""
-    shutil.copy(forged_log(database, tmp_path), f"{database.path}.wal")
-    assert customers(database) == [("Mallory",)]
+@OPENINGS
+@pytest.mark.parametrize("below", ["", "own"])
+def test_a_folder_of_another_user_is_refused(place: Path, opening: Callable[[Database], None], below: str) -> None:
+    folder = make(place / "theirs", 0o755, NEIGHBOUR)
+    if below:
+        make(folder / below, 0o700)
+    with pytest.raises(DefinitionError, match=f"{folder} belongs to user daemon, who could read or replace the DuckDB") as told:
+        opening(Database(folder / below / "shop.duckdb"))
+    assert "Name a file in a folder of your own, such as " in str(told.value.hint)
 
 
-class Watched:
-    """A connection that tells who has the log at the moment when DuckDB opens the file."""
-
-    def __init__(self, connection: Any, log: Path) -> None:
-        self.connection, self.log = connection, log
-        self.seen: list[tuple[int, int]] = []
-
-    def execute(self, statement: str, *parameters: object) -> Any:
-        if statement.startswith("ATTACH"):
-            found = self.log.stat()
-            self.seen.append((found.st_uid, found.st_mode & 0o777))
-        return self.connection.execute(statement, *parameters)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.connection, name)
+@OPENINGS
+def test_a_folder_that_others_can_exchange_is_refused(place: Path, opening: Callable[[Database], None]) -> None:
+    make(make(place / "open", 0o777) / "own", 0o700)
+    with pytest.raises(DefinitionError, match=f"{place}/open for the DuckDB file has mode 0777"):
+        opening(Database(place / "open" / "own" / "shop.duckdb"))
 
 
-def test_nobody_can_put_a_log_there_while_the_file_is_opened(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of this user's is there already, and in a sticky folder nobody else can replace it."""
-    opening, watched = module.open_duckdb, []
-
-    def watch(**settings: Any) -> Watched:
-        watched.append(Watched(opening(**settings), Path(f"{database.path}.wal")))
-        return watched[-1]
-
-    monkeypatch.setattr(module, "open_duckdb", watch)
-    assert customers(database) == [("Ada",)]
-    assert [made.seen for made in watched] == [[(0, 0o600)]]
-    assert not Path(f"{database.path}.wal").exists()
-
-
-@pytest.mark.parametrize("suffix", ["", ".tmp"])
-def test_what_a_neighbour_made_first_is_not_used(shared: Path, suffix: str) -> None:
-    planted = shared / f"shop.duckdb{suffix}"
-    if suffix:
-        planted.mkdir()
-    else:
-        duckdb.connect(planted).close()
-    os.chown(planted, NEIGHBOUR, NEIGHBOUR)
-    with (
-        pytest.raises(DefinitionError, match=f"{planted} belongs to user nobody"),
-        Database(shared / "shop.duckdb").transaction(),
-    ):
-        pass
+@OPENINGS
+@pytest.mark.parametrize("way", ["target", "other"])
+def test_a_link_is_followed_to_the_folder_in_which_the_file_lies(
+    place: Path, opening: Callable[[Database], None], way: str
+) -> None:
+    own, shared = make(place / "own", 0o700), make(place / "shared", 0o1777)
+    (own / "target").symlink_to("../shared/shop.duckdb")
+    (own / "other").symlink_to(shared / "link")
+    (shared / "link").symlink_to(own / "shop.duckdb")
+    with pytest.raises(DefinitionError, match=f"can write to {own}/../shared|can write to {shared}"):
+        opening(Database(own / way))
 
 
-def test_the_file_of_another_user_in_a_folder_that_is_not_open_to_all_is_used(tmp_path: Path) -> None:
+def test_validate_tells_it_before_there_is_a_file(place: Path) -> None:
+    folder = make(place / "shared", 0o1777)
+    checks = open_sink(f"duckdb://{folder}/shop.duckdb").check()
+    (failed,) = [check for check in checks if check.state is CheckState.FAILED]
+    assert f"Every user of the machine can write to {folder}" in failed.detail
+    assert "Name a file in a folder of your own" in failed.advice
+
+
+@pytest.mark.parametrize(
+    ("bits", "group"),
+    [(0o700, 0), (0o755, 0), (0o2775, UNKNOWN), (0o2775, NEIGHBOUR)],
+    ids=["private", "readable", "own group", "a team's"],
+)
+def test_a_folder_in_a_sticky_one_that_only_trusted_users_can_write_to_is_used(place: Path, bits: int, group: int) -> None:
+    own = make(make(place / "shared", 0o1777) / "own", bits, 0, group)
+    assert customers(Database(own / "shop.duckdb")) == [("Ada",)]
+
+
+def test_a_mounted_folder_of_a_user_that_the_container_does_not_know_is_used(place: Path) -> None:
+    assert customers(Database(make(place / "mounted", 0o755, UNKNOWN, UNKNOWN) / "shop.duckdb")) == [("Ada",)]
+
+
+def test_the_file_of_another_user_in_a_folder_of_ones_own_is_used(place: Path) -> None:
     """A team that shares a target has its own folder."""
-    with duckdb.connect(tmp_path / "shop.duckdb") as connection:
-        connection.execute("CREATE TABLE customers AS SELECT 'Ada' AS name")
-    os.chown(tmp_path / "shop.duckdb", NEIGHBOUR, NEIGHBOUR)
-    assert customers(Database(tmp_path / "shop.duckdb")) == [("Ada",)]
+    database = Database(place / "shop.duckdb")
+    customers(database)
+    os.chown(database.path, NEIGHBOUR, NEIGHBOUR)
+    assert customers(database) == [("Ada",)]

@@ -210,6 +210,7 @@ def _wrapped_home(java: Path, wrappers: Path) -> Path:
     home = wrappers / f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
     wrapper = home / "bin" / "java"
     try:
+        require_own_names(wrapper.parent, "the start of Java")
         make_private(wrapper.parent)
         require_own_names(wrapper.parent, "the start of Java")
         if not _holds(wrapper, script):

@@ -17,6 +17,9 @@ _FOLDERS = ("SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
 _SEARCHED = ("PATH", "LD_LIBRARY_PATH", "SPARK_DIST_CLASSPATH")
 """Lists of folders, in which an entry that is empty or relative stands for a place in the working folder."""
 
+_PATH = "/usr/local/bin:/usr/bin:/bin"
+"""Where nothing is left of ``PATH``: an empty one is the working folder, and bash makes one up where there is none."""
+
 
 def launch_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """What has to change in the environment before PySpark launches a JVM.
@@ -32,6 +35,7 @@ def launch_environment(environment: Mapping[str, str]) -> dict[str, str]:
                 "Write the path in full.",
             )
     changes = {name: _absolute_entries(environment[name]) for name in _SEARCHED if name in environment}
+    changes["PATH"] = changes.get("PATH") or _PATH
     return changes | {"SPARK_HOME": environment.get("SPARK_HOME") or str(_installed_spark())}
 
 

@@ -14,8 +14,7 @@ import duckdb
 from headrace import faults
 from headrace.errors import SinkUnreachableError, TransientError
 from headrace.faults import Step
-from headrace.own_paths import is_open_to_all, require_own_file
-from headrace.scratch import open_private
+from headrace.own_paths import require_own_file
 from headrace.sealed_duckdb import open_duckdb, seal
 
 # The file is attached under a name that no schema has: a catalogue is otherwise named after the file, and "shop" would be
@@ -154,6 +153,7 @@ class Database:
         if self._cut is not None:
             yield self._cut
             return
+        self._require_own()
         if not self.path.exists():
             yield None
             return
@@ -191,10 +191,7 @@ class Database:
             connection.execute("SET TimeZone = 'UTC'")
             path = str(self.path).replace("'", "''")
             before = _file_id(self.path)
-            if not read_only and is_open_to_all(self.path.parent):
-                self._claim_log()
             connection.execute(f"ATTACH '{path}' AS \"{CATALOG}\"" + (" (READ_ONLY)" if read_only else ""))
-            self._require_own()
             connection.execute(f'USE "{CATALOG}"')
             # Statements of the source's schema changes run here, and those that a person wrote.
             seal(connection)
@@ -204,21 +201,15 @@ class Database:
         return Session(connection, before or _file_id(self.path))
 
     def _require_own(self) -> None:
-        """DuckDB applies a log that lies beside the file, and puts rows into the folder beside it: whoever made these.
+        """Raises DefinitionError where others can put files beside this one, SinkUnreachableError where that cannot be told.
 
-        Raises DefinitionError, SinkUnreachableError.
+        DuckDB opens the log beside the file by its name, makes it anew at a commit and removes it, time and again, and puts rows
+        into a folder beside it: it takes for its own what lies there by then, whoever made it.
         """
         try:
-            for path in (self.path, self._log, Path(f"{self.path}.tmp")):
-                require_own_file(path, "the target")
+            require_own_file(self.path, "DuckDB file")
         except OSError as error:
-            raise SinkUnreachableError(f"The DuckDB file {self.path} cannot be opened: {error.strerror}.") from None
-
-    def _claim_log(self) -> None:
-        """Puts an empty log of this user's beside the file, so that nobody can put one there until DuckDB has opened it."""
-        with contextlib.suppress(FileExistsError):
-            open_private(self._log).close()
-        self._require_own()
+            raise SinkUnreachableError(f"The DuckDB file {self.path} cannot be opened: {error.strerror or error}.") from None
 
     @property
     def _log(self) -> Path:
