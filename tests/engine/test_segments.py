@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from headrace.engine.barriers import PlanRules
 from headrace.engine.plan import plan_cut
 from headrace.engine.recast import recast_rows
-from headrace.engine.segments import recast_of
+from headrace.engine.segments import TableShapes
 from headrace.model.block import META_FIELDS, ChangeBlock
 from headrace.model.cut import Cut
 from headrace.model.events import (
@@ -27,7 +30,7 @@ from headrace.model.ledger import LedgerState, TableProgress
 from headrace.model.offer import Offer
 from headrace.model.outcome import SplitReport
 from headrace.model.precision import CommitTsPrecision
-from headrace.model.split import Segment, Split, Window
+from headrace.model.split import Recast, Segment, Split, Window
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.tso import tso_from_ms
 from headrace.model.types import ColumnType, TypeKind
@@ -48,6 +51,11 @@ def change(ts: int, schema: TableSchema, *events: SchemaChangeEvent) -> SchemaCh
 
 def split(version: int, schema: TableSchema, **more: int) -> Split:
     return Split(f"{version}", T, version, 0, 100, schema, **more)
+
+
+def recast_of(own: TableSchema, wanted: TableSchema, *events: SchemaChangeEvent) -> Recast:
+    """What becomes of rows of the shape ``own`` when these events led to the shape ``wanted``."""
+    return TableShapes([split(100, own)], [change(200, wanted, *events)]).recasts(200, wanted)[100]
 
 
 def planned(changes: list[SchemaChange], splits: list[Split], known: int | None = 100, **more: bool) -> Cut:
@@ -126,14 +134,14 @@ def test_columns_are_followed(
     left_out: tuple[str, ...],
     missing: tuple[str, ...],
 ) -> None:
-    recast = recast_of(own, wanted, [change(200, wanted, *events)])
+    recast = recast_of(own, wanted, *events)
     assert (list(recast.names), recast.left_out, recast.missing) == (names, left_out, missing)
 
 
 @pytest.mark.parametrize(("kind", "whole", "stops"), [("INSERT", False, True), ("DELETE", False, False), ("DELETE", True, True)])
 def test_a_row_without_a_value_stops_its_table_unless_its_key_is_all_that_counts(kind: str, whole: bool, stops: bool) -> None:
     own, wanted = shape(), shape("a")
-    recast = recast_of(own, wanted, [change(200, wanted, AddColumnEvent(T, Column("a", INT)))])
+    recast = recast_of(own, wanted, AddColumnEvent(T, Column("a", INT)))
     columns = [pa.array([int(RowKind[kind])], pa.int8()), *(pa.array([n], pa.int64()) for n in (310, 0, 1))]
     batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema([*META_FIELDS, pa.field("id", pa.int64())]))
     items = iter([ChangeBlock(T, 100, own, batch), SplitReport("f", T, rows=1)])
@@ -145,3 +153,76 @@ def test_a_row_without_a_value_stops_its_table_unless_its_key_is_all_that_counts
     if report.problem is not None:
         assert (report.problem.column, report.problem.file) == ("a", "f")
         assert "a version between 200 and 310" in report.problem.hint
+
+
+def newest_shape(splits: Sequence[Split], known: Sequence[SchemaChange], below: int) -> tuple[int, TableSchema]:
+    """The definition: the newest of what changes and splits tell below a commit ts, where both do that of the split."""
+    told = [(c.commit_ts, 0, c.schema) for c in known if c.schema is not None and c.commit_ts < below]
+    held = [(s.version, 1, s.schema) for s in splits]
+    found = max((*told, *(h for h in held if h[0] < below)), key=lambda entry: entry[:2], default=None)
+    version, _, schema = found if found is not None else min(held, key=lambda entry: entry[:2])
+    return version, schema
+
+
+def recasts(splits: Sequence[Split], known: Sequence[SchemaChange], version: int, schema: TableSchema) -> dict[int, Recast]:
+    """The definition: the columns of each version are led through all changes after it up to the shape in force."""
+    others = {s.version: s.schema for s in splits if columns_of(s.schema) != columns_of(schema)}
+    return {v: led(own, schema, [c for c in known if v < c.commit_ts <= version]) for v, own in others.items()}
+
+
+def led(own: TableSchema, wanted: TableSchema, changes: Sequence[SchemaChange]) -> Recast:
+    names = {column.name.lower(): column.name for column in own.columns}
+    for event in (event for c in changes for event in c.events):
+        if isinstance(event, RenameColumnEvent) and event.old_name.lower() in names:
+            names[event.new_name.lower()] = names.pop(event.old_name.lower())
+        elif isinstance(event, DropColumnEvent):
+            names.pop(event.column_name.lower(), None)
+        elif isinstance(event, AddColumnEvent):
+            names.pop(event.column.name.lower(), None)
+    sources = {c.name: names.get(c.name.lower()) for c in wanted.columns}
+    kept = {name: source for name, source in sources.items() if source and own.column(source).type == wanted.column(name).type}
+    left_out = tuple(c.name for c in own.columns if c.name not in kept.values())
+    return Recast(tuple((source, name) for name, source in kept.items()), left_out, tuple(n for n in sources if n not in kept))
+
+
+def columns_of(schema: TableSchema) -> list[tuple[str, ColumnType]]:
+    return [(column.name, column.type) for column in schema.columns[1:]]
+
+
+NAMES = st.sampled_from(["a", "b", "B", "c"])
+TEXT = ColumnType(TypeKind.VARCHAR)
+SHAPES = st.builds(
+    lambda names, kind: shape(*sorted(names), kind=kind),
+    st.sets(NAMES).filter(lambda n: not {"b", "B"} <= n),
+    st.sampled_from([INT, TEXT]),
+)
+EVENTS = st.one_of(
+    st.builds(RenameColumnEvent, st.just(T), NAMES, NAMES),
+    st.builds(DropColumnEvent, st.just(T), NAMES),
+    st.builds(AddColumnEvent, st.just(T), st.builds(Column, NAMES, st.just(INT))),
+    st.just(TruncateTableEvent(T)),
+)
+TIMES = st.integers(1, 12)
+CHANGES = st.builds(
+    lambda ts, after, events: replace(change(ts, shape(), *events), schema=after), TIMES, st.none() | SHAPES, st.lists(EVENTS)
+)
+KNOWN = st.lists(CHANGES, max_size=12).map(lambda changes: sorted(changes, key=lambda c: c.commit_ts))
+VERSIONS = st.dictionaries(TIMES, SHAPES, min_size=1)
+
+
+@settings(deadline=None)
+@given(VERSIONS, KNOWN, st.lists(st.integers(0, 14), min_size=1, max_size=4), st.data())
+def test_of_any_history_the_shapes_are_those_of_the_definition(
+    versions: dict[int, TableSchema], known: list[SchemaChange], bounds: list[int], data: st.DataObject
+) -> None:
+    numbers = data.draw(st.lists(st.sampled_from(sorted(versions)), min_size=1))
+    splits = [split(version, versions[version]) for version in numbers]
+    shapes = TableShapes(splits, known)
+    for below in bounds:
+        version, schema = newest_shape(splits, known, below)
+        assert shapes.in_force(below) == (version, schema)
+        wanted = recasts(splits, known, version, schema)
+        read = data.draw(st.sets(TIMES))
+        segment = Segment(Window(), version, schema, recasts=shapes.recasts(version, schema))
+        assert segment.reading(read).recasts == {number: recast for number, recast in wanted.items() if number in read}
+        assert segment.recasts == wanted

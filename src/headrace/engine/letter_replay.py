@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from headrace import faults
 from headrace.engine.conservation import row_figures
 from headrace.engine.cut_run import RoundFactory
-from headrace.engine.segments import changes_of, in_force, recasts
+from headrace.engine.segments import TableShapes, changes_of
 from headrace.engine.write_task import read_problems
 from headrace.errors import DefinitionError, NoWatermarkError
 from headrace.faults import Step
@@ -235,8 +235,9 @@ def _segment(offer: Offer, table_id: TableId, splits: tuple[Split, ...], window:
     """The rows of the window behind the table's newest schema change; before its first one there was nothing."""
     known = changes_of({table_id}, offer.schema_changes).get(table_id, [])
     begins = version if any(change.commit_ts < version for change in known) else 0
-    newest, schema = in_force(splits, known, window.hi + 1)
-    return Segment(window, newest, schema, version, begins, recasts=recasts(splits, known, newest, schema))
+    shapes = TableShapes(splits, known)
+    newest, schema = shapes.in_force(window.hi + 1)
+    return Segment(window, newest, schema, version, begins, recasts=shapes.recasts(newest, schema))
 
 
 def _newest_version(offer: Offer, state: LedgerState, own: TableProgress, hi: int) -> int:

@@ -81,11 +81,13 @@ class Spreading:
 def plan_parts(splits: Iterable[Split], segments: Mapping[TableId, Segment], spreading: Spreading) -> tuple[TablePart, ...]:
     """The parts of a round. A table's buckets grow with its bytes; small tables take turns over the units."""
     sizes: dict[TableId, int] = defaultdict(int)
+    versions: dict[TableId, set[int]] = defaultdict(set)
     for split in splits:
         sizes[split.table_id] += split.size
+        versions[split.table_id].add(split.version)
     parts, turn = [], 0
     for table_id in sorted(sizes, key=lambda t: (-sizes[t], t)):
-        segment = segments[table_id]
+        segment = segments[table_id].reading(versions[table_id])
         demand = spreading.demand_of(table_id, segment.schema)
         part = TablePart(table_id, segment, demand, progress=spreading.progress.get(table_id))
         count = spreading.buckets(part, sizes[table_id])

@@ -117,7 +117,8 @@ def _holes_in_shapes(history: History, offer: Offer, splits: Sequence[Split], bo
     """The tables with rows of another shape than the newest one below the bound (TSO), if nobody can tell which that is."""
     holes = {t: hole for t in {s.table_id for s in splits} if (hole := history.hole_in_shape(t, bound)) is not None}
     known = changes_of(holes.keys(), offer.schema_changes) if holes else {}
-    others = {t: of_other_shape([s for s in splits if s.table_id == t], known.get(t, ()), bound) for t in holes}
+    of_table = _by_table(split for split in splits if split.table_id in holes)
+    others = {t: of_other_shape(of_table[t], known.get(t, ()), bound) for t in holes}
     return {t: replace(hole, file=other.key) for t, hole in holes.items() if (other := others[t]) is not None}
 
 
@@ -320,11 +321,16 @@ def _table_plans(
     state: LedgerState, offer: Offer, splits: Iterable[Split], windows: Mapping[TableId, Window], below: Mapping[TableId, int]
 ) -> dict[TableId, TablePlan]:
     """What there is of each table that has something to read, without its changes in this cut."""
+    of_table = _by_table(splits)
+    known = changes_of(of_table.keys(), offer.schema_changes)
+    return {t: TablePlan(windows[t], found, known.get(t, ()), below=below[t]) for t, found in of_table.items()}
+
+
+def _by_table(splits: Iterable[Split]) -> dict[TableId, list[Split]]:
     of_table: dict[TableId, list[Split]] = defaultdict(list)
     for split in splits:
         of_table[split.table_id].append(split)
-    known = changes_of(of_table.keys(), offer.schema_changes)
-    return {t: TablePlan(windows[t], found, known.get(t, ()), below=below[t]) for t, found in of_table.items()}
+    return of_table
 
 
 def _rounds(

@@ -6,9 +6,9 @@ table may stand at different versions, and TiCDC goes on in an older version whe
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.model.events import AddColumnEvent, CreateTableEvent, DropColumnEvent, RenameColumnEvent, SchemaChange
@@ -17,6 +17,8 @@ from headrace.model.split import Recast, Segment, Split, Window
 from headrace.model.table import TableId, TableSchema, folded_name
 from headrace.model.tso import MAX_TSO, tso_from_ms, tso_to_ms
 from headrace.model.types import arrow_type
+
+_ColumnEvent = RenameColumnEvent | DropColumnEvent | AddColumnEvent
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,13 @@ class TablePlan:
     def segments(self, precision: CommitTsPrecision) -> dict[int, Segment]:
         """The segment of each level. Where only milliseconds are known, a schema change counts at the first TSO of its own."""
         found = {}
+        shapes = TableShapes(self.splits, self.known)
         bounds = [(0, 0), *self.changes]
         if self.is_new and self.changes:
             bounds = bounds[1:]
         for number, (at, level) in enumerate(bounds):
             after = bounds[number + 1][0] if number + 1 < len(bounds) else None
-            version, schema = in_force(self.splits, self.known, self.below if after is None else after)
+            version, schema = shapes.in_force(self.below if after is None else after)
             found[level] = Segment(
                 self.window,
                 version,
@@ -57,7 +60,7 @@ class TablePlan:
                 follows=at,
                 begins=0 if (self.is_new and not number) or not precision.has_commit_ts else _counted(at, precision),
                 ends=None if after is None or not precision.has_commit_ts else _counted(after, precision),
-                recasts=recasts(self.splits, self.known, version, schema),
+                recasts=shapes.recasts(version, schema),
             )
         return found
 
@@ -81,59 +84,116 @@ def changes_of(tables: Collection[TableId], changes: Iterable[SchemaChange]) -> 
     return found
 
 
-def in_force(splits: Iterable[Split], known: Iterable[SchemaChange], below: int) -> tuple[int, TableSchema]:
-    """The newest shape of a table below a commit ts (TSO), with its version. ``known`` are the table's own schema changes."""
-    told = [(c.commit_ts, 0, c.schema) for c in known if c.schema is not None and c.commit_ts < below]
-    held = [(s.version, 1, s.schema) for s in splits]
-    found = max((*told, *(h for h in held if h[0] < below)), key=lambda entry: entry[:2], default=None)
-    version, _, schema = found if found is not None else min(held, key=lambda entry: entry[:2])
-    return version, schema
+class TableShapes:
+    """The shapes that a table has had. What tells of them is put in order once, since each round of a cut asks for its own."""
+
+    def __init__(self, splits: Iterable[Split], known: Iterable[SchemaChange]) -> None:
+        """``known`` are the table's own schema changes."""
+        changes = sorted(known, key=_commit_ts)
+        newest: dict[tuple[int, int], TableSchema] = {}
+        self._held: dict[int, TableSchema] = {}
+        for split in splits:
+            newest.setdefault((split.version, 1), split.schema)
+            self._held[split.version] = split.schema
+        for change in changes:
+            if change.schema is not None:
+                newest.setdefault((change.commit_ts, 0), change.schema)
+        self._told = [(*key, newest[key]) for key in sorted(newest)]
+        self._carried: dict[int, tuple[int, dict[str, str]]] = {}
+        self._of_columns = [change for change in changes if any(isinstance(event, _ColumnEvent) for event in change.events)]
+
+    def in_force(self, below: int) -> tuple[int, TableSchema]:
+        """The newest shape below a commit ts (TSO), with its version: that of the rows of a version, before what a change tells.
+
+        Where nothing is older, the first one that rows have.
+        """
+        place = bisect_left(self._told, below, key=lambda entry: entry[0])
+        version, _, schema = self._told[place - 1] if place else next(entry for entry in self._told if entry[1])
+        return version, schema
+
+    def recasts(self, version: int, schema: TableSchema) -> Mapping[int, Recast]:
+        """What is to be done with rows of each version that has not the columns of the shape in force."""
+        return _Recasts(self, version, schema)
+
+    @property
+    def held(self) -> Mapping[int, TableSchema]:
+        """The shape of the rows of each version that has some."""
+        return self._held
+
+    def recast(self, own: int, version: int, schema: TableSchema) -> Recast:
+        """How the rows of a version become rows of the shape that is in force, and of the version that has it (TSO).
+
+        Columns are followed through renames. One that came later has no value in such rows, also when it has the name of a former
+        one, and neither has one whose type is another one now.
+        """
+        written, names = self._held[own], self._names(own, version)
+        kept, missing = [], []
+        for column in schema.row_columns:
+            name = names.get(folded_name(column.name))
+            if name is None or _kind(written, name) != _kind(schema, column.name):
+                missing.append(column.name)
+            else:
+                kept.append((name, column.name))
+        used = {name for name, _ in kept}
+        return Recast(tuple(kept), tuple(c.name for c in written.row_columns if c.name not in used), tuple(missing))
+
+    def _names(self, own: int, version: int) -> Mapping[str, str]:
+        """What the columns in the rows of a version are called at a later one: by the folded name there, the one in the rows.
+
+        Rounds come in order, so names are carried on from where the last round left them.
+        """
+        first = bisect_right(self._of_columns, own, key=_commit_ts)
+        end = max(first, bisect_right(self._of_columns, version, key=_commit_ts))
+        reached, names = self._carried.get(own, (end + 1, {}))
+        if reached > end:
+            reached, names = first, {folded_name(column.name): column.name for column in self._held[own].row_columns}
+        for change in self._of_columns[reached:end]:
+            _follow(names, change)
+        self._carried[own] = end, names
+        return names
+
+
+def _commit_ts(change: SchemaChange) -> int:
+    return change.commit_ts
+
+
+class _Recasts(Mapping[int, Recast]):
+    """Made when a round asks for them: there are as many rounds as versions, and each reads rows of few versions."""
+
+    def __init__(self, shapes: TableShapes, version: int, schema: TableSchema) -> None:
+        self._shapes, self._version, self._schema = shapes, version, schema
+
+    def __getitem__(self, version: int) -> Recast:
+        own = self._shapes.held[version]
+        if own is self._schema or _columns(own) == _columns(self._schema):
+            raise KeyError(version)
+        return self._shapes.recast(version, self._version, self._schema)
+
+    def __iter__(self) -> Iterator[int]:
+        wanted = _columns(self._schema)
+        return (version for version, own in self._shapes.held.items() if _columns(own) != wanted)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def of_other_shape(splits: Sequence[Split], known: Iterable[SchemaChange], below: int) -> Split | None:
     """A split whose rows have to be brought to the newest shape below a commit ts (TSO), if there is one."""
-    _, schema = in_force(splits, known, below)
+    _, schema = TableShapes(splits, known).in_force(below)
     return next((split for split in splits if _columns(split.schema) != _columns(schema)), None)
 
 
-def recasts(splits: Iterable[Split], known: Iterable[SchemaChange], version: int, schema: TableSchema) -> dict[int, Recast]:
-    """What is to be done with rows of each version that has not the columns of the shape in force."""
-    wanted = _columns(schema)
-    others = {s.version: s.schema for s in splits if s.schema is not schema}
-    return {
-        number: recast_of(own, schema, [c for c in known if number < c.commit_ts <= version])
-        for number, own in others.items()
-        if _columns(own) != wanted
-    }
-
-
-def recast_of(own: TableSchema, wanted: TableSchema, between: Iterable[SchemaChange]) -> Recast:
-    """How rows of the shape ``own`` become rows of the shape ``wanted``, to which these schema changes led.
-
-    Columns are followed through renames. One that came later has no value in such rows, also when it has the name of a former
-    one, and neither has one whose type is another one now.
-    """
-    names = {folded_name(column.name): column.name for column in own.row_columns}
-    for change in between:
-        for event in change.events:
-            match event:
-                case RenameColumnEvent(old_name=old, new_name=new) if folded_name(old) in names:
-                    names[folded_name(new)] = names.pop(folded_name(old))
-                case DropColumnEvent(column_name=name):
-                    names.pop(folded_name(name), None)
-                case AddColumnEvent(column=column):
-                    names.pop(folded_name(column.name), None)
-                case _:
-                    pass
-    kept, missing = [], []
-    for column in wanted.row_columns:
-        written = names.get(folded_name(column.name))
-        if written is None or _kind(own, written) != _kind(wanted, column.name):
-            missing.append(column.name)
-        else:
-            kept.append((written, column.name))
-    used = {written for written, _ in kept}
-    return Recast(tuple(kept), tuple(c.name for c in own.row_columns if c.name not in used), tuple(missing))
+def _follow(names: dict[str, str], change: SchemaChange) -> None:
+    for event in change.events:
+        match event:
+            case RenameColumnEvent(old_name=old, new_name=new) if folded_name(old) in names:
+                names[folded_name(new)] = names.pop(folded_name(old))
+            case DropColumnEvent(column_name=name):
+                names.pop(folded_name(name), None)
+            case AddColumnEvent(column=column):
+                names.pop(folded_name(column.name), None)
+            case _:
+                pass
 
 
 def _columns(schema: TableSchema) -> dict[str, object]:

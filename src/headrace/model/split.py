@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from headrace.model.table import TableId, TableSchema
@@ -79,12 +79,17 @@ class Segment:
     ends: int | None = None
     """The commit ts (TSO) between which its rows lie; 0 and ``None`` where the cut's window is the bound."""
     recasts: Mapping[int, Recast] = field(default_factory=dict)
-    """By version, for those whose rows have another shape than the one in force."""
+    """By version, for those whose rows have another shape than the one in force. A plan makes them when they are asked for."""
 
     @property
     def lo(self) -> int:
         """The commit ts (TSO) up to which no row is in it, but for rows at the schema change itself."""
         return max(self.window.lo, self.begins)
+
+    def reading(self, versions: Iterable[int]) -> Segment:
+        """It for tasks that read splits of these versions, with what is to be done with their rows and no others."""
+        made = {version: self.recasts.get(version) for version in sorted(versions)}
+        return replace(self, recasts={version: recast for version, recast in made.items() if recast is not None})
 
     def window_of(self, version: int) -> Window:
         """The rows of a version that belong to it."""
