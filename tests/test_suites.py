@@ -18,9 +18,14 @@ from headrace.pipeline.registry import open_sink
 from headrace.testing.memory_server import Server
 from headrace.testing.memory_sink import CAPABILITIES, MemorySink
 from headrace.testing.sink_suite import SinkSuite, SinkUnderTest
+from headrace.testing.values import SAMPLES
 from servers import MariaDb, saved_databases
 
 pytestmark = pytest.mark.pipeline
+
+
+def test_the_suite_has_values_of_every_type_that_a_column_can_have() -> None:
+    assert {sample.type.kind for sample in SAMPLES} == set(TypeKind) - {TypeKind.VAR_STRING}
 
 
 class InMemory(SinkSuite):
