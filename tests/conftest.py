@@ -85,7 +85,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 @pytest.fixture
 def many_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small rounds are written like large ones: by several tasks, each in transactions of two rows."""
-    from local_engine import as_if_large
+    from large_rounds import as_if_large
 
     as_if_large(monkeypatch)
 

@@ -15,9 +15,11 @@ from headrace.pipeline.registry import open_sink
 from headrace.sinks.base import ChangeDemand, DataSink, SinkCapabilities
 from headrace.sinks.duckdb.ledger import LEDGER_SCHEMA
 from headrace.sinks.mysql.settings import LEDGER_DATABASE, SYSTEM_DATABASES
+from headrace.testing.memory_server import Server
+from headrace.testing.memory_sink import CAPABILITIES, MemorySink
 from server_settings import settled
 from servers import MariaDb, saved_databases
-from simulated_sink import CAPABILITIES, Server, SimulatedSink, SimulatedTarget
+from simulated_target import SimulatedTarget
 from targets import DuckDbTarget, MariaDbTarget, Target
 
 
@@ -59,7 +61,7 @@ def simulated(capability: str) -> Downstream:
     server, capabilities = Server(), CAPABILITIES[capability]
 
     def sink() -> DataSink:
-        return SimulatedSink(server, capabilities)
+        return MemorySink(server, capabilities)
 
     def target() -> Target:
         return SimulatedTarget(server.contents)
@@ -73,7 +75,7 @@ def with_file_ledger() -> Downstream:
     server, capabilities = Server(), SinkCapabilities(ChangeDemand.NET)
 
     def sink() -> DataSink:
-        return SimulatedSink(server, capabilities, keeps_ledger=False)
+        return MemorySink(server, capabilities, keeps_ledger=False)
 
     def target() -> Target:
         return SimulatedTarget(server.contents)

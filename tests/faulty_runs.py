@@ -41,13 +41,14 @@ from headrace.pipeline.runner import Definition, PipelineRun
 from headrace.sinks.base import Ledger
 from headrace.sinks.file_ledger import open_file_ledger
 from headrace.testing.delivery import Conduct
+from headrace.testing.engine import LocalEngine
 from headrace.testing.faults import Crashed, Fault, Moment, Passage, Step, armed
+from headrace.testing.memory_server import Contents, Failing, Failure
 from headrace.testing.ticdc_options import ChangefeedOptions
 from headrace.testing.upstream import Statement
 from headrace.testing.upstream_ddl import AddColumn, Clause, DropColumn, RenameColumn
 from headrace.transform.filters import TableFilter
-from local_engine import LocalEngine
-from simulated_sink import Contents, Failing, Failure, SimulatedTarget
+from simulated_target import SimulatedTarget
 
 PIPELINE = "default"
 OPTIONS = ChangefeedOptions("csv", include_commit_ts=True, output_old_value=True)
@@ -294,6 +295,7 @@ class World:
         )
         run = PipelineRun(definition, display, KeepingEngine(self.kept, twice))  # type: ignore[arg-type]
         run._sink = self.downstream.sink()
+        run._target = replace(run._target, sink=run._sink)
         run._work()
         if isinstance(run._result, BaseException):
             return None, run._result, display.told

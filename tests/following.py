@@ -17,7 +17,7 @@ from headrace.model.ledger import CutRecord
 from headrace.model.outcome import Problem
 from headrace.pipeline.assembly import DEFAULT_LEDGER
 from headrace.pipeline.runner import Definition, PipelineRun
-from local_engine import LocalEngine
+from headrace.testing.engine import LocalEngine
 from upstreams import Changefeed
 
 

@@ -34,8 +34,8 @@ from headrace.pipeline.registry import open_sink
 from headrace.pipeline.runner import Definition, PipelineRun
 from headrace.sinks import base, sql_ledger
 from headrace.sinks.file_ledger import open_file_ledger
+from headrace.testing.engine import LocalEngine
 from headrace.testing.upstream import Delete, Insert, Update
-from local_engine import LocalEngine
 from processes import Running
 from servers import MariaDb
 from upstreams import CUSTOMERS, INT, KEY, NAME, ORDERS, VISITS, Changefeed, visit

@@ -24,8 +24,8 @@ from following import Recorder, defined
 from headrace.engine.loop import RunOptions
 from headrace.errors import HeadraceError
 from headrace.pipeline.runner import PipelineRun
+from headrace.testing.engine import LocalEngine
 from headrace.testing.faults import Moment, Passage, Step, armed
-from local_engine import LocalEngine
 from upstreams import Changefeed
 
 _PATIENCE = 60.0

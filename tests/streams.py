@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
@@ -18,23 +19,25 @@ from headrace.engine.stage import Stage
 from headrace.model.cut import Cut, CutRound
 from headrace.model.ledger import LedgerState, TableProgress
 from headrace.model.stream import Range, StageReport
-from headrace.model.table import Column, TableId
+from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 from headrace.places.work_place import WorkLease
-from headrace.sinks.base import Round, WriterContext
+from headrace.sinks.base import ChangeDemand, Round, WriterContext
 from headrace.sinks.cut_commit import CutCommit
+from headrace.testing.engine import LocalEngine
 from headrace.testing.faults import Crashed
+from headrace.testing.memory_server import Server
+from headrace.testing.memory_sink import CAPABILITIES, MemorySink
 from headrace.testing.memory_source import MemorySource, MemoryStream
 from headrace.testing.upstream import Delete, Insert, Update, Upstream
 from headrace.testing.upstream_ddl import AddColumn, DropColumn
-from local_engine import LocalEngine
-from simulated_sink import CAPABILITIES, Server, SimulatedSink
 
 INT = ColumnType(TypeKind.INT)
 TEXT = ColumnType(TypeKind.VARCHAR, length=20)
 ID = Column("id", INT, nullable=False, primary_key=True)
 A, B, C = (TableId("shop", name) for name in "abc")
 NAME = "stream"
+TableDemand = Callable[[TableId, TableSchema], ChangeDemand]
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,10 @@ class World:
     root: Path
     partitions: int = 3
     capability: str = "atomic small cuts"
+    streams: bool = False
+    """Whether the sink takes its rows on the driver."""
+    logged: TableDemand | None = None
+    """What the sink wants of each table, where that is not the net change."""
     stream: MemoryStream = field(init=False)
     upstream: Upstream = field(init=False)
     server: Server = field(default_factory=Server)
@@ -105,7 +112,7 @@ class World:
         display = Recorder()
         engine = LocalEngine()
         source = MemorySource(self.stream).event_source.staged_by(self.staged, self.place)
-        sink = SimulatedSink(self.server, CAPABILITIES[self.capability])
+        sink = MemorySink(self.server, replace(CAPABILITIES[self.capability], own_demand=self.logged), streams=self.streams)
 
         def make_round(
             cut: Cut, cut_round: CutRound, context: WriterContext, commit: CutCommit | None, progress: dict[TableId, TableProgress]

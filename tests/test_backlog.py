@@ -20,8 +20,9 @@ from headrace.model.tso import tso_from_datetime
 from headrace.pipeline.registry import open_sink
 from headrace.pipeline.runner import PipelineRun
 from headrace.sources.ticdc_storage import bounded_offer
+from headrace.testing.engine import LocalEngine
 from headrace.testing.upstream import Delete, Insert, Update
-from local_engine import LocalEngine, as_if_large
+from large_rounds import as_if_large
 from places import Place
 from targets import Target
 from upstreams import (

@@ -17,7 +17,7 @@ from headrace.model.table import Column
 from headrace.model.tso import tso_from_datetime
 from headrace.model.types import ColumnType, TypeKind
 from headrace.pipeline.runner import Definition, PipelineRun
-from local_engine import LocalEngine
+from headrace.testing.engine import LocalEngine
 from upstreams import KEY, ORDERS, Changefeed
 
 pytestmark = pytest.mark.pipeline

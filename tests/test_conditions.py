@@ -23,8 +23,8 @@ from headrace.model.tso import tso_from_ms
 from headrace.model.types import ColumnType, TypeKind
 from headrace.pipeline.runner import Definition, PipelineRun
 from headrace.sinks.base import Check, CheckState
+from headrace.testing.engine import LocalEngine
 from headrace.testing.ticdc_writer import RowChange, TicdcWriter
-from local_engine import LocalEngine
 from servers import MariaDb
 
 USERS = TableId("shop", "users")

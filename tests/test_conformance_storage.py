@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness import Case, State, all_cases, assert_state, reveal, run_once, three_steps
-from local_engine import LocalEngine
+from headrace.testing.engine import LocalEngine
 from servers import MariaDb
 from targets import DuckDbTarget, MariaDbTarget, Target
 

@@ -31,9 +31,9 @@ from headrace.pipeline.definition import read_settings
 from headrace.pipeline.registry import open_sink
 from headrace.pipeline.runner import Definition, PipelineRun
 from headrace.sinks.dead_letters import KEPT_REPLAYED, DeadLetters, open_dead_letters
+from headrace.testing.engine import LocalEngine
 from headrace.testing.faults import Moment, Step, armed, crash_at
 from headrace.testing.upstream import Delete, Insert, Statement, Update
-from local_engine import LocalEngine
 from places import Place
 from quick import without_pauses
 from servers import S3Server

@@ -23,7 +23,7 @@ from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
 from headrace.testing.delivery import Conduct, options_text
 from headrace.testing.ticdc_options import ChangefeedOptions
 from headrace.transform.filters import TableFilter
-from local_engine import as_if_large
+from large_rounds import as_if_large
 from person import Person, Stranger
 from servers import MariaDb
 from targets import DuckDbTarget, MariaDbTarget

@@ -12,8 +12,8 @@ from headrace.engine.loop import RunOptions
 from headrace.model.table import Column, TableId
 from headrace.pipeline.registry import open_sink
 from headrace.pipeline.runner import Definition, PipelineRun
+from headrace.testing.engine import LocalEngine
 from headrace.testing.upstream import Delete, Insert, Update
-from local_engine import LocalEngine
 from places import Place
 from upstreams import INT, TEXT, Changefeed
 

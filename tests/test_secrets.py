@@ -19,7 +19,7 @@ from harness import spark_engine
 from headrace.engine.loop import RunOptions
 from headrace.model.table import TableId, TableSchema
 from headrace.pipeline.runner import Definition, PipelineRun
-from local_engine import LocalEngine
+from headrace.testing.engine import LocalEngine
 from processes import running
 from servers import MariaDb, S3Server, documented
 from upstreams import KEY, Changefeed, shop, shop_goes_on

@@ -1,6 +1,6 @@
 """A MariaDB that gives trouble in the middle of the work: afterwards the target is exact, or the run said what to do.
 
-The runs are whole pipelines without Spark (``local_engine``). Pauses between tries are shortened, tries are not.
+The runs are whole pipelines without Spark (``headrace.testing.engine``). Pauses between tries are shortened, tries are not.
 """
 
 from __future__ import annotations

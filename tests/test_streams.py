@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from headrace.errors import SourceLostError
 from headrace.model.ledger import TableStatus
 from headrace.model.table import Column
+from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at
+from headrace.testing.memory_sink import CAPABILITIES
 from headrace.testing.upstream_ddl import AddColumn
-from simulated_sink import CAPABILITIES
 from streams import INT, A, Actions, B, World, run_with_kills
 
 pytestmark = pytest.mark.pipeline
@@ -136,6 +137,17 @@ def test_nothing_of_what_was_staged_is_left_once_it_is_applied(world: World) -> 
     world.upstream.checkpoint()
     world.run()
     assert world.place.count() <= world.partitions
+
+
+@pytest.mark.parametrize("moment", list(Moment))
+def test_a_run_that_dies_when_it_stages_is_made_good(world: World, moment: Moment) -> None:
+    world.create(A)
+    world.insert(A, *range(20))
+    world.upstream.checkpoint()
+    with armed(crash_at(moment, Step.STAGE)), pytest.raises(Crashed):
+        world.run()
+    world.run()
+    world.check()
 
 
 @settings(max_examples=60, deadline=None)

@@ -21,10 +21,10 @@ from headrace.model.table import Column
 from headrace.model.tso import tso_from_datetime
 from headrace.pipeline.registry import open_sink
 from headrace.pipeline.runner import PipelineRun
+from headrace.testing.engine import LocalEngine
 from headrace.testing.faults import Moment, Step, armed, crash_at
 from headrace.testing.ticdc_writer import RowChange
 from headrace.testing.upstream import Delete, Insert, Update
-from local_engine import LocalEngine
 from places import Place
 from servers import MariaDb
 from targets import DuckDbTarget, MariaDbTarget, Target

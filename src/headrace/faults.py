@@ -8,11 +8,15 @@ is one comparison. Points inside tasks fire in the process of the task.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Step(StrEnum):
-    """Everything that a run does to its source, its ledger and its target, one name for each kind of doing."""
+    """Everything that a run does to its source, its ledger and its target, one name for each kind of doing.
+
+    Connectors outside the project name theirs with :class:`OwnStep`.
+    """
 
     POLL = "poll the source"
     STAGE = "stage ranges of a stream"
@@ -37,6 +41,28 @@ class Step(StrEnum):
     FILE_LEDGER_PUT = "put a state into the file ledger"
 
 
+@dataclass(frozen=True)
+class OwnStep:
+    """A step that a connector outside the project names by itself.
+
+    It is a constant of the connector's module, and ``before`` and ``after`` are called with it around what the step does:
+
+        UPLOAD = OwnStep("lake", "upload a data file")
+    """
+
+    connector: str
+    """Whose step it is, so that two connectors may use the same words."""
+    name: str
+    """What is done, as in :class:`Step`."""
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.connector})"
+
+
+FaultPoint = Step | OwnStep
+"""A step before and after which a test may let a run die, stall or fail."""
+
+
 class Moment(StrEnum):
     """``AFTER`` a step that failed is never reached."""
 
@@ -44,19 +70,19 @@ class Moment(StrEnum):
     AFTER = "after"
 
 
-Hook = Callable[[Moment, Step, str], None]
+Hook = Callable[[Moment, FaultPoint, str], None]
 """Is called with the detail that the step gives (a statement, a table), and may raise, or take its time."""
 
 _hook: Hook | None = None
 
 
-def before(step: Step, detail: str = "") -> None:
+def before(step: FaultPoint, detail: str = "") -> None:
     """The step begins now; nothing of it has happened."""
     if _hook is not None:
         _hook(Moment.BEFORE, step, detail)
 
 
-def after(step: Step, detail: str = "") -> None:
+def after(step: FaultPoint, detail: str = "") -> None:
     """The step is done, and as durable as it will be; nobody has acted on it yet."""
     if _hook is not None:
         _hook(Moment.AFTER, step, detail)

@@ -17,7 +17,7 @@ from headrace.model.block import COMMIT_TS
 from headrace.model.events import RowKind
 from headrace.sinks.base import Spread, WriteReport
 from headrace.sinks.staged_files import RowsOf, staged_files
-from local_engine import LocalEngine
+from headrace.testing.engine import LocalEngine
 from round_cases import BAG, LOG, NET, TellingWriter, bags, final_rows, history, round_of, splits_of, streamed
 
 MIB = 1 << 20

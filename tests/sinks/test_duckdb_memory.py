@@ -14,8 +14,8 @@ from headrace.engine.loop import RunOptions
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 from headrace.pipeline.runner import Definition, PipelineRun
+from headrace.testing.engine import LocalEngine
 from headrace.testing.ticdc_writer import TicdcWriter
-from local_engine import LocalEngine
 
 TABLE = TableId("shop", "orders")
 COLUMNS = (

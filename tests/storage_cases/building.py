@@ -27,7 +27,7 @@ from headrace.model.tso import MAX_TSO
 from headrace.pipeline.assembly import DEFAULT_LEDGER
 from headrace.pipeline.registry import open_sink
 from headrace.pipeline.runner import Definition, PipelineRun
-from local_engine import LocalEngine
+from headrace.testing.engine import LocalEngine
 from storage_folder import ID, OPTIONS, C, Consumer, StorageFolder, V
 
 Row = str | tuple[object, ...]

@@ -26,7 +26,7 @@ from headrace.errors import SourceNotReadyError
 from headrace.model.outcome import Notice, Problem
 from headrace.pipeline.registry import open_sink
 from headrace.pipeline.runner import Definition, PipelineRun
-from local_engine import LocalEngine
+from headrace.testing.engine import LocalEngine
 from places import Place
 from storage_folder import OPTIONS
 from targets import Target, sort_rows

@@ -16,7 +16,7 @@ from headrace.model.table import TableId
 from headrace.pipeline.registry import open_sink
 from headrace.sinks.dead_letters import DeadLetters, open_dead_letters
 from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at
-from local_engine import as_if_large
+from large_rounds import as_if_large
 from servers import MariaDb
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.server]

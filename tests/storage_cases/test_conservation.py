@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from building import Bucket
 
-import local_engine
 from headrace.engine import bag, exchange, net, read_task, write_task
 from headrace.engine.conservation import RowsLostError
 from headrace.model.ledger import CutRecord
@@ -20,7 +19,9 @@ from headrace.pipeline.registry import open_sink
 from headrace.sinks.dead_letters import open_dead_letters
 from headrace.sinks.file_ledger import open_file_ledger
 from headrace.sources.ticdc_storage import splits
-from local_engine import LocalEngine, as_if_large
+from headrace.testing import engine
+from headrace.testing.engine import LocalEngine
+from large_rounds import as_if_large
 
 pytestmark = pytest.mark.pipeline
 
@@ -167,7 +168,7 @@ def in_the_exchange(patch: pytest.MonkeyPatch) -> None:
         lost = next((row for row in rows if row.table != exchange.DIGEST), None)
         yield from (row for row in rows if row is not lost)
 
-    patch.setattr(local_engine, "rows_of", forgetful)
+    patch.setattr(engine, "rows_of", forgetful)
 
 
 def in_spreading(patch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
 from headrace.model.policy import OnError
 from headrace.pipeline.registry import open_sink, open_source
 from headrace.sinks.dead_letters import open_dead_letters
-from local_engine import as_if_large
+from large_rounds import as_if_large
 from servers import MariaDb
 from storage_folder import OPTIONS
 

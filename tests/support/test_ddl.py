@@ -22,8 +22,8 @@ from headrace.model.outcome import Notice, Problem, Remedy
 from headrace.pipeline.runner import PipelineRun
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.statements import Sending
+from headrace.testing.engine import LocalEngine
 from headrace.testing.faults import Crashed, Moment, Passage, Step, armed
-from local_engine import LocalEngine
 from places import Place
 from servers import MariaDb
 from targets import MariaDbTarget, Target

@@ -25,9 +25,9 @@ from headrace.model.table import Column, Generated, TableId, TableSchema
 from headrace.model.tso import tso_from_ms
 from headrace.model.types import ColumnType, TypeKind
 from headrace.pipeline.runner import Definition, PipelineRun
+from headrace.testing.engine import LocalEngine
 from headrace.testing.ticdc_options import Protocol
 from headrace.testing.ticdc_writer import RowChange, TicdcWriter, split_key_updates
-from local_engine import LocalEngine
 from servers import MariaDb
 from targets import DuckDbTarget, MariaDbTarget, Target, normal_value
 

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from headrace import faults
+from headrace.faults import OwnStep
 from headrace.testing.faults import Crashed, Moment, Passage, Pause, Step, armed, crash_at, fail_at
 
 
@@ -56,3 +57,13 @@ def test_a_pause_holds_one_thread_until_it_is_let_go() -> None:
         held.join(10)
         assert not held.is_alive()
     assert len([passage for passage in passed if passage.step is Step.ROUND]) == 2
+
+
+def test_a_connector_names_steps_of_its_own() -> None:
+    upload = OwnStep("lake", "upload a data file")
+    with armed(crash_at(Moment.AFTER, OwnStep("lake", "upload a data file"))) as passed:
+        faults.before(upload, "part-1")
+        faults.after(OwnStep("queue", "upload a data file"))
+        with pytest.raises(Crashed, match=r"after upload a data file \(lake\)"):
+            faults.after(upload)
+    assert str(passed[0]) == "before upload a data file (lake): part-1"

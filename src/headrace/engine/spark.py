@@ -11,7 +11,7 @@ import os
 import pickle
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -28,8 +28,17 @@ from headrace.engine.launch_noise import without_launch_noise
 from headrace.engine.progress_channel import ProgressReceiver
 from headrace.engine.read_task import ReadJob, exchange_rows
 from headrace.engine.spark_home import launch_environment
-from headrace.engine.write_task import Chunks, WriteJob, WriteTask, result_batch, streamed_units, unit_of_rows, unit_of_splits
-from headrace.errors import DefinitionError, FencedError, HeadraceError, JobFailedError, TransientError
+from headrace.engine.write_task import (
+    Chunks,
+    WriteJob,
+    WriteTask,
+    raise_first,
+    result_batch,
+    streamed_units,
+    unit_of_rows,
+    unit_of_splits,
+)
+from headrace.errors import DefinitionError, HeadraceError, JobFailedError
 from headrace.model.split import Split
 from headrace.model.stream import Range, StageReport
 from headrace.sources.base import StreamSource
@@ -220,7 +229,7 @@ class SparkEngine:
                     frame = frame.repartitionById(chunks.total, "chunk").sortWithinPartitions("chunk", "number")
                 for row in frame.select("payload").toLocalIterator(prefetchPartitions=True):
                     item = pickle.loads(row[0])
-                    _raise_first([item])
+                    raise_first([item])
                     yield item
         finally:
             receiver.job_ended()
@@ -264,7 +273,7 @@ class SparkEngine:
         with self._job_of(session):
             payloads = collect(session)
         results = [pickle.loads(payload) for payload in payloads]
-        _raise_first(results)
+        raise_first(results)
         return results
 
     @contextmanager
@@ -316,15 +325,6 @@ def _innermost(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     python = [line for line in lines if line.split(":", 1)[0].endswith(("Error", "Exception")) and " " not in line.split(":", 1)[0]]
     return python[-1] if python else (lines[0] if lines else type(error).__name__)
-
-
-def _raise_first(results: Iterable[object]) -> None:
-    """Raises the gravest exception among results: a fence before a passing fault, either before anything else."""
-    errors = [r for r in results if isinstance(r, BaseException)]
-    for kind in (FencedError, TransientError, BaseException):
-        for error in errors:
-            if isinstance(error, kind):
-                raise error
 
 
 def _forget_archives(local: bool) -> None:

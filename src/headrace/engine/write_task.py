@@ -24,6 +24,7 @@ from headrace.engine.net import net_change
 from headrace.engine.parts import TablePart
 from headrace.engine.read_task import ReadJob, read_splits
 from headrace.engine.requests import without_given_up
+from headrace.errors import FencedError, TransientError
 from headrace.faults import Step
 from headrace.model.advice import SourceAdvice
 from headrace.model.block import COMMIT_TS, META_COUNT, combined, in_pieces
@@ -490,3 +491,12 @@ def result_batch(results: Iterable[object]) -> Iterator[pa.RecordBatch]:
     payloads = [pickle.dumps(result) for result in results]
     if payloads:
         yield pa.RecordBatch.from_arrays([pa.array(payloads, pa.binary())], schema=RESULT_SCHEMA)
+
+
+def raise_first(results: Iterable[object]) -> None:
+    """Raises the gravest exception among results: a fence before a passing fault, either before anything else."""
+    errors = [r for r in results if isinstance(r, BaseException)]
+    for kind in (FencedError, TransientError, BaseException):
+        for error in errors:
+            if isinstance(error, kind):
+                raise error

@@ -7,13 +7,13 @@ from types import TracebackType
 from typing import Self
 
 from headrace.model.table import SourceTable, TableId
-from headrace.sinks.base import Check
+from headrace.sinks.base import Check, Ledger
 
 
 class StatelessSink:
     """The part of a :class:`headrace.sinks.base.DataSink` in which there is nothing to do."""
 
-    ledger = None
+    ledger: Ledger | None = None
 
     def spark_conf(self) -> Mapping[str, str]:
         return {}

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from headrace import faults
-from headrace.faults import Moment, Step
+from headrace.faults import FaultPoint, Moment, Step
 
 __all__ = ["Crashed", "Fault", "Moment", "Passage", "Pause", "Step", "armed", "crash_at", "fail_at"]
 
 POINTS = tuple((moment, step) for step in Step for moment in Moment)
-"""Every point there is."""
+"""Every point of the project itself."""
 
 
 class Crashed(BaseException):
@@ -25,7 +25,7 @@ class Passage:
     """A point that a run came by, and what the step said of itself."""
 
     moment: Moment
-    step: Step
+    step: FaultPoint
     detail: str = ""
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ def armed(*wanted: Fault) -> Iterator[list[Passage]]:
     passed: list[Passage] = []
     dead: dict[int, Crashed] = {}
 
-    def hook(moment: Moment, step: Step, detail: str) -> None:
+    def hook(moment: Moment, step: FaultPoint, detail: str) -> None:
         if threading.get_ident() in dead:
             raise dead[threading.get_ident()]
         passage = Passage(moment, step, detail)
@@ -64,7 +64,7 @@ def armed(*wanted: Fault) -> Iterator[list[Passage]]:
         faults.arm(former)
 
 
-def fail_at(moment: Moment, step: Step, error: Callable[[], BaseException], *, times: int = 1, skip: int = 0) -> Fault:
+def fail_at(moment: Moment, step: FaultPoint, error: Callable[[], BaseException], *, times: int = 1, skip: int = 0) -> Fault:
     """Raises ``error`` at the point: not the first ``skip`` times, then ``times`` times."""
     counter = iter(range(skip + times))
 
@@ -75,7 +75,7 @@ def fail_at(moment: Moment, step: Step, error: Callable[[], BaseException], *, t
     return fault
 
 
-def crash_at(moment: Moment, step: Step, *, skip: int = 0) -> Fault:
+def crash_at(moment: Moment, step: FaultPoint, *, skip: int = 0) -> Fault:
     """Dies at the point, but not the first ``skip`` times."""
     return fail_at(moment, step, lambda: Crashed(f"{moment} {step}"), skip=skip)
 
@@ -88,7 +88,7 @@ class Pause:
     """
 
     moment: Moment
-    step: Step
+    step: FaultPoint
     only: threading.Thread | None = None
     reached: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)

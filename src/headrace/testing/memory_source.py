@@ -43,7 +43,6 @@ class MemoryStream:
 
     count: int = 3
     """How many partitions there are."""
-    clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     partitions: list[list[MemoryRecord]] = field(init=False)
     first: list[int] = field(init=False)
     """The first offset that each partition keeps."""
@@ -51,6 +50,7 @@ class MemoryStream:
     """Partitions that get nothing for now: it follows when they go on."""
 
     def __post_init__(self) -> None:
+        self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self.partitions = [[] for _ in range(self.count)]
         self.first = [0] * self.count
         self._waiting: list[list[MemoryRecord]] = [[] for _ in range(self.count)]

@@ -11,32 +11,21 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import pytest
-
 from headrace.engine.exchange import REPORTING_UNIT, ExchangeRow, rows_of
 from headrace.engine.read_task import ReadJob, exchange_rows
-from headrace.engine.spark import _raise_first  # the one name of its own that a stand-in has to share
-from headrace.engine.write_task import Chunks, Unit, WriteJob, WriteTask, streamed_units, unit_of_rows, unit_of_splits
+from headrace.engine.write_task import (
+    Chunks,
+    Unit,
+    WriteJob,
+    WriteTask,
+    raise_first,
+    streamed_units,
+    unit_of_rows,
+    unit_of_splits,
+)
 from headrace.model.split import Split
 from headrace.model.stream import Range, StageReport
 from headrace.sources.base import StreamSource
-
-
-def as_if_large(patch: pytest.MonkeyPatch) -> None:
-    """From now on small rounds are written like large ones: by several tasks, each in transactions of two rows.
-
-    Columns of a few texts are combined like those that hold gigabytes, and of two consumed files of a directory the position
-    tells each by itself.
-    """
-    for name, value in {
-        "engine.round.ONE_TASK_BYTES": 0,
-        "engine.round._BUCKET_BYTES": 64,
-        "sinks.mysql.sink.ATOMIC_BYTES": 0,
-        "sinks.mysql.writer.TRANSACTION_ROWS": 2,
-        "model.block.WIDE_BYTES": 64,
-        "sources.ticdc_storage.position_update._MARKS_PER_DIRECTORY": 2,
-    }.items():
-        patch.setattr(f"headrace.{name}", value)
 
 
 class LocalEngine:
@@ -49,17 +38,22 @@ class LocalEngine:
         self._parallelism = parallelism
 
     def parallelism(self) -> int:
+        """As it was made."""
         return self._parallelism
 
     def counts(self) -> tuple[int, int]:
+        """No task is under way."""
         return 0, 0
 
     def cancel(self) -> None:
+        """There is no job at that time: tasks run in the thread of their job."""
         self.cancels += 1
 
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        """Nothing runs."""
 
     def run(self, read: ReadJob, write: WriteJob, tasks: list[list[Split]], writers: int) -> list[object]:
+        """See ``headrace.engine.round.Engine.run``."""
         self.jobs += 1
         read = _copy(read)
         if read.units == 1:
@@ -71,21 +65,23 @@ class LocalEngine:
         results: list[object] = []
         for slot, share in enumerate(shares):
             results.extend(_copy(self.write_units(share, _copy(write), slot)))
-        _raise_first(results)
+        raise_first(results)
         return results
 
     def stage(self, source: StreamSource, ranges: Sequence[Range]) -> list[StageReport]:
+        """Ranges of a stream, each read by a copy of the source."""
         self.jobs += 1
         return [_copy(_copy(source).stage(_copy(of))) for of in ranges]
 
     def stream(self, read: ReadJob, tasks: list[list[Split]], chunks: Chunks) -> Iterator[object]:
+        """See ``headrace.engine.round.Engine.stream``."""
         self.jobs += 1
         found = [batch for unit in _exchanged(_copy(read), tasks) for batch in streamed_units([unit], chunks)]
         rows = sorted((row for batch in found for row in batch.to_pylist()), key=lambda row: (row["chunk"], row["number"]))
         assert {row["chunk"] for row in rows} <= set(range(chunks.total))
         for row in rows:
             item = pickle.loads(row["payload"])
-            _raise_first([item])
+            raise_first([item])
             yield item
 
     def write_units(self, units: Iterable[tuple[int, Unit]], write: WriteJob, slot: int) -> list[object]:

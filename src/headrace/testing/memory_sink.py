@@ -1,0 +1,503 @@
+"""A sink in memory: the whole contract of ``headrace.sinks.base``, and every call of it can fail.
+
+It stands for targets that nobody has yet: whether it has atomic cuts, atomic small cuts or neither, takes its rows in tasks or on
+the driver, and of which tables it wants every change, is the test's choice.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import TypeVar
+
+from headrace.errors import DefinitionError, TargetWentBackError, TransientError
+from headrace.model.block import COMMIT_TS, KIND, META_COUNT
+from headrace.model.events import RowKind, SchemaChange, TruncateTableEvent
+from headrace.model.ledger import Decision, LedgerState, TableProgress, TableRequest, Words
+from headrace.model.outcome import Notice, Problem, WriteOutcome
+from headrace.model.table import TableId, TableSchema
+from headrace.sinks.base import (
+    Begun,
+    ChangeDemand,
+    Check,
+    CheckState,
+    Commits,
+    LedgerPart,
+    LedgerUpdate,
+    Round,
+    RowsRefused,
+    SchemaChangeRefused,
+    SinkCapabilities,
+    TableChange,
+    TableDescription,
+    WriterContext,
+    WriteReport,
+)
+from headrace.sinks.cut_commit import CutCommit
+from headrace.sinks.sql_ledger import Claim
+from headrace.sinks.stateless import StatelessSink
+from headrace.testing.memory_server import DDL_SLOT, Call, Contents, Log, LoggedChange, Server, apply_event, execute, shown
+
+CAPABILITIES = {
+    "atomic cuts": SinkCapabilities(ChangeDemand.NET, atomic_cut=True, bags=True),
+    "atomic small cuts": SinkCapabilities(ChangeDemand.NET, atomic_bytes=1 << 20, bags=True),
+    "nothing atomic": SinkCapabilities(ChangeDemand.NET, bags=True),
+}
+"""Of sinks that keep their own ledger."""
+
+Seen = Mapping[TableId, Counter[LoggedChange]]
+"""What a unit, or a round on the driver, has brought of each table of which every change is wanted."""
+Demand = Callable[[TableId, TableSchema], ChangeDemand]
+Kept = TypeVar("Kept")
+
+
+@dataclass
+class MemorySink(StatelessSink):
+    """A ``DataSink`` on a server, for one run. Without a ledger of its own it has no fence either.
+
+    Of the tables of which ``capabilities`` want every change it keeps that in ``Contents.logs``, and no rows. ``own_demand`` must
+    pickle.
+    """
+
+    server: Server
+    capabilities: SinkCapabilities
+    keeps_ledger: bool = True
+    streams: bool = False
+    """It takes its rows on the driver (``Round.stream_from_tasks``), and commits a round there. It has no ``atomic_bytes`` then."""
+    identity = "memory://"
+
+    def __post_init__(self) -> None:
+        self.open_cut: Contents | None = None
+        self.ledger: MemoryLedger | None = MemoryLedger(self) if self.keeps_ledger else None
+        self.metadata_applier = MemoryMetadataApplier(self)
+        self.event_sink = MemoryEventSink(self)
+
+    def check(self) -> list[Check]:
+        """There is nothing that could be wrong with it."""
+        return [Check("target", CheckState.OK, "in memory")]
+
+    def begin_cut(self) -> None:
+        """Opens a copy, where a cut is one transaction."""
+        with self.server.called(Call.BEGIN):
+            self.open_cut = self.server.contents.copy() if self.capabilities.atomic_cut else None
+
+    def forget_tables(self, tables: Collection[TableId]) -> None:
+        """Nothing is remembered of them."""
+
+    def abandon_cut(self) -> None:
+        """Forgets the copy."""
+        self.open_cut = None
+
+    @property
+    def seen(self) -> Contents:
+        """What this run sees: its open cut, if there is one."""
+        return self.open_cut or self.server.contents
+
+    @contextmanager
+    def changing(self) -> Iterator[Contents]:
+        """The open cut, or a transaction of its own."""
+        if self.open_cut is not None:
+            yield self.open_cut
+            return
+        with self.server.transaction() as contents:
+            yield contents
+
+    def count(self, contents: Contents) -> None:
+        """Counts what the driver commits by itself between two steps of the ledger."""
+        if self.ledger is not None and self.open_cut is None:
+            slot = self.ledger.claim.pipeline, DDL_SLOT
+            contents.commits[slot] += 1
+            self.ledger.expect([Commits(DDL_SLOT, contents.commits[slot] - 1, contents.commits[slot])])
+
+
+class MemoryLedger:
+    """A ``Ledger``; in the open cut while there is one."""
+
+    def __init__(self, sink: MemorySink) -> None:
+        self._sink, self._server = sink, sink.server
+        self.claim = Claim("", 0, "")
+        self._in_cut: tuple[Contents, Claim] | None = None
+        self.expected: dict[int, int] = {}
+
+    def peek(self, pipeline: str) -> LedgerState | None:
+        """See ``Ledger.peek``."""
+        with self._server.called(Call.PEEK):
+            return self._sink.seen.ledgers.get(pipeline)
+
+    def pipelines(self) -> list[str]:
+        """See ``Ledger.pipelines``."""
+        return sorted(self._server.contents.ledgers)
+
+    def acquire(
+        self, pipeline: str, source_identity: str, fingerprint: str, start: int, parts: Collection[LedgerPart] = ()
+    ) -> LedgerState:
+        with self._server.called(Call.ACQUIRE), self._server.transaction() as contents:
+            new = LedgerState(pipeline, source_identity, fingerprint, start=start, checkpoint=start, attempted=start)
+            state = contents.ledgers.get(pipeline, new)
+            if state.source_identity != source_identity:
+                raise DefinitionError("The ledger belongs to another source.")
+            last = contents.claims.get(pipeline, self.claim).epoch
+            state = replace(state, epoch=max(state.epoch, last, self.claim.epoch) + 1, attempt=0)
+            claim = Claim(pipeline, state.epoch, uuid.uuid4().hex)
+            contents.ledgers[pipeline], contents.claims[pipeline] = state, claim
+            contents.forget_commits(pipeline)
+        self.claim, self.expected = claim, {}
+        return state
+
+    def prove(self) -> None:
+        """Raises FencedError when a newer run has begun, TargetWentBackError when the server is not as this one left it."""
+        self._server.contents.fenced(self.claim)
+
+    def expect(self, commits: Sequence[Commits]) -> None:
+        """The next step is written only where the server has these transactions."""
+        for unit in commits:
+            if unit.before < self.expected.get(unit.slot, 0):
+                raise TargetWentBackError(f"Slot {unit.slot} had committed {self.expected[unit.slot]}, and then {unit.before}.")
+            self.expected[unit.slot] = unit.after
+
+    def stepped(self) -> None:
+        """A step was written."""
+        self.claim, self.expected = self.claim.following, {}
+
+    def decide(self, pipeline: str, decision: Decision) -> None:
+        """See ``Ledger.decide``."""
+        with self._server.transaction() as contents:
+            state = contents.ledgers[pipeline]
+            contents.ledgers[pipeline] = replace(state, decisions=state.decisions | {decision.identity: decision})
+
+    def request(self, pipeline: str, request: TableRequest) -> None:
+        """See ``Ledger.request``."""
+        with self._server.transaction() as contents:
+            state = contents.ledgers[pipeline]
+            contents.ledgers[pipeline] = replace(state, requests=state.requests | {request.identity: request})
+
+    def words(self, pipeline: str) -> Words:
+        """See ``Ledger.words``."""
+        with self._server.called(Call.WORDS):
+            state = self._server.contents.ledgers[pipeline]
+            return Words(dict(state.decisions), dict(state.requests))
+
+    def reset(self, pipeline: str) -> bool:
+        """The last epoch stays, in the claims."""
+        with self._server.transaction() as contents:
+            return contents.ledgers.pop(pipeline, None) is not None
+
+    def next_attempt(self) -> int:
+        """See ``Ledger.next_attempt``."""
+        with self._server.called(Call.NEXT_ATTEMPT):
+            with self._server.transaction() as contents:
+                state = contents.fenced(self.claim)
+                contents.step(self.claim, replace(state, attempt=state.attempt + 1))
+                contents.forget_commits(self.claim.pipeline)
+            self.stepped()
+        return state.attempt + 1
+
+    def update(self, update: LedgerUpdate) -> None:
+        """A checkpoint commits the open cut, which is fenced by what the server holds by then."""
+        with self._server.called(Call.UPDATE):
+            self.prove()
+            open_cut, claim = self._sink.open_cut, self.claim
+            if self._in_cut is not None and self._in_cut[0] is open_cut:
+                claim = self._in_cut[1]
+            with self._sink.changing() as contents:
+                state = update.applied_to(contents.fenced(claim))
+                for slot, count in self.expected.items():
+                    if contents.commits[claim.pipeline, slot] < count:
+                        raise TargetWentBackError(f"Slot {slot} had committed {count}: {contents.commits}.")
+                contents.step(claim, state)
+                if update.attempt is not None:
+                    contents.forget_commits(claim.pipeline)
+            if open_cut is None:
+                self.stepped()
+            else:
+                self._in_cut = open_cut, claim.following
+                if update.checkpoint is not None:
+                    self._server.commit(open_cut)
+                    self._sink.open_cut, self._in_cut, self.claim = None, None, claim.following
+
+    def close(self) -> None:
+        """The open cut, if there is one, is lost."""
+        self._sink.abandon_cut()
+
+
+class MemoryMetadataApplier:
+    """A ``MetadataApplier``: the server counts how often each change took effect."""
+
+    def __init__(self, sink: MemorySink) -> None:
+        self._sink = sink
+
+    def apply_schema_change(self, change: SchemaChange) -> tuple[Notice, ...]:
+        """See ``MetadataApplier.apply_schema_change``."""
+        with self._sink.server.called(Call.APPLY) as refused, self._sink.changing() as contents:
+            if self._sink.ledger is not None:
+                self._sink.ledger.prove()  # as a session for schema changes does
+            if refused:
+                raise SchemaChangeRefused(Problem(change.table_id, "the simulated server does not feel like it."))
+            before = contents.copy()
+            try:
+                for event in change.events:
+                    apply_event(contents, event)
+            except (KeyError, ValueError) as error:
+                raise SchemaChangeRefused(Problem(change.table_id, f"{change.statement} is impossible here: {error}")) from None
+            changed = (before.databases, before.tables) != (contents.databases, contents.tables)
+            contents.effects[change.identity] += changed
+            self._sink.count(contents)
+        return ()
+
+    def run_instead(self, change: SchemaChange, statement: str) -> tuple[Notice, ...]:
+        """See ``MetadataApplier.run_instead``."""
+        with self._sink.server.called(Call.APPLY) as refused, self._sink.changing() as contents:
+            if self._sink.ledger is not None:
+                self._sink.ledger.prove()
+            try:
+                if refused:
+                    raise ValueError("it does not feel like it")
+                execute(contents, statement)
+            except (KeyError, ValueError) as error:
+                raise SchemaChangeRefused(Problem(change.table_id, f"the simulated server refused {statement}: {error}.")) from None
+            self._sink.count(contents)
+        return ()
+
+    def describe(self, table_id: TableId) -> TableDescription | None:
+        """See ``MetadataApplier.describe``."""
+        with self._sink.server.called(Call.DESCRIBE):
+            contents = self._sink.seen
+            if table_id.is_database:
+                held = any(t.database == table_id.database for t in contents.tables)
+                return TableDescription(table_id, (), held) if table_id.database in contents.databases else None
+            table = contents.tables.get(table_id)
+            return TableDescription(table_id, tuple(table.columns), bool(table.rows)) if table else None
+
+    def state_before(self, change: SchemaChange) -> str:
+        """The tables themselves."""
+        with self._sink.server.called(Call.FINGERPRINT):
+            return base64.b64encode(pickle.dumps(self._sink.seen.copy())).decode()
+
+    def begun(self, change: SchemaChange, state_before: str) -> Begun:
+        """By what the change would make of the former tables. Rows count where a swap of two alike changes no definition."""
+        with self._sink.server.called(Call.FINGERPRINT):
+            if any(isinstance(event, TruncateTableEvent) for event in change.events):
+                return Begun.REPEATABLE
+            former: Contents = pickle.loads(base64.b64decode(state_before))
+            after = former.copy()
+            try:
+                for event in change.events:
+                    apply_event(after, event)
+            except (KeyError, ValueError):
+                return Begun.ABSENT  # it could not run
+            was, then, now = (shown(contents, change) for contents in (former, after, self._sink.seen))
+            if was == then:
+                return Begun.REPEATABLE
+            return Begun.DONE if now == then else Begun.ABSENT if now == was else Begun.UNCLEAR
+
+    def keeps_unique(self, change: SchemaChange) -> str:
+        """See ``MetadataApplier.keeps_unique``."""
+        with self._sink.server.called(Call.DESCRIBE):
+            return ""  # its tables have no keys but the one that rows are found by
+
+
+class MemoryEventSink:
+    """An ``EventSink``: tasks commit by themselves, or leave their changes for the driver, or it takes them from the tasks."""
+
+    def __init__(self, sink: MemorySink) -> None:
+        self._sink, self._server = sink, sink.server
+
+    def write(self, round: Round) -> WriteReport:
+        """See ``EventSink.write``."""
+        if self._sink.streams:
+            return self._stream(round)
+        ledger, spools = self._sink.ledger, self._sink.open_cut is not None
+        demand = self._sink.capabilities.demand_of
+        report = round.write_in_tasks(MemoryWriter(self._server, ledger.claim if ledger else None, demand, spools=spools))
+        if ledger is not None and report.committed:
+            ledger.stepped()
+        elif ledger is not None:
+            ledger.expect(report.commits)
+        return report if self._sink.open_cut is None else self._load(report, self._sink.open_cut)
+
+    def _load(self, report: WriteReport, open_cut: Contents) -> WriteReport:
+        """What the tasks have left, but for tables that stopped."""
+        stopped, seen = report.problems(), _nothing_seen()
+        loaded: list[WriteOutcome] = []
+        with self._server.called(Call.LOAD) as refused:
+            for outcome in report.outcomes:
+                if refused:
+                    raise RowsRefused(Problem(outcome.table_id, "the simulated server does not like these rows."))
+                names = outcome.spooled if outcome.table_id not in stopped else ()
+                changes = [self._server.spooled[name] for name in names]
+                written = [_write(open_cut, change, self._sink.capabilities.demand_of, seen) for change in changes]
+                problem = next((o.problem for o in written if o.problem), outcome.problem)
+                loaded.append(replace(outcome, spooled=(), problem=problem))
+        return replace(report, outcomes=tuple(loaded))
+
+    def _stream(self, round: Round) -> WriteReport:
+        """One transaction of the driver, or a part of the open cut; of tables that turn out to stop nothing stays in it."""
+        with self._server.called(Call.LOAD) as refused, self._sink.changing() as contents:
+            if self._sink.ledger is not None:
+                self._sink.ledger.prove()
+            rows, former, seen = round.stream_from_tasks(), contents.copy(), _nothing_seen()
+            outcomes: list[WriteOutcome] = []
+            reached: list[TableProgress] = []
+            for change in rows:
+                if refused:
+                    raise TransientError("The simulated server lost the connection over these rows.")
+                outcomes.append(_write(contents, change, self._sink.capabilities.demand_of, seen))
+                if change.progress is not None and not change.schema.handle_key:
+                    reached.append(change.progress)
+            report = rows.report(outcomes)
+            stopped = report.problems()
+            for table_id in stopped:
+                _put_back(contents.tables, former.tables, table_id)
+                _put_back(contents.logs, former.logs, table_id)
+            if self._sink.ledger is not None and self._sink.open_cut is None:
+                update = LedgerUpdate(tables=tuple(row for row in reached if row.table_id not in stopped))
+                name = self._sink.ledger.claim.pipeline
+                contents.ledgers[name] = update.applied_to(contents.ledgers[name])
+            self._sink.count(contents)
+        return report
+
+
+def _put_back(now: dict[TableId, Kept], former: dict[TableId, Kept], table_id: TableId) -> None:
+    if table_id in former:
+        now[table_id] = former[table_id]
+    else:
+        now.pop(table_id, None)
+
+
+def _nothing_seen() -> Seen:
+    return defaultdict(Counter)
+
+
+class MemoryWriter:
+    """A ``UnitWriter``: one transaction a change, or one for all with the ledger's update.
+
+    Each proves ``claim``; without a ledger there is none.
+    """
+
+    def __init__(self, server: Server, claim: Claim | None, demand: Demand, *, spools: bool) -> None:
+        self._server, self._claim, self._demand, self._spools = server, claim, demand, spools
+        self._context = WriterContext("", 0, 0, 0)
+        self._begun_at: int | None = None
+        self._count = 0
+
+    def open(self, context: WriterContext) -> None:
+        """See ``UnitWriter.open``."""
+        with self._server.called(Call.OPEN):
+            self._context = context
+
+    def write(self, changes: Iterable[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
+        """See ``UnitWriter.write``."""
+        seen = _nothing_seen()
+        if commit is None:
+            return [self._write_alone(change, seen) for change in changes]
+        outcomes, reached = [], []
+        with self._server.called(Call.COMMIT), self._server.transaction() as contents:
+            assert self._claim is not None
+            state = contents.fenced(self._claim, self._context.attempt)
+            for change in changes:
+                outcomes.append(self._refused(change) or self._applied(contents, change, seen))
+                if change.progress and not change.schema.handle_key:
+                    reached.append(change.progress)
+            update = commit.update([o.problem for o in outcomes if o.problem], reached=reached)
+            contents.step(self._claim, update.applied_to(state))
+        return outcomes
+
+    def commits(self) -> Commits | None:
+        """See ``UnitWriter.commits``."""
+        if self._begun_at is None:
+            return None
+        return Commits(self._context.slot, self._begun_at, self._count)
+
+    def close(self) -> None:
+        """It has no connection."""
+
+    def _write_alone(self, change: TableChange, seen: Seen) -> WriteOutcome:
+        refused = self._refused(change)
+        if refused is not None:
+            return refused
+        if self._spools:
+            name = f"{self._context.epoch}/{self._context.attempt}/{len(self._server.spooled)}"
+            self._server.spooled[name] = change
+            return replace(_outcome(change), spooled=(name,))
+        with self._server.called(Call.COMMIT), self._server.transaction() as contents:
+            if self._claim is not None:
+                contents.fenced(self._claim, self._context.attempt)
+                self._counted(contents)
+            outcome = self._applied(contents, change, seen)
+            if change.progress is not None and not change.schema.handle_key:
+                state = contents.ledgers[self._context.pipeline]
+                contents.ledgers[self._context.pipeline] = LedgerUpdate(tables=(change.progress,)).applied_to(state)
+        return outcome
+
+    def _counted(self, contents: Contents) -> None:
+        slot = self._context.pipeline, self._context.slot
+        if self._begun_at is None:
+            self._begun_at = contents.commits[slot]
+        contents.commits[slot] += 1
+        self._count = contents.commits[slot]
+
+    def _refused(self, change: TableChange) -> WriteOutcome | None:
+        with self._server.called(Call.WRITE) as refused:
+            problem = Problem(change.table_id, "the simulated server does not like these rows.")
+            return WriteOutcome(change.table_id, problem=problem) if refused else None
+
+    def _applied(self, contents: Contents, change: TableChange, seen: Seen) -> WriteOutcome:
+        """A table without key is applied only when its own row of the ledger is not that far yet."""
+        target = change.progress
+        if target is not None and not change.schema.handle_key:
+            own = contents.ledgers[self._context.pipeline].tables.get(change.table_id) or TableProgress(change.table_id, 0)
+            if own.checkpoint >= target.checkpoint:
+                raise TransientError(f"{change.table_id} stands at {own.checkpoint} already; its changes are planned again.")
+        return _write(contents, change, self._demand, seen)
+
+
+def _write(contents: Contents, change: TableChange, demand: Demand, seen: Seen) -> WriteOutcome:
+    """Applies the changes, or nothing of them where they do not fit the table."""
+    if demand(change.table_id, change.schema) is ChangeDemand.ALL:
+        return _logged(contents, change, seen)
+    table = contents.tables.get(change.target)
+    if table is None or (change.upserts.num_rows and set(change.upserts.column_names) != set(table.columns)):
+        there = sorted(table.columns) if table else "not there"
+        message = f"the rows have the columns {change.upserts.column_names}; on the simulated server it is {there}."
+        return WriteOutcome(change.table_id, problem=Problem(change.table_id, message))
+    key = change.schema.handle_key
+    for row in change.deletes.to_pylist():
+        if key:
+            table.rows.pop(_key(row, key), None)
+        else:
+            table.rows.pop(next((number for number, kept in table.rows.items() if kept == row), ()), None)
+    names = change.ordered.column_names[META_COUNT:]
+    for row in change.ordered.to_pylist():
+        if RowKind(row[KIND]).is_upsert:
+            table.rows[_key(row, key)] = {name: row[name] for name in names}
+        else:
+            table.rows.pop(_key(row, key), None)
+    numbers = count(max((n for (n, *_) in table.rows if isinstance(n, int)), default=0) + 1)
+    for row in change.upserts.to_pylist():
+        table.rows[_key(row, key) if key else (next(numbers),)] = row
+    return _outcome(change)
+
+
+def _logged(contents: Contents, change: TableChange, seen: Seen) -> WriteOutcome:
+    log = contents.logs.setdefault(change.target, Log())
+    names = change.ordered.column_names[META_COUNT:]
+    for row in change.ordered.to_pylist():
+        logged = LoggedChange(row[COMMIT_TS], RowKind(row[KIND]), tuple((name, row[name]) for name in names))
+        seen[change.target][logged] += 1
+        log.put(logged, seen[change.target])
+    return _outcome(change)
+
+
+def _key(row: Mapping[str, object], key: tuple[str, ...]) -> tuple[object, ...]:
+    return tuple(row[name] for name in key)
+
+
+def _outcome(change: TableChange) -> WriteOutcome:
+    written = change.ordered.num_rows + change.deletes.num_rows
+    return WriteOutcome(change.table_id, upserts=change.upserts.num_rows, deletes=written)

@@ -1,0 +1,401 @@
+"""What every sink has to do, for the authors of sinks to run with pytest.
+
+Make a class of your own, with a fixture that gives an empty target:
+
+    class TestMySink(SinkSuite):
+        @pytest.fixture
+        def target(self, tmp_path: Path) -> SinkUnderTest:
+            return SinkUnderTest(open=lambda: open_sink(f"mine://{tmp_path}"), read=...)
+
+Each test drives the sink through the engine as a pipeline does, in this process and without Spark. What a sink says that it cannot
+do (``SinkCapabilities``) is not asked of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import DefinitionError, FencedError
+from headrace.faults import Moment, Step
+from headrace.model.ledger import Decision, LedgerState, RequestKind, TableProgress, TableRequest, TableStatus, Verdict
+from headrace.model.policy import ChangeKind
+from headrace.model.table import Column, TableId
+from headrace.model.types import ColumnType, TypeKind
+from headrace.sinks.base import CheckState, Ledger, LedgerUpdate
+from headrace.testing.faults import Crashed, Passage
+from headrace.testing.sink_runs import IDENTITY, PIPELINE, KeepingEngine, SinkRuns, SinkUnderTest, at
+from headrace.testing.upstream import Delete, Insert, Update, Upstream
+from headrace.testing.upstream_ddl import AddColumn, DropColumn, ModifyColumn, RenameColumn
+from headrace.testing.values import SAMPLES, Sample
+
+__all__ = ["SinkSuite", "SinkUnderTest"]
+
+INT, BIGINT = ColumnType(TypeKind.INT), ColumnType(TypeKind.BIGINT)
+TEXT = ColumnType(TypeKind.VARCHAR, length=20)
+LONG_TEXT = ColumnType(TypeKind.LONGTEXT)
+ID = Column("id", INT, nullable=False, primary_key=True)
+DATABASE = "suite_shop"
+A, B, C = (TableId(DATABASE, name) for name in ("a", "b", "c"))
+_LOOKING = frozenset({Step.POLL, Step.STAGE, Step.READ})
+"""Steps that change nothing: a kill there is one behind the step before."""
+_MANY_ROWS, _LONG = 600, 20_000
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something that happens to tables ``A`` (``id``, ``v``, two rows) and ``B`` (the same, no rows) of the upstream."""
+
+    kind: ChangeKind
+    name: str
+    happens: Callable[[Upstream], object]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _drop_database(upstream: Upstream) -> None:
+    upstream.drop_database(DATABASE)
+
+
+CHANGES = (
+    Change(ChangeKind.CREATE_DATABASE, "create a database", lambda u: u.create_database("suite_other")),
+    Change(ChangeKind.DROP_DATABASE, "drop a database", _drop_database),
+    Change(ChangeKind.CREATE_TABLE, "create a table", lambda u: u.create_table(C, [ID, Column("v", TEXT)])),
+    Change(ChangeKind.DROP_TABLE, "drop a table", lambda u: u.drop_table(A)),
+    Change(ChangeKind.TRUNCATE_TABLE, "truncate a table", lambda u: u.truncate_table(A)),
+    Change(ChangeKind.RENAME_TABLE, "rename a table", lambda u: u.rename_table(A, C)),
+    Change(ChangeKind.ADD_COLUMN, "add a column", lambda u: u.alter(A, AddColumn(Column("n", INT, default="7")))),
+    Change(ChangeKind.DROP_COLUMN, "drop a column", lambda u: u.alter(A, DropColumn("v"))),
+    Change(ChangeKind.RENAME_COLUMN, "rename a column", lambda u: u.alter(A, RenameColumn("v", "w"))),
+    Change(ChangeKind.ALTER_COLUMN, "widen a column", lambda u: u.alter(A, ModifyColumn("k", Column("k", BIGINT)))),
+)
+"""Of each kind that a sink may take, one at least; keys, indexes, partitions and views show in no row."""
+
+
+class SinkSuite:
+    """The tests. A subclass has a fixture ``target``, which gives a :class:`SinkUnderTest` whose target is empty."""
+
+    @pytest.fixture
+    def target(self) -> SinkUnderTest:
+        """The sink under test: for the subclass to give."""
+        raise NotImplementedError("a subclass of SinkSuite needs a fixture named target")
+
+    @pytest.fixture
+    def runs(self, target: SinkUnderTest, tmp_path: Path) -> SinkRuns:
+        """Runs into the target."""
+        return SinkRuns(target, tmp_path)
+
+    # --- rows ---------------------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("sample", SAMPLES, ids=str)
+    def test_values_of_a_type_go_round(self, runs: SinkRuns, sample: Sample) -> None:
+        """They are inserted, and in another cut each takes the place of its neighbour."""
+        if str(sample) in runs.target.inexact:
+            pytest.skip(runs.target.inexact[str(sample)])
+        upstream, values = runs.upstream, (*sample.values, None)
+        upstream.create_database(DATABASE)
+        upstream.create_table(A, [ID, Column("v", sample.type)])
+        upstream.execute(*(Insert(A, {"id": n, "v": value}) for n, value in enumerate(values)))
+        runs.applied()
+        upstream.execute(*(Update(A, (n,), {"v": values[n - 1]}) for n in range(len(values))))
+        runs.applied()
+
+    def test_rows_are_inserted_updated_and_deleted_and_change_their_keys(self, runs: SinkRuns) -> None:
+        upstream = _two_tables(runs)
+        upstream.execute(*(Insert(B, {"id": n, "v": "b", "k": 1}) for n in range(5)))
+        upstream.execute(Update(B, (0,), {"v": "new"}), Delete(B, (1,)), Update(B, (2,), {"id": 20}), Delete(A, (1,)))
+        runs.applied()
+        upstream.execute(Update(B, (0,), {"id": 1, "v": None}), Delete(B, (20,)), Insert(B, {"id": 2, "v": "again", "k": 2}))
+        upstream.execute(Delete(B, (2,)))
+        upstream.execute(Insert(B, {"id": 2, "v": "and again", "k": 2}))
+        runs.applied()
+
+    def test_keys_that_differ_in_their_bytes_only_are_different_keys(self, runs: SinkRuns) -> None:
+        upstream = runs.upstream
+        upstream.create_database(DATABASE)
+        upstream.create_table(A, [Column("id", ColumnType(TypeKind.VARBINARY, length=20), primary_key=True), Column("v", INT)])
+        keys = [b"a", b"A", b"a ", b"a\x00", b"\xc3\xa9", b"e\xcc\x81"]
+        upstream.execute(*(Insert(A, {"id": key, "v": n}) for n, key in enumerate(keys)))
+        runs.applied()
+        upstream.execute(Delete(A, (keys[0],)), Update(A, (keys[2],), {"v": 20}))
+        runs.applied()
+
+    def test_rows_of_a_table_without_key_are_there_as_often_as_upstream(self, runs: SinkRuns) -> None:
+        with runs.opened() as (sink, _):
+            if not sink.capabilities.bags:
+                pytest.skip("it takes no tables without key")
+        upstream = runs.upstream
+        upstream.create_database(DATABASE)
+        upstream.create_table(A, [Column("id", INT), Column("v", TEXT)])
+        upstream.execute(*(Insert(A, {"id": n, "v": "v"}) for n in (1, 1, 1, 2, None)))
+        runs.applied()
+        upstream.execute(Delete(A, (1, "v")), Update(A, (2, "v"), {"v": None}), Insert(A, {"id": 1, "v": ""}))
+        runs.applied()
+
+    def test_a_round_of_many_megabytes_is_written_by_several_tasks(self, runs: SinkRuns) -> None:
+        upstream = runs.upstream
+        upstream.create_database(DATABASE)
+        for table_id in (A, B):
+            upstream.create_table(table_id, [ID, Column("v", LONG_TEXT)])
+            for first in range(0, _MANY_ROWS, 100):
+                rows = ({"id": n, "v": f"{n} " * (_LONG // 4)} for n in range(first, first + 100))
+                upstream.execute(*(Insert(table_id, row) for row in rows))
+        runs.applied()
+
+    # --- runs that die ------------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("keyless", [False, True], ids=["with a key", "without key"])
+    def test_rows_are_there_once_wherever_a_run_dies(self, runs: SinkRuns, keyless: bool) -> None:
+        with runs.opened() as (sink, _):
+            if keyless and not sink.capabilities.bags:
+                pytest.skip("it takes no tables without key")
+        upstream = runs.upstream
+        upstream.create_database(DATABASE)
+        upstream.create_table(A, [Column("id", INT) if keyless else ID, Column("v", TEXT)])
+        runs.applied()
+
+        def happen(number: int) -> None:
+            upstream.execute(*(Insert(A, {"id": 2 * number + n, "v": "v"}) for n in range(2)))
+            if number > 1:
+                upstream.execute(Delete(A, (2 * number - 2, "v") if keyless else (2 * number - 2,)))
+
+        _die_everywhere(runs, happen)
+
+    @pytest.mark.parametrize("change", CHANGES, ids=str)
+    def test_a_schema_change_takes_effect_once_wherever_a_run_dies(self, runs: SinkRuns, change: Change) -> None:
+        """Each time all begins anew: two tables, the change, and rows after it."""
+        with runs.opened() as (sink, _):
+            if change.kind not in sink.capabilities.supported_schema_changes:
+                pytest.skip("it takes no such change")
+
+        def happen(_: int) -> None:
+            upstream = runs.upstream
+            if any(t.database == DATABASE for t in upstream.tables):
+                upstream.drop_database(DATABASE)
+            if change.kind is ChangeKind.CREATE_DATABASE:
+                upstream.drop_database("suite_other")
+            _two_tables(runs)
+            runs.applied()
+            change.happens(upstream)
+            for table_id in upstream.tables:
+                row = {c.name: 9 if c.type.kind is not TypeKind.VARCHAR else "new" for c in upstream.schema(table_id).columns}
+                upstream.execute(Insert(table_id, row))
+
+        _die_everywhere(runs, happen)
+
+    # --- the ledger, and who may write --------------------------------------------------------------------------------------
+
+    def test_a_look_at_an_empty_target_creates_nothing(self, runs: SinkRuns) -> None:
+        for _ in range(2):
+            with runs.opened() as (sink, ledger):
+                assert ledger.peek(PIPELINE) is None
+                assert ledger.pipelines() == []
+                assert sink.metadata_applier.describe(TableId(DATABASE)) is None
+                assert sink.metadata_applier.describe(A) is None
+
+    def test_a_step_is_read_as_it_was_written_by_every_other_object(self, runs: SinkRuns) -> None:
+        own = TableProgress(A, 40, status=TableStatus.STOPPED, reason="it is full: 'x' \\ 漢")
+        with runs.opened() as (_, ledger):
+            state = _acquired(ledger)
+            update = LedgerUpdate(checkpoint=50, attempted=60, position='{"a": 1}', tables=(own,), dead_letters={A: 2})
+            ledger.update(update)
+        with runs.opened() as (_, ledger):
+            assert ledger.peek(PIPELINE) == update.applied_to(state)
+            assert ledger.pipelines() == [PIPELINE]
+
+    def test_a_step_leaves_alone_what_it_does_not_name(self, runs: SinkRuns) -> None:
+        with runs.opened() as (_, ledger):
+            state = _acquired(ledger)
+            first, second = LedgerUpdate(position="p", tables=(TableProgress(A, 4),)), LedgerUpdate(attempted=70)
+            ledger.update(first)
+            ledger.update(second)
+        with runs.opened() as (_, ledger):
+            assert ledger.peek(PIPELINE) == second.applied_to(first.applied_to(state))
+
+    def test_a_run_that_was_taken_over_writes_no_step_more(self, runs: SinkRuns) -> None:
+        with runs.opened() as (_, ledger):
+            former = _acquired(ledger)
+            with runs.opened() as (_, second):
+                state = _acquired(second)
+                assert state.epoch > former.epoch
+                with pytest.raises(FencedError):
+                    ledger.update(LedgerUpdate(checkpoint=99))
+                with pytest.raises(FencedError):
+                    ledger.next_attempt()
+                second.update(LedgerUpdate(checkpoint=20))
+        with runs.opened() as (_, ledger):
+            found = ledger.peek(PIPELINE)
+        assert found is not None
+        assert found.checkpoint == 20
+
+    def test_a_ledger_of_another_source_is_refused(self, runs: SinkRuns) -> None:
+        with runs.opened() as (_, ledger):
+            _acquired(ledger)
+        with runs.opened() as (_, ledger), pytest.raises(DefinitionError):
+            ledger.acquire(PIPELINE, "memory://another", "print", 10)
+
+    def test_decisions_and_requests_come_to_the_run_and_go_when_they_are_used(self, runs: SinkRuns) -> None:
+        decision, request = Decision("1-a", Verdict.EDIT, "it's ; --"), TableRequest("2026-01-01-r1", A, RequestKind.HOLD)
+        with runs.opened() as (_, ledger):
+            _acquired(ledger)
+            with runs.opened() as (_, other):
+                other.decide(PIPELINE, Decision("1-a", Verdict.SKIP))
+                other.decide(PIPELINE, decision)
+                other.request(PIPELINE, request)
+            words = ledger.words(PIPELINE)
+            assert words is not None
+            assert (dict(words.decisions), dict(words.requests)) == ({"1-a": decision}, {request.identity: request})
+            ledger.update(LedgerUpdate(used_decisions=("1-a",), used_requests=(request.identity,)))
+            left = ledger.words(PIPELINE)
+            assert left is not None
+            assert not left.decisions
+            assert not left.requests
+
+    def test_a_pipeline_that_is_reset_is_gone_and_its_run_ends(self, runs: SinkRuns) -> None:
+        with runs.opened() as (_, ledger):
+            former = _acquired(ledger)
+            with runs.opened() as (_, other):
+                assert other.reset(PIPELINE)
+                assert not other.reset(PIPELINE)
+                assert other.peek(PIPELINE) is None
+            with pytest.raises(FencedError):
+                ledger.update(LedgerUpdate(checkpoint=99))
+            assert _acquired(ledger).epoch > former.epoch
+
+    def test_a_task_of_an_attempt_that_is_over_changes_nothing(self, runs: SinkRuns) -> None:
+        upstream, engine = _two_tables(runs), KeepingEngine()
+        upstream.checkpoint()
+        runs.run(engine=engine)
+        upstream.execute(Update(A, (1,), {"v": "newer"}), Delete(A, (2,)))
+        runs.applied()
+        with runs.opened() as (sink, _):
+            if sink.ledger is None:
+                pytest.skip("nothing fences the tasks of a sink without its own ledger")
+        engine.late()
+        runs.check()
+
+    def test_a_run_that_another_one_took_over_ends_and_changes_nothing(self, runs: SinkRuns) -> None:
+        upstream = _two_tables(runs)
+        upstream.checkpoint()
+
+        def take_over(_: Passage) -> None:
+            upstream.execute(Update(A, (1,), {"v": "newer"}), Delete(A, (2,)))
+            runs.applied()
+            upstream.execute(Insert(A, {"id": 3, "v": "late", "k": 3}))
+            upstream.checkpoint()
+
+        with pytest.raises(FencedError):
+            runs.run(at(1, take_over, _is(Moment.BEFORE, Step.POLL)))
+        upstream.execute(Delete(A, (3,)))
+        runs.check()
+
+    def test_a_target_that_goes_back_gets_what_it_lost_again(self, runs: SinkRuns) -> None:
+        if runs.target.save is None:
+            pytest.skip("nobody can bring this target back in time")
+        upstream = _two_tables(runs)
+        runs.applied()
+        put_back = runs.target.save()
+        upstream.execute(Update(A, (1,), {"v": "lost"}), Delete(A, (2,)))
+        runs.applied()
+        put_back()
+        runs.applied()
+
+    def test_a_run_notices_a_target_that_goes_back_under_it(self, runs: SinkRuns) -> None:
+        if runs.target.save is None:
+            pytest.skip("nobody can bring this target back in time")
+        upstream = _two_tables(runs)
+        runs.applied()
+        put_back = runs.target.save()
+        upstream.execute(Update(A, (1,), {"v": "lost"}), Delete(A, (2,)))
+        runs.applied()
+        upstream.execute(Insert(A, {"id": 4, "v": "after", "k": 3}))
+        upstream.checkpoint()
+        runs.run(at(1, lambda _: put_back(), _is(Moment.AFTER, Step.POLL)))
+        runs.check()
+
+    # --- what people see ----------------------------------------------------------------------------------------------------
+
+    def test_a_check_changes_nothing_and_finds_a_good_target_good(self, runs: SinkRuns) -> None:
+        with runs.opened() as (sink, ledger):
+            checks = [*sink.check(), *sink.check_tables(PIPELINE, [])]
+            assert [check.name for check in checks if check.state is CheckState.FAILED] == []
+            assert all(check.name for check in checks)
+            assert ledger.peek(PIPELINE) is None
+            assert sink.metadata_applier.describe(TableId(DATABASE)) is None
+
+    def test_no_secret_is_told(self, runs: SinkRuns) -> None:
+        with runs.opened() as (sink, _):
+            told = [sink.identity, repr(sink), *(repr(check) for check in sink.check())]
+        assert sink.identity
+        assert [secret for secret in runs.target.secrets if any(secret in text for text in told)] == []
+
+    def test_a_table_is_described_as_it_is(self, runs: SinkRuns) -> None:
+        _two_tables(runs)
+        runs.applied()
+        with runs.opened() as (sink, _):
+            found, empty = sink.metadata_applier.describe(A), sink.metadata_applier.describe(B)
+            database = sink.metadata_applier.describe(TableId(DATABASE))
+        assert found is not None
+        assert (found.columns, found.has_rows) == (("id", "v", "k"), True)
+        assert empty is not None
+        assert not empty.has_rows
+        assert database is not None
+        assert database.has_rows
+
+
+def _two_tables(runs: SinkRuns) -> Upstream:
+    upstream = runs.upstream
+    upstream.create_database(DATABASE)
+    for table_id in (A, B):
+        upstream.create_table(table_id, [ID, Column("v", TEXT), Column("k", INT)])
+    upstream.execute(*(Insert(A, {"id": n, "v": "old", "k": n}) for n in (1, 2)))
+    return upstream
+
+
+def _acquired(ledger: Ledger) -> LedgerState:
+    return ledger.acquire(PIPELINE, IDENTITY, "print", 10)
+
+
+def _is(moment: Moment, step: Step) -> Callable[[Passage], bool]:
+    return lambda passage: (passage.moment, passage.step) == (moment, step)
+
+
+def _has_changed(passage: Passage) -> bool:
+    return passage.moment is Moment.AFTER and passage.step not in _LOOKING
+
+
+def _die_everywhere(runs: SinkRuns, happen: Callable[[int], None]) -> None:
+    """Lets something happen, and a run die behind its first step, its second one, and so on; another run brings all to its end.
+
+    Behind a step is before the next one: nothing durable lies between them.
+    """
+
+    def die(passage: Passage) -> None:
+        raise Crashed(str(passage))
+
+    number = 0
+    died = True
+    while died:
+        number += 1
+        happen(number)
+        runs.upstream.checkpoint()
+        try:
+            runs.run(at(number, die, _has_changed))
+            died = False
+        except Crashed:
+            stopped = runs.run().stopped
+            assert not stopped, [problem.sentence() for problem in stopped]
+        _same_tables(runs)
+    assert number > 2, "the run came by no step at which it could die"
+
+
+def _same_tables(runs: SinkRuns) -> None:
+    runs.check()
+    for table_id in (A, B, C):
+        there = runs.upstream.tables
+        wanted = tuple(c.name for c in runs.upstream.schema(table_id).columns) if table_id in there else None
+        assert runs.columns(table_id) == wanted, table_id

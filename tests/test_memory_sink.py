@@ -1,0 +1,136 @@
+"""The sink in memory in its other ways: rows that the driver takes, and tables of which it wants every change."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.model.events import RowKind
+from headrace.model.table import TableId, TableSchema
+from headrace.sinks.base import ChangeDemand
+from headrace.testing.memory_server import Call, Failing, Failure
+from headrace.testing.upstream import Delete, Insert, Update
+from streams import A, Actions, B, World, run_with_kills
+
+pytestmark = pytest.mark.pipeline
+
+
+def logs_all(table_id: TableId, schema: TableSchema) -> ChangeDemand:
+    return ChangeDemand.ALL
+
+
+def logs_b(table_id: TableId, schema: TableSchema) -> ChangeDemand:
+    return ChangeDemand.ALL if table_id == B else ChangeDemand.NET
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 1 << 30), capability=st.sampled_from(["atomic cuts", "nothing atomic"]))
+def test_any_history_is_applied_once_where_the_driver_takes_the_rows(
+    seed: int, capability: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    chance = Random(seed)
+    world = World(tmp_path_factory.mktemp("stream"), capability=capability, streams=True)
+    actions = Actions(world, chance)
+    for _ in range(chance.randrange(1, 4)):
+        for _ in range(chance.randrange(1, 25)):
+            actions.step()
+        run_with_kills(world, chance, chance.randrange(3))
+    world.stream.go_on()
+    world.upstream.checkpoint()
+    run_with_kills(world, chance, 1)
+    world.check()
+
+
+def test_of_tables_that_stop_nothing_stays_where_the_driver_takes_the_rows(tmp_path: Path) -> None:
+    world = World(tmp_path, capability="nothing atomic", streams=True)
+    world.create(A)
+    world.create(B)
+    world.insert(A, 1)
+    world.insert(B, 1)
+    places = [(p, n) for p, records in enumerate(world.stream.partitions) for n, r in enumerate(records) if r.table_id == A]
+    world.stream.damage(*next((p, n) for p, n in places if world.stream.partitions[p][n].kind == 0))
+    world.upstream.checkpoint()
+    display = world.run()
+    assert [problem.table_id for problem in display.stopped] == [A]
+    assert not world.rows(A)
+    assert world.rows(B) == world.wanted(B)
+
+
+def test_a_round_whose_commit_gets_no_answer_is_taken_once_where_the_driver_takes_the_rows(tmp_path: Path) -> None:
+    world = World(tmp_path, capability="nothing atomic", streams=True)
+    world.create(A, keyless=True)
+    world.insert(A, 1, 1)
+    world.upstream.checkpoint()
+    world.server.failure = Failure(Call.LOAD, Failing.LOST)
+    world.run()
+    assert world.server.failure.has_struck
+    world.check()
+
+
+@pytest.mark.parametrize(
+    ("capability", "streams"),
+    [
+        ("atomic cuts", False),
+        ("atomic cuts", True),
+        ("atomic small cuts", False),
+        ("nothing atomic", False),
+        ("nothing atomic", True),
+    ],
+)
+def test_a_table_of_which_every_change_is_wanted_has_a_log_beside_tables_with_rows(
+    capability: str, streams: bool, tmp_path: Path
+) -> None:
+    world = World(tmp_path, capability=capability, streams=streams, logged=logs_b)
+    world.create(A)
+    world.create(B)
+    first = world.insert(B, 1)
+    second = world.upstream.execute(Update(B, (1,), {"v": "x"}), Insert(A, {"id": 1, "v": "a"}))
+    third = world.upstream.execute(Delete(B, (1,)))
+    world.upstream.checkpoint()
+    world.run()
+    assert world.rows(A) == world.wanted(A)
+    told = [(change.commit_ts, change.kind, dict(change.row)["v"]) for change in world.server.contents.logs[B].changes]
+    assert told == [
+        (first, RowKind.INSERT, "1"),
+        (second, RowKind.UPDATE_BEFORE, "1"),
+        (second, RowKind.UPDATE_AFTER, "x"),
+        (third, RowKind.DELETE, "x"),
+    ]
+    assert not world.server.contents.tables[B].rows
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 1 << 30), capability=st.sampled_from(["atomic cuts", "atomic small cuts", "nothing atomic"]))
+def test_every_change_is_in_the_log_once_whatever_kills_the_runs(
+    seed: int, capability: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """What was changed, read from the log: it adds up to the upstream's rows, and each commit ts stands behind the one before."""
+    chance = Random(seed)
+    streams = capability != "atomic small cuts" and chance.random() < 0.5
+    world = World(tmp_path_factory.mktemp("log"), capability=capability, streams=streams, logged=logs_all)
+    world.create(A)
+    world.create(B, keyless=True)
+    next_key = 0
+    for _ in range(chance.randrange(1, 4)):
+        for _ in range(chance.randrange(1, 12)):
+            next_key += 1
+            world.upstream.execute(*[Insert(t, {"id": key, "v": "v"}) for t, key in ((A, next_key), (B, 7), (B, 7))])
+            if chance.random() < 0.4:
+                world.upstream.execute(Delete(A, (chance.choice(world.upstream.keys(A))[0],)), Delete(B, (7, "v")))
+            if chance.random() < 0.3:
+                world.upstream.checkpoint()
+        world.upstream.checkpoint()
+        run_with_kills(world, chance, chance.randrange(3))
+    for table_id in (A, B):
+        changes = world.server.contents.logs[table_id].changes
+        assert [c.commit_ts for c in changes] == sorted(c.commit_ts for c in changes)
+        rows: Counter[tuple[tuple[str, object], ...]] = Counter()
+        for change in changes:
+            rows[tuple(sorted(change.row))] += 1 if change.kind.is_upsert else -1
+        assert +rows == world.wanted(table_id)
+        assert -rows == Counter()
