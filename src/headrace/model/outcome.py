@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TypeVar
 
 from headrace.model.ledger import TableProgress, TableStatus
 from headrace.model.letters import RejectedRecord
@@ -56,6 +57,8 @@ class Problem:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", _cut(self.message))
+        for name in ("message", "file", "column", "value", "hint", "row"):
+            object.__setattr__(self, name, _written(getattr(self, name)))
 
     @property
     def status(self) -> TableStatus:
@@ -88,11 +91,20 @@ class Notice:
     file: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "message", _cut(self.message))
+        object.__setattr__(self, "message", _written(_cut(self.message)))
+        object.__setattr__(self, "file", _written(self.file))
 
     def sentence(self) -> str:
         place = "" if self.table_id is None else f"{'database' if self.table_id.is_database else 'table'} {self.table_id}: "
         return f"{place}{self.message}" + (f" ({self.file})" if self.file else "")
+
+
+_Text = TypeVar("_Text", str, None, str | None)
+
+
+def _written(text: _Text) -> _Text:
+    """The text in a form that every ledger, file and terminal takes: half of a character, as JSON may hold it, is escaped."""
+    return text if text is None or text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _cut(message: str) -> str:
