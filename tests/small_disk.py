@@ -49,7 +49,7 @@ class SmallDisk:
 def small_disk(folder: Path, size: str) -> Iterator[SmallDisk]:
     """A disk of this size (``"3m"``) at ``folder``, which is made."""
     folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "tmpfs", str(folder)]
     mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
     try:
         yield SmallDisk(folder, mounted)

@@ -81,7 +81,7 @@ class StagedPiece:
     """The least and the greatest commit ts (TSO). Within a piece they do not go down: there another one begins."""
     restart: int | None
     """The watermark (TSO) that came before it in the range, since the piece before; ``None`` where there was none. One that is not
-    above the partition's last one tells that what writes the stream has begun again."""
+    above the partition's greatest tells that what writes the stream has begun again."""
     key: str
     """The object in the work place that it lies in, with others."""
     start: int

@@ -42,14 +42,14 @@ class _Tables:
         self._reached: dict[TableId, int] = {}
         self._restarted: dict[TableId, int] = {}
         self._watermark: int | None = None
-        self._last_watermark = -1
+        self._greatest = -1
 
     def promise(self, watermark: int) -> None:
-        """A watermark (TSO): where it is not above the last one, pieces end."""
-        if watermark <= self._last_watermark or self._watermark is None:
+        """A watermark (TSO): where it is not above the greatest one, pieces end. After a restart the first ones are not."""
+        if watermark <= self._greatest or self._watermark is None:
             self._watermark = watermark
             self._restarted.clear()
-        self._last_watermark = watermark
+        self._greatest = max(self._greatest, watermark)
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Rows of any tables, in their order."""
