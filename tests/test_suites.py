@@ -12,12 +12,13 @@ import duckdb
 import pytest
 from pymysql.cursors import DictCursor
 
+from headrace.model.policy import ChangeKind
 from headrace.model.table import TableSchema
 from headrace.model.types import TypeKind
 from headrace.pipeline.registry import open_sink
 from headrace.testing.memory_server import Server
 from headrace.testing.memory_sink import CAPABILITIES, MemorySink
-from headrace.testing.sink_suite import SinkSuite, SinkUnderTest
+from headrace.testing.sink_suite import OwnLedgerSuite, SinkSuite, SinkUnderTest
 from headrace.testing.values import SAMPLES
 from servers import MariaDb, saved_databases
 
@@ -28,7 +29,12 @@ def test_the_suite_has_values_of_every_type_that_a_column_can_have() -> None:
     assert {sample.type.kind for sample in SAMPLES} == set(TypeKind) - {TypeKind.VAR_STRING}
 
 
-class InMemory(SinkSuite):
+def held(server: Server, schema: TableSchema) -> Iterable[Mapping[str, object]]:
+    """The rows of a table of the server."""
+    return list(server.contents.tables[schema.table_id].rows.values())
+
+
+class InMemory(OwnLedgerSuite):
     """A sink in memory."""
 
     capability = "nothing atomic"
@@ -36,13 +42,9 @@ class InMemory(SinkSuite):
 
     @pytest.fixture
     def target(self) -> SinkUnderTest:
-        server = Server()
-
-        def read(schema: TableSchema) -> Iterable[Mapping[str, object]]:
-            return list(server.contents.tables[schema.table_id].rows.values())
-
+        server, capabilities = Server(), CAPABILITIES[self.capability]
         return SinkUnderTest(
-            lambda: MemorySink(server, CAPABILITIES[self.capability], streams=self.streams), read, save=server.saved
+            lambda: MemorySink(server, capabilities, streams=self.streams), partial(held, server), save=server.saved
         )
 
 
@@ -66,14 +68,19 @@ class TestMemoryWithoutItsOwnLedger(SinkSuite):
     @pytest.fixture
     def target(self) -> SinkUnderTest:
         server, capabilities = Server(), replace(CAPABILITIES["nothing atomic"], bags=False)
-
-        def read(schema: TableSchema) -> Iterable[Mapping[str, object]]:
-            return list(server.contents.tables[schema.table_id].rows.values())
-
-        return SinkUnderTest(lambda: MemorySink(server, capabilities, keeps_ledger=False), read)
+        return SinkUnderTest(lambda: MemorySink(server, capabilities, keeps_ledger=False), partial(held, server))
 
 
-class TestDuckDb(SinkSuite):
+class TestMemoryThatTakesFewSchemaChanges(SinkSuite):
+    @pytest.fixture
+    def target(self) -> SinkUnderTest:
+        server = Server()
+        few = frozenset({ChangeKind.CREATE_DATABASE, ChangeKind.DROP_DATABASE, ChangeKind.CREATE_TABLE})
+        capabilities = replace(CAPABILITIES["nothing atomic"], bags=False, supported_schema_changes=few)
+        return SinkUnderTest(lambda: MemorySink(server, capabilities, keeps_ledger=False), partial(held, server))
+
+
+class TestDuckDb(OwnLedgerSuite):
     @pytest.fixture
     def target(self, tmp_path: Path) -> SinkUnderTest:
         path = tmp_path / "target.duckdb"
@@ -97,7 +104,7 @@ class TestDuckDb(SinkSuite):
 
 
 @pytest.mark.server
-class TestMariaDb(SinkSuite):
+class TestMariaDb(OwnLedgerSuite):
     @pytest.fixture
     def target(self, mariadb: MariaDb) -> SinkUnderTest:
         def read(schema: TableSchema) -> Iterable[Mapping[str, object]]:

@@ -41,11 +41,13 @@ class SinkUnderTest:
     read: Callable[[TableSchema], Iterable[Mapping[str, object]]]
     """The rows of a table of the target, by column; values as ``headrace.testing.values.comparable`` takes them."""
     save: Callable[[], Callable[[], None]] | None = None
-    """Remembers all that the target holds; what it returns puts that back, as a restored backup does. ``None``: nobody can."""
+    """Remembers all that the target holds; what it returns puts that back, as a restored backup does. For a sink with its own
+    ledger."""
     secrets: tuple[str, ...] = ()
     """What must not be told: the passwords of the target's URI."""
     inexact: Mapping[str, str] = field(default_factory=dict)
-    """Types (``headrace.testing.values.Sample`` as text) that the target has no room for, each with the reason."""
+    """Types (``headrace.testing.values.Sample`` as text) that the target has no room for, each with the reason: their tests have to
+    fail."""
 
 
 @dataclass
