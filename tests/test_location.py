@@ -67,7 +67,7 @@ def test_a_token_in_the_url_counts_and_not_a_key_of_the_environment(monkeypatch:
 def test_a_plain_path_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert open_place("work", "ledger").location == Location("file", str(tmp_path / "work"))
-    assert located(f"file://{tmp_path}/work/") == Location("file", str(tmp_path / "work"))
+    assert located(f"file://{tmp_path}/folder/") == Location("file", str(tmp_path / "folder"))
 
 
 @pytest.mark.parametrize("url", ["file://folder/x", "s3:///prefix"])

@@ -218,7 +218,7 @@ class StreamEventSource:
         """Why records of the table above ``since`` (TSO) were passed over; see ``EventSource.missing``."""
         place = StreamPosition.parse(position)
         passed = next((name for name, at in place.partitions.items() if at.back_to(since).offset < at.offset), None)
-        return "" if passed is None else f"its records in partition {passed} were passed over since."
+        return "" if passed is None else f"records of partition {passed} above {since} were passed over."
 
     def give_up(self, position: str, table_id: TableId, key: str) -> str:
         """The same: a table waits for no split of a stream."""
