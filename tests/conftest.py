@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,6 +89,14 @@ def many_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     from large_rounds import as_if_large
 
     as_if_large(monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def _runs_end() -> Iterator[None]:
+    """No run that follows a changefeed outlives its test."""
+    yield
+    if (following := sys.modules.get("following")) is not None:
+        following.end_all()
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ import pytest
 
 from collation_weights import weighs_supplementary
 from headrace.engine.net import Sights, buckets, last_states, net_change
-from headrace.model.block import block_schema
+from headrace.model.block import block_schema, combined
 from headrace.model.events import RowKind
 from headrace.model.outcome import Problem
 from headrace.model.table import Column, TableId, TableSchema
@@ -227,8 +227,8 @@ def write_units(
             spread[bucket].append(states.filter(pa.array(numbers == bucket)))
     units = []
     for batches in spread:
-        (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches() or (None,)
-        if batch is not None and batch.num_rows:
+        batch = combined(batches)
+        if batch.num_rows:
             net = net_change(batch, key, deletes_first=True, weighed=weighed, sights=sights)
             watch = SpellingWatch(watched, None, count == 1, weighed) if watched else None
             units.append(TableChange(TARGET, 1, schema, net.deletes, net.upserts, net.ordered, watch=watch, groups=net.groups))

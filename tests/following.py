@@ -32,6 +32,17 @@ def run_once(changefeed: Changefeed, sink_uri: str, **options: Any) -> int:
         return PipelineRun(definition, display, LocalEngine()).run()  # type: ignore[arg-type]
 
 
+_FOLLOWING: list[Following] = []
+
+
+def end_all() -> None:
+    """Ends the runs that a test left behind: they would meet the faults of the next one."""
+    while _FOLLOWING:
+        following = _FOLLOWING.pop()
+        following.interrupt()
+        following.ended()
+
+
 class Following:
     """A run that follows the changefeed, on a thread; ``options`` are those of its loop.
 
@@ -49,6 +60,7 @@ class Following:
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
+        _FOLLOWING.append(self)
 
     def _work(self) -> None:
         try:

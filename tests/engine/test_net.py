@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.engine.net import Sights, buckets, last_states, net_change
-from headrace.model.block import COMMIT_TS, KIND, SEQ, SEQ_RANK_SHIFT
+from headrace.model.block import COMMIT_TS, KIND, SEQ, SEQ_RANK_SHIFT, combined
 from headrace.model.collation import fold_text
 from headrace.model.events import RowKind
 
@@ -72,6 +72,25 @@ def test_netting_parts_and_then_the_whole_equals_netting_at_once(given_rows, cut
     assert (
         last_states(combined, ("k",), deletes_first=True).to_pylist() == last_states(whole, ("k",), deletes_first=True).to_pylist()
     )
+
+
+@given(change_rows, st.lists(st.integers(0, 3), min_size=30, max_size=30), st.booleans(), st.booleans())
+def test_tasks_that_take_the_rows_in_any_way_note_of_the_keys_what_one_task_does(
+    given_rows, tasks, deletes_first, updates_alone
+) -> None:
+    """Of two rows of a key that tasks netted, the one that is later may have begun earlier."""
+    whole, sights = block(given_rows), Sights(updates_alone)
+    numbers = [[n for n in range(len(given_rows)) if tasks[n] == task] for task in range(4)]
+    parts = [last_states(whole.take(n), ("k",), deletes_first=deletes_first, sights=sights) for n in numbers if n]
+    for first in range(len(parts)):  # netted together in any order, as a task drains and goes on
+        together = combined([parts[(first + n) % len(parts)] for n in range(len(parts))])
+        once, twice = (
+            net_change(rows, ("k",), deletes_first=deletes_first, sights=sights)
+            for rows in (whole, last_states(together, ("k",), deletes_first=deletes_first, sights=sights))
+        )
+        for name in ("deletes", "upserts", "ordered"):
+            rows, others = (sorted(getattr(net, name).to_pylist(), key=repr) for net in (once, twice))
+            assert rows == others
 
 
 @given(change_rows, st.randoms(use_true_random=False))

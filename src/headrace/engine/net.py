@@ -9,6 +9,7 @@ associative, so it is done before the shuffle and again after it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,10 @@ _CONTROLS = "[\\x00-\\x1f\\x7f]"
 # The kind of a row that was netted with sights also holds those of its key, and this mark.
 _NETTED = 32
 _KINDS = 3
+# Where the first change of a netted row's key lies (int64; commit ts and place). The row itself is the last one, so that of two
+# netted rows of a key it may be the later one that began earlier: files of one key go to tasks in any order.
+_FIRST_TS = "headrace$first_ts"
+_FIRST_SEQ = "headrace$first_seq"
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,8 @@ def last_states(
 ) -> pa.RecordBatch:
     """The last row of each key, in commit order, in the layout of a block. Old images count as deletes of their key.
 
-    With ``sights`` the kinds of the rows hold these too; :func:`net_change` takes them out again.
+    With ``sights`` the kinds of the rows hold these too, and two columns tell where each key's first change lies;
+    :func:`net_change` takes them out again.
     """
     if block.num_rows == 0:
         return block
@@ -68,13 +74,13 @@ def last_states(
     last[codes[order]] = np.arange(len(order), dtype=np.int64)
     winners = order[np.sort(last[last >= 0])]
     if sights is not None:
-        return _with_sights(block, order, codes, winners, sights)
+        return _with_sights(block, codes, winners, sights, deletes_first=deletes_first)
     if len(winners) == block.num_rows and _is_identity(winners):
         return block
     return block.take(pa.array(winners))
 
 
-def _with_sights(block: pa.RecordBatch, order: Codes, codes: Codes, winners: Codes, sights: Sights) -> pa.RecordBatch:
+def _with_sights(block: pa.RecordBatch, codes: Codes, winners: Codes, sights: Sights, *, deletes_first: bool) -> pa.RecordBatch:
     marks = block.column(KIND).to_numpy(zero_copy_only=False)
     kinds, netted = marks & _KINDS, (marks & _NETTED) != 0
     born = np.where(netted, (marks & BORN) != 0, kinds == RowKind.INSERT)
@@ -84,8 +90,10 @@ def _with_sights(block: pa.RecordBatch, order: Codes, codes: Codes, winners: Cod
     # An old row stands right before its new one.
     alone[1:] &= ~((kinds[:-1] == RowKind.UPDATE_BEFORE) & (np.diff(seq) == 1))
     alone |= netted & ((marks & UPDATED_ALONE) != 0)
-    keys = int(codes.max()) + 1
-    first = np.zeros(keys, dtype=np.int64)
+    first_ts, first_seq = (_first(block, name, of_row) for name, of_row in ((_FIRST_TS, COMMIT_TS), (_FIRST_SEQ, SEQ)))
+    ranks = [first_seq, born.astype(np.int8), first_ts] if deletes_first else [first_seq, first_ts]
+    order = _in_order(ranks)
+    first = np.zeros(int(codes.max()) + 1, dtype=np.int64)
     first[codes[order[::-1]]] = order[::-1]
     found = np.where(born[first], BORN, 0)
     for mark, rows in ((DIED, died), (UPDATED_ALONE, alone)):
@@ -93,7 +101,18 @@ def _with_sights(block: pa.RecordBatch, order: Codes, codes: Codes, winners: Cod
             found[np.unique(codes[rows])] |= mark
     noted = (kinds[winners] | found[codes[winners]] | _NETTED).astype(np.int8)
     states = block if len(winners) == block.num_rows and _is_identity(winners) else block.take(pa.array(winners))
+    for name, places in ((_FIRST_TS, first_ts), (_FIRST_SEQ, first_seq)):
+        column = pa.array(places[first[codes[winners]]], pa.int64())
+        at = states.schema.get_field_index(name)
+        states = states.append_column(name, column) if at < 0 else states.set_column(at, name, column)
     return _with_kinds(states, noted)
+
+
+def _first(block: pa.RecordBatch, name: str, of_row: str) -> Codes:
+    """Where each row's key began, as far as the row tells: a row that was not netted begins with itself."""
+    own = block.column(of_row)
+    known = pc.coalesce(block.column(name), own) if name in block.schema.names else own
+    return np.asarray(known.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def _with_kinds(block: pa.RecordBatch, kinds: npt.NDArray[np.int8]) -> pa.RecordBatch:
@@ -117,7 +136,7 @@ def net_change(
     kept = list(key)
     if sights is not None and states.num_rows:
         marks = states.column(KIND).to_numpy(zero_copy_only=False)
-        states = _with_kinds(states, marks & _KINDS)
+        states = _with_kinds(states, marks & _KINDS).drop_columns([_FIRST_TS, _FIRST_SEQ])
         states = states.append_column(SIGHT, pa.array(marks & (BORN | UPDATED_ALONE | DIED), pa.int8()))
         kept.append(SIGHT)
     upsert = is_upsert(states)
@@ -148,12 +167,17 @@ def commit_order(block: pa.RecordBatch, *, deletes_first: bool) -> Codes:
     commit_ts = block.column(COMMIT_TS).to_numpy()
     seq = block.column(SEQ).to_numpy()
     ranks = [seq, is_upsert(block).astype(np.int8), commit_ts] if deletes_first else [seq, commit_ts]
+    return _in_order(ranks)
+
+
+def _in_order(ranks: list[npt.NDArray[Any]]) -> Codes:
+    """The row numbers in lexicographic order of ``ranks`` (last one first)."""
     if _is_sorted(ranks):
-        return np.arange(block.num_rows, dtype=np.int64)
+        return np.arange(len(ranks[0]), dtype=np.int64)
     return np.asarray(np.lexsort(ranks), dtype=np.int64)
 
 
-def _is_sorted(ranks: list[npt.NDArray[np.int64]]) -> bool:
+def _is_sorted(ranks: list[npt.NDArray[Any]]) -> bool:
     """Whether rows are already in lexicographic order of ``ranks`` (last one first), as one TiCDC file nearly always is."""
     later = np.zeros(max(len(ranks[0]) - 1, 0), dtype=bool)
     undecided = ~later
