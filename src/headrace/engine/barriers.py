@@ -65,15 +65,15 @@ class Barriers:
         self,
         state: LedgerState,
         rules: PlanRules,
-        resting: Mapping[TableId, int],
+        idle: Mapping[TableId, int],
         problems: Mapping[TableId, Problem],
         follows: Followed,
         history: History,
     ) -> None:
-        """``resting`` are the tables that take no part from a commit ts (TSO) on."""
+        """``idle`` are the tables that take no part from a commit ts (TSO) on."""
         self._state, self._rules, self._problems, self._follows = state, rules, problems, follows
         self._history = history
-        self._floors = {**resting, **dict.fromkeys(problems, 0)}
+        self._floors = {**idle, **dict.fromkeys(problems, 0)}
         self._changed: set[TableId] = set()
         self._ended: set[TableId] = set()
         self.holds: dict[TableId, Hold] = {}

@@ -27,13 +27,13 @@ def bound_of(
     ``follows`` says of which tables files are read. ``retried`` are the stopped tables that are tried. Tables ``apart`` catch up
     in cuts of their own. ``looked`` is called with the number of files that were looked into, and of all that have to be.
     """
-    resting = {*apart, *unfollowed(state), *state.held}
-    resting |= {t for t, own in state.tables.items() if own.status.is_stopped and t not in retried}
+    idle = {*apart, *unfollowed(state), *state.held}
+    idle |= {t for t, own in state.tables.items() if own.status.is_stopped and t not in retried}
     # What comes late of a table that is gone is not read: a cut would wait for it for ever.
     gone = {t: own.checkpoint for t, own in state.tables.items() if own.status.is_gone}
 
     def counts(table_id: TableId, version: int) -> bool:
-        return table_id not in resting and gone.get(table_id, -1) < version and follows(table_id)
+        return table_id not in idle and gone.get(table_id, -1) < version and follows(table_id)
 
     def pending(changes: Sequence[SchemaChange]) -> list[int]:
         # A DROP DATABASE that is over may be ahead of tables that are behind.

@@ -277,7 +277,7 @@ class CutRun:
         return table_id in self.problems or (table_id in self.holds and self.holds[table_id].at <= commit_ts)
 
     def _behind(self, change: SchemaChange) -> frozenset[TableId]:
-        """The tables of a change that stand still before it, and that a person let it pass without."""
+        """The tables of a change that are stopped before it, and that a person let it pass without."""
         tables = change.changes | table_places.dropped_with(change)
         return frozenset(t for t in tables if self._stands_still(t, change.commit_ts))
 

@@ -485,7 +485,7 @@ class Loop:
         if self._carry_out(offer):
             self._plans_anew = True  # the offer lacks all files of tables that miss some, and those that are read again
             return ()
-        # While a table stands still people load and mend it.
+        # While a table is stopped people load and mend it.
         self._sink.forget_tables([t for t, own in self._state.tables.items() if own.status is not TableStatus.RUNNING])
         excluded: dict[TableId, Problem] = {}
         held: dict[TableId, Hold] = {}

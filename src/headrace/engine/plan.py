@@ -65,8 +65,8 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     asked: dict[str, SchemaChange] = {}
     missed = {problem.table_id for problem in offer.problems}
     while True:
-        resting = rules.apart | (_resting(state, rules, follows, hi) - ends.keys())
-        barriers = Barriers(state, rules, {**dict.fromkeys(resting, 0), **_ahead(state, resting, hi)}, problems, follows, history)
+        idle = rules.apart | (_idle(state, rules, follows, hi) - ends.keys())
+        barriers = Barriers(state, rules, {**dict.fromkeys(idle, 0), **_ahead(state, idle, hi)}, problems, follows, history)
         passing = [change for change in changes if barriers.lets_pass(change)]
         run = {change.identity for change in passing if not _leaves_rows(change, barriers.decisions.get(change.identity))}
         if all(end.identity in run for end in ends.values()):
@@ -81,11 +81,11 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     # What is read of a table that ends is read before that: then nothing of it is left for the next one of its name.
     floors |= {t: min(floors[t], end - 1) for t, end in lives.items() if t not in ends}
     # A table that is back after a stop, or is tried again, may have nothing left to read.
-    back = {t for t, p in state.tables.items() if p.status is TableStatus.CATCHING_UP or (p.status.is_stopped and t not in resting)}
-    back = {t for t in back if rules.includes(t) and t not in resting}
+    back = {t for t, p in state.tables.items() if p.status is TableStatus.CATCHING_UP or (p.status.is_stopped and t not in idle)}
+    back = {t for t in back if rules.includes(t) and t not in idle}
     tables = {s.table_id for s in splits} | {t for c in passing for t in c.changes} | (back - set(problems) - rules.apart)
     outside = {t: follows.until.get(t, 0) for t in tables | set(follows.until) if not rules.includes(t)}
-    tables |= {t for t, end in outside.items() if t in state.tables and end > state.table_checkpoint(t)} - set(problems) - resting
+    tables |= {t for t, end in outside.items() if t in state.tables and end > state.table_checkpoint(t)} - set(problems) - idle
     checkpoints = {t: state.table_checkpoint(t) for t in tables | set(problems) | set(barriers.holds)}
     windows = {t: _window(checkpoints[t], min(hi, barriers.floor(t)), offer, floors.get(t, 0), ended.get(t, 0)) for t in tables}
     unreadable = (change for change in changes if change.unread is not None and change.identity not in barriers.decisions)
@@ -122,7 +122,7 @@ def _holes_in_shapes(history: History, offer: Offer, splits: Sequence[Split], bo
     return {t: replace(hole, file=other.key) for t, hole in holes.items() if (other := others[t]) is not None}
 
 
-def _resting(state: LedgerState, rules: PlanRules, follows: Followed, hi: int) -> frozenset[TableId]:
+def _idle(state: LedgerState, rules: PlanRules, follows: Followed, hi: int) -> frozenset[TableId]:
     """The tables that take no part: those that are held, whatever their state, and the stopped ones that are not tried again, that
     wait until they are loaded anew or come to an end, or that wait for something beyond ``hi`` (TSO)."""
     stopped = {t: own for t, own in state.tables.items() if own.status.is_stopped and follows.end(t)}
@@ -132,9 +132,9 @@ def _resting(state: LedgerState, rules: PlanRules, follows: Followed, hi: int) -
     return held.union(t for t in stopped if t not in rules.retried or t in waits)
 
 
-def _ahead(state: LedgerState, resting: Collection[TableId], hi: int) -> dict[TableId, int]:
+def _ahead(state: LedgerState, idle: Collection[TableId], hi: int) -> dict[TableId, int]:
     """The stopped tables that wait for something beyond ``hi`` (TSO), and where: other tables may catch up to there."""
-    stopped = {t: state.tables[t] for t in resting if t in state.tables and state.tables[t].status.is_stopped}
+    stopped = {t: state.tables[t] for t in idle if t in state.tables and state.tables[t].status.is_stopped}
     return {t: own.checkpoint for t, own in stopped.items() if own.checkpoint > hi}
 
 

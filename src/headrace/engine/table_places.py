@@ -141,7 +141,7 @@ def _reached(base: TableProgress, change: SchemaChange) -> int:
 
 
 def passes_without(state: LedgerState, change: SchemaChange, still: Iterable[TableId]) -> bool:
-    """Whether a person decided that the change is over, though these tables stand still before it, because others wait for it.
+    """Whether a person decided that the change is over, though these tables are stopped before it, because others wait for it.
 
     They have to be known as stopped already: what only this cut has found may be good again in the next one. Nothing of a held
     table moves.
@@ -155,7 +155,7 @@ def passes_without(state: LedgerState, change: SchemaChange, still: Iterable[Tab
 def after(state: LedgerState, change: SchemaChange, behind: Collection[TableId] = ()) -> tuple[TableProgress, ...]:
     """The change's tables at (V, after): created, altered, gone, or under a new name.
 
-    ``behind`` are those that stand still before it, when a person let it pass all the same. They stay where they are, or end with
+    ``behind`` are those that are stopped before it, when a person let it pass all the same. They stay where they are, or end with
     it; who gets their rows lacks what they lack.
     """
     gone = set(dropped_by(change, read_statement(change.statement, change.database)))

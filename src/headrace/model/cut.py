@@ -85,7 +85,7 @@ class Cut:
     """Identities of changes that wait for approval if somebody made their tables, whose CREATE is skipped in the cut; else they
     are skipped too."""
     left_behind: tuple[SchemaChange, ...] = ()
-    """Changes that take no part because the one table which they are of stands still before them."""
+    """Changes that take no part because the one table which they are of is stopped before them."""
     repeats: Repeats = Repeats.CHANGES
     """See ``Offer.repeats``; unknown where commit ts are not exact."""
     lacking: frozenset[TableId] = frozenset()

@@ -92,7 +92,7 @@ class TableProgress:
 
     @property
     def needs_files(self) -> bool:
-        """Whether it stands still and goes on one day from the files that it has not read: the source has to remember these.
+        """Whether it is stopped and goes on one day from the files that it has not read: the source has to remember these.
 
         One that the filter leaves out is taken back, and one that lacks rows is loaded anew as of some time. Either has to know
         then whether its files are all there.

@@ -192,7 +192,7 @@ class StreamEventSource:
         return replace(place, watermark=max(place.watermark, hi)).to_text()
 
     def taking(self, position: str, offer: Offer, keys: Collection[str]) -> PositionOfCut:
-        """See ``EventSource.taking``. Where a table stands still, the position waits for the driver's step."""
+        """See ``EventSource.taking``. Where a table is stopped, the position waits for the driver's step."""
         assert isinstance(offer.learned, Staged), "offers are this source's own"
         return PositionOfCut(position, StreamPosition.parse(position).with_marks(offer.learned.reports))
 
@@ -283,7 +283,7 @@ class PositionOfCut:
     with_marks: StreamPosition
 
     def after(self, reports: Iterable[SplitReport], progress: CutOutcome) -> str:
-        """The position after the cut, unless a table stands still: how far that is only the driver knows."""
+        """The position after the cut, unless a table is stopped: how far that is only the driver knows."""
         if progress.stopped or progress.behind:
             return self.former
         place = self.with_marks.moved_to(progress.hi)
@@ -362,7 +362,7 @@ def _to_stage(partitions: Sequence[PartitionEnds], place: StreamPosition, staged
                 f"Records {begin} to {partition.first - 1} of partition {partition.partition} were not applied yet, and are not "
                 "kept any more.",
                 "Load the tables anew, and begin with headrace reset and --start at the commit ts of the copy. Keep records for "
-                "longer than a table may stand still.",
+                "longer than a table may be stopped.",
             )
         found += _ranges(partition, begin, limit // len(reading) if limit else 0)
     return found
