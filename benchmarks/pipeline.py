@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.engine.loop import RunOptions
+from headrace.engine.run_options import RunOptions
 from headrace.engine.spark import SparkEngine
 from headrace.model.cut import Cut
 from headrace.model.ledger import CutRecord

@@ -21,7 +21,7 @@ import duckdb
 from harness import run_once, spark_engine
 from headrace.cli.display import RunDisplay
 from headrace.cli.output import PlainOutput
-from headrace.engine.loop import RunOptions
+from headrace.engine.run_options import RunOptions
 from headrace.errors import HeadraceError
 from headrace.model.ledger import LedgerState, TableStatus
 from headrace.model.table import Column, TableId

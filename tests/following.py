@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.cli.display import RunDisplay
 from headrace.cli.output import make_output
-from headrace.engine.loop import RunOptions
+from headrace.engine.run_options import RunOptions
 from headrace.model.cut import Cut
 from headrace.model.ledger import CutRecord
 from headrace.model.outcome import Problem

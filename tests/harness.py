@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from headrace.cli.display import RunDisplay
 from headrace.cli.output import make_output
-from headrace.engine.loop import RunOptions
+from headrace.engine.run_options import RunOptions
 from headrace.engine.spark import SparkEngine, session_settings
 from headrace.errors import HeadraceError
 from headrace.model.table import TableId, folded_name

@@ -27,7 +27,7 @@ import psutil
 
 from following import Recorder
 from headrace.engine.java import find_java
-from headrace.engine.loop import RunOptions
+from headrace.engine.run_options import RunOptions
 from headrace.model.ledger import CutRecord
 from headrace.model.table import Column
 from headrace.pipeline.registry import open_sink

@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 
 from following import Recorder, defined
-from headrace.engine.loop import RunOptions
+from headrace.engine.run_options import RunOptions
 from headrace.errors import HeadraceError
 from headrace.pipeline.runner import PipelineRun
 from headrace.testing.engine import LocalEngine

@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from following import Recorder
 from headrace import faults
-from headrace.engine.loop import Loop, RunOptions
+from headrace.engine.loop import Loop
 from headrace.engine.round import EngineRound
+from headrace.engine.run_options import RunOptions
 from headrace.engine.stage import Stage
 from headrace.model.cut import Cut, CutRound
 from headrace.model.ledger import LedgerState, TableProgress

@@ -12,7 +12,7 @@ from crashing import Crashed, CrashPoints, install
 from following import Following, Recorder, defined, run_once
 from harness import assert_state
 from headrace.engine import loop
-from headrace.engine.loop import RunOptions
+from headrace.engine.run_options import RunOptions
 from headrace.errors import EXIT_TABLE_STOPPED
 from headrace.model.ledger import CutRecord, LedgerState, TableStatus
 from headrace.model.table import Column, TableId

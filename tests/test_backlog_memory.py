@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from following import Recorder
-from headrace.engine.loop import RunOptions
+from headrace.engine.run_options import RunOptions
 from headrace.model.table import Column
 from headrace.model.tso import tso_from_datetime
 from headrace.model.types import ColumnType, TypeKind

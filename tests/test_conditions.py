@@ -16,7 +16,7 @@ import pytest
 from headrace.cli.display import RunDisplay
 from headrace.cli.main import main
 from headrace.cli.output import make_output
-from headrace.engine.loop import RunOptions
+from headrace.engine.run_options import RunOptions
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.tso import tso_from_ms

@@ -21,7 +21,7 @@ from harness import assert_state, spark_engine
 from headrace.cli.display import RunDisplay
 from headrace.cli.main import main
 from headrace.cli.output import make_output
-from headrace.engine.loop import RunOptions
+from headrace.engine.run_options import RunOptions
 from headrace.model.ledger import LedgerState, RequestKind, TableRequest, TableStatus
 from headrace.model.letters import Letter
 from headrace.model.policy import OnError

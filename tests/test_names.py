@@ -8,7 +8,7 @@ import pytest
 
 from following import Recorder
 from harness import assert_state
-from headrace.engine.loop import RunOptions
+from headrace.engine.run_options import RunOptions
 from headrace.model.table import Column, TableId
 from headrace.pipeline.registry import open_sink
 from headrace.pipeline.runner import Definition, PipelineRun

@@ -16,7 +16,7 @@ import pytest
 
 from following import Recorder
 from harness import spark_engine
-from headrace.engine.loop import RunOptions
+from headrace.engine.run_options import RunOptions
 from headrace.model.table import TableId, TableSchema
 from headrace.pipeline.runner import Definition, PipelineRun
 from headrace.testing.engine import LocalEngine

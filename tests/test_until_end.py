@@ -15,7 +15,7 @@ from harness import assert_state
 from headrace.cli.display import RunDisplay
 from headrace.cli.main import main
 from headrace.cli.output import make_output
-from headrace.engine.loop import RunOptions
+from headrace.engine.run_options import RunOptions
 from headrace.errors import EXIT_TABLE_STOPPED, EXIT_USAGE, SourceNotReadyError
 from headrace.model.table import Column
 from headrace.model.tso import tso_from_datetime

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.cli.main import main
 from headrace.engine.keys import DeclaredKeys
-from headrace.engine.loop import RunOptions
+from headrace.engine.run_options import RunOptions
 from headrace.errors import DefinitionError
 from headrace.model.policy import ChangeKind, Policy
 from headrace.model.table import TableId

@@ -14,7 +14,7 @@ from headrace import __version__
 from headrace.cli import inspection, output
 from headrace.cli.main import _show_bug, main, parse_settings
 from headrace.cli.output import make_output
-from headrace.engine.loop import RunOptions
+from headrace.engine.run_options import RunOptions
 from headrace.errors import DefinitionError
 from headrace.model.table import Column, TableId
 from headrace.model.types import ColumnType, TypeKind

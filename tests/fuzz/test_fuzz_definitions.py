@@ -10,7 +10,7 @@ import pytest
 
 from fuzzing import PIECES, fuzz, mutated, tokens_of
 from headrace.engine.keys import DeclaredKeys
-from headrace.engine.loop import RunOptions
+from headrace.engine.run_options import RunOptions
 from headrace.errors import DefinitionError
 from headrace.model.policy import SchemaChangePolicies
 from headrace.model.table import TableId

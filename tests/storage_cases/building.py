@@ -17,7 +17,7 @@ import duckdb
 
 from following import Recorder
 from headrace.engine import loop
-from headrace.engine.loop import RunOptions
+from headrace.engine.run_options import RunOptions
 from headrace.formats.schema_file import schema_checksum
 from headrace.model.cut import Cut
 from headrace.model.events import RowKind

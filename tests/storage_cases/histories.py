@@ -21,7 +21,7 @@ from building import Bucket, Row
 from crashing import Crashed, CrashPoints, install
 from following import Recorder
 from headrace.engine import loop
-from headrace.engine.loop import RunOptions
+from headrace.engine.run_options import MAX_CUT, RunOptions
 from headrace.errors import SourceNotReadyError
 from headrace.model.outcome import Notice, Problem
 from headrace.pipeline.registry import open_sink
@@ -163,7 +163,9 @@ class _Actor(Witness):
     def _turn(self) -> None:
         assert self.run is not None
         assert self.run._loop is not None
-        self.run._loop._retried_at = float("-inf")  # stopped tables are tried again now, not after half a minute
+        self.run._loop._retries = replace(
+            self.run._loop._retries, tried_at=float("-inf")
+        )  # stopped tables are tried again now, not after half a minute
         if not self._go_on():
             self.run._interrupt(signal.SIGINT, None)
 
@@ -175,7 +177,7 @@ class Stage:
     place: Place
     folder: Path
     lives: int = 0
-    max_cut: int = loop.MAX_CUT
+    max_cut: int = MAX_CUT
 
     def life(self, history: History) -> Life:
         """The history from its beginning, with an empty target."""
@@ -196,7 +198,7 @@ class Life:
     sink: str
     expected: Expect = field(default_factory=lambda: Expect({}))
     told: list[str] = field(default_factory=list)
-    max_cut: int = loop.MAX_CUT
+    max_cut: int = MAX_CUT
 
     def in_one_go(self) -> None:
         """All files are there when the consumer comes."""
@@ -297,7 +299,7 @@ class Life:
         found = {name: rows for name, rows in self._found().items() if name not in self.history.views}
         wanted = {_table(name): _sorted(rows) for name, rows in self.expected.rows.items()}
         stopped = self._stopped()
-        if self.max_cut != loop.MAX_CUT:
+        if self.max_cut != MAX_CUT:
             found, wanted = ({name: rows for name, rows in there.items() if name not in stopped} for there in (found, wanted))
         assert found == wanted, f"{self.history.name} in {self.target} {when}: {found}, not {wanted}"
         assert set(stopped) == {_table(name) for name in self.expected.stopped}, f"{self.history.name}: stopped {stopped} {when}"

@@ -12,7 +12,7 @@ import duckdb
 import pytest
 from building import Bucket, ask, csv_record, decide, ledger, tables
 
-from headrace.engine import journal, loop
+from headrace.engine import journal, loop, retries
 from headrace.model.events import is_unread_statement
 from headrace.model.ledger import JournalState, RequestKind, TableRequest, TableStatus, Verdict
 from headrace.model.offer import Offer
@@ -40,7 +40,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes | None]] = {
 
 @pytest.fixture(autouse=True)
 def _one_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "_LOOKS", 0)
+    monkeypatch.setattr(retries, "_LOOKS", 0)
 
 
 def states(bucket: Bucket) -> dict[tuple[str, str], object]:
@@ -832,7 +832,7 @@ def test_what_stood_behind_another_table_goes_on_with_it(tmp_path: Path) -> None
 
 def test_a_run_in_small_cuts_ends_though_several_tables_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The renames of ``c`` wait for its rows; ``x`` waits behind what the cuts of the tables that catch up reach."""
-    monkeypatch.setattr(loop, "_LOOKS", 2)
+    monkeypatch.setattr(retries, "_LOOKS", 2)
     bucket = Bucket(tmp_path)
     tables(bucket, "b", "c", "o")
     assert bucket.at(150).code == 0

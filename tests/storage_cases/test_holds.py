@@ -12,7 +12,7 @@ from building import Bucket, ask, ledger, tables
 from test_ownership import only
 
 from headrace.cli.main import main
-from headrace.engine import loop
+from headrace.engine import retries
 from headrace.model.ledger import RequestKind, TableProgress, TableRequest, TableStatus
 from headrace.model.table import TableId
 
@@ -23,7 +23,7 @@ T = TableId("test", "t")
 
 @pytest.fixture(autouse=True)
 def _one_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "_LOOKS", 0)
+    monkeypatch.setattr(retries, "_LOOKS", 0)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from building import Bucket, decide, ledger
 from test_ownership import only
 
 from headrace.cli.main import main
-from headrace.engine import loop
+from headrace.engine import retries
 from headrace.model.ledger import TableStatus, Verdict
 from headrace.model.policy import SchemaChangePolicies
 from headrace.model.table import TableId
@@ -22,7 +22,7 @@ T, U = TableId("test", "t"), TableId("test", "u")
 
 @pytest.fixture(autouse=True)
 def _one_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "_LOOKS", 0)
+    monkeypatch.setattr(retries, "_LOOKS", 0)
 
 
 @pytest.fixture

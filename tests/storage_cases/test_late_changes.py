@@ -8,7 +8,7 @@ import duckdb
 import pytest
 from building import Bucket, Ran, decide, ledger, tables
 
-from headrace.engine import loop
+from headrace.engine import retries
 from headrace.model.ledger import TableStatus, Verdict
 from headrace.model.table import TableId
 
@@ -19,7 +19,7 @@ LATE = "was found only after rows behind it were applied"
 
 @pytest.fixture(autouse=True)
 def _one_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "_LOOKS", 0)
+    monkeypatch.setattr(retries, "_LOOKS", 0)
 
 
 def renamed(bucket: Bucket, old: str, new: str, version: int = 200) -> str:

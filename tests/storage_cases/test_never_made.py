@@ -8,7 +8,7 @@ import duckdb
 import pytest
 from building import Bucket, ask, decide, ledger, tables
 
-from headrace.engine import loop
+from headrace.engine import retries
 from headrace.model.ledger import RequestKind, TableRequest, TableStatus, Verdict
 from headrace.model.policy import ChangeKind, Policy, SchemaChangePolicies
 from headrace.model.table import TableId
@@ -21,7 +21,7 @@ T = TableId("test", "t")
 
 @pytest.fixture(autouse=True)
 def _one_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "_LOOKS", 0)
+    monkeypatch.setattr(retries, "_LOOKS", 0)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from test_ownership import only
 
 from headrace.cli.main import main
 from headrace.cli.remedies import ways_on
-from headrace.engine import loop
+from headrace.engine import retries
 from headrace.model.ledger import JournalState, TableStatus
 from headrace.model.policy import SchemaChangePolicies
 from headrace.model.table import TableId
@@ -27,7 +27,7 @@ DAMAGED = "test/a/100/CDC000002.csv"
 
 @pytest.fixture(autouse=True)
 def _one_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "_LOOKS", 0)
+    monkeypatch.setattr(retries, "_LOOKS", 0)
 
 
 def begun(folder: Path) -> Bucket:

@@ -11,7 +11,7 @@ from test_ownership import only
 from test_tables_without_key import create
 
 from headrace.cli.main import main
-from headrace.engine import loop
+from headrace.engine import retries
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED, EXIT_USAGE, FencedError
 from headrace.model.ledger import Decision, RequestKind, TableProgress, TableRequest, TableStatus, Verdict
 from headrace.model.policy import SchemaChangePolicies
@@ -34,7 +34,7 @@ T = TableId("test", "t")
 
 @pytest.fixture(autouse=True)
 def _one_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "_LOOKS", 0)
+    monkeypatch.setattr(retries, "_LOOKS", 0)
 
 
 class Scene:

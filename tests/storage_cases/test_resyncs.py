@@ -11,7 +11,7 @@ from test_ownership import only
 from test_tables_without_key import PLAIN
 
 from headrace.cli.main import main
-from headrace.engine import loop
+from headrace.engine import retries
 from headrace.model.ledger import JournalState, RequestKind, TableRequest, TableStatus, Verdict
 from headrace.model.policy import SchemaChangePolicies
 from headrace.model.table import TableId
@@ -27,7 +27,7 @@ SKIPS_CREATES = SchemaChangePolicies.parse_text("create-table=skip")
 
 @pytest.fixture(autouse=True)
 def _one_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "_LOOKS", 0)
+    monkeypatch.setattr(retries, "_LOOKS", 0)
 
 
 @pytest.fixture

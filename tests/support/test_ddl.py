@@ -16,7 +16,7 @@ from recorder import record
 from ddl_history import BYSTANDER, History
 from following import Recorder, defined, run_once
 from harness import assert_state
-from headrace.engine.loop import RunOptions
+from headrace.engine.run_options import RunOptions
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
 from headrace.model.outcome import Notice, Problem, Remedy
 from headrace.pipeline.runner import PipelineRun

@@ -19,7 +19,7 @@ from recorder import DUCKDB, DUCKDB_LENIENT, MARIADB, record
 from type_cases import CASES, ZERO_DATES, TypeCase
 
 from following import Recorder
-from headrace.engine.loop import RunOptions
+from headrace.engine.run_options import RunOptions
 from headrace.model.outcome import Notice, Problem
 from headrace.model.table import Column, Generated, TableId, TableSchema
 from headrace.model.tso import tso_from_ms

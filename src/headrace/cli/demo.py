@@ -13,7 +13,7 @@ from urllib.parse import quote
 from headrace.cli.display import RunDisplay
 from headrace.cli.output import Output
 from headrace.cli.progress import seconds_text
-from headrace.engine.loop import RunOptions
+from headrace.engine.run_options import RunOptions
 from headrace.errors import EXIT_OK, DefinitionError
 from headrace.model.tso import format_tso
 from headrace.own_paths import make_own_folder

@@ -108,7 +108,7 @@ def run(
     """Apply the changes of a changefeed to a target: to its end with --once, else until interrupted."""
     from headrace.cli.display import RunDisplay
     from headrace.engine.keys import DeclaredKeys
-    from headrace.engine.loop import RunOptions
+    from headrace.engine.run_options import RunOptions
     from headrace.model.policy import SchemaChangePolicies
     from headrace.pipeline.definition import Settings, parse_bytes, parse_count, parse_on_error, parse_seconds
     from headrace.pipeline.runner import PipelineRun
@@ -261,7 +261,7 @@ def validate(
     """Check Java, Spark, source, target, privileges and keys before a run. Changes nothing."""
     from headrace.cli.validation import show_checks
     from headrace.engine.keys import DeclaredKeys
-    from headrace.engine.loop import RunOptions
+    from headrace.engine.run_options import RunOptions
     from headrace.pipeline.definition import Settings
 
     said = Settings(

@@ -102,6 +102,21 @@ def tables_of_dropped(change: SchemaChange, tables: Iterable[TableId]) -> frozen
     return frozenset(t for t in tables for database in dropped if t.lies_in(database)) if dropped else frozenset()
 
 
+def concerns(change: SchemaChange, tables: Collection[TableId]) -> bool:
+    """Whether it touches one of these tables, or drops the database that one lies in."""
+    return not change.touches.union(tables_of_dropped(change, tables)).isdisjoint(tables)
+
+
+def comes_back(state: LedgerState, changes: Iterable[SchemaChange]) -> bool:
+    """Whether one of the changes is of a table that is gone, its next CREATE, up to the checkpoint.
+
+    Such a table had stopped when a cut got there, and came to its end since: nothing else would lead to another cut before the
+    watermark moves.
+    """
+    gone = {t for t, own in state.tables.items() if own.status.is_gone}
+    return any(is_pending(state, c) for c in changes if c.commit_ts <= state.checkpoint and c.changes & gone)
+
+
 def is_born_later(state: LedgerState, table_id: TableId, commit_ts: int) -> bool:
     """Whether what has the name now, in whatever case, came to be after a commit ts (TSO): nothing of that time concerns it."""
     own = state.tables.get(table_id)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from headrace import faults
 from headrace.engine.barriers import PlanRules
@@ -19,20 +18,25 @@ from headrace.engine.bounds import bound_of
 from headrace.engine.cut_letters import recounted
 from headrace.engine.cut_run import CutRun, RoundFactory, TablesExcluded
 from headrace.engine.excluded_tables import back, followed, left_out, taken_back
-from headrace.engine.journal import is_pending, tables_of_dropped
+from headrace.engine.journal import comes_back, concerns
 from headrace.engine.kept_keys import left_unique_key
-from headrace.engine.keys import DeclaredKeys, changed_definition, fingerprint_of, read_fingerprint, with_declared_keys
+from headrace.engine.keys import changed_definition, read_fingerprint, with_declared_keys
 from headrace.engine.letter_replay import Replayer, waits_for
 from headrace.engine.observer import Observer
 from headrace.engine.plan import ending_incomplete, first_shared_change, plan_cut
+from headrace.engine.quiet import Quiet
 from headrace.engine.requests import Carried, carry_out, give_up_files, resyncs_due, take_up_holds
 from headrace.engine.reserved_columns import without_reserved_columns
+from headrace.engine.retries import Retries, all_stopped
+from headrace.engine.run_options import RunOptions
 from headrace.engine.shapes import with_kept_shapes
 from headrace.engine.table_reset import begin_anew, resets_asked
+from headrace.engine.told_stops import ToldStops
+from headrace.engine.tries import Tries
+from headrace.engine.turns import Turns
 from headrace.errors import (
     EXIT_OK,
     EXIT_TABLE_STOPPED,
-    DefinitionError,
     FencedError,
     HeadraceError,
     JobFailedError,
@@ -45,59 +49,24 @@ from headrace.errors import (
 )
 from headrace.faults import Step
 from headrace.model.cut import Cut, Hold
-from headrace.model.ledger import Decision, JournalState, LedgerState, TableProgress, TableStatus
+from headrace.model.ledger import Decision, JournalState, LedgerState, TableStatus
 from headrace.model.offer import Learned, Offer
 from headrace.model.outcome import Notice, Problem
-from headrace.model.policy import OnError, SchemaChangePolicies
+from headrace.model.policy import OnError
 from headrace.model.recent import Recent
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO, format_tso
 from headrace.sinks.base import ChangeDemand, DataSink, Ledger, LedgerPart, LedgerUpdate
-from headrace.sinks.dead_letters import DeadLetters
 from headrace.sources.base import Bound, EventSource
 from headrace.transform.filters import TableFilter
 
 _PASSING = (TransientError, SourceNotReadyError, SourceUnreachableError, SinkUnreachableError, JobFailedError)
-_ONCE_TRIES = 4
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 30.0
-_DOUBLINGS = 10  # after a night of tries the power would be too large for a float
 _RETRY_STOPPED_EVERY = 30.0
 _DECISIONS_EVERY = 2.0
-_LOOKS = 2
 _LOOK_PAUSE = 1.0
 _TELL_EVERY = 2.0
-MAX_CUT = 1 << 30
-"""How many bytes of files a cut takes at most, where nothing else is said."""
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """How long to run. ``until`` is a TSO; ``poll_interval`` is in seconds; ``start`` is where tables begin (TSO).
-
-    ``until_end`` takes what lies above the last watermark too, when nothing has changed for ``quiet`` seconds, and ends then.
-    ``max_cut`` bounds a cut, in bytes as they are stored; 0 does not. ``letters`` is the dead-letter folder, which letters are
-    replayed from also when an error stops its table again.
-    """
-
-    once: bool = False
-    until: int | None = None
-    until_end: bool = False
-    quiet: float = 10.0
-    start: int | None = None
-    poll_interval: float = 1.0
-    max_cut: int = MAX_CUT
-    includes: Callable[[TableId], bool] = field(default=lambda _: True)
-    filter_text: str = ""
-    policies: SchemaChangePolicies = field(default_factory=SchemaChangePolicies)
-    keys: DeclaredKeys = field(default_factory=DeclaredKeys)
-    on_error: OnError = OnError.STOP
-    letters: DeadLetters | None = None
-
-    @property
-    def fingerprint(self) -> str:
-        """What the ledger keeps of them, since it may not change without a word."""
-        return fingerprint_of(self.filter_text, self.keys)
 
 
 class Loop:
@@ -123,7 +92,7 @@ class Loop:
         self._observer, self._options = observer, options
         self._stopping = threading.Event()
         self._told = Recent[Notice]()
-        self._tries = 0
+        self._tries = Tries()
         self._told_at = 0.0
         self._goal: int | None = None
         # The position that the run had before its target went back, until the ledger tells which files are missed since.
@@ -135,20 +104,13 @@ class Loop:
         self._state = state
         # What the source has learned in its polls, for the next one.
         self._learned: Learned | None = None
-        self._retried_at = self._asked_at = float("-inf")
+        self._asked_at = float("-inf")
         self._decided: dict[str, Decision] = {}
         self._asked: set[str] = set()
-        self._reasons: dict[TableId, str] = {}
-        self._mark = ""
-        self._quiet_since = 0.0
-        # Tables that catch up in cuts of their own, and whether the others have the next turn.
-        self._apart: frozenset[TableId] = frozenset()
-        self._is_others_turn = False
-        # Stopped tables that are to be tried in a cut yet, and how often each was looked at again since all were tried.
-        self._due: frozenset[TableId] = frozenset()
-        self._looks: Counter[TableId] = Counter()
-        # Whether a table moved that others may have waited for: those are tried once more.
-        self._moved = False
+        self._told_stops = ToldStops()
+        self._quiet = Quiet()
+        self._turns = Turns()
+        self._retries = Retries()
         # Tables that the filter leaves out, and that schema changes bring into it; not known before the first offer.
         self._followed: frozenset[TableId] | None = None
         # Whether a schema change that cannot be read waits for itself alone: nothing tells of which table it is.
@@ -175,7 +137,7 @@ class Loop:
                 finished = self._step()
                 if finished:
                     self._replay()  # what had to wait for a cut of this run
-                self._tries = 0
+                self._tries = Tries()
             except _PASSING as error:
                 self._failed(error)
                 continue
@@ -193,22 +155,13 @@ class Loop:
                 self._wait_after(error)
             else:
                 break
-        self._tries = 0
+        self._tries = Tries()
 
     def _acquire(self) -> None:
         options = self._options
         known = self._ledger.peek(self._name)
-        if known is not None and options.start is not None and options.start != known.start:
-            raise DefinitionError(
-                f"The pipeline {self._name} has a ledger that began at {known.start}; --start cannot move it.",
-                "Leave --start out to go on, or give the new pipeline a --name of its own.",
-            )
-        if known is not None and options.until is not None and options.until < known.attempted:
-            raise DefinitionError(
-                f"--until {options.until} lies before {known.attempted}, up to where rows may have been written already.",
-                "Choose a later time.",
-            )
         if known is not None:
+            options.require_going_on(known)
             self._tell(changed_definition(known, options.filter_text, options.keys))
         faults.before(Step.ACQUIRE)
         parts = [LedgerPart.SHAPES] if self._source.needs_shapes else []
@@ -229,8 +182,7 @@ class Loop:
         While tables catch up in cuts of their own, every other step is the others'.
         """
         gone = {t for t, own in self._state.tables.items() if own.status.is_gone}
-        apart = self._apart - gone if self._is_others_turn else frozenset()
-        self._is_others_turn = False
+        apart, self._turns = self._turns.without(gone), self._turns.taken()
         told = self._has_new_words()
         self._serve(take_up_holds(self._state))
         retried = self._tables_to_retry(told=told) - apart
@@ -238,7 +190,7 @@ class Loop:
         self._replay()
         looks = self._may_be_back and bool(gone)
         self._may_be_back = False
-        seen = -1 if retried or self._plans_anew or looks or (self._apart and not apart) else self._state.checkpoint
+        seen = -1 if retried or self._plans_anew or looks or (self._turns.apart and not apart) else self._state.checkpoint
         try:
             offer = self._poll(seen, bound=self._bound(retried, apart))
         except NoWatermarkError:
@@ -247,34 +199,26 @@ class Loop:
             raise
         self._tell(offer.notices)
         if self._goal is None:
-            self._goal = min(offer.source_watermark, offer.source_watermark if self._options.until is None else self._options.until)
+            until = self._options.until
+            self._goal = offer.source_watermark if until is None else min(offer.source_watermark, until)
         behind = frozenset(filter(self._follows, offer.catches_up))
         if offer.catches_up and not behind:
             return False  # the part is of tables that are not followed, which was not known before this offer
         if not apart:
-            self._apart, self._is_others_turn = behind, bool(behind)
+            self._turns = self._turns.offered(behind)
         hi = min(offer.watermark, self._until(offer, apart))
+        more = (offer.at_once and offer.splits) or (looks and comes_back(self._state, offer.schema_changes))
         if hi < self._state.attempted and not offer.catches_up:
             if offer.watermark < self._state.attempted:  # else it ends before a schema change that waits for other tables
                 self._wait_for_watermark(offer)
-        elif hi > self._state.checkpoint or retried or self._plans_anew or offer.catches_up or (looks and self._is_back(offer)):
+        elif hi > self._state.checkpoint or retried or self._plans_anew or offer.catches_up or more:
             self._plans_anew = False
             problems = self._apply(offer, retried, apart)
             if self._plans_anew or self._worth_another_look(problems) or not self._is_done(offer):
                 return False
-        if self._apart or self._moved:
+        if self._turns.apart or self._retries.moved:
             return False
-        return self._is_done(offer) or self._pause(offer)
-
-    def _is_back(self, offer: Offer) -> bool:
-        """Whether there is a schema change of a table that is gone, its next CREATE, up to the checkpoint.
-
-        Such a table had stopped when a cut got there, and came to its end since: nothing else would lead to another cut before the
-        watermark moves.
-        """
-        gone = {t for t, own in self._state.tables.items() if own.status.is_gone}
-        of_gone = (c for c in offer.schema_changes if c.commit_ts <= self._state.checkpoint and c.changes & gone)
-        return any(is_pending(self._state, change) for change in of_gone)
+        return self._is_done(offer) or (not offer.more and self._pause(offer))
 
     def _until(self, offer: Offer, apart: frozenset[TableId]) -> int:
         """Where the next cut ends at the latest: while tables catch up, before a schema change that waits for them."""
@@ -326,19 +270,20 @@ class Loop:
 
     def _worth_another_look(self, problems: Iterable[Problem]) -> bool:
         """A torn read or a file that is being replaced may be whole in a second: look again a few times before giving up."""
-        again = {problem.table_id for problem in problems if problem.transient and self._looks[problem.table_id] < _LOOKS}
-        if not again:
+        again = self._retries.looking_again(problems)
+        if again is None:
             return False
-        self._looks.update(again)
-        self._due |= again
+        self._retries = again
         self._stopping.wait(_LOOK_PAUSE)
         return True
 
     def _is_done(self, offer: Offer) -> bool:
-        if self._apart or self._moved or self._may_be_back or resyncs_due(self._state) or resets_asked(self._state):
+        if self._turns.apart or self._retries.moved or self._may_be_back or resyncs_due(self._state) or resets_asked(self._state):
             return False
         if self._options.once:
             # Parts of the offer that the run began with may still be to come.
+            if offer.more:
+                return False
             return offer.promised is None or (self._goal is not None and self._state.checkpoint >= self._goal)
         return self._options.until is not None and self._state.checkpoint >= self._options.until
 
@@ -346,15 +291,15 @@ class Loop:
         """Takes the source's final offer once nothing has changed for a while. True when the run is complete."""
         with self._telling("listing the source"):
             mark, quiet = self._source.mark(self._state.position), self._options.quiet
-        if mark != self._mark:
-            self._mark, self._quiet_since = mark, time.monotonic()
+        if mark != self._quiet.mark:
+            self._quiet = self._quiet.seen(mark, time.monotonic())
             self._observer.phase(f"waiting until nothing changes for {quiet:g} s, to take what lies beyond the last checkpoint")
-        left = self._quiet_since + quiet - time.monotonic()
+        left = self._quiet.left(quiet, time.monotonic())
         if left > 0:
             self._stopping.wait(min(left, self._options.poll_interval))
             return False
         # It is the last chance of stopped tables, and without a watermark the only one.
-        retried = self._all_stopped()
+        retried = all_stopped(self._state)
         self._observer.phase("looking where the files end")
         while not self.stopping:
             offer = self._poll(self._state.checkpoint, final=True, bound=self._bound(retried))
@@ -372,10 +317,10 @@ class Loop:
             if self._worth_another_look(problems):
                 return False
             retried -= {problem.table_id for problem in problems}
-            if offer.promised is None:
-                if not self._moved:
+            if offer.promised is None and not offer.more:
+                if not self._retries.moved:
                     return True
-                retried, self._moved = self._all_stopped(), False
+                retried, self._retries = all_stopped(self._state), self._retries.settled()
         return False
 
     def _pause(self, offer: Offer) -> bool:
@@ -396,37 +341,13 @@ class Loop:
         self._tell((Notice(f"{text}; waiting until it gets there"),))
 
     def _tables_to_retry(self, *, told: bool) -> frozenset[TableId]:
-        """The tables that an unfinished cut left behind, those that were loaded anew, and those that stopped and are not held.
-
-        Stopped ones are tried at the start of a run and every half minute, when one of them has moved, and when somebody
-        decided about a schema change or asked something of a table (``told``).
-        """
+        """The tables that an unfinished cut left behind, those that were loaded anew, and stopped ones (:class:`Retries`)."""
         tables = self._state.tables
         behind = frozenset(t for t, p in tables.items() if p.status is TableStatus.CATCHING_UP and self._options.includes(t))
         behind |= back(self._state, self._options.includes) | resyncs_due(self._state) | resets_asked(self._state)
-        self._due |= self._stopped_to_retry(told=told)
-        return behind.union(t for t in self._due if t in tables and tables[t].status.is_stopped)
-
-    def _stopped_to_retry(self, *, told: bool) -> frozenset[TableId]:
-        all_stopped = self._all_stopped()
-        if not any(own.status.is_stopped for own in self._state.tables.values()):
-            self._moved = False
-            return frozenset()
-        at_start = self._retried_at == float("-inf")
-        # While tables catch up they move with every cut.
-        moved = self._moved and not self._apart
-        if not (told or at_start or moved) and time.monotonic() - self._retried_at < _RETRY_STOPPED_EVERY:
-            return frozenset()
-        self._retried_at = time.monotonic()
-        self._looks.clear()
-        if moved:
-            self._moved = False
-        return all_stopped
-
-    def _all_stopped(self) -> frozenset[TableId]:
-        """Without those that are held, or wait until they are loaded anew."""
-        stopped = {t for t, own in self._state.tables.items() if own.status.is_stopped and own.status is not TableStatus.INCOMPLETE}
-        return frozenset(stopped - self._state.held)
+        apart = bool(self._turns.apart)
+        self._retries = self._retries.begun(self._state, time.monotonic(), told=told, apart=apart, every=_RETRY_STOPPED_EVERY)
+        return behind | self._retries.tables(self._state)
 
     def _has_new_words(self) -> bool:
         """Whether the ledger holds decisions or requests that were not there before; they are then part of the state."""
@@ -522,16 +443,21 @@ class Loop:
             gone = {t for t, own in self._state.tables.items() if own.status.is_gone}
             self._learned = self._learned.without(gone)
         ahead = {t for t in retried if before.table_checkpoint(t) > cut.hi} if offer.catches_up or apart else set()
-        waiting = {t for t in retried if t in run.holds and _waits_for(run.holds[t], apart)}
-        self._due -= retried - ahead - waiting
-        self._moved |= any(_has_moved(own, self._state.tables.get(t)) for t, own in before.tables.items())
+        waiting = {t for t in retried if t in run.holds and concerns(run.holds[t].change, apart)}
+        self._retries = self._retries.tried(retried - ahead - waiting).noting(before, self._state)
         if cut.hi < self._state.checkpoint:
             ended = (t for t, own in self._state.tables.items() if own.status.is_gone and own != before.tables.get(t))
             self._may_be_back |= any(True for _ in ended)
         nobodys = [change.unread for change in cut.waiting if change.unread is not None and not change.changes]
         self._waits = bool(nobodys)
         self._tell((*run.notices, *(Notice(f"{p.message} Nothing tells of which table it is.", file=p.file) for p in nobodys)))
-        self._tell_tables(before, run.stopped)
+        for problem in self._told_stops.news(run.stopped):
+            self._observer.table_stopped(problem)
+        told = self._told_stops.told(run.stopped)
+        resumed = told.resumed(before, self._state)
+        for table_id in resumed:
+            self._observer.table_resumed(str(table_id))
+        self._told_stops = told.without(resumed)
         self._observer.cut_finished(record, offer.source_watermark, offer.left_bytes)
         rested = {t for t, own in before.tables.items() if own.status.is_stopped} - retried
         return [problem for t, problem in run.stopped.items() if t not in rested]
@@ -607,18 +533,6 @@ class Loop:
             if self._told.add(notice):
                 self._observer.notice(notice)
 
-    def _tell_tables(self, before: LedgerState, problems: dict[TableId, Problem]) -> None:
-        for table_id, problem in problems.items():
-            if self._reasons.get(table_id) != problem.sentence():
-                self._reasons[table_id] = problem.sentence()
-                self._observer.table_stopped(problem)
-        for table_id, own in self._state.tables.items():
-            earlier = before.tables.get(table_id)
-            was_stopped = earlier is not None and (earlier.status.is_stopped or table_id in self._reasons)
-            if was_stopped and own.status in (TableStatus.RUNNING, TableStatus.CATCHING_UP):
-                self._reasons.pop(table_id, None)
-                self._observer.table_resumed(str(table_id))
-
     def _failed(self, error: HeadraceError) -> None:
         """Waits before the next try, and finds out where things stand, however long the ledger cannot be asked."""
         failure: HeadraceError | None = error
@@ -630,14 +544,13 @@ class Loop:
 
     def _wait_after(self, error: HeadraceError) -> None:
         """Waits, longer each time. Gives up when it is to end, and on jobs that break again and again."""
-        self._tries += 1
-        hopeless = isinstance(error, SourceNotReadyError) or self._tries >= _ONCE_TRIES
-        if hopeless and (self._options.once or self._options.until_end or isinstance(error, JobFailedError)):
+        self._tries = self._tries.failed()
+        if self._tries.is_last(error, ends=self._options.once or self._options.until_end):
             raise error
         if self.stopping:
             self._observer.notice(Notice(f"the run ends, and its last cut failed: {error}"))
         else:
-            pause = min(_FIRST_PAUSE * 2 ** min(self._tries - 1, _DOUBLINGS), _LONGEST_PAUSE)
+            pause = self._tries.pause(_FIRST_PAUSE, _LONGEST_PAUSE)
             self._observer.trying_again(str(error), pause)
             self._stopping.wait(pause)
 
@@ -650,7 +563,7 @@ class Loop:
             faults.after(Step.NEXT_ATTEMPT)
             known = self._ledger.peek(self._name) or self._state
             # The cut may have been committed with its rows: tables that waited for those that moved in it are tried again.
-            self._moved |= any(_has_moved(own, known.tables.get(t)) for t, own in self._state.tables.items())
+            self._retries = self._retries.noting(self._state, known)
             self._state = known
             self._may_be_back = True
         except (TransientError, SinkUnreachableError) as error:
@@ -685,17 +598,3 @@ class Loop:
 def _moves(carried: Carried | None) -> bool:
     """Whether the source has to offer anew."""
     return carried is not None and carried.update.position is not None
-
-
-def _waits_for(hold: Hold, tables: Collection[TableId]) -> bool:
-    """Whether some of these tables are concerned by the schema change that a table stopped before."""
-    return not hold.change.touches.union(tables_of_dropped(hold.change, tables)).isdisjoint(tables)
-
-
-def _has_moved(before: TableProgress, after: TableProgress | None) -> bool:
-    """Whether a table that was stopped, caught up, or was followed out of the filter, is further now."""
-    if not before.status.is_stopped and before.status not in (TableStatus.CATCHING_UP, TableStatus.EXCLUDED):
-        return False
-    if after is None or after.status.is_gone != before.status.is_gone:
-        return True
-    return (after.checkpoint, after.after) > (before.checkpoint, before.after)

@@ -51,6 +51,12 @@ class Offer:
     unread: tuple[SchemaChange, ...] = ()
     new_collations: bool | None = True
     """Whether the source compares texts by the collations that its tables name; ``None`` where nobody has said so."""
+    more: bool = False
+    """A bound left something out, and how far that reaches is not known: the next poll takes it up."""
+    at_once: bool = False
+    """The source has no watermark that its rows wait for: splits make a cut though the watermark stands at the checkpoint.
+
+    Rows have no commit ts then, their order is that of the splits, and the position alone tells which are applied."""
     updates_alone: bool = False
     """An update may come without its old row although its key moved: CSV does so, unless it has old values."""
     advice: SourceAdvice = NO_ADVICE

@@ -16,9 +16,10 @@ from typing import Protocol
 
 from headrace.abandonment import AbandonableThread
 from headrace.engine.java import find_java
-from headrace.engine.loop import Loop, RunOptions
+from headrace.engine.loop import Loop
 from headrace.engine.observer import Observer
 from headrace.engine.round import EngineRound
+from headrace.engine.run_options import RunOptions
 from headrace.engine.spark import SparkEngine, session_settings
 from headrace.engine.stage import Stage
 from headrace.errors import EXIT_INTERRUPTED, DefinitionError

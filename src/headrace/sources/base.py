@@ -75,7 +75,8 @@ class EventSource(Protocol):
 
         ``position`` is what :meth:`advance` returned last (``""`` at first), ``checkpoint`` the pipeline's (TSO). Reads the
         watermark *before* it lists anything (rule 1). When the watermark has not moved past ``checkpoint`` it returns an
-        offer without splits, without listing. Raises SourceUnreachableError, SourceNotReadyError.
+        offer without splits, without listing; one without any watermark offers what it has (``Offer.at_once``). Raises
+        SourceUnreachableError, SourceNotReadyError.
 
         ``learned`` is ``Offer.learned`` of the run's offer before, ``None`` at first, and when a table is to be read again: what
         was offered then is missed if it is not there any more. Notices are the same while what they tell of lasts: who tells them
@@ -85,7 +86,8 @@ class EventSource(Protocol):
         greatest ts of anything that is there, schema changes at it included, whatever the source promised; it may stand at
         ``checkpoint``. Then a source that promised nothing yet has an offer too.
 
-        With a ``bound`` the offer may end below what the source is complete up to (``Offer.promised``): still complete up to its
+        With a ``bound`` the offer may end below what the source is complete up to (``Offer.promised``, or ``Offer.more`` where the
+        source cannot tell how far that is): still complete up to its
         own watermark, which is greater than that of the offer before, but for tables that catch up. A split whose ts range is
         not known bounds the watermark, never the other way round.
         """

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.engine.loop import Loop, RunOptions
+from headrace.engine.loop import Loop
 from headrace.engine.round import EngineRound
+from headrace.engine.run_options import RunOptions
 from headrace.engine.stage import Stage
 from headrace.engine.write_task import Unit, WriteJob, WriteTask
 from headrace.model.cut import Cut, CutRound

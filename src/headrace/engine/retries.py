@@ -1,0 +1,77 @@
+"""When stopped tables are tried again: which are due, how often each was looked at, and whether one moved that others wait for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from headrace.model.ledger import LedgerState, TableProgress, TableStatus
+from headrace.model.outcome import Problem
+from headrace.model.table import TableId
+
+_LOOKS = 2
+_NEVER = float("-inf")
+
+
+def all_stopped(state: LedgerState) -> frozenset[TableId]:
+    """The stopped tables, without those that are held, or wait until they are loaded anew."""
+    stopped = {t for t, own in state.tables.items() if own.status.is_stopped and own.status is not TableStatus.INCOMPLETE}
+    return frozenset(stopped - state.held)
+
+
+@dataclass(frozen=True)
+class Retries:
+    """Stopped tables that a run tries again."""
+
+    due: frozenset[TableId] = frozenset()
+    """Those that are to be tried in a cut yet."""
+    looks: Mapping[TableId, int] = field(default_factory=dict)
+    """How often each was looked at again since all were tried."""
+    moved: bool = False
+    """A table moved that others may have waited for: those are tried once more."""
+    tried_at: float = _NEVER
+    """When all were tried last, in seconds of a clock that only goes forward."""
+
+    def begun(self, state: LedgerState, now: float, *, told: bool, apart: bool, every: float) -> Retries:
+        """At the beginning of a step: all stopped tables are due where it is time for them.
+
+        That is at the start of a run, ``every`` so many seconds, when one of them has moved, and when somebody decided about a
+        schema change or asked something of a table (``told``). While tables catch up (``apart``) they move with every cut.
+        """
+        if not any(own.status.is_stopped for own in state.tables.values()):
+            return replace(self, moved=False)
+        has_moved = self.moved and not apart
+        if not (told or has_moved or now - self.tried_at >= every):
+            return self
+        return Retries(self.due | all_stopped(state), {}, self.moved and not has_moved, now)
+
+    def tables(self, state: LedgerState) -> frozenset[TableId]:
+        """The due tables that are stopped still."""
+        return frozenset(t for t in self.due if t in state.tables and state.tables[t].status.is_stopped)
+
+    def looking_again(self, problems: Iterable[Problem]) -> Retries | None:
+        """With the tables due that a second look may help: a torn read, a file that is being replaced. ``None``: there are none."""
+        again = {problem.table_id for problem in problems if problem.transient and self.looks.get(problem.table_id, 0) < _LOOKS}
+        return replace(self, due=self.due | again, looks=Counter(self.looks) + Counter(again)) if again else None
+
+    def tried(self, tables: Collection[TableId]) -> Retries:
+        """After a cut in which these were tried."""
+        return replace(self, due=self.due.difference(tables))
+
+    def noting(self, before: LedgerState, after: LedgerState) -> Retries:
+        """After the ledger went from one state to another: whether a table moved."""
+        return replace(self, moved=self.moved or any(_has_moved(own, after.tables.get(t)) for t, own in before.tables.items()))
+
+    def settled(self) -> Retries:
+        """Those that waited for a table that moved have been tried since."""
+        return replace(self, moved=False)
+
+
+def _has_moved(before: TableProgress, after: TableProgress | None) -> bool:
+    """Whether a table that was stopped, caught up, or was followed out of the filter, is further now."""
+    if not before.status.is_stopped and before.status not in (TableStatus.CATCHING_UP, TableStatus.EXCLUDED):
+        return False
+    if after is None or after.status.is_gone != before.status.is_gone:
+        return True
+    return (after.checkpoint, after.after) > (before.checkpoint, before.after)
