@@ -60,7 +60,7 @@ class History:
 
     def __post_init__(self) -> None:
         self._chance = Random(0)
-        self.delivery = Delivery(self.root / "data", self.options, self.conduct, self._chance)
+        self.delivery = self.new_delivery()
         self.upstream = Upstream(self.delivery)
         self.upstream.typed = self._typed
         self.toml = self.root / "changefeed.toml"
@@ -71,6 +71,10 @@ class History:
         for database in self.databases:
             self._remember(self.upstream.create_database(database), f"create database {database}", ddl=True)
         self.delivery.checkpoint(0)
+
+    def new_delivery(self) -> Delivery:
+        """What the upstream writes to."""
+        return Delivery(self.root / "data", self.options, self.conduct, self._chance)
 
     # What a run in this process asks of a changefeed (see ``following.run_once``).
 

@@ -20,7 +20,7 @@ from following import Recorder
 from harness import Included, assert_state, assert_tables, included
 from headrace.cli.stopped_tables import new_request
 from headrace.engine import journal
-from headrace.engine.loop import RunOptions
+from headrace.engine.run_options import RunOptions
 from headrace.engine.write_task import Unit, WriteJob, WriteTask
 from headrace.errors import (
     EXIT_OK,
@@ -37,9 +37,11 @@ from headrace.model.outcome import Notice, Problem, WriteOutcome
 from headrace.model.policy import SchemaChangePolicies
 from headrace.model.table import Column, TableId
 from headrace.model.types import ColumnType, TypeKind
+from headrace.pipeline.registry import open_source, source_options
 from headrace.pipeline.runner import Definition, PipelineRun
 from headrace.sinks.base import Ledger
 from headrace.sinks.file_ledger import open_file_ledger
+from headrace.sources.base import DataSource
 from headrace.testing.delivery import Conduct
 from headrace.testing.engine import LocalEngine
 from headrace.testing.faults import Crashed, Fault, Moment, Passage, Step, armed
@@ -67,8 +69,14 @@ class SmallHistory(History):
     Without commit ts all tables have a key: others cannot be applied.
     """
 
+    is_streamed = False
+
     def __init__(self, root: Path, options: ChangefeedOptions) -> None:
         super().__init__(root, options, Conduct())
+
+    def opened(self) -> DataSource:
+        """The changefeed as a run finds it."""
+        return open_source(self.uri, source_options(str(self.toml)))
 
     def executes(self, *statements: Statement) -> None:
         """A transaction that a test scripts."""
@@ -248,6 +256,7 @@ class World:
     policies: str = ""
     """The ``--schema-changes`` of the next runs."""
     options: ChangefeedOptions = OPTIONS
+    new_history: Callable[[Path, ChangefeedOptions], SmallHistory] = SmallHistory
     _was_filtered: bool = False
     _skipped: set[int] = field(default_factory=set)
     _over: int = 0
@@ -257,7 +266,7 @@ class World:
     _before: Contents | None = None
 
     def __post_init__(self) -> None:
-        self.history = SmallHistory(self.folder, self.options)
+        self.history = self.new_history(self.folder, self.options)
         if self.downstream.server is not None:
             self.downstream.server.on_commit = self._seen_by_readers
 
@@ -294,6 +303,7 @@ class World:
             ),
         )
         run = PipelineRun(definition, display, KeepingEngine(self.kept, twice))  # type: ignore[arg-type]
+        run._source = self.history.opened()
         run._sink = self.downstream.sink()
         run._target = replace(run._target, sink=run._sink)
         run._work()

@@ -93,8 +93,8 @@ class Delivery:
         self._add(_Rows(commit_ts, table_id, self._schemas[table_id], tuple(changes), partition))
 
     def schema_changes(self, version: int, files: Sequence[SchemaFile], gone: Iterable[TableId] = ()) -> None:
-        change = _SchemaChange(version, tuple(files), frozenset(gone))
-        self._schemas |= {file.table_id: file.schema for file in files if file.schema is not None}
+        change = _SchemaChange(version, tuple(file for file in files if not file.overtaken), frozenset(gone))
+        self._schemas |= {file.table_id: file.schema for file in change.files if file.schema is not None}
         self._add(change)
 
     def _add(self, event: _Rows | _SchemaChange) -> None:

@@ -60,6 +60,9 @@ class SchemaFile:
     schema: TableSchema | None
     type_code: int
     physical_id: int | None = None
+    overtaken: bool = False
+    """A later step of the same RENAME TABLE gives the table another name. Its file lies under the same path then, and only the
+    last one stays; a stream tells every step."""
 
 
 @dataclass
@@ -141,7 +144,7 @@ class TicdcWriter:
 
     def schema_changes(self, version: int, files: Iterable[SchemaFile], gone: Iterable[TableId] = ()) -> None:
         """Writes what one DDL leaves: the files of the objects that it gives a shape, after their rows and those of what goes."""
-        written = list(files)
+        written = [file for file in files if not file.overtaken]
         for table_id in (*gone, *(file.table_id for file in written)):
             self.flush(table_id)
         for file in written:

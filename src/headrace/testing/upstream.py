@@ -229,21 +229,25 @@ class Upstream:
         return self._table_change(new_table_id, statement, _RENAME, [table_id])
 
     def rename_tables(self, *steps: tuple[TableId, TableId]) -> int:
-        """One RENAME TABLE with several steps. TiCDC writes each table's last step only, all with one version."""
+        """One RENAME TABLE with several steps. TiCDC tells each step by itself, all with one version."""
         tables = dict(self._tables)
-        last: dict[TableId, tuple[TableId, TableId]] = {}  # name before the statement -> the table's last step
-        for old, new in steps:
+        moved: list[tuple[TableId, TableId, Table]] = []
+        last: dict[TableId, int] = {}  # name before the statement -> the table's last step
+        for number, (old, new) in enumerate(steps):
             if old not in tables or new in tables:
                 raise ValueError(f"{old} cannot become {new}")
             tables[new] = tables.pop(old)
-            origin = next((name for name, step in last.items() if step[1] == old), old)
-            last[origin] = (old, new)
+            moved.append((old, new, tables[new]))
+            last[next((name for name, step in last.items() if moved[step][1] == old), old)] = number
         self._tables = tables
         files = []
-        for old, new in last.values():
-            table = tables[new] = replace(tables[new], schema=replace(tables[new].schema, table_id=new))
+        for number, (old, new, table) in enumerate(moved):
+            schema = replace(table.schema, table_id=new)
+            is_last = number in last.values()
+            if is_last:
+                tables[new] = replace(table, schema=schema)
             text = f"RENAME TABLE {quoted(self.typed(old))} TO {quoted(new)};"
-            files.append(SchemaFile(new, text, table.schema, _RENAME, table.physical_id))
+            files.append(SchemaFile(new, text, schema, _RENAME, table.physical_id, overtaken=not is_last))
         return self._write_schema_change(files, [name for name in last if name not in tables])
 
     def add_partition(self, table_id: TableId, name: str, bound: int) -> int:

@@ -37,7 +37,11 @@ class StreamHistory:
         self.changes: list[SchemaChange] = []
         self.problems: list[Problem] = []
         self._versions = {table_id: {shape.version: shape.schema for shape in shapes} for table_id, shapes in known.items()}
-        self._tables = {table_id: shapes[-1].schema for table_id, shapes in known.items() if shapes}
+        self._tables: dict[TableId, TableSchema] = {}
+        # A statement that comes again finds the tables as they were before it, though the ledger knows what it made of them.
+        kept = ((shape.version, table_id, shape.schema) for table_id, shapes in known.items() for shape in shapes)
+        self._kept = sorted(kept, key=lambda shape: shape[0], reverse=True)
+        self._told: set[TableId] = set()
         # The versions by which a table came to be, came to its name, or lost its rows: no row from before them counts.
         self._beginnings = {
             (t, shape.version) for t, shapes in known.items() for shape in shapes if shape.incarnation == shape.version
@@ -63,6 +67,7 @@ class StreamHistory:
         return failed
 
     def _take(self, told: StreamStatement) -> None:
+        self._recall(told.commit_ts)
         names = KnownNames({told.table_id}, self._tables.keys())
         text = spelled(told.statement, read_statement(told.statement, told.database), names.meant)
         statement = read_statement(text, told.database)
@@ -103,6 +108,13 @@ class StreamHistory:
             )
         )
 
+    def _recall(self, commit_ts: int) -> None:
+        """Takes up the kept shapes from before a commit ts (TSO), of tables that no statement has told of yet."""
+        while self._kept and self._kept[-1][0] < commit_ts:
+            _, table_id, schema = self._kept.pop()
+            if table_id not in self._told:
+                self._tables[table_id] = schema
+
     def _after(
         self, told: StreamStatement, statement: Statement, text: str, before: TableSchema | None, pattern: TableSchema | None
     ) -> TableSchema | None:
@@ -121,6 +133,7 @@ class StreamHistory:
     ) -> bool:
         """Carries the events out on the known tables; whether the statement's table is gone afterwards."""
         gone = False
+        self._told |= classified.changes | {told.table_id}
         for event in classified.events:
             match event:
                 case DropTableEvent(dropped):
@@ -129,6 +142,7 @@ class StreamHistory:
                     gone |= dropped == told.table_id
                 case DropDatabaseEvent(database):
                     for table_id in [t for t in self._tables if t.lies_in(database)]:
+                        self._told.add(table_id)
                         del self._tables[table_id]
                         self._partitionings.pop(table_id, None)
                     gone = True

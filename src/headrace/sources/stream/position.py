@@ -24,6 +24,11 @@ class PartitionPosition:
     offset: int = 0
     marks: tuple[Mark, ...] = ()
 
+    @property
+    def read_to(self) -> int:
+        """Up to which offset records had been read when the position was written."""
+        return self.marks[-1].offset if self.marks else self.offset
+
     def with_marks(self, found: Iterable[Mark]) -> PartitionPosition:
         """With marks of what was read behind those that are known."""
         known = list(self.marks)

@@ -153,8 +153,9 @@ class StreamEventSource:
         for key in sorted(_keys(learned) - _keys(kept)):
             self._place.remove(key.rpartition("/")[0])
         partitions = self.reader.ends()
-        limit = bound.limit if bound is not None else 0
-        ranges = _to_stage(partitions, place, kept, limit)
+        # Partitions are not in step: below the greatest ts of what is staged others may hold more, which would count as applied.
+        limit = bound.limit if bound is not None and not final else 0
+        ranges, more = _to_stage(partitions, place, kept, limit)
         staged = Staged((*kept.reports, *self._run(self, ranges)))
         reached = bound.reached if bound is not None else lambda _: checkpoint
         history = StreamHistory(shapes or {}, (told for report in staged.reports for told in report.statements))
@@ -172,6 +173,7 @@ class StreamEventSource:
             notices=blocking,
             repeats=self.reader.repeats,
             learned=staged,
+            more=more,
         )
 
     def advance(
@@ -182,8 +184,12 @@ class StreamEventSource:
         progress: CutOutcome,
         checkpoints: Mapping[TableId, int],
     ) -> str:
-        """The position from which on everything is read that some table has not taken. See ``EventSource.advance``."""
-        behind = (checkpoints[t] for t in checkpoints.keys() - progress.gone - progress.left_out)
+        """The position from which on everything is read that some table has not taken. See ``EventSource.advance``.
+
+        A table that stopped before a schema change stands at its commit ts, and needs its record again.
+        """
+        following = checkpoints.keys() - (progress.gone - progress.behind) - progress.left_out
+        behind = (checkpoints[t] - (t in progress.behind) for t in following)
         return self._moved(position, offer, min([progress.hi, *behind]), progress.hi)
 
     def _moved(self, position: str, offer: Offer, reached: int, hi: int) -> str:
@@ -225,8 +231,8 @@ class StreamEventSource:
         return position
 
     def read_again(self, position: str, table_id: TableId, since: int) -> str:
-        """The position from which on everything above ``since`` (TSO) is read again."""
-        return StreamPosition.parse(position).back_to(since).to_text()
+        """The position from which on everything above ``since`` (TSO) is read again, and schema changes at it."""
+        return StreamPosition.parse(position).back_to(since - 1).to_text()
 
     def forget_vanished(
         self, position: str, offer: Offer, loaded: Mapping[TableId, int], ended: Mapping[TableId, int]
@@ -343,20 +349,23 @@ def _keys(learned: Learned | None) -> set[str]:
     return {piece.key for report in reports for piece in report.pieces}
 
 
-def _to_stage(partitions: Sequence[PartitionEnds], place: StreamPosition, staged: Staged, limit: int) -> list[Range]:
+def _to_stage(partitions: Sequence[PartitionEnds], place: StreamPosition, staged: Staged, limit: int) -> tuple[list[Range], bool]:
     """What to stage next: of each partition what is behind that which is staged, ``limit`` bytes altogether (0: all).
+
+    And whether that leaves something for the next time. What was read before the position was written is no part of the limit.
 
     Where much is staged that no watermark lets go, only the partitions that hold it up are read further. Raises SourceLostError.
     """
     ends, promised = staged.ends(), staged.watermarks()
-    reading = list(partitions)
+    read = {p.partition for p in partitions}
     if limit and staged.size > _STALLED_TIMES * limit:
-        least = min((promised.get(p.partition, 0) for p in partitions), default=0)
-        reading = [p for p in partitions if promised.get(p.partition, 0) == least]
+        reached = {name: max(promised.get(name, 0), place.watermark) for name in read}
+        read = {name for name, ts in reached.items() if ts == min(reached.values())}
     found: list[Range] = []
-    for partition in reading:
-        known = place.partitions.get(partition.partition)
-        begin = ends.get(partition.partition, known.offset if known is not None else partition.first)
+    more = False
+    for partition in partitions:
+        known = place.of(partition.partition)
+        begin = ends.get(partition.partition, known.offset if partition.partition in place.partitions else partition.first)
         if begin < partition.first:
             raise SourceLostError(
                 f"Records {begin} to {partition.first - 1} of partition {partition.partition} were not applied yet, and are not "
@@ -364,15 +373,25 @@ def _to_stage(partitions: Sequence[PartitionEnds], place: StreamPosition, staged
                 "Load the tables anew, and begin with headrace reset and --start at the commit ts of the copy. Keep records for "
                 "longer than a table may be stopped.",
             )
-        found += _ranges(partition, begin, limit // len(reading) if limit else 0)
-    return found
+        # All that was read before is read again at once: some of it would look like all of it, since its watermark has passed.
+        owed = min(known.read_to, partition.end)
+        found += _ranges(partition, begin, owed)
+        begin = max(begin, owed)
+        if partition.partition in read:
+            end = partition.end if not limit else min(partition.end, begin + _records(partition, limit // len(read)))
+            found += _ranges(partition, begin, end)
+            more |= end < partition.end
+    return found, more
 
 
-def _ranges(partition: PartitionEnds, begin: int, limit: int) -> list[Range]:
-    """The records from ``begin`` on in ranges of about 8 MiB, up to ``limit`` bytes (0: all of them), one record at least."""
-    size = max(partition.bytes_per_record, 1.0)
-    end = partition.end if not limit else min(partition.end, begin + max(1, int(limit / size)))
-    step = max(1, int(RANGE_BYTES / size))
+def _records(partition: PartitionEnds, size: int) -> int:
+    """About how many records have this size (bytes), one at least."""
+    return max(1, int(size / max(partition.bytes_per_record, 1.0)))
+
+
+def _ranges(partition: PartitionEnds, begin: int, end: int) -> list[Range]:
+    """The records from ``begin`` up to ``end`` in ranges of about 8 MiB."""
+    step, size = _records(partition, RANGE_BYTES), max(partition.bytes_per_record, 1.0)
     starts = range(begin, end, step)
     return [
         Range(partition.partition, start, min(start + step, end), int(size * (min(start + step, end) - start))) for start in starts

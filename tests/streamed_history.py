@@ -1,0 +1,122 @@
+"""Histories that a stream in memory tells, with all that happens to its readers: the fault model's other kind of source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from random import Random
+
+from faulty_runs import SmallHistory
+from harness import State
+from headrace.model.table import TableId
+from headrace.sources.stream.records import RecordKind
+from headrace.testing.memory_source import MemorySource, MemoryStream
+from headrace.testing.ticdc_writer import RowChange, SchemaFile
+
+_PARTITIONS = 3
+
+
+@dataclass(frozen=True)
+class _Event:
+    """A transaction's rows of one table, or a schema change."""
+
+    ts: int
+    objects: frozenset[TableId]
+    tell: Callable[[], None]
+    is_schema_change: bool
+
+
+class StreamDelivery:
+    """The way from the upstream into a stream, with the methods of ``headrace.testing.delivery.Delivery`` that a history uses."""
+
+    def __init__(self, chance: Random) -> None:
+        self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self.stream = MemoryStream(_PARTITIONS)
+        self._chance = chance
+        self._pending: list[_Event] = []
+
+    @property
+    def promised(self) -> int:
+        """The watermark that all partitions have reached."""
+        return min(max(self._watermarks(place), default=0) for place in range(_PARTITIONS))
+
+    def rows(self, table_id: TableId, commit_ts: int, changes: Iterable[RowChange], *, partition: int | None = None) -> None:
+        told = list(changes)
+        self._add(commit_ts, {table_id}, lambda: self.stream.rows(table_id, commit_ts, told), is_schema_change=False)
+
+    def schema_changes(self, version: int, files: Sequence[SchemaFile], gone: Iterable[TableId] = ()) -> None:
+        ended = list(gone)
+        objects = {*ended, *(file.table_id for file in files)}
+        self._add(version, objects, lambda: self.stream.schema_changes(version, files, ended), is_schema_change=True)
+
+    def _add(self, ts: int, objects: Iterable[TableId], tell: Callable[[], None], *, is_schema_change: bool) -> None:
+        self._pending.append(_Event(ts, frozenset(objects), tell, is_schema_change))
+
+    def checkpoint(self, ts: int) -> None:
+        """A watermark in all partitions, but for those that stall."""
+        if self.stream.stalled and self._chance.random() < 0.6:
+            self.stream.go_on()
+        for event in self._pending:
+            if event.ts <= ts:
+                event.tell()
+        self._pending = [event for event in self._pending if event.ts > ts]
+        self.stream.checkpoint(ts)
+
+    def deliver_some(self) -> None:
+        """Some of what waits is told, in the order of each table."""
+        rest: list[_Event] = []
+        held: set[TableId] = set()
+        for event in self._pending:
+            near = any(o.database == h.database and not (o.table and h.table) for o in event.objects for h in held)
+            if near or not held.isdisjoint(event.objects) or self._chance.random() < 0.4:
+                held |= event.objects
+                rest.append(event)
+            else:
+                event.tell()
+        self._pending = rest
+
+    def begin_files(self) -> None:
+        """A partition stalls, or the stalled ones go on."""
+        if self.stream.stalled:
+            self.stream.go_on()
+        else:
+            self.stream.stall(self._chance.randrange(_PARTITIONS))
+
+    def complete(self) -> None:
+        """No partition stalls any more."""
+        self.stream.go_on()
+
+    def restart(self, acknowledged: int, *, torn: bool = False) -> None:
+        """What writes the stream goes on from a ts up to which everything was promised once: it repeats what lies above."""
+        self.stream.repeat(acknowledged)
+
+    def _watermarks(self, place: int) -> Iterable[int]:
+        return [r.commit_ts for r in self.stream.partitions[place] if r.kind is RecordKind.WATERMARK]
+
+
+class StreamedHistory(SmallHistory):
+    """A history whose changefeed is a stream."""
+
+    is_streamed = True
+    delivery: StreamDelivery  # type: ignore[assignment]
+
+    @property
+    def uri(self) -> str:
+        """Of no source: runs get :meth:`opened`."""
+        return f"{self.root.as_uri()}?protocol=csv"
+
+    def opened(self) -> MemorySource:
+        return MemorySource(self.delivery.stream)
+
+    def new_delivery(self) -> StreamDelivery:  # type: ignore[override]
+        return StreamDelivery(self._chance)
+
+    def finish(self) -> None:
+        self.delivery.complete()
+        super().finish()
+
+    def state(self, checkpoint: int | None = None) -> State:
+        """The same, but with a schema change at the very checkpoint: its record lies before that watermark."""
+        checkpoint = self.promised if checkpoint is None else checkpoint
+        return replace(super().state(checkpoint + 1), checkpoint_ts=checkpoint)
