@@ -32,6 +32,7 @@ os.environ.update(
     AWS_SHARED_CREDENTIALS_FILE=os.devnull,
     AWS_EC2_METADATA_DISABLED="true",
     COLUMNS="120",
+    HEADRACE_CONTAINER="no",
     LC_ALL="C.UTF-8",
     NO_COLOR="1",
     SPARK_LOCAL_IP="127.0.0.1",

@@ -72,9 +72,9 @@ Check = Callable[[Path], None]
 @pytest.mark.parametrize("user", [0, OWNER])
 @pytest.mark.parametrize("bits", [0o700, 0o755, 0o775])
 def test_a_folder_of_ones_own_below_folders_of_ones_own_or_roots_is_used(place: Path, check: Check, user: int, bits: int) -> None:
-    """A group with no other member in it, as many users have one, may write."""
-    own = make(place / "home", bits, user, UNKNOWN)
-    make(own / "project", bits, user, UNKNOWN)
+    """The group of one's own, as many users have one, may write."""
+    own = make(place / "home", bits, user)
+    make(own / "project", bits, user)
     assert refusal(lambda: check(own / "project"), user) == ""
     assert refusal(lambda: check(own / "project" / "new" / "newer"), user) == ""
 

@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 
 from headrace.errors import DefinitionError, MissingPartError
-from headrace.own_paths import make_private, require_own_names
+from headrace.own_paths import make_private, require_own_program
 
 MINIMUM_VERSION = 17
 _NEWEST_FOR_SPARK_4_1 = 23
@@ -210,9 +210,9 @@ def _wrapped_home(java: Path, wrappers: Path) -> Path:
     home = wrappers / f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
     wrapper = home / "bin" / "java"
     try:
-        require_own_names(wrapper.parent, "the start of Java")
+        require_own_program(wrapper.parent, "the start of Java")
         make_private(wrapper.parent)
-        require_own_names(wrapper.parent, "the start of Java")
+        require_own_program(wrapper.parent, "the start of Java")
         if not _holds(wrapper, script):
             fresh = wrapper.with_name(f".java-{os.getpid()}")
             fresh.unlink(missing_ok=True)
