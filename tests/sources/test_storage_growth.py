@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from headrace.model.events import SchemaChange
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage import held_tables
-from storage_folder import StorageFolder
+from storage_folder import ID, C, StorageFolder, V
 
 COUNT = 150
 MOST = 3_000
@@ -64,3 +65,21 @@ def test_up_to_the_bound_a_change_holds_no_table_that_comes_after_it(folder: Sto
         folder.schema(f"t{number}", 300 + number)
     (unknown,) = [change for change in folder.consumer().poll().schema_changes if change.commit_ts == 200]
     assert unknown.changes == {TableId("test", "t")}
+
+
+def test_directories_share_what_is_known_of_columns_that_change_places(tmp_path: Path) -> None:
+    def kept(count: int) -> int:
+        folder = StorageFolder(tmp_path / f"{count}")
+        folder.checkpoint(10_000)
+        for number in range(count):
+            version, columns = 100 + 10 * number, (ID, C, V) if number % 2 else (ID, V, C)
+            folder.schema(
+                "t", version, f"ALTER TABLE `t` MODIFY COLUMN `v` VARCHAR(16) AFTER `{columns[1]['ColumnName']}`", columns
+            )
+            folder.write(f"test/t/{version}/CDC000001.csv", f'"I","t","test",{version + 1},{number},"a",7\n')
+        splits = folder.consumer().poll().splits
+        assert len(splits) == count
+        return len(pickle.dumps([split.csv for split in splits]))
+
+    once, twice = kept(60), kept(120)
+    assert twice < 2.5 * once, f"{once} bytes for 60 versions, {twice} for twice as many"
