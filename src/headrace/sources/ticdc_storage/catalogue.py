@@ -344,7 +344,7 @@ class _History:
             self._versions.pop(entry.path.parent, None)
 
     def _take(self, version: int, entries: list[SchemaEntry]) -> None:
-        known = KnownNames({entry.table_id for entry in entries}, self.tables.keys())
+        known = KnownNames({entry.table_id for entry in entries}, self.tables.index)
         entries = sorted((_with_known_names(entry, known) for entry in entries), key=_rank)
         renames = {rename: entry for entry in entries if (rename := entry.rename) is not None}
         plan = RenamePlan(tuple(renames))
