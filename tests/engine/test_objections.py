@@ -67,7 +67,11 @@ def test_a_statement_that_nobody_understands_waits_for_what_it_says_and_not_for_
     reserved = Reserved("headrace")
     unknown = SchemaChange(5, ORDERS, (OtherEvent(ORDERS),), "FROBNICATE orders", "shop", frozenset({ORDERS, ledgers}))
     assert reserved_database(unknown, reserved) is None
-    cut = plan_cut(LedgerState("p"), Offer(9, 9, (unknown,), ()), PlanRules(includes=FOLLOWED.includes, reserved=reserved))
+    stops = changed("CREATE TABLE t (id INT PRIMARY KEY)", ledgers)
+    rules = PlanRules(includes=lambda _: True, reserved=reserved)
+    cut = plan_cut(LedgerState("p"), Offer(9, 9, (replace(stops, commit_ts=3), unknown), ()), rules)
+    assert "HEADRACE has the name" in cut.holds[ledgers].problem.sentence()
     assert "FROBNICATE orders" in cut.holds[ORDERS].problem.sentence()
+    assert "headrace ddl skip|edit" in cut.holds[ORDERS].problem.sentence()
     assert reserved_database(replace(unknown, table_id=ledgers), reserved) is not None
     assert reserved_database(replace(unknown, statement="DROP TABLE orders, HEADRACE.t"), reserved) is not None

@@ -14,7 +14,7 @@ from headrace.engine.history import History
 from headrace.engine.journal import comes_late, drops_databases, is_of, of_former_lives, tables_of_dropped, unfollowed
 from headrace.engine.objections import objection, reserved_database
 from headrace.engine.table_places import passes_without
-from headrace.engine.unreadable import cannot_be_read
+from headrace.engine.unreadable import cannot_be_read, is_understood
 from headrace.model.commands import word
 from headrace.model.cut import Hold
 from headrace.model.events import (
@@ -113,7 +113,9 @@ class Barriers:
         if still and not self._passes_without(change, decision, still):
             if change.changes == {still[0]}:
                 self.left_behind.append(change)
-            self._stop(change, self._depends_on(change, still[0]))
+            # One that nobody understands goes on by a decision alone, whatever becomes of the tables that it holds.
+            own = None if is_understood(change) else self._waits_for_a_person(change, decision)
+            self._stop(change, own or self._depends_on(change, still[0]))
             return False
         problem = self._is_unclear(change, decision) or self._waits_for_a_person(change, decision)
         if problem is not None:
