@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headrace.ddl.classify import classify
+from headrace.engine.barriers import PlanRules
 from headrace.engine.excluded_tables import Followed
 from headrace.engine.objections import objection, reserved_database
-from headrace.model.events import SchemaChange
+from headrace.engine.plan import plan_cut
+from headrace.model.events import OtherEvent, SchemaChange
+from headrace.model.ledger import LedgerState
+from headrace.model.offer import Offer
 from headrace.model.table import TableId
 from headrace.sinks.base import Reserved
 from headrace.sinks.duckdb.sink import SYSTEM_SCHEMAS
@@ -54,3 +60,18 @@ def test_the_reason_names_what_is_wrong() -> None:
         assert objection(changed(statement, ORDERS), FOLLOWED) == (
             f"its schema change at 5 does not run by itself, because {why}: {statement}."
         )
+
+
+def test_a_statement_that_nobody_understands_waits_for_what_it_says_and_not_for_who_else_waits() -> None:
+    ledgers = TableId("HEADRACE", "t")
+    reserved = Reserved("headrace")
+    unknown = SchemaChange(5, ORDERS, (OtherEvent(ORDERS),), "FROBNICATE orders", "shop", frozenset({ORDERS, ledgers}))
+    assert reserved_database(unknown, reserved) is None
+    stops = changed("CREATE TABLE t (id INT PRIMARY KEY)", ledgers)
+    rules = PlanRules(includes=lambda _: True, reserved=reserved)
+    cut = plan_cut(LedgerState("p"), Offer(9, 9, (replace(stops, commit_ts=3), unknown), ()), rules)
+    assert "HEADRACE has the name" in cut.holds[ledgers].problem.sentence()
+    assert "FROBNICATE orders" in cut.holds[ORDERS].problem.sentence()
+    assert "headrace ddl skip|edit" in cut.holds[ORDERS].problem.sentence()
+    assert reserved_database(replace(unknown, table_id=ledgers), reserved) is not None
+    assert reserved_database(replace(unknown, statement="DROP TABLE orders, HEADRACE.t"), reserved) is not None

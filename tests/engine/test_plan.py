@@ -323,3 +323,24 @@ def test_data_without_commit_ts_are_taken_whole() -> None:
     )
     assert (cut.windows[A].lo, cut.hi) == (0, 900)
     assert cut.windows[A].hi > 900
+
+
+def test_a_name_in_many_cases_waits_for_the_one_before() -> None:
+    names = [TableId("shop", name) for name in ("ab", "Ab", "aB", "AB")]
+    changes = [made for n, t in enumerate(names) for made in (create(100 + 2 * n, t), change(101 + 2 * n, t, DropTableEvent(t)))]
+    cut = plan_cut(LedgerState("p"), offer(900, changes, []), RULES)
+    assert [[c.commit_ts for c in r.changes] for r in cut.rounds] == [[c.commit_ts] for c in changes]
+    assert all(len({t for t in c.reads if t.table}) <= 1 for r in cut.rounds for c in r.changes)
+
+
+def test_a_name_waits_for_the_stopped_table_that_has_it_in_another_case_also_behind_a_change_that_was_decided_on() -> None:
+    lower, upper, other = TableId("shop", "a"), TableId("shop", "A"), TableId("shop", "aa")
+    rename = change(200, upper, RenameTableEvent(other, upper))
+    alter = change(300, upper, AddColumnEvent(upper, ID))
+    stopped = TableProgress(lower, 150, status=TableStatus.INCOMPLETE, incarnation=100, after=True)
+    tables = {lower: stopped, other: TableProgress(other, 150, incarnation=100, after=True)}
+    decisions = {rename.identity: Decision(rename.identity, Verdict.SKIP)}
+    state = LedgerState("p", checkpoint=150, tables=tables, decisions=decisions)
+    cut = plan_cut(state, offer(900, [rename, alter], []), RULES)
+    assert rename.identity in cut.decisions
+    assert cut.holds[upper].at == 300

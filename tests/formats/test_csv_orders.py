@@ -12,16 +12,18 @@ from changes import INSERT, rows_and_error, rows_of, table
 from headrace.formats.base import SchemaMismatchError
 from headrace.formats.csv import CsvOptions, decode_csv, first_commit_ts, has_commit_ts
 from headrace.formats.csv_exact import BATCH_BYTES, decode_exact
-from headrace.formats.csv_orders import ONE_ORDER, ColumnOrders, orders_in
+from headrace.formats.csv_orders import ONE_ORDER, ColumnOrders, OrderHistory, orders_in
+from headrace.model.tso import MAX_TSO
 
 A_B = table(a="INT", b="INT", v="VARCHAR")
 FORMER, LATER = ("a", "b", "v"), ("b", "a", "v")
 SHAPES = [(100, FORMER), (200, LATER), (300, FORMER)]
+HISTORY = OrderHistory.of(SHAPES)
 HEADER = b"ticdc-meta$operation,ticdc-meta$table,ticdc-meta$schema,ticdc-meta$commit-ts,"
 
 
-def options(directory: int = 100, in_path: tuple[int, ...] = (), shapes: list[tuple[int, tuple[str, ...]]] = SHAPES) -> CsvOptions:
-    return CsvOptions(orders=orders_in(directory, shapes, in_path, ()))
+def options(directory: int = 100, left: int = MAX_TSO + 1, shapes: list[tuple[int, tuple[str, ...]]] = SHAPES) -> CsvOptions:
+    return CsvOptions(orders=orders_in(directory, OrderHistory.of(shapes), left))
 
 
 def record(ts: int, number: int, text: str = "x") -> bytes:
@@ -66,7 +68,7 @@ def test_a_column_selector_leaves_the_order_of_the_others() -> None:
 
 def test_records_of_another_order_tell_their_commit_ts() -> None:
     schema = table(a="INT", v="VARCHAR")
-    how = options(100, (), [(100, ("a", "v")), (200, ("v", "a"))])
+    how = options(shapes=[(100, ("a", "v")), (200, ("v", "a"))])
     data = b'"I","t","test",250,"x",1\r\n'
     assert has_commit_ts(data, schema, how)
     assert first_commit_ts(data, schema, how) == 250
@@ -82,30 +84,32 @@ def test_without_commit_ts_an_order_that_cannot_be_known_is_refused() -> None:
 
 
 def test_without_commit_ts_a_directory_beside_the_one_of_the_new_order_has_its_own() -> None:
-    how = options(100, (100, 200, 300))
+    how = options(100, 200)
     assert decode(b'"I","t","test",1,-1,"x"\r\n', how) == [(INSERT, 0, 1, -1, "x")]
 
 
 @pytest.mark.parametrize(
-    ("directory", "in_path", "beginnings", "in_doubt"),
-    [
-        (100, [100], [], True),
-        (100, [100, 200], [], False),
-        (100, [100, 250], [], True),
-        (100, [100], [200], False),
-        (200, [200], [], True),
-        (300, [300], [], False),
-    ],
+    ("directory", "left", "in_doubt"),
+    [(100, MAX_TSO + 1, True), (100, 200, False), (100, 250, True), (200, MAX_TSO + 1, True), (300, MAX_TSO + 1, False)],
 )
-def test_an_order_is_in_doubt_while_ticdc_may_go_on_in_the_directory(
-    directory: int, in_path: list[int], beginnings: list[int], in_doubt: bool
-) -> None:
-    assert orders_in(directory, SHAPES, in_path, beginnings).in_doubt is in_doubt
+def test_an_order_is_in_doubt_while_ticdc_may_go_on_in_the_directory(directory: int, left: int, in_doubt: bool) -> None:
+    assert orders_in(directory, HISTORY, left).in_doubt is in_doubt
 
 
 def test_a_record_at_the_very_schema_change_lies_behind_it_in_its_own_directory_only() -> None:
-    assert [orders_in(directory, SHAPES, (), ()).at(200).names for directory in (100, 200, 300)] == [FORMER, LATER, LATER]
+    assert [orders_in(directory, HISTORY).at(200).names for directory in (100, 200, 300)] == [FORMER, LATER, LATER]
 
 
-def test_one_order_needs_no_steps() -> None:
-    assert orders_in(100, [(100, FORMER), (200, FORMER)], [100], []) == ONE_ORDER == ColumnOrders()
+def test_an_order_tells_for_which_records_it_is() -> None:
+    found = [orders_in(200, HISTORY).at(ts) for ts in (50, 199, 200, 300, 301)]
+    assert [(order.names, order.begins, order.ends) for order in found] == [
+        (FORMER, 0, 200),
+        (FORMER, 0, 200),
+        (LATER, 200, 301),
+        (LATER, 200, 301),
+        (FORMER, 301, MAX_TSO + 1),
+    ]
+
+
+def test_one_order_needs_no_history() -> None:
+    assert orders_in(100, OrderHistory.of([(100, FORMER), (200, FORMER)])) == ONE_ORDER == ColumnOrders()

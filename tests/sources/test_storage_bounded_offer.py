@@ -24,10 +24,10 @@ from headrace.sources.ticdc_storage.bounded_offer import (
     bounded_hi,
     catching_up_by_ts,
 )
-from headrace.sources.ticdc_storage.catalogue import TableVersion
 from headrace.sources.ticdc_storage.paths import DataPath
 from headrace.sources.ticdc_storage.split_selection import Candidate
 from headrace.sources.ticdc_storage.stores import Store, StoredFile
+from headrace.sources.ticdc_storage.table_versions import TableVersion
 from storage_folder import OPTIONS, Consumer, StorageFolder
 
 T = TableId("test", "t")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
 
 from headrace.ddl.kinds import kinds_of
 from headrace.engine.begun_changes import asks, decision_hint
 from headrace.engine.excluded_tables import Followed
 from headrace.engine.history import History
-from headrace.engine.journal import comes_late, is_of, of_former_lives, tables_of_dropped, unfollowed
+from headrace.engine.journal import comes_late, drops_databases, is_of, of_former_lives, tables_of_dropped, unfollowed
 from headrace.engine.objections import objection, reserved_database
 from headrace.engine.table_places import passes_without
-from headrace.engine.unreadable import cannot_be_read
+from headrace.engine.unreadable import cannot_be_read, is_understood
 from headrace.model.commands import word
 from headrace.model.cut import Hold
 from headrace.model.events import (
@@ -74,6 +76,14 @@ class Barriers:
         self._state, self._rules, self._problems, self._follows = state, rules, problems, follows
         self._history = history
         self._floors = {**idle, **dict.fromkeys(problems, 0)}
+        self._standing: set[TableId] = set()
+        self._later: list[tuple[int, TableId]] = []
+        for table_id, floor in self._floors.items():
+            heappush(self._later, (floor, table_id))
+        self._stopped: set[frozenset[TableId]] = set()
+        self._beside: dict[TableId, set[TableId]] = defaultdict(set)
+        self._unfollowed = unfollowed(state)
+        self._refused = {change.identity for change in {id(hold.change): hold.change for hold in rules.held.values()}.values()}
         self._changed: set[TableId] = set()
         self._ended: set[TableId] = set()
         self.holds: dict[TableId, Hold] = {}
@@ -89,29 +99,29 @@ class Barriers:
         """The commit ts (TSO) from which on the table is stopped, or is left out."""
         return min(self._floors.get(table_id, MAX_TSO + 1), self._follows.end(table_id))
 
-    def _stands_still(self, table_id: TableId, commit_ts: int) -> bool:
-        return self._floors.get(table_id, MAX_TSO + 1) <= commit_ts
-
     def lets_pass(self, change: SchemaChange) -> bool:
-        """Whether the change takes part; if not, its tables stop before it."""
-        # Tables that stopped in this cut are not in the ledger yet.
-        touched = change.touches | tables_of_dropped(change, {*self._state.tables, *self._floors})
-        still = [t for t in sorted(touched) if self._stands_still(t, change.commit_ts)]
+        """Whether the change takes part; if not, its tables stop before it. Changes come in the order of their commit ts."""
+        self._go_to(change.commit_ts)
         decision = self._state.decisions.get(change.identity)
+        if decision is None and change.changes in self._stopped:
+            return False
+        still = self._still(change)
         taken = reserved_database(change, self._rules.reserved)
         if taken is not None and (decision is None or decision.verdict is Verdict.APPROVE):
             self._stop(change, of_reserved(change.table_id, *taken, self._rules, file=change.origin))
             return False
-        if still and not self._passes_without(change, still):
+        if still and not self._passes_without(change, decision, still):
             if change.changes == {still[0]}:
                 self.left_behind.append(change)
-            self._stop(change, self._depends_on(change, still[0]))
+            # One that nobody understands goes on by a decision alone, whatever becomes of the tables that it holds.
+            own = None if is_understood(change) else self._waits_for_a_person(change, decision)
+            self._stop(change, own or self._depends_on(change, still[0]))
             return False
         problem = self._is_unclear(change, decision) or self._waits_for_a_person(change, decision)
         if problem is not None:
             self._stop(change, problem)
             return False
-        if decision is None and is_of(unfollowed(self._state), change):
+        if decision is None and is_of(self._unfollowed, change):
             decision = Decision(change.identity, Verdict.SKIP)
         if decision is None:
             policy = self._rules.policies.of(kinds_of(change))
@@ -126,21 +136,45 @@ class Barriers:
                 decision = Decision(change.identity, Verdict.SKIP)
         if decision is not None:
             self.decisions[change.identity] = decision
+        self._pass(change, decision, still)
+        return True
+
+    def _go_to(self, commit_ts: int) -> None:
+        while self._later and self._later[0][0] <= commit_ts:
+            self._standing.add(heappop(self._later)[1])
+
+    def _pass(self, change: SchemaChange, decision: Decision | None, still: Iterable[TableId]) -> None:
+        """Takes in what the change leads to."""
         if decision is None or decision.verdict is Verdict.APPROVE:
-            self._ended = (self._ended | tables_of_dropped(change, {*self._state.tables, *self._changed})) - change.changes
+            self._ended |= self._tables_of_dropped(change, self._changed)
+            self._ended -= change.changes
         is_skipped = decision is not None and decision.verdict is Verdict.SKIP
         self._unmade -= {e.table_id for e in change.events if isinstance(e, CreateTableEvent | DropTableEvent)}
         self._unmade |= {e.table_id for e in change.events if isinstance(e, CreateTableEvent) and is_skipped}
         self._unmade |= {e.new_table_id for e in change.events if isinstance(e, RenameTableEvent) and e.table_id in self._unmade}
         self._changed |= change.changes
-        return True
+        for table_id in change.changes if still else ():
+            # Of tables that have one name but for its case a later change waits for the last one only.
+            self._beside[table_id] |= {t for t in still if t != table_id and t.folded == table_id.folded}
 
-    def _passes_without(self, change: SchemaChange, still: Iterable[TableId]) -> bool:
+    def _still(self, change: SchemaChange) -> list[TableId]:
+        """The tables of the change that are stopped before it, and what it reads."""
+        # Tables that stopped in this cut are not in the ledger yet.
+        touched = change.touches | self._tables_of_dropped(change, self._floors)
+        if self._beside:
+            touched = touched.union(*(self._beside[t] for t in touched if t in self._beside))
+        return sorted(touched & self._standing)
+
+    def _tables_of_dropped(self, change: SchemaChange, others: Iterable[TableId]) -> frozenset[TableId]:
+        """The tables of a database that is dropped, of the ledger's and others."""
+        return tables_of_dropped(change, {*self._state.tables, *others}) if drops_databases(change) else frozenset()
+
+    def _passes_without(self, change: SchemaChange, decision: Decision | None, still: Iterable[TableId]) -> bool:
         """Whether a person's decision lets the change pass: the tables before it were tried in this cut, or need not be.
 
         Not when the target refused, in an earlier try of the cut, what was decided.
         """
-        if any(hold.change.identity == change.identity for hold in self._rules.held.values()):
+        if decision is None or change.identity in self._refused:
             return False
         tables = self._state.tables
         tried = self._rules.retried - self._rules.apart
@@ -185,13 +219,15 @@ class Barriers:
         return _came_late(change) if decision is None else None
 
     def _stop(self, change: SchemaChange, problem: Problem) -> None:
-        for table_id in change.changes | self._dropped_with(change):
+        for table_id in (change.changes | self._dropped_with(change)) - self._standing:
             if self._follows.end(table_id) >= change.commit_ts:
                 self._hold(table_id, Hold(change, replace(problem, table_id=table_id)))
+        if len(change.changes) > 1 and not drops_databases(change):
+            self._stopped.add(change.changes)
 
     def _dropped_with(self, change: SchemaChange) -> set[TableId]:
         """The tables that go with a database. They wait for its DROP, which would come late for one that has passed it."""
-        dropped = {t for t in tables_of_dropped(change, {*self._state.tables, *self._changed}) if t.table}
+        dropped = {t for t in self._tables_of_dropped(change, self._changed) if t.table}
         return {t for t in dropped - self._ended if t in self._changed or self._has_to_pass(t, change.commit_ts)}
 
     def _has_to_pass(self, table_id: TableId, commit_ts: int) -> bool:
@@ -200,8 +236,9 @@ class Barriers:
         return is_of_then and self._state.table_checkpoint(table_id) <= commit_ts
 
     def _hold(self, table_id: TableId, hold: Hold) -> None:
-        if not self._stands_still(table_id, hold.at):
+        if self._floors.get(table_id, MAX_TSO + 1) > hold.at:
             self._floors[table_id] = hold.at
+            heappush(self._later, (hold.at, table_id))
             self.holds[table_id] = hold
 
     def _depends_on(self, change: SchemaChange, cause: TableId) -> Problem:

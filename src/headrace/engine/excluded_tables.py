@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from headrace.engine.journal import is_pending, tables_of_dropped
+from headrace.engine.journal import is_pending, sets_of, tables_of_dropped
 from headrace.model.commands import in_quotes, word
 from headrace.model.events import (
     DropDatabaseEvent,
@@ -44,6 +44,7 @@ class Followed:
     includes: Includes
     until: Mapping[TableId, int] = field(default_factory=dict)
     refused: Mapping[str, Problem] = field(default_factory=dict)
+    _ends: dict[frozenset[TableId], int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def end(self, table_id: TableId) -> int:
         """The commit ts (TSO) up to which the table is followed; 0 when it is left out."""
@@ -51,15 +52,19 @@ class Followed:
 
     def takes(self, change: SchemaChange) -> bool:
         """Whether the change concerns a table that is followed up to it at least."""
-        return any(self.end(table_id) >= change.commit_ts for table_id in change.changes)
+        if change.changes not in self._ends:
+            self._ends[change.changes] = max(map(self.end, change.changes), default=-1)
+        return self._ends[change.changes] >= change.commit_ts
 
 
 def followed(state: LedgerState, changes: Sequence[SchemaChange], includes: Includes) -> Followed:
     """What follows from all schema changes that are known, in order, for tables that the filter leaves out."""
-    crossing = [c for c in changes if is_pending(state, c) and not all(includes(t) for t in c.changes)]
+    pending = [change for change in changes if is_pending(state, change)]
+    inside = {tables for tables in sets_of(pending) if all(includes(t) for t in tables)}
+    crossing = [change for change in pending if change.changes not in inside]
     begins = _beginnings(changes) if state.start else {}
     lost = {t for t, first in begins.items() if first < state.start and t not in state.tables and not includes(t)}
-    history = _History(includes, lost, _by_folded_name([*state.tables, *(t for c in crossing for t in c.changes)]))
+    history = _History(includes, lost, _by_folded_name([*state.tables, *(t for tables in sets_of(crossing) for t in tables)]))
     size = -1
     while size < (size := sum(history.until.values())):
         # What is followed up to a later change takes part in the changes before it, and so do the tables that these concern.
@@ -146,9 +151,12 @@ def _by_folded_name(tables: Iterable[TableId]) -> Mapping[TableId, Collection[Ta
 def _beginnings(changes: Iterable[SchemaChange]) -> dict[TableId, int]:
     """The commit ts (TSO) at which each table was first heard of."""
     first: dict[TableId, int] = {}
+    seen: set[frozenset[TableId]] = set()
     for change in changes:
-        for table_id in change.changes:
-            first.setdefault(table_id, change.commit_ts)
+        if change.changes not in seen:
+            seen.add(change.changes)
+            for table_id in change.changes:
+                first.setdefault(table_id, change.commit_ts)
     return first
 
 

@@ -27,12 +27,18 @@ class History:
         self._changes = changes
 
     @cached_property
-    def _told(self) -> Mapping[TableId, set[int]]:
-        """The commit ts (TSO) of the changes that the source tells of each table."""
-        told: dict[TableId, set[int]] = defaultdict(set)
+    def _told(self) -> Mapping[TableId, Sequence[Sequence[int]]]:
+        """The commit ts (TSO) of the changes that the source tells of each table, in order, by the sets of tables they touch."""
+        of_set: dict[frozenset[TableId], list[int]] = defaultdict(list)
         for change in self._changes:
-            for table_id in change.touches:
-                told[table_id].add(change.commit_ts)
+            of_set[change.changes].append(change.commit_ts)
+            if change.reads:
+                of_set[change.reads].append(change.commit_ts)
+        told: dict[TableId, list[list[int]]] = defaultdict(list)
+        for tables, at in of_set.items():
+            at.sort()
+            for table_id in tables:
+                told[table_id].append(at)
         return told
 
     @cached_property
@@ -72,14 +78,20 @@ class History:
         own = self._state.tables.get(table_id)
         if own is None or own.status.is_gone or own.incarnation >= below:
             return None
-        told, done = self._told.get(table_id, set()), self._done.get(table_id, [])
+        told, done = self._told.get(table_id, ()), self._done.get(table_id, [])
         needed: Sequence[int] = done[bisect_left(done, own.incarnation) : bisect_left(done, below)]
         if needed and not needs_all:
             needed = needed[-1:]
         elif not needed and own.incarnation and own.is_made:
             # The journal has forgotten it. What came since is told, or not.
-            needed = () if any(own.incarnation <= ts < below for ts in told) else (own.incarnation,)
-        return next((ts for ts in needed if ts not in told), None)
+            needed = () if any(_is_any_among(at, own.incarnation, below) for at in told) else (own.incarnation,)
+        return next((ts for ts in needed if not any(_is_any_among(at, ts, ts + 1) for at in told)), None)
+
+
+def _is_any_among(ordered: Sequence[int], begin: int, end: int) -> bool:
+    """Whether one of them is ``begin <= number < end``."""
+    place = bisect_left(ordered, begin)
+    return place < len(ordered) and ordered[place] < end
 
 
 def _hole(change: SchemaChange, table_id: TableId, at: int) -> Problem:

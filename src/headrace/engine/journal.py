@@ -6,9 +6,10 @@ entries are forgotten of which those rows tell enough: there is no bound by numb
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import nsmallest
-from itertools import groupby
+from itertools import groupby, takewhile
 
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.model.events import (
@@ -45,13 +46,12 @@ def is_pending(state: LedgerState, change: SchemaChange) -> bool:
     # A run that begins at `start` takes later changes only: a snapshot as of then has those up to it, and that one.
     if comes_late(state, change):
         return True
-    if not any(t in state.tables for t in change.changes):
-        former = any(_has_namesake_since(state, t, change.commit_ts) for t in change.changes)
-        return change.commit_ts > state.start and not former
+    reach = state.reach_of(change.changes)
+    if not reach.known:
+        return change.commit_ts > state.start and reach.namesake <= change.commit_ts
     if entry is None and is_over(state, change.commit_ts, change.changes):
         return False
-    waiting = any(_waits_before(state, t, change.commit_ts) for t in change.changes)
-    return waiting or change.commit_ts >= _reached(state, change.changes)
+    return change.commit_ts >= reach.checkpoint or any(_waits_before(state, t, change.commit_ts) for t in change.changes)
 
 
 def comes_late(state: LedgerState, change: SchemaChange) -> bool:
@@ -64,9 +64,13 @@ def comes_late(state: LedgerState, change: SchemaChange) -> bool:
     newest = state.settled_at[-JOURNAL_KEPT:] if JOURNAL_KEPT else ()
     if not newest or change.commit_ts <= newest[0]:
         return False
+    is_drop = drops_databases(change)
+    if not is_drop and state.reach_of(change.changes).latest <= change.commit_ts:
+        return False
     # Of a database that was dropped and made again the tables tell, whether they are those of then or later ones.
     # One that waits for its own CREATE, which may wait for the DROP, has passed nothing.
-    dropped = (t for t in tables_of_dropped(change, state.tables) if state.tables[t].is_made or state.tables[t].status.is_gone)
+    with_database = tables_of_dropped(change, state.tables) if is_drop else frozenset()
+    dropped = (t for t in with_database if state.tables[t].is_made or state.tables[t].status.is_gone)
     beyond = (t for t in dropped if state.table_checkpoint(t) > change.commit_ts)
     if not any(_has_passed(state, t, change.commit_ts) for t in change.changes) and next(beyond, None) is None:
         return False
@@ -80,9 +84,10 @@ def _has_passed(state: LedgerState, table_id: TableId, commit_ts: int) -> bool:
         return _has_namesake_since(state, table_id, commit_ts)
     if own.incarnation <= commit_ts:
         return state.table_checkpoint(table_id) > commit_ts
-    later = [e for (at, _), entries in state.settled.items() if at > commit_ts for e in entries if table_id in e.tables]
-    first = min((entry.commit_ts for entry in later), default=0)
-    return any(e.commit_ts == first and not _brings(e, table_id, own.incarnation) for e in later)
+    settled = state.settled_of.get(table_id, ())
+    later = settled[bisect_right(settled, commit_ts, key=lambda entry: entry.commit_ts) :]
+    first = takewhile(lambda entry: entry.commit_ts == later[0].commit_ts, later)
+    return any(not _brings(entry, table_id, own.incarnation) for entry in first)
 
 
 def _brings(entry: JournalEntry, table_id: TableId, born: int) -> bool:
@@ -94,6 +99,15 @@ def _brings(entry: JournalEntry, table_id: TableId, born: int) -> bool:
     read = read_statement(entry.statement, table_id.database)
     creates = entry.commit_ts == born or read.kind is StatementKind.CREATE_TABLE
     return (creates and entry.place == place) or any(new == table_id for _, new in read.renames)
+
+
+def sets_of(changes: Iterable[SchemaChange]) -> Collection[frozenset[TableId]]:
+    """What the changes change, each set once: many may hold all tables there are."""
+    return {change.changes for change in changes}
+
+
+def drops_databases(change: SchemaChange) -> bool:
+    return any(isinstance(event, DropDatabaseEvent) for event in change.events)
 
 
 def tables_of_dropped(change: SchemaChange, tables: Iterable[TableId]) -> frozenset[TableId]:
@@ -133,8 +147,7 @@ def is_born_later(state: LedgerState, table_id: TableId, commit_ts: int) -> bool
 
 def _has_namesake_since(state: LedgerState, table_id: TableId, commit_ts: int) -> bool:
     """Whether a table whose name is the same but for its case came to be after a commit ts (TSO)."""
-    rows = (row for row in state.by_folded_name.get(table_id.folded, ()) if row.table_id != table_id)
-    return any(row.incarnation > commit_ts and (row.is_made or row.status.is_gone) for row in rows)
+    return any(row.table_id != table_id and row.has_been for row in state.born_as(table_id, commit_ts))
 
 
 def of_former_lives(state: LedgerState, change: SchemaChange) -> list[TableId]:
@@ -172,9 +185,12 @@ def _may_be_pending_unread(state: LedgerState, change: SchemaChange) -> bool:
 
 def is_before(state: LedgerState, table_id: TableId, commit_ts: int) -> bool:
     """Whether a table has not passed a commit ts (TSO)."""
-    if table_id not in state.tables:
-        return commit_ts > state.start
-    return state.table_checkpoint(table_id) <= commit_ts
+    return reached(state, table_id) <= commit_ts
+
+
+def reached(state: LedgerState, table_id: TableId) -> int:
+    """The first commit ts (TSO) that a table has not passed."""
+    return state.table_checkpoint(table_id) if table_id in state.tables else state.start + 1
 
 
 def is_over(state: LedgerState, commit_ts: int, tables: Collection[TableId]) -> bool:
@@ -185,14 +201,14 @@ def is_over(state: LedgerState, commit_ts: int, tables: Collection[TableId]) -> 
     """
     if commit_ts >= state.checkpoint or any(_waits_before(state, t, commit_ts) for t in tables):
         return False
-    reached = _reached(state, tables)
+    greatest = max((state.table_checkpoint(t) for t in tables), default=0)
     gone = all(t in state.tables and state.tables[t].status.is_gone for t in tables)
-    return reached > commit_ts or (gone and reached == commit_ts)
+    return greatest > commit_ts or (gone and greatest == commit_ts)
 
 
 def unfollowed(state: LedgerState) -> frozenset[TableId]:
     """The tables that are not followed: their CREATE was skipped."""
-    return frozenset(t for t, own in state.tables.items() if own.status is TableStatus.NOT_FOLLOWED)
+    return state.not_followed
 
 
 def is_of(tables: Collection[TableId], change: SchemaChange) -> bool:
@@ -264,11 +280,6 @@ def _skipped_beginnings(state: LedgerState, table_id: TableId) -> Iterator[Journ
         begins = read.kind in _BEGINNINGS and not read.renames
         if entry.state is JournalState.SKIPPED and (begins or is_unread_statement(entry.statement)):
             yield entry
-
-
-def _reached(state: LedgerState, tables: Collection[TableId]) -> int:
-    """The greatest checkpoint (TSO) of the tables."""
-    return max((state.table_checkpoint(t) for t in tables), default=0)
 
 
 def _waits_before(state: LedgerState, table_id: TableId, commit_ts: int) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from headrace.ddl.grammar.statements import Judgement, judge
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.engine.excluded_tables import Followed
+from headrace.engine.unreadable import is_understood
 from headrace.model.events import SchemaChange
 from headrace.model.table import TableId, folded_name
 from headrace.sinks.base import Reserved
@@ -33,9 +34,13 @@ def objection(change: SchemaChange, follows: Followed) -> str:
 
 
 def databases_of(change: SchemaChange) -> list[str]:
-    """The databases of all that the change touches, and of all that its statement names, sorted."""
+    """The databases of all that the change touches, and of all that its statement names, sorted.
+
+    Of one that nobody understands they are those of its own table and of what can be read: that others wait for it tells nothing.
+    """
     read = read_statement(change.statement, change.database)
-    named = (*change.touches, *read.tables, *read.reads, *judge(change.statement, change.database).names)
+    touched = change.touches if is_understood(change) else {change.table_id}
+    named = (*touched, *read.tables, *read.reads, *judge(change.statement, change.database).names)
     return sorted({table_id.database for table_id in named if table_id.database})
 
 

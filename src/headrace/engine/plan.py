@@ -15,12 +15,12 @@ from dataclasses import replace
 from headrace.engine.barriers import Barriers, PlanRules, of_reserved
 from headrace.engine.excluded_tables import Followed, drops_with_databases, followed
 from headrace.engine.history import History
-from headrace.engine.journal import comes_late, is_of, is_pending, tables_of_dropped, unfollowed
+from headrace.engine.journal import comes_late, is_of, is_pending, sets_of, tables_of_dropped, unfollowed
 from headrace.engine.namesakes import Namesakes
 from headrace.engine.requests import given_up_to
 from headrace.engine.segments import TablePlan, changes_of, is_found_later, of_other_shape
 from headrace.engine.shapes import from_shape_if_unknown, shapes_before
-from headrace.engine.unreadable import is_unborn, lacks_shape, of_those_before, outdated, untold, without_shape
+from headrace.engine.unreadable import TablesBefore, is_unborn, lacks_shape, of_those_before, outdated, untold, without_shape
 from headrace.model.commands import in_quotes
 from headrace.model.cut import Cut, CutRound, Repeats
 from headrace.model.events import (
@@ -52,7 +52,7 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     problems = {t: p for t, p in problems.items() if t in reborn or t not in state.tables or not state.tables[t].status.is_gone}
     # What lies in a version whose schema change is not complete yet waits for it.
     ignored = unfollowed(state)
-    changed = {t for change in changes if not is_of(ignored, change) for t in change.changes}
+    changed = {t for tables in sets_of(c for c in changes if not is_of(ignored, c)) for t in tables}
     splits = [s for s in offer.splits if s.begins < bound and follows.end(s.table_id) and _may_read(state, s, changed)]
     if rules.nets:
         _reject_keyless(splits, problems, rules, offer)
@@ -168,10 +168,14 @@ def _reborn(state: LedgerState, changes: Iterable[SchemaChange]) -> dict[TableId
     """See ``Cut.reborn``."""
     gone, ignored = {t: own.checkpoint for t, own in state.tables.items() if own.status.is_gone}, unfollowed(state)
     reborn: dict[TableId, int] = {}
-    for change in (c for c in changes if not is_of(ignored, c)):
-        for table_id in change.changes & gone.keys():
-            if change.commit_ts >= gone[table_id]:
-                reborn.setdefault(table_id, change.commit_ts)
+    among: dict[frozenset[TableId], set[TableId]] = {}  # what is left of each set that changes share
+    for change in (c for c in changes if gone and not is_of(ignored, c)):
+        if change.changes not in among:
+            among[change.changes] = {t for t in change.changes if t in gone}
+        born = {t for t in among[change.changes] if change.commit_ts >= gone[t]}
+        among[change.changes] -= born
+        for table_id in born:
+            reborn.setdefault(table_id, change.commit_ts)
     return reborn
 
 
@@ -206,8 +210,10 @@ def _ended_by(offer: Offer, floors: Mapping[TableId, int]) -> dict[TableId, int]
     What has no statement is a restart of the writer, which may go back behind it.
     """
     ended: dict[TableId, int] = {}
-    for change in offer.schema_changes if offer.precision.is_exact else ():
-        for table_id in change.changes & floors.keys():
+    changes = offer.schema_changes if floors and offer.precision.is_exact else ()
+    among = {tables: [t for t in tables if t in floors] for tables in sets_of(changes)}
+    for change in changes:
+        for table_id in among[change.changes]:
             if change.statement and change.commit_ts <= floors[table_id]:
                 ended[table_id] = max(change.commit_ts, ended.get(table_id, 0))
     return ended
@@ -237,7 +243,7 @@ def _pending_changes(state: LedgerState, offer: Offer, follows: Followed, bound:
     """The schema changes to execute, in order: below the bound, not done, not older than their tables' checkpoints (rule 2)."""
     pending: list[SchemaChange] = []
     created: set[TableId] = set()
-    namesakes = Namesakes(state)
+    namesakes, before, taken = Namesakes(state), TablesBefore(state, follows), set[frozenset[TableId]]()
     base = shapes_before(state, offer, follows.includes)
     missed = drops_with_databases(state, offer.schema_changes, follows)
     told = (*base, *missed, *offer.schema_changes, *offer.unread)
@@ -250,12 +256,14 @@ def _pending_changes(state: LedgerState, offer: Offer, follows: Followed, bound:
             continue
         if change.unread is not None:
             # What it makes is not known, but a later change of it has to wait for it.
-            needed = of_those_before(state, change, follows)
+            needed = of_those_before(state, change, follows, before)
         else:
             needed = from_shape_if_unknown(state, change, created, follows)
             if not needed.events and not needed.statement:
                 continue
-        created |= needed.changes
+        if needed.changes not in taken:
+            taken.add(needed.changes)
+            created |= needed.changes
         pending.append(replace(needed, reads=needed.reads | namesakes.of(needed)))
         if not comes_late(state, change):  # else it tells nothing of who has its names now
             namesakes.note(needed)
@@ -366,7 +374,8 @@ def _levels(state: LedgerState, changes: list[SchemaChange]) -> list[int]:
     for change in changes:
         touched = change.changes | tables_of_dropped(change, state.tables)
         databases = {folded_name(t.database) for t in touched if t.is_database}
-        touched |= {t for t in changed_at if databases and folded_name(t.database) in databases}
+        if databases:
+            touched |= {t for t in changed_at if folded_name(t.database) in databases}
         before = [changed_at[t] for t in touched | change.reads] + [read_at[t] for t in touched]
         level = 1 + max(before, default=0)
         levels.append(level)

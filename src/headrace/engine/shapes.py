@@ -82,11 +82,15 @@ def from_shape_if_unknown(state: LedgerState, change: SchemaChange, created: set
     if waits or brings_back or is_of(unfollowed(state), change):
         return change  # an empty table in its place would be a lie: its rows come back without events, or nobody wants them
     before = {e.table_id for e in change.events if not isinstance(e, CreateDatabaseEvent | DropDatabaseEvent)}
-    there = created | {t for t, p in state.tables.items() if not p.status.is_gone and not is_unborn(p)}
-    if before & there or (not before and change.table_id in created | set(state.tables)):
+
+    def is_there(table_id: TableId) -> bool:
+        own = state.tables.get(table_id)
+        return table_id in created or (own is not None and not own.status.is_gone and not is_unborn(own))
+
+    if any(map(is_there, before)) or (not before and (change.table_id in created or change.table_id in state.tables)):
         return change
     # Rows that were exchanged with a table of ours do not come with an empty one either: the target tells whether it can run.
-    exchanged = there.intersection(read_statement(change.statement, change.database).tables[1:])
+    exchanged = any(map(is_there, read_statement(change.statement, change.database).tables[1:]))
     return _of_namesake(state, change, before) or (change if exchanged else _as_shape(change))
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import replace
 
 from headrace.ddl.classify import classify
+from headrace.ddl.statement import StatementKind, read_statement
 from headrace.engine.excluded_tables import Followed
-from headrace.engine.journal import is_before, is_pending
+from headrace.engine.journal import is_before, is_pending, reached
 from headrace.model.commands import in_quotes, word
 from headrace.model.events import SchemaChange, is_unread_statement
 from headrace.model.ledger import JournalEntry, JournalState, LedgerState, TableProgress, Verdict
@@ -22,19 +24,56 @@ def is_given_up(state: LedgerState, change: SchemaChange) -> bool:
     return decision is not None and decision.verdict is not Verdict.APPROVE
 
 
-def of_those_before(state: LedgerState, change: SchemaChange, follows: Followed) -> SchemaChange:
+_FEW = 16
+
+
+def is_understood(change: SchemaChange) -> bool:
+    """Whether it is known what the change touches; else its ``changes`` are all that it may concern."""
+    return change.unread is None and read_statement(change.statement, change.database).kind is not StatementKind.UNKNOWN
+
+
+def known_names(change: SchemaChange) -> frozenset[TableId]:
+    """What the change is known to touch, without the many tables that only wait until somebody knows."""
+    touched = change.touches
+    return touched if len(touched) <= _FEW or is_understood(change) else frozenset({change.table_id})
+
+
+def of_those_before(state: LedgerState, change: SchemaChange, follows: Followed, before: TablesBefore) -> SchemaChange:
     """The change for the tables that have not passed it. Its own stays before it where rows of it would lack their shape.
 
     Where nothing tells of which table its rows are, they may be of any that was there and that the source does not tell of by then.
     """
     ts = change.commit_ts
-    concerned = {t for t in change.changes if follows.end(t) >= ts and is_before(state, t, ts)}
+    concerned = before.among(change.changes, ts)
     if change.is_nobodys:
         known = {t: own for t, own in state.tables.items() if t.table and not own.status.is_gone and t not in change.changes}
         concerned |= {t for t, own in known.items() if own.incarnation <= ts <= follows.end(t)}
     if change.has_rows and is_given_up(state, change):
-        concerned.discard(change.table_id)
-    return replace(change, changes=frozenset(concerned))
+        concerned -= {change.table_id}
+    return change if concerned == change.changes else replace(change, changes=concerned)
+
+
+class TablesBefore:
+    """Which tables have not passed a commit ts, of sets that many changes share: each is gone through once for all of them."""
+
+    def __init__(self, state: LedgerState, follows: Followed) -> None:
+        self._state, self._follows = state, follows
+        self._bounds: dict[frozenset[TableId], tuple[list[int], list[int]]] = {}
+        self._found: dict[tuple[frozenset[TableId], int, int], frozenset[TableId]] = {}
+
+    def among(self, tables: frozenset[TableId], commit_ts: int) -> frozenset[TableId]:
+        """Those that are followed up to a commit ts (TSO) and have not passed it; the set itself where all of it is meant."""
+        if tables not in self._bounds:
+            self._bounds[tables] = (
+                sorted({reached(self._state, t) for t in tables}),
+                sorted({self._follows.end(t) for t in tables}),
+            )
+        reaches, ends = self._bounds[tables]
+        key = tables, bisect_right(reaches, commit_ts), bisect_left(ends, commit_ts)
+        if key not in self._found:
+            found = frozenset(t for t in tables if self._follows.end(t) >= commit_ts and is_before(self._state, t, commit_ts))
+            self._found[key] = tables if len(found) == len(tables) else found
+        return self._found[key]
 
 
 def lacks_shape(state: LedgerState, change: SchemaChange) -> bool:

@@ -144,7 +144,7 @@ def _through_arrow(view: memoryview, has_header: bool, place: Place, options: Cs
         rows = build_batch(fields, place.layout, options, place.number)
     except ValueError:
         return None
-    if not place.layout.orders.steps:
+    if not place.layout.orders.are_several:
         return rows
     span = pc.min_max(rows.column(COMMIT_TS)).as_py()
     return rows if place.layout.holds(span["min"], span["max"]) else None

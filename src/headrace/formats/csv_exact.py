@@ -239,7 +239,7 @@ class _ExactDecoder:
             self._reject_length(start, record)
             self.number += 1
             return
-        if self.layout.orders.steps:
+        if self.layout.orders.are_several:
             yield from self._follow_order(record)
         self.number += 1
         self.starts.append(start)

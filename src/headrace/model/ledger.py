@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from operator import attrgetter
 from typing import NamedTuple
 
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.table import TableId, TableSchema
+from headrace.model.tso import MAX_TSO
 
 
 class TableStatus(StrEnum):
@@ -84,6 +88,11 @@ class TableProgress:
     def pair(self) -> tuple[TableId, TableId]:
         """The source's table and the target's: what the row belongs to."""
         return self.table_id, self.target or self.table_id
+
+    @property
+    def has_been(self) -> bool:
+        """Whether there is a table, or was one."""
+        return self.is_made or self.status.is_gone
 
     @property
     def is_made(self) -> bool:
@@ -309,6 +318,28 @@ class CutRecord:
 
 
 @dataclass(frozen=True)
+class Reach:
+    """How far a set of tables got (TSO, 0 for nowhere)."""
+
+    known: int
+    """How many of them the ledger has."""
+    checkpoint: int
+    """The greatest checkpoint."""
+    incarnation: int
+    """When the youngest came to be."""
+    namesake: int
+    """When the youngest table came to be that has, or had, one of the names in another case."""
+
+    @property
+    def latest(self) -> int:
+        """No table of the set, and none that has one of its names, has passed a commit ts beyond it."""
+        return max(self.checkpoint, self.incarnation, self.namesake)
+
+
+_incarnation = attrgetter("incarnation")
+
+
+@dataclass(frozen=True)
 class LedgerState:
     """All of one pipeline's record.
 
@@ -416,11 +447,46 @@ class LedgerState:
 
     @cached_property
     def by_folded_name(self) -> Mapping[TableId, tuple[TableProgress, ...]]:
-        """The rows of tables that have, or had, one name but for its case, by ``TableId.folded``."""
-        found: dict[TableId, tuple[TableProgress, ...]] = {}
-        for table_id, own in self.tables.items():
-            found[table_id.folded] = (*found.get(table_id.folded, ()), own)
+        """The rows of tables that have, or had, one name but for its case, by ``TableId.folded``, as they came to be."""
+        found: dict[TableId, list[TableProgress]] = defaultdict(list)
+        for own in sorted(self.tables.values(), key=_incarnation):
+            found[own.table_id.folded].append(own)
+        return {name: tuple(rows) for name, rows in found.items()}
+
+    def born_as(self, name: TableId, after: int, until: int = MAX_TSO) -> tuple[TableProgress, ...]:
+        """Those rows of a name in whatever case that came to be ``after < incarnation <= until`` (TSO)."""
+        rows = self.by_folded_name.get(name.folded, ())
+        return rows[bisect_right(rows, after, key=_incarnation) : bisect_right(rows, until, key=_incarnation)] if rows else ()
+
+    def reach_of(self, tables: frozenset[TableId]) -> Reach:
+        """How far a set of tables got; of one that many schema changes share it is found once."""
+        if (known := self._reaches.get(tables)) is not None:
+            return known
+        own = [self.tables[t].incarnation for t in tables if t in self.tables]
+        born = (row.incarnation for t in tables for row in self.born_as(t, 0) if row.table_id != t and row.has_been)
+        found = Reach(
+            len(own), max((self.table_checkpoint(t) for t in tables), default=0), max(own, default=0), max(born, default=0)
+        )
+        self._reaches[tables] = found
         return found
+
+    @cached_property
+    def _reaches(self) -> dict[frozenset[TableId], Reach]:
+        return {}
+
+    @cached_property
+    def settled_of(self) -> Mapping[TableId, tuple[JournalEntry, ...]]:
+        """The settled entries of the journal by the tables that they changed, in the order of their commit ts."""
+        found: dict[TableId, list[JournalEntry]] = defaultdict(list)
+        for entry in sorted((entry for entries in self.settled.values() for entry in entries), key=lambda e: e.commit_ts):
+            for table_id in entry.tables:
+                found[table_id].append(entry)
+        return {table_id: tuple(entries) for table_id, entries in found.items()}
+
+    @cached_property
+    def not_followed(self) -> frozenset[TableId]:
+        """The tables whose CREATE was skipped."""
+        return frozenset(t for t, own in self.tables.items() if own.status is TableStatus.NOT_FOLLOWED)
 
     @cached_property
     def settled_at(self) -> tuple[int, ...]:

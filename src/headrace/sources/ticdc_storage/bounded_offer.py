@@ -22,11 +22,12 @@ from headrace.model.block import COMMIT_TS
 from headrace.model.containment import contained
 from headrace.model.table import TableId
 from headrace.model.tso import tso_from_ms, tso_to_ms
-from headrace.sources.ticdc_storage.catalogue import Catalogue, TableVersion
+from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.options import Protocol, StorageOptions
 from headrace.sources.ticdc_storage.position import StoragePosition
 from headrace.sources.ticdc_storage.split_selection import Candidate
 from headrace.sources.ticdc_storage.stores import StoredFile
+from headrace.sources.ticdc_storage.table_versions import TableVersion
 
 _PEEK_BYTES = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
 _PEEKED_AT_ONCE = 64 << 20

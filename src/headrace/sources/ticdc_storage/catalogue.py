@@ -5,7 +5,6 @@ Only files that are new are read. Nothing is kept between runs; the folder itsel
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -18,8 +17,6 @@ from headrace.ddl.names import KnownNames, spelled
 from headrace.ddl.partitions import Partitioning, partitioning_after
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.ddl.told import named_collation
-from headrace.formats.csv import CsvOptions
-from headrace.formats.csv_orders import ONE_ORDER, ColumnOrders, orders_in
 from headrace.formats.schema_file import MOST_BYTES, SchemaFile, SchemaFileError, ToldParts, parse_schema_file, told_parts
 from headrace.model.containment import contained
 from headrace.model.events import (
@@ -36,6 +33,7 @@ from headrace.sources.ticdc_storage.paths import SchemaPath
 from headrace.sources.ticdc_storage.position import Owner
 from headrace.sources.ticdc_storage.renames import Rename, RenamePlan, plan_renames
 from headrace.sources.ticdc_storage.stores import Store, StoredFile
+from headrace.sources.ticdc_storage.table_versions import TableVersion, with_bounds
 
 _VIEW_KINDS = frozenset({StatementKind.CREATE_VIEW, StatementKind.DROP_VIEW})
 _OF_DATABASES = frozenset({StatementKind.CREATE_DATABASE, StatementKind.ALTER_DATABASE, StatementKind.DROP_DATABASE})
@@ -60,28 +58,6 @@ class SchemaEntry:
         """The one rename that the file's statement does, if that is what it does."""
         renames = self.statement.renames
         return (renames[0][0], self.table_id) if len(renames) == 1 and self.table_id.table else None
-
-
-@dataclass(frozen=True)
-class TableVersion:
-    """One version of a table: the shape that the data files of its directory have.
-
-    Rows with ``stale_from <= commit_ts < version`` in the directory are replays of rows that an older directory holds, or
-    are older than the table (TiCDC writes replayed rows to the newest version with the same checksum). Equal values mean
-    that no row is stale. ``orders`` are those that the columns of its CSV records may have.
-    """
-
-    table_id: TableId
-    version: int
-    schema: TableSchema
-    stale_from: int
-    origin: str
-    statement: str = ""
-    orders: ColumnOrders = ONE_ORDER
-
-    def csv(self, options: CsvOptions) -> CsvOptions:
-        """How the CSV files of its directory are read."""
-        return replace(options, orders=self.orders) if self.orders.steps else options
 
 
 @dataclass(frozen=True)
@@ -368,7 +344,7 @@ class _History:
             self._versions.pop(entry.path.parent, None)
 
     def _take(self, version: int, entries: list[SchemaEntry]) -> None:
-        known = KnownNames({entry.table_id for entry in entries}, self.tables.keys())
+        known = KnownNames({entry.table_id for entry in entries}, self.tables.index)
         entries = sorted((_with_known_names(entry, known) for entry in entries), key=_rank)
         renames = {rename: entry for entry in entries if (rename := entry.rename) is not None}
         plan = RenamePlan(tuple(renames))
@@ -391,16 +367,8 @@ class _History:
                     self._leave_open(version, renames, plan.unclear)
 
     def table_versions(self) -> dict[str, dict[int, TableVersion]]:
-        """The versions of each path, each with the bound below which its rows are stale, and the orders of its columns."""
-        shapes = _Shapes(version for versions in self._versions.values() for version in versions.values())
-        found: dict[str, dict[int, TableVersion]] = {}
-        for parent, versions in self._versions.items():
-            oldest = min(versions)
-            found[parent] = {
-                number: replace(version, stale_from=min(version.stale_from, oldest), orders=shapes.orders(version, versions))
-                for number, version in sorted(versions.items())
-            }
-        return found
+        """The versions of each path."""
+        return with_bounds(self._versions)
 
     def _apply(self, entry: SchemaEntry) -> None:
         with contained(lambda problem: self._fail(entry, problem), entry.table_id, entry.path.key):
@@ -561,31 +529,6 @@ class _History:
             if (old, new) in plan.inferred:
                 message = f"A rename of {old} to {new} at version {version} was inferred: TiCDC overwrote its schema file."
                 self.notices.append(Notice(message, new))
-
-
-class _Shapes:
-    """All versions of all tables, by the names of their columns in whatever order."""
-
-    def __init__(self, versions: Iterable[TableVersion]) -> None:
-        self._orders: dict[tuple[TableId, frozenset[str]], dict[int, tuple[str, ...]]] = defaultdict(dict)
-        self._beginnings: dict[TableId, set[int]] = defaultdict(set)
-        for version in versions:
-            names = _names(version)
-            self._orders[version.table_id, frozenset(names)][version.version] = names
-            if version.stale_from == 0:
-                self._beginnings[version.table_id].add(version.version)
-
-    def orders(self, version: TableVersion, in_path: Mapping[int, TableVersion]) -> ColumnOrders:
-        """The orders that records in the directory of a version may have, beside those of its path."""
-        shapes = self._orders[version.table_id, frozenset(_names(version))]
-        if len(set(shapes.values())) < 2:
-            return ONE_ORDER
-        beside = [number for number, other in in_path.items() if number in shapes and other.table_id == version.table_id]
-        return orders_in(version.version, sorted(shapes.items()), beside, self._beginnings[version.table_id])
-
-
-def _names(version: TableVersion) -> tuple[str, ...]:
-    return tuple(column.name for column in version.schema.columns)
 
 
 def _rank(entry: SchemaEntry) -> tuple[int, str]:

@@ -6,9 +6,11 @@ numbers.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable
+from functools import cached_property
 
-from headrace.model.table import TableId, TableSchema
+from headrace.model.table import TableId, TableSchema, folded_name
 
 MOST_NAMES = 500_000
 """In all sets together: some 32 MB."""
@@ -61,10 +63,46 @@ class HeldTables:
         return self._everything
 
 
+class NameIndex:
+    """Tables by their names in whatever case, kept while they come and go: see ``headrace.ddl.names.IndexedNames``."""
+
+    def __init__(self) -> None:
+        self._tables: dict[TableId, dict[TableId, None]] = defaultdict(dict)
+        self._databases: dict[str, Counter[str]] = defaultdict(Counter)
+
+    def __contains__(self, table_id: object) -> bool:
+        return isinstance(table_id, TableId) and table_id in self._tables.get(table_id.folded, ())
+
+    def add(self, table_id: TableId) -> None:
+        if table_id not in self:
+            self._tables[table_id.folded][table_id] = None
+            self._databases[folded_name(table_id.database)][table_id.database] += 1
+
+    def discard(self, table_id: TableId) -> None:
+        if table_id not in self:
+            return
+        del self._tables[table_id.folded][table_id]
+        databases = self._databases[folded_name(table_id.database)]
+        databases[table_id.database] -= 1
+        if not databases[table_id.database]:
+            del databases[table_id.database]
+
+    def of_name(self, folded: TableId) -> TableId | None:
+        return next(iter(self._tables.get(folded, ())), None)
+
+    def of_database(self, folded: str) -> str | None:
+        return next(iter(self._databases.get(folded, ())), None)
+
+
 class Tables(dict[TableId, TableSchema]):
     """The tables at one time, with their shapes. ``names`` is one set as long as they are the same tables."""
 
     _names: frozenset[TableId] | None = None
+
+    @cached_property
+    def index(self) -> NameIndex:
+        """The tables by their names in whatever case."""
+        return NameIndex()
 
     @property
     def names(self) -> frozenset[TableId]:
@@ -75,10 +113,12 @@ class Tables(dict[TableId, TableSchema]):
     def __setitem__(self, table_id: TableId, schema: TableSchema) -> None:
         if table_id not in self:
             self._names = None
+            self.index.add(table_id)
         super().__setitem__(table_id, schema)
 
     def __delitem__(self, table_id: TableId) -> None:
         self._names = None
+        self.index.discard(table_id)
         super().__delitem__(table_id)
 
     def remove(self, table_id: TableId) -> TableSchema | None:

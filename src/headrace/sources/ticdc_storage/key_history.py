@@ -21,7 +21,7 @@ from headrace.model.block import COMMIT_TS, KIND, ChangeBlock
 from headrace.model.events import RowKind
 from headrace.model.tso import MAX_TSO
 from headrace.sealed_duckdb import open_duckdb, seal
-from headrace.sources.ticdc_storage.catalogue import TableVersion
+from headrace.sources.ticdc_storage.table_versions import TableVersion
 
 _MEMORY = "512MB"
 _BEGINNINGS = frozenset({StatementKind.CREATE_TABLE, StatementKind.TRUNCATE_TABLE})

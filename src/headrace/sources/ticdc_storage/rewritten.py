@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from headrace.model.events import DropDatabaseEvent, DropTableEvent, RenameTableEvent, SchemaChange, TruncateTableEvent
 from headrace.model.outcome import Notice, Problem
 from headrace.model.table import TableId
-from headrace.sources.ticdc_storage.catalogue import Catalogue, TableVersion
+from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.intervals import numbers_of
 from headrace.sources.ticdc_storage.paths import DataPath, DateSeparator, first_file_in
 from headrace.sources.ticdc_storage.position import StoragePosition
 from headrace.sources.ticdc_storage.split_selection import AGAIN, Candidate, of_tables
 from headrace.sources.ticdc_storage.stores import StoredFile
+from headrace.sources.ticdc_storage.table_versions import TableVersion
 
 _OUTLIVED = (
     "was written again after it was applied, and its table was dropped, renamed or emptied since: it is not read once more, as its "

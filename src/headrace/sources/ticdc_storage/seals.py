@@ -8,11 +8,12 @@ from headrace.model.cut import CutOutcome
 from headrace.model.events import SchemaChange
 from headrace.model.table import TableId
 from headrace.model.tso import tso_to_datetime
-from headrace.sources.ticdc_storage.catalogue import Catalogue, TableVersion
+from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.days import has_ended
 from headrace.sources.ticdc_storage.paths import DataPath, DateSeparator, SchemaPath, parse_path
 from headrace.sources.ticdc_storage.position import StoragePosition
 from headrace.sources.ticdc_storage.position_update import newest_passed, passed_below, sealed_days, without_marks
+from headrace.sources.ticdc_storage.table_versions import TableVersion
 
 _ANY_NAME = "CDC000001.csv"
 

@@ -14,7 +14,7 @@ from headrace.model.outcome import Notice, Problem
 from headrace.model.split import Window
 from headrace.model.table import TableId
 from headrace.model.types import TypeKind
-from headrace.sources.ticdc_storage.catalogue import Catalogue, TableVersion
+from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.final_drain import late_schema_files
 from headrace.sources.ticdc_storage.intervals import Intervals, add_numbers, format_intervals, missing_numbers, united
 from headrace.sources.ticdc_storage.options import Protocol, StorageOptions
@@ -23,6 +23,7 @@ from headrace.sources.ticdc_storage.position import StoragePosition
 from headrace.sources.ticdc_storage.reader import Listing
 from headrace.sources.ticdc_storage.splits import FileSplit
 from headrace.sources.ticdc_storage.stores import StoredFile, StoreLocation
+from headrace.sources.ticdc_storage.table_versions import TableVersion
 
 _VANISHED_HINT = "Restore it, or copy the table anew; if TiCDC removed it, its file-expiration-days are too few."
 

@@ -13,6 +13,7 @@ What such a file does nobody knows, so it holds every table that it may concern,
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -27,12 +28,13 @@ from headrace.model.events import (
     DropTableEvent,
     RenameTableEvent,
     SchemaChange,
+    SchemaChangeEvent,
     unread_statement,
 )
 from headrace.model.outcome import Problem
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.catalogue import Catalogue
-from headrace.sources.ticdc_storage.held_tables import HeldTables
+from headrace.sources.ticdc_storage.held_tables import HeldTables, NameIndex
 from headrace.sources.ticdc_storage.paths import DataPath, SchemaPath, parse_path
 
 _DATABASE_KINDS = frozenset({StatementKind.CREATE_DATABASE, StatementKind.DROP_DATABASE, StatementKind.ALTER_DATABASE})
@@ -108,9 +110,9 @@ def unread_changes(catalogue: Catalogue, files: Iterable[UnreadFile]) -> tuple[S
     found = []
     for version, group in groupby(ordered, key=lambda file: file.version):
         together = list(group)
-        history.go_to(version)
-        changes = [_change(catalogue, file, history.concerned(file, together)) for file in together]
-        history.may_exist |= {file.table_id for file in together if file.table_id is not None}
+        history.go_to(version, together)
+        changes = [_change(catalogue, file, history.concerned(file)) for file in together]
+        history.add(file.table_id for file in together if file.table_id is not None)
         for concerned in {id(change.changes): change.changes for change in changes}.values():
             history.may_be_gone |= concerned
         found += changes
@@ -143,6 +145,20 @@ def _change(catalogue: Catalogue, file: UnreadFile, concerned: frozenset[TableId
     )
 
 
+@dataclass(frozen=True)
+class _Version:
+    """What holds of all files of one version that cannot be read."""
+
+    are_apart: bool
+    """Whether each file tells of its own table: there is one file, or all lie in folders that are named by tables."""
+    are_known: bool
+    """Whether all are files of tables that exist."""
+    named: frozenset[TableId]
+    """The tables that the files of this version tell, also those that can be read."""
+    there: frozenset[TableId]
+    """The tables that exist or may, and those."""
+
+
 class _History:
     """Which tables exist, as far as can be known; goes through the schema changes once."""
 
@@ -161,20 +177,40 @@ class _History:
                     self._shapes_at[version].add(known.table_id)
         self.existing: set[TableId] = set()
         self.may_exist: set[TableId] = set()
+        self._existing, self._may_exist = NameIndex(), NameIndex()
         self.may_be_gone: set[TableId] = set()
         """Tables that a change which cannot be read may have dropped or renamed."""
+        self._now: _Version
 
-    def go_to(self, version: int) -> None:
-        """Takes all changes below the version."""
+    def go_to(self, version: int, together: Sequence[UnreadFile]) -> None:
+        """Takes all changes below the version. ``together`` are all its files that cannot be read."""
         while self._next < len(self._changes) and self._changes[self._next].commit_ts < version:
             change = self._changes[self._next]
-            _carry_out(change, self.existing)
+            _carry_out(change, self.existing, self._existing)
             self.may_be_gone -= {event.table_id for event in change.events if isinstance(event, CreateTableEvent)}
             self._next += 1
+        found = [owner_of(self._catalogue, file) for file in together]
+        owners = frozenset(owner for owner in found if owner is not None)
+        partners = self._partners(version)
+        # A name that a rename of the same statement freed may be the new one of any table.
+        freed = {e.table_id for change in self._at[version] for e in change.events if isinstance(e, RenameTableEvent)}
+        is_known = None not in found and owners <= self.existing
+        self._now = _Version(
+            are_apart=len(together) == 1 or all("/" in file.parent for file in together),
+            are_known=is_known and owners.isdisjoint(self.may_be_gone) and owners.isdisjoint(freed),
+            named=owners | partners,
+            there=partners.union(self.existing, self.may_exist),
+        )
 
-    def concerned(self, file: UnreadFile, together: Sequence[UnreadFile]) -> frozenset[TableId]:
-        """The tables that the file's change may concern; ``together`` are all files of its version that cannot be read."""
-        return self._held.kept(self._concerned(file, together))
+    def add(self, tables: Iterable[TableId]) -> None:
+        """Takes tables in that a change which cannot be read may have made."""
+        for table_id in tables:
+            self.may_exist.add(table_id)
+            self._may_exist.add(table_id)
+
+    def concerned(self, file: UnreadFile) -> frozenset[TableId]:
+        """The tables that the change of a file of the present version may concern."""
+        return self._held.kept(self._concerned(file))
 
     def _all_names(self) -> frozenset[TableId]:
         """Of all tables that any change or file tells of."""
@@ -184,7 +220,7 @@ class _History:
             names |= sets
         return frozenset(name for name in names | self._catalogue.tables.keys() if name.table)
 
-    def _concerned(self, file: UnreadFile, together: Sequence[UnreadFile]) -> frozenset[TableId]:
+    def _concerned(self, file: UnreadFile) -> frozenset[TableId]:
         owner = owner_of(self._catalogue, file)
         own = frozenset() if owner is None else frozenset({owner})
         if file.statement is not None and (named := self._named(file, owner)) is not None:
@@ -192,12 +228,11 @@ class _History:
         if owner is not None and owner.is_database:
             return own | self._tables_of(owner.database)
         names = self._names(file) | own
-        if not self._is_bounded(file, together):
-            if self._held.are_many:
-                return names | self._held.everything() if names - self._held.everything() else self._held.everything()
-            return names | self.existing | self.may_exist | self._partners(file.version) | self._first_seen_after(file)
-        others = {o for f in together if (o := owner_of(self._catalogue, f)) is not None}
-        return names | others | self._partners(file.version) | self._first_seen_after(file)
+        if self._is_bounded(file):
+            return _with(self._now.named, names | self._first_seen_after(file))
+        if self._held.are_many:
+            return _with(self._held.everything(), names)
+        return _with(self._now.there, names | self._first_seen_after(file))
 
     def _named(self, file: UnreadFile, owner: TableId | None) -> frozenset[TableId] | None:
         """The tables that the statement names, ``None`` when nobody understands it."""
@@ -205,7 +240,7 @@ class _History:
         statement = read_statement(file.statement, owner.database if owner else "")
         if statement.kind is StatementKind.UNKNOWN or (statement.kind is not StatementKind.EMPTY and owner is None):
             return None
-        known = KnownNames(frozenset() if owner is None else {owner}, self.existing, self.may_exist)
+        known = KnownNames(frozenset() if owner is None else {owner}, self._existing, self._may_exist)
         found = known.all_meant((*statement.tables, *statement.reads, *(name for pair in statement.renames for name in pair)))
         if statement.kind in _DATABASE_KINDS:
             return found.union(*(self._tables_of(database.database) for database in found))
@@ -231,26 +266,15 @@ class _History:
                 found[path.parent][id(change.changes)] = change.changes
         return found
 
-    def _is_bounded(self, file: UnreadFile, together: Sequence[UnreadFile]) -> bool:
+    def _is_bounded(self, file: UnreadFile) -> bool:
         """Whether only tables that files of this version tell can be concerned."""
-        in_folders_of_tables = all("/" in f.parent for f in together)
-        if not in_folders_of_tables and len(together) > 1:
-            return False
-        if self._is_known_by_id(file):
-            return True
-        owners = {owner_of(self._catalogue, f) for f in together}
-        # A name that a rename of the same statement freed may be the new one of any table.
-        freed = {
-            event.table_id for change in self._at[file.version] for event in change.events if isinstance(event, RenameTableEvent)
-        }
-        return owners <= self.existing - self.may_be_gone and not owners & freed
+        return self._now.are_apart and (self._now.are_known or self._is_known_by_id(file))
 
     def _is_known_by_id(self, file: UnreadFile) -> bool:
         """A table that had this id before keeps to itself: what takes it, or what it becomes, has a file of its own."""
         return "/" not in file.parent and any(number < file.version for number in self._catalogue.versions.get(file.parent, {}))
 
     def _partners(self, version: int) -> frozenset[TableId]:
-        """Tables with a file of this version that may be another one's part: a shape, or a statement over several tables."""
         found = {*self._shapes_at[version]}
         for change in self._at[version]:
             tables = {table_id for table_id in change.changes if table_id.table}
@@ -262,29 +286,52 @@ class _History:
         """Names that no CREATE TABLE explains: where the file's own is not told, it may have made one of them."""
         if file.table_id is not None:
             return frozenset()
-        existing, found = set(self.existing), set[TableId]()
-        for change in self._changes[self._next :]:
-            if change.commit_ts > file.version and not _creates(change):
-                found |= {t for t in change.changes if t.table and t not in existing and not _becomes(change, t)}
-            _carry_out(change, existing)
-        return frozenset(found)
+        at, names = self._unexplained
+        return frozenset(names[bisect_right(at, file.version) :])
+
+    @cached_property
+    def _unexplained(self) -> tuple[list[int], list[TableId]]:
+        """The names that changes have without a CREATE TABLE, in order, and for each the last version where that is so."""
+        existing, index, last = set[TableId](), NameIndex(), dict[TableId, int]()
+        for change in self._changes:
+            if not _creates(change):
+                unknown = change.changes - existing
+                last |= {t: change.commit_ts for t in unknown if t.table and not _becomes(change, t)}
+            _carry_out(change, existing, index)
+        names = sorted(last, key=last.__getitem__)
+        return [last[name] for name in names], names
 
 
-def _carry_out(change: SchemaChange, existing: set[TableId]) -> None:
-    """Lets tables come and go as the change does."""
+def _with(tables: frozenset[TableId], more: frozenset[TableId]) -> frozenset[TableId]:
+    """Both; the same set where nothing is new, so that many changes may share it."""
+    return tables if more <= tables else tables | more
+
+
+def _carry_out(change: SchemaChange, existing: set[TableId], index: NameIndex) -> None:
+    """Lets tables come and go as the change does, also in an index of them."""
     for event in change.events:
-        match event:
-            case CreateTableEvent(table_id):
-                existing.add(table_id)
-            case DropTableEvent(table_id):
-                existing.discard(table_id)
-            case RenameTableEvent(old, new):
-                existing.discard(old)
-                existing.add(new)
-            case DropDatabaseEvent(database):
-                existing -= {t for t in existing if t.lies_in(database)}
-            case _:
-                pass
+        gone, come = _moved(event, existing)
+        existing -= gone
+        existing |= come
+        for table_id in gone:
+            index.discard(table_id)
+        for table_id in come:
+            index.add(table_id)
+
+
+def _moved(event: SchemaChangeEvent, existing: Iterable[TableId]) -> tuple[set[TableId], set[TableId]]:
+    """The tables that an event lets go and come."""
+    match event:
+        case CreateTableEvent(table_id):
+            return set(), {table_id}
+        case DropTableEvent(table_id):
+            return {table_id}, set()
+        case RenameTableEvent(old, new):
+            return {old}, {new}
+        case DropDatabaseEvent(database):
+            return {t for t in existing if t.lies_in(database)}, set()
+        case _:
+            return set(), set()
 
 
 def _becomes(change: SchemaChange, table_id: TableId) -> bool:
