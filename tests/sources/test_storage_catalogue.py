@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.ddl.renames import plan_renames
 from headrace.model.events import (
     AddColumnEvent,
     CreateDatabaseEvent,
@@ -18,7 +19,6 @@ from headrace.model.events import (
 from headrace.model.offer import Offer
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage import open_source
-from headrace.sources.ticdc_storage.renames import plan_renames
 from storage_folder import ID, OPTIONS, C, StorageFolder, V
 
 T = TableId("test", "t")

@@ -14,7 +14,7 @@ tells them apart, so they are refused.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -67,8 +67,8 @@ def deliveries(reports: Iterable[SplitReport], block: pa.RecordBatch) -> dict[in
     for stream, members in _streams(reports).items():
         number += 1
         found[members[0].rank] = Delivery(stream, number)
-        for before, report in pairwise(members):
-            number += report.min_ts < before.max_ts or _repeats_end(before, report, block)
+        for place, (before, report) in enumerate(pairwise(members)):
+            number += report.anew or report.min_ts < before.max_ts or _repeats_end(members, place + 1, block)
             found[report.rank] = Delivery(stream, number)
     return found
 
@@ -92,12 +92,29 @@ def _streams(reports: Iterable[SplitReport]) -> dict[str, list[SplitReport]]:
     return found
 
 
-def _repeats_end(before: SplitReport, report: SplitReport, block: pa.RecordBatch) -> bool:
-    """Whether a file that begins where the one before it ends holds all that the other has of that commit ts."""
-    if report.min_ts != before.max_ts or before.rolled_over:
+def _repeats_end(members: Sequence[SplitReport], place: int, block: pa.RecordBatch) -> bool:
+    """Whether a file that begins where the one before it ends holds all that was told before of that commit ts.
+
+    What is told there may lie in several files on both sides, each of which goes on in the next.
+    """
+    at = members[place].min_ts
+    if at != members[place - 1].max_ts or members[place - 1].rolled_over:
         return False
-    earlier, later = (_counts_at(block, rank, report.min_ts) for rank in (before.rank, report.rank))
+    first, last = place - 1, place
+    while first and _is_one(members[first - 1], members[first], at):
+        first -= 1
+    while last + 1 < len(members) and _is_one(members[last], members[last + 1], at):
+        last += 1
+    earlier, later = (
+        sum((_counts_at(block, report.rank, at) for report in part), Counter())
+        for part in (members[first:place], members[place : last + 1])
+    )
     return bool(earlier) and not earlier - later
+
+
+def _is_one(before: SplitReport, report: SplitReport, commit_ts: int) -> bool:
+    """Whether a transaction goes on from one file into the next."""
+    return before.rolled_over and not report.anew and before.max_ts == report.min_ts == commit_ts
 
 
 def _counts_at(block: pa.RecordBatch, rank: int, commit_ts: int) -> Counter[tuple[object, ...]]:

@@ -142,6 +142,8 @@ class SplitReport:
     max_ts: int = 0
     pending_ts: int | None = None
     rolled_over: bool = False
+    anew: bool = False
+    """What wrote the split had begun again before it: whatever it repeats is another delivery, for certain."""
     truncated: bool = False
     truncated_ts: int | None = None
     truncated_line: int | None = None

@@ -5,10 +5,14 @@ A record has a *place*: its partition and its offset there, a number that grows 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from headrace.model.outcome import Problem
 from headrace.model.table import TableId, TableSchema
+
+_PLACE = re.compile(r"partition (.+), offset (\d{1,18})")
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,8 @@ class Range:
     end: int
     size: int
     """About how many bytes it has."""
+    given_up: tuple[int, ...] = ()
+    """The offsets of records that somebody gave up: they are passed over where they cannot be understood."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,27 @@ def place_of(partition: str, offset: int) -> str:
     return f"partition {partition}, offset {offset}"
 
 
+def read_place(text: str) -> tuple[str, int] | None:
+    """The partition and offset of :func:`place_of`; ``None`` where the text is something else."""
+    found = _PLACE.fullmatch(text.strip())
+    return (found[1], int(found[2])) if found else None
+
+
+@dataclass(frozen=True)
+class Between:
+    """What the watermarks between two pieces of a table tell: one that falls, that what writes the stream has begun again there."""
+
+    fell: bool = False
+    """One was below the one before it in the range."""
+    equal: bool = False
+    """One was equal to the one before it in the range: nothing happened, or what writes the stream began again."""
+    first: bool = False
+    """The range's first one is among them: whether it fell, the range before it tells."""
+
+    def __or__(self, other: Between) -> Between:
+        return Between(self.fell or other.fell, self.equal or other.equal, self.first or other.first)
+
+
 @dataclass(frozen=True)
 class StagedPiece:
     """Records of one table from one range, in the order of their offsets, in the work place.
@@ -79,9 +106,8 @@ class StagedPiece:
     min_ts: int
     max_ts: int
     """The least and the greatest commit ts (TSO). Within a piece they do not go down: there another one begins."""
-    restart: int | None
-    """The watermark (TSO) that came before it in the range, since the piece before; ``None`` where there was none. One that is not
-    above the partition's greatest tells that what writes the stream has begun again."""
+    between: Between
+    """What lies between the table's piece before, or the beginning of the range, and it."""
     key: str
     """The object in the work place that it lies in, with others."""
     start: int
@@ -105,8 +131,18 @@ class StageReport:
     pieces: tuple[StagedPiece, ...] = ()
     statements: tuple[StreamStatement, ...] = ()
     watermark: int | None = None
-    """The partition's greatest promise in the range (TSO): everything up to there is before it."""
+    """The partition's greatest promise in the range (TSO): everything up to there is before it. None that lies behind a record
+    of which nobody knows the table."""
+    first_watermark: int | None = None
+    last_watermark: int | None = None
+    """The first and the last one of the range (TSO)."""
+    behind: Mapping[TableId, Between] = field(default_factory=dict)
+    """What lies behind the last piece of each table that has one."""
+    all_of_it: Between = field(default_factory=Between)
+    """What the range holds, for the other tables."""
     marks: tuple[Mark, ...] = ()
     """For finding an offset by a commit ts; of the records of this range alone. The last is at its end."""
     problems: tuple[Problem, ...] = ()
     """Records that cannot be understood, with their place."""
+    unclear: Mapping[int, str] = field(default_factory=dict)
+    """The same records by their offsets, as places in words. Until somebody gives one up the partition is needed from it on."""

@@ -7,14 +7,16 @@ shapes that were in force before come from the ledger.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from itertools import groupby
 
 from headrace.ddl.classify import Classified, classify
 from headrace.ddl.columns import annotate
 from headrace.ddl.indexes import with_index_names
 from headrace.ddl.names import KnownNames, spelled
 from headrace.ddl.partitions import Partitioning, partitioning_after
+from headrace.ddl.renames import Rename, plan_renames, rename_statement
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.ddl.told import named_collation
 from headrace.model.containment import contained
@@ -48,9 +50,10 @@ class StreamHistory:
         }
         self._partitionings: dict[TableId, Partitioning | None] = {}
         self._collations: dict[str, str] = defaultdict(str)
-        for statement in _each_once(statements):
-            with contained(self._failed(statement), statement.table_id, statement.place):
-                self._take(statement)
+        for _, of_time in groupby(_each_once(statements), key=lambda told: told.commit_ts):
+            for statement in self._in_order(list(of_time)):
+                with contained(self._failed(statement), statement.table_id, statement.place):
+                    self._take(statement)
 
     def versions(self, table_id: TableId) -> list[tuple[int, TableSchema]]:
         """The shapes of a table in order, each with the version (TSO) from which on it is in force."""
@@ -66,8 +69,45 @@ class StreamHistory:
 
         return failed
 
+    def _in_order(self, of_time: list[StreamStatement]) -> list[StreamStatement]:
+        """The statements of one commit ts as they can run: the steps of one RENAME TABLE are told each by itself.
+
+        Of steps that give one table several names only the last one may be told.
+        """
+        self._recall(of_time[0].commit_ts)
+        renames = {rename: told for told in of_time if (rename := _rename(told)) is not None}
+        if len(renames) < 2:
+            return of_time
+        shapes = {told.table_id: told.schema for told in renames.values() if told.schema is not None}
+        plan = plan_renames(tuple(renames), self._tables, shapes)
+        first = next(iter(renames.values()))
+        if plan.unclear:
+            self._leave_open(first, tuple(renames), plan.unclear)
+        steps = [renames.get(step) or self._inferred(step, first) for step in plan.steps]
+        place = of_time.index(first)
+        others = [(n, told) for n, told in enumerate(of_time) if told not in renames.values()]
+        return [*(told for n, told in others if n < place), *steps, *(told for n, told in others if n > place)]
+
+    def _inferred(self, step: Rename, first: StreamStatement) -> StreamStatement:
+        old, new = step
+        schema = self._tables.get(old)
+        schema = replace(schema, table_id=new) if schema is not None else None
+        return replace(first, database=old.database, statement=rename_statement(step), table_id=new, schema=schema)
+
+    def _leave_open(self, first: StreamStatement, renames: Collection[Rename], unclear: frozenset[TableId]) -> None:
+        """Renames whose order nobody knows are one schema change, about which a person has to decide."""
+        names = frozenset(name for rename in renames for name in rename) | unclear
+        self._told |= names
+        for name in names:
+            self._tables.pop(name, None)
+        text = rename_statement(*renames)
+        events = tuple(RenameTableEvent(old, new) for old, new in renames)
+        doubt = "the order of the renames cannot be told from what the stream tells. Rename the tables in the target by hand."
+        self.changes.append(
+            SchemaChange(first.commit_ts, first.table_id, events, text, first.database, names, origin=first.place, doubt=doubt)
+        )
+
     def _take(self, told: StreamStatement) -> None:
-        self._recall(told.commit_ts)
         names = KnownNames({told.table_id}, self._tables.keys())
         text = spelled(told.statement, read_statement(told.statement, told.database), names.meant)
         statement = read_statement(text, told.database)
@@ -159,6 +199,12 @@ class StreamHistory:
             self._partitionings[told.table_id] = partitioning
             self._versions.setdefault(told.table_id, {})[told.commit_ts] = after
         return gone
+
+
+def _rename(told: StreamStatement) -> Rename | None:
+    """The one rename that the statement does, if that is what it does."""
+    renames = read_statement(told.statement, told.database).renames
+    return renames[0] if len(renames) == 1 else None
 
 
 def _each_once(statements: Iterable[StreamStatement]) -> list[StreamStatement]:

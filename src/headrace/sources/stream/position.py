@@ -23,6 +23,8 @@ class PartitionPosition:
 
     offset: int = 0
     marks: tuple[Mark, ...] = ()
+    given_up: tuple[int, ...] = ()
+    """Offsets of records behind ``offset`` that cannot be understood, and that somebody gave up."""
 
     @property
     def read_to(self) -> int:
@@ -42,9 +44,14 @@ class PartitionPosition:
         """The largest known offset before which no record has a commit ts (TSO) above this one; 0 when none is known."""
         return max((mark.offset for mark in self.marks if mark.reached <= commit_ts), default=0)
 
-    def moved_to(self, commit_ts: int) -> PartitionPosition:
-        """The position in which everything up to a commit ts (TSO) is needed by nobody. It never goes back."""
-        return replace(self, offset=max(self.offset, self.begins(commit_ts)))
+    def moved_to(self, commit_ts: int, before: int | None = None) -> PartitionPosition:
+        """The position in which everything up to a commit ts (TSO) is needed by nobody, but for what lies from ``before`` on.
+
+        It never goes back.
+        """
+        reached = self.begins(commit_ts) if before is None else min(before, self.begins(commit_ts))
+        offset = max(self.offset, reached)
+        return replace(self, offset=offset, given_up=tuple(at for at in self.given_up if at >= offset))
 
     def back_to(self, commit_ts: int) -> PartitionPosition:
         """The position from which all records above a commit ts (TSO) are read again."""
@@ -75,17 +82,19 @@ class StreamPosition:
         if not isinstance(told, dict) or told.get("v") != _VERSION:
             raise ValueError("this is no position of a stream that this version of Headrace knows")
         partitions = {}
-        for name, (offset, marks) in told["p"].items():
-            partitions[name] = PartitionPosition(int(offset), tuple(Mark(int(at), int(ts)) for at, ts in marks))
+        for name, (offset, marks, *given_up) in told["p"].items():
+            known = tuple(Mark(int(at), int(ts)) for at, ts in marks)
+            partitions[name] = PartitionPosition(int(offset), known, tuple(int(at) for at in given_up))
         return cls(partitions, int(told["w"]))
 
     def to_text(self) -> str:
         """The position as the ledger keeps it."""
-        told = {name: [at.offset, [[m.offset, m.reached] for m in at.marks]] for name, at in sorted(self.partitions.items())}
+        of_each = sorted(self.partitions.items())
+        told = {name: [at.offset, [[m.offset, m.reached] for m in at.marks], *at.given_up] for name, at in of_each}
         return json.dumps({"v": _VERSION, "w": self.watermark, "p": told}, separators=(",", ":"))
 
     def of(self, partition: str) -> PartitionPosition:
-        """The position of a partition; a new one begins at its first record."""
+        """The position of a partition; one that came to be later begins at its first record."""
         return self.partitions.get(partition, PartitionPosition())
 
     def with_marks(self, reports: Iterable[StageReport]) -> StreamPosition:
@@ -95,9 +104,21 @@ class StreamPosition:
             found[report.range.partition] = found.get(report.range.partition, PartitionPosition()).with_marks(report.marks)
         return replace(self, partitions=found)
 
-    def moved_to(self, commit_ts: int) -> StreamPosition:
-        """See :meth:`PartitionPosition.moved_to`."""
-        return replace(self, partitions={name: at.moved_to(commit_ts) for name, at in self.partitions.items()})
+    def beginning(self, offsets: Mapping[str, int]) -> StreamPosition:
+        """With the partitions that it does not know yet, which were read from these offsets on."""
+        fresh = {name: PartitionPosition(at, (Mark(at, 0),)) for name, at in offsets.items() if name not in self.partitions}
+        return replace(self, partitions={**self.partitions, **fresh})
+
+    def moved_to(self, commit_ts: int, before: Mapping[str, int]) -> StreamPosition:
+        """See :meth:`PartitionPosition.moved_to`; ``before`` has the offsets that partitions may not pass."""
+        return replace(self, partitions={name: at.moved_to(commit_ts, before.get(name)) for name, at in self.partitions.items()})
+
+    def giving_up(self, partition: str, offset: int) -> StreamPosition:
+        """The same, with a record that is passed over where it cannot be understood; unchanged where it is not needed any more."""
+        at = self.partitions.get(partition)
+        if at is None or offset < at.offset or offset in at.given_up:
+            return self
+        return replace(self, partitions={**self.partitions, partition: replace(at, given_up=(*at.given_up, offset))})
 
     def back_to(self, commit_ts: int) -> StreamPosition:
         """See :meth:`PartitionPosition.back_to`."""

@@ -8,7 +8,6 @@ make others be read again.
 from __future__ import annotations
 
 import secrets
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -22,74 +21,24 @@ from headrace.model.letters import RejectedRecord
 from headrace.model.offer import Learned, Offer
 from headrace.model.outcome import Notice, Problem, SplitReport
 from headrace.model.split import Split, Window
-from headrace.model.stream import PartitionEnds, Range, StagedPiece, StageReport, place_of
+from headrace.model.stream import PartitionEnds, Range, StageReport, place_of, read_place
 from headrace.model.table import TableId
-from headrace.model.tso import MAX_TSO
 from headrace.sources.base import Bound, KeptShapes, StageRunner, StagingPlace
 from headrace.sources.stream.history import StreamHistory
 from headrace.sources.stream.position import StreamPosition
 from headrace.sources.stream.reader import BadRecordError, StreamReader
 from headrace.sources.stream.stage import stage
+from headrace.sources.stream.staged import Staged, StagedSplit, splits
 
+_ANEW = (
+    "Load the tables anew, and begin with headrace reset and --start at the commit ts of the copy. Keep records for longer than a "
+    "table may be stopped."
+)
 RANGE_BYTES = 8 << 20
 """What one stage task reads at most, about."""
 _STALLED_TIMES = 4
 _BLOCK_BYTES = 4 << 20
 _BLOCK_ROWS = 131_072
-
-
-@dataclass(frozen=True)
-class StagedSplit(Split):
-    """What one decode task reads of a staged piece: its rows with ``above < commit_ts <= up_to`` (TSO), which have one shape."""
-
-    piece: StagedPiece
-    above: int
-    up_to: int
-    goes_on: bool = True
-    """Whether the partition's next piece of the table may go on in the transaction that this one ends with."""
-
-
-@dataclass(frozen=True)
-class Staged:
-    """The ranges that a run has staged and still needs, in the order in which they were read (``headrace.model.offer.Learned``)."""
-
-    reports: tuple[StageReport, ...] = ()
-
-    def without(self, tables: Collection[TableId]) -> Staged:
-        """The same: what nobody needs goes with the position."""
-        return self
-
-    @property
-    def size(self) -> int:
-        """Bytes of all staged records."""
-        return sum(piece.size for report in self.reports for piece in report.pieces)
-
-    def ends(self) -> dict[str, int]:
-        """Up to where each partition is staged."""
-        return {report.range.partition: report.range.end for report in self.reports}
-
-    def watermarks(self) -> dict[str, int]:
-        """What each partition promises (TSO). Behind a record that cannot be understood nothing is promised."""
-        found: dict[str, int] = {}
-        blocked: set[str] = set()
-        for report in self.reports:
-            partition = report.range.partition
-            if report.watermark is not None and partition not in blocked:
-                found[partition] = max(found.get(partition, 0), report.watermark)
-            if any(not problem.table_id.table for problem in report.problems):
-                blocked.add(partition)
-        return found
-
-    def needed(self, position: StreamPosition) -> Staged:
-        """Without the ranges of which no record is needed any more."""
-        return Staged(tuple(r for r in self.reports if r.range.end > position.of(r.range.partition).offset))
-
-    def follows(self, position: StreamPosition) -> bool:
-        """Whether all that is to be read from the position on, up to where this ends, is in it."""
-        begins: dict[str, int] = {}
-        for report in self.reports:
-            begins.setdefault(report.range.partition, report.range.start)
-        return all(start <= position.of(partition).offset for partition, start in begins.items())
 
 
 class _NoPlace:
@@ -146,35 +95,53 @@ class StreamEventSource:
         shapes: KeptShapes | None = None,
     ) -> Offer:
         """Stages what is new, and offers what is known of all that is staged. Raises SourceUnreachableError, SourceLostError."""
-        assert self._run is not None, "a source that polls has something that stages"
         place = StreamPosition.parse(position)
         former = learned if isinstance(learned, Staged) and learned.follows(place) else Staged()
         kept = former.needed(place)
         for key in sorted(_keys(learned) - _keys(kept)):
             self._place.remove(key.rpartition("/")[0])
-        partitions = self.reader.ends()
-        # Partitions are not in step: below the greatest ts of what is staged others may hold more, which would count as applied.
-        limit = bound.limit if bound is not None and not final else 0
-        ranges, more = _to_stage(partitions, place, kept, limit)
-        staged = Staged((*kept.reports, *self._run(self, ranges)))
+        least = max(place.watermark, checkpoint)
+        staged, partitions, more = self._staged(kept, place, least, bound, final=final)
+        # Without a bound nothing is known of where tables stand.
+        applied = bound.reached if bound is not None else lambda _: -1
         reached = bound.reached if bound is not None else lambda _: checkpoint
         history = StreamHistory(shapes or {}, (told for report in staged.reports for told in report.statements))
-        least = max(place.watermark, checkpoint)
-        watermark = _greatest(staged, least) if final else _watermark(staged, partitions, least)
+        watermark = _final(staged, place, least) if final else _watermark(staged, partitions, place, least)
         problems = [problem for report in staged.reports for problem in report.problems]
-        nobodys = (problem for problem in problems if not problem.table_id.table)
-        blocking = tuple(Notice(f"{p.file}: {p.message} Nothing of this partition is applied behind it.") for p in nobodys)
         return Offer(
             watermark,
             watermark + 1,
             schema_changes=tuple(change for change in history.changes if change.commit_ts <= watermark),
-            splits=tuple(_splits(staged, history, watermark)),
-            problems=(*(p for p in problems if p.table_id.table), *history.problems, *_shapeless(staged, history, reached)),
-            notices=blocking,
+            splits=tuple(splits(staged, history, watermark, applied)),
+            problems=(
+                *(p for p in problems if p.table_id.table),
+                *history.problems,
+                *_shapeless(staged, history, reached, watermark),
+            ),
+            notices=(*_blocking(problems), *_absent(partitions, place, staged)),
             repeats=self.reader.repeats,
             learned=staged,
             more=more,
         )
+
+    def _staged(
+        self, kept: Staged, place: StreamPosition, least: int, bound: Bound | None, *, final: bool
+    ) -> tuple[Staged, Sequence[PartitionEnds], bool]:
+        """All that is staged once the next part is: what is there, and whether there is more. Raises SourceLostError."""
+        # Partitions are not in step: below the greatest ts of what is staged others may hold more, which would count as applied.
+        limit = bound.limit if bound is not None and not final else 0
+        at_least = bound.at_least if bound is not None else 0
+        staged, run = kept, self._run
+        assert run is not None, "a source that polls has something that stages"
+        while True:
+            partitions = self.reader.ends()
+            begins = {p.partition: staged.begins.get(p.partition, _begin(p, place)) for p in partitions}
+            ranges, more = _to_stage(partitions, place, replace(staged, begins=begins), limit)
+            reports = run(self, ranges)
+            _require_kept(ranges, self.reader.ends() if ranges else partitions)
+            staged = Staged((*staged.reports, *reports), begins)
+            if not more or _watermark(staged, partitions, place, least) >= at_least:
+                return staged, partitions, more
 
     def advance(
         self,
@@ -193,14 +160,16 @@ class StreamEventSource:
         return self._moved(position, offer, min([progress.hi, *behind]), progress.hi)
 
     def _moved(self, position: str, offer: Offer, reached: int, hi: int) -> str:
-        assert isinstance(offer.learned, Staged), "offers are this source's own"
-        place = StreamPosition.parse(position).with_marks(offer.learned.reports).moved_to(reached)
+        staged = _of(offer)
+        place = StreamPosition.parse(position).beginning(staged.begins).with_marks(staged.reports)
+        place = place.moved_to(reached, staged.unclear())
         return replace(place, watermark=max(place.watermark, hi)).to_text()
 
     def taking(self, position: str, offer: Offer, keys: Collection[str]) -> PositionOfCut:
         """See ``EventSource.taking``. Where a table is stopped, the position waits for the driver's step."""
-        assert isinstance(offer.learned, Staged), "offers are this source's own"
-        return PositionOfCut(position, StreamPosition.parse(position).with_marks(offer.learned.reports))
+        staged = _of(offer)
+        place = StreamPosition.parse(position).beginning(staged.begins).with_marks(staged.reports)
+        return PositionOfCut(position, place, staged.unclear())
 
     def begin(self, position: str, offer: Offer, splits: Collection[Split], hi: int) -> str:
         """The same: each table's checkpoint tells what of a piece it has taken."""
@@ -227,8 +196,9 @@ class StreamEventSource:
         return "" if passed is None else f"records of partition {passed} above {since} were passed over."
 
     def give_up(self, position: str, table_id: TableId, key: str) -> str:
-        """The same: a table waits for no split of a stream."""
-        return position
+        """The position in which a record is passed over that cannot be understood; ``key`` is its place in words."""
+        record = read_place(key)
+        return position if record is None else StreamPosition.parse(position).giving_up(*record).to_text()
 
     def read_again(self, position: str, table_id: TableId, since: int) -> str:
         """The position from which on everything above ``since`` (TSO) is read again, and schema changes at it."""
@@ -276,6 +246,7 @@ class StreamEventSource:
             max_ts=int(times.max()) if len(times) else 0,
             pending_ts=int(commit_ts[left].min()) if left.any() else None,
             rolled_over=split.goes_on,
+            anew=split.anew,
             rejects=tuple(reading.rejects),
             problem=reading.problem,
         )
@@ -287,12 +258,13 @@ class PositionOfCut:
 
     former: str
     with_marks: StreamPosition
+    unclear: Mapping[str, int]
 
     def after(self, reports: Iterable[SplitReport], progress: CutOutcome) -> str:
         """The position after the cut, unless a table is stopped: how far that is only the driver knows."""
         if progress.stopped or progress.behind:
             return self.former
-        place = self.with_marks.moved_to(progress.hi)
+        place = self.with_marks.moved_to(progress.hi, self.unclear)
         return replace(place, watermark=max(place.watermark, progress.hi)).to_text()
 
 
@@ -343,6 +315,11 @@ class _Reading:
         self.problem = told
 
 
+def _of(offer: Offer) -> Staged:
+    assert isinstance(offer.learned, Staged), "offers are this source's own"
+    return offer.learned
+
+
 def _keys(learned: Learned | None) -> set[str]:
     """The objects in the work place that staged pieces lie in."""
     reports = learned.reports if isinstance(learned, Staged) else ()
@@ -365,23 +342,45 @@ def _to_stage(partitions: Sequence[PartitionEnds], place: StreamPosition, staged
     more = False
     for partition in partitions:
         known = place.of(partition.partition)
-        begin = ends.get(partition.partition, known.offset if partition.partition in place.partitions else partition.first)
+        begin = ends.get(partition.partition, staged.begins[partition.partition])
+        if partition.partition not in ends and partition.partition in place.partitions:
+            begin = known.offset
         if begin < partition.first:
+            raise _lost(partition, begin, "were not applied yet, and are")
+        if begin > partition.end:
             raise SourceLostError(
-                f"Records {begin} to {partition.first - 1} of partition {partition.partition} were not applied yet, and are not "
-                "kept any more.",
-                "Load the tables anew, and begin with headrace reset and --start at the commit ts of the copy. Keep records for "
-                "longer than a table may be stopped.",
+                f"Partition {partition.partition} ends at offset {partition.end}, and was read up to {begin}: it is another stream "
+                "of the same name.",
+                _ANEW,
             )
         # All that was read before is read again at once: some of it would look like all of it, since its watermark has passed.
         owed = min(known.read_to, partition.end)
-        found += _ranges(partition, begin, owed)
+        found += _ranges(partition, begin, owed, known.given_up)
         begin = max(begin, owed)
         if partition.partition in read:
             end = partition.end if not limit else min(partition.end, begin + _records(partition, limit // len(read)))
-            found += _ranges(partition, begin, end)
+            found += _ranges(partition, begin, end, known.given_up)
             more |= end < partition.end
     return found, more
+
+
+def _begin(partition: PartitionEnds, place: StreamPosition) -> int:
+    """From where on a partition is read: one that came to be while the pipeline was under way from its very first record on."""
+    return place.of(partition.partition).offset if place.partitions else partition.first
+
+
+def _require_kept(ranges: Iterable[Range], partitions: Iterable[PartitionEnds]) -> None:
+    """Raises SourceLostError where records may have gone while they were read."""
+    known = {partition.partition: partition for partition in partitions}
+    for of in ranges:
+        partition = known.get(of.partition)
+        if partition is not None and of.start < partition.first:
+            raise _lost(partition, of.start, "were gone before they were read, and are")
+
+
+def _lost(partition: PartitionEnds, begin: int, what: str) -> SourceLostError:
+    name = partition.partition
+    return SourceLostError(f"Records {begin} to {partition.first - 1} of partition {name} {what} not kept any more.", _ANEW)
 
 
 def _records(partition: PartitionEnds, size: int) -> int:
@@ -389,75 +388,62 @@ def _records(partition: PartitionEnds, size: int) -> int:
     return max(1, int(size / max(partition.bytes_per_record, 1.0)))
 
 
-def _ranges(partition: PartitionEnds, begin: int, end: int) -> list[Range]:
+def _ranges(partition: PartitionEnds, begin: int, end: int, given_up: Sequence[int]) -> list[Range]:
     """The records from ``begin`` up to ``end`` in ranges of about 8 MiB."""
     step, size = _records(partition, RANGE_BYTES), max(partition.bytes_per_record, 1.0)
-    starts = range(begin, end, step)
-    return [
-        Range(partition.partition, start, min(start + step, end), int(size * (min(start + step, end) - start))) for start in starts
-    ]
-
-
-def _watermark(staged: Staged, partitions: Sequence[PartitionEnds], checkpoint: int) -> int:
-    """Up to where all partitions are complete."""
-    promised = staged.watermarks()
-    return max(checkpoint, min((promised.get(p.partition, checkpoint) for p in partitions), default=checkpoint))
-
-
-def _greatest(staged: Staged, checkpoint: int) -> int:
-    pieces = (piece.max_ts for report in staged.reports for piece in report.pieces)
-    changes = (statement.commit_ts for report in staged.reports for statement in report.statements)
-    return max([checkpoint, *pieces, *changes])
-
-
-def _splits(staged: Staged, history: StreamHistory, watermark: int) -> Iterator[StagedSplit]:
-    """One split for each piece and shape that may have rows up to the watermark."""
-    for table_id, pieces in _pieces(staged).items():
-        versions = history.versions(table_id)
-        if not versions:
-            continue
-        # Rows from before the first version that is known have its shape, unless the table began with it.
-        first = versions[0][0]
-        beginnings = [first if history.begins(table_id, first) else 0, *(version for version, _ in versions[1:])]
-        rank = 0
-        for above, (version, schema), up_to in zip(beginnings, versions, [*beginnings[1:], MAX_TSO], strict=True):
-            for piece, goes_on in pieces:
-                if piece.min_ts <= min(up_to, watermark) and piece.max_ts > above:
-                    key = f"{piece.partition}:{piece.first}-{piece.last}:{version}"
-                    earliest = piece.min_ts if above == 0 else None
-                    yield StagedSplit(
-                        key, table_id, version, rank, piece.size, schema, piece, above, up_to, goes_on, earliest=earliest
-                    )
-                    rank += 1
-
-
-def _pieces(staged: Staged) -> dict[TableId, list[tuple[StagedPiece, bool]]]:
-    """The pieces of each table, partition by partition, each with whether the next one of it may go on in its last transaction."""
-    of_stream: dict[tuple[TableId, str], list[tuple[StagedPiece, bool]]] = defaultdict(list)
-    promised: dict[str, int] = {}
-    for report in sorted(staged.reports, key=lambda report: (report.range.partition, report.range.start)):
-        partition = report.range.partition
-        for piece in report.pieces:
-            before = of_stream[piece.table_id, partition]
-            # Before its first watermark nothing tells whether a partition was begun again.
-            anew = piece.restart is not None and piece.restart <= promised.get(partition, piece.restart)
-            if before and (anew or piece.min_ts < before[-1][0].max_ts):
-                before[-1] = (before[-1][0], False)
-            before.append((piece, True))
-        if report.watermark is not None:
-            promised[partition] = max(promised.get(partition, -1), report.watermark)
-    found: dict[TableId, list[tuple[StagedPiece, bool]]] = defaultdict(list)
-    for (table_id, _), pieces in of_stream.items():
-        found[table_id] += pieces
+    found = []
+    for start in range(begin, end, step):
+        stop = min(start + step, end)
+        own = tuple(at for at in given_up if start <= at < stop)
+        found.append(Range(partition.partition, start, stop, int(size * (stop - start)), own))
     return found
 
 
-def _shapeless(staged: Staged, history: StreamHistory, reached: Callable[[TableId], int]) -> Iterator[Problem]:
-    """The tables with rows that are wanted, of which nothing tells the columns."""
+def _names(staged: Staged, partitions: Iterable[PartitionEnds], place: StreamPosition) -> set[str]:
+    """Every partition that was ever known: one that the stream does not name for a moment holds the watermark."""
+    return {p.partition for p in partitions} | place.partitions.keys() | staged.begins.keys()
+
+
+def _watermark(staged: Staged, partitions: Iterable[PartitionEnds], place: StreamPosition, least: int) -> int:
+    """Up to where all partitions are complete, ``least`` (TSO) at least."""
+    promised = staged.watermarks()
+    return max(least, min((promised.get(name, least) for name in _names(staged, partitions, place)), default=least))
+
+
+def _final(staged: Staged, place: StreamPosition, least: int) -> int:
+    """The greatest ts of all that is there; where a partition cannot be read to its end, no more than it promised before."""
+    pieces = (piece.max_ts for report in staged.reports for piece in report.pieces)
+    changes = (statement.commit_ts for report in staged.reports for statement in report.statements)
+    promised = staged.watermarks()
+    held = staged.blocked | (place.partitions.keys() - staged.begins.keys())
+    greatest = max([least, *pieces, *changes])
+    return max(least, min([greatest, *(promised.get(name, least) for name in held)]))
+
+
+def _blocking(problems: Iterable[Problem]) -> Iterator[Notice]:
+    for problem in problems:
+        if not problem.table_id.table:
+            yield Notice(f"{problem.file}: {problem.message} Nothing of this partition is applied behind it.")
+
+
+def _absent(partitions: Iterable[PartitionEnds], place: StreamPosition, staged: Staged) -> Iterator[Notice]:
+    for name in sorted(_names(staged, (), place) - {p.partition for p in partitions}):
+        yield Notice(
+            f"The stream does not name its partition {name} any more: nothing above its watermark is applied until it does."
+        )
+
+
+def _shapeless(staged: Staged, history: StreamHistory, reached: Callable[[TableId], int], watermark: int) -> Iterator[Problem]:
+    """The tables with rows that are wanted now, of which nothing tells the columns.
+
+    Above the watermark their statements may be to come.
+    """
     told: set[TableId] = set()
     for report in staged.reports:
         for piece in report.pieces:
-            if piece.table_id in told or history.versions(piece.table_id) or piece.max_ts <= reached(piece.table_id):
+            if piece.table_id in told or history.versions(piece.table_id):
+                continue
+            if piece.min_ts > watermark or piece.max_ts <= reached(piece.table_id):
                 continue
             told.add(piece.table_id)
             message = "its columns are not known: neither the stream nor the ledger has a schema change of it."

@@ -16,12 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model.outcome import Problem
-from headrace.model.stream import Mark, Range, StagedPiece, StageReport, StreamStatement, place_of
+from headrace.model.stream import Between, Mark, Range, StagedPiece, StageReport, StreamStatement, place_of
 from headrace.model.table import TableId
 from headrace.sources.base import StagingPlace
 from headrace.sources.stream.reader import StreamReader
 from headrace.sources.stream.records import PIECE, RecordKind
 
+_GIVE_UP = "Give the record up with headrace table skip --file and its place, or load the table anew."
 _MARK_EVERY = 8
 """How many marks a range leaves at most, besides the one at its end."""
 
@@ -30,26 +31,34 @@ _MARK_EVERY = 8
 class _Piece:
     """Records of one table that follow each other, their commit ts never going down."""
 
-    restart: int | None
+    between: Between
     batches: list[pa.RecordBatch] = field(default_factory=list)
 
 
 class _Tables:
-    """The records of a range by table."""
+    """The records of a range by table.
+
+    A piece ends where commit ts go down, and at a watermark that does not rise: what writes the stream may have begun again.
+    """
 
     def __init__(self) -> None:
         self.pieces: dict[TableId, list[_Piece]] = defaultdict(list)
+        self.first: int | None = None
+        self.last: int | None = None
+        self.behind: dict[TableId, Between] = {}
+        self.all_of_it = Between()
         self._reached: dict[TableId, int] = {}
-        self._restarted: dict[TableId, int] = {}
-        self._watermark: int | None = None
-        self._greatest = -1
 
     def promise(self, watermark: int) -> None:
-        """A watermark (TSO): where it is not above the greatest one, pieces end. After a restart the first ones are not."""
-        if watermark <= self._greatest or self._watermark is None:
-            self._watermark = watermark
-            self._restarted.clear()
-        self._greatest = max(self._greatest, watermark)
+        """A watermark (TSO)."""
+        if self.last is None:
+            told, self.first = Between(first=True), watermark
+        else:
+            told = Between(fell=watermark < self.last, equal=watermark == self.last)
+        self.last = watermark
+        if told != Between():
+            self.all_of_it |= told
+            self.behind = {table_id: before | told for table_id, before in self.behind.items()}
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Rows of any tables, in their order."""
@@ -60,11 +69,10 @@ class _Tables:
                 self._append(table_id, records.slice(start, end - start), int(commit_ts[start]), int(commit_ts[end - 1]))
 
     def _append(self, table_id: TableId, records: pa.RecordBatch, first: int, last: int) -> None:
-        anew = self._watermark is not None and table_id not in self._restarted
-        if not self.pieces[table_id] or first < self._reached[table_id] or anew:
-            self.pieces[table_id].append(_Piece(self._watermark if anew else None))
-        if self._watermark is not None:
-            self._restarted[table_id] = self._watermark
+        between = self.behind.get(table_id, self.all_of_it)
+        if not self.pieces[table_id] or first < self._reached[table_id] or between != Between():
+            self.pieces[table_id].append(_Piece(between))
+        self.behind[table_id] = Between()
         self.pieces[table_id][-1].batches.append(records)
         self._reached[table_id] = last
 
@@ -73,7 +81,8 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str) -> 
     """Reads a range and writes its pieces into an object in ``folder``. Raises SourceUnreachableError, TransientError."""
     tables = _Tables()
     statements: list[StreamStatement] = []
-    problems: list[Problem] = []
+    problems: dict[int, Problem] = {}
+    given_up = frozenset(of.given_up)
     watermark: int | None = None
     marks: list[Mark] = []
     reached, step = 0, max(1, (of.end - of.start) // _MARK_EVERY)
@@ -92,7 +101,10 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str) -> 
                 statements.append(statement)
                 reached = max(reached, statement.commit_ts)
         for row in np.flatnonzero(kinds == RecordKind.UNKNOWN):
-            problems.append(_unknown(of.partition, batch, int(row)))
+            problems[int(offsets[row])] = _unknown(of.partition, batch, int(row))
+        for at in given_up & problems.keys():
+            del problems[at]
+        nobodys = min((at for at, problem in problems.items() if not problem.table_id.table), default=None)
         for start, end, promised in _between_watermarks(batch, kinds):
             rows = batch.slice(start, end - start)
             rows = rows.filter(pa.array(kinds[start:end] == RecordKind.ROWS))
@@ -100,29 +112,48 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str) -> 
                 reached = max(reached, int(pc.max(rows.column(4)).as_py()))
                 tables.add(rows)
             if promised is not None:
-                watermark = max(watermark or 0, promised)
+                # Its record is needed until the pipeline has come so far: the partition may tell no other.
+                reached = max(reached, promised)
                 tables.promise(promised)
+                if nobodys is None or int(offsets[end]) < nobodys:
+                    watermark = max(watermark or 0, promised)
     marks.append(Mark(of.end, reached))
     pieces = _written(of, tables.pieces, place, folder) if tables.pieces else ()
-    return StageReport(of, pieces, tuple(statements), watermark, tuple(marks), tuple(problems))
+    unclear = {at: place_of(of.partition, at) for at in problems}
+    found = tuple(problems[at] for at in sorted(problems))
+    return StageReport(
+        of,
+        pieces,
+        tuple(statements),
+        watermark,
+        tables.first,
+        tables.last,
+        tables.behind,
+        tables.all_of_it,
+        tuple(marks),
+        found,
+        unclear,
+    )
 
 
 def _statement(
-    reader: StreamReader, partition: str, batch: pa.RecordBatch, row: int, problems: list[Problem]
+    reader: StreamReader, partition: str, batch: pa.RecordBatch, row: int, problems: dict[int, Problem]
 ) -> StreamStatement | None:
     offset = batch.column(0)[row].as_py()
     try:
         return reader.statement(batch.column(5)[row].as_py(), partition, offset)
     except ValueError as error:
         table_id = TableId(batch.column(2)[row].as_py() or "", batch.column(3)[row].as_py() or "")
-        problems.append(Problem(table_id, f"the schema change cannot be read: {error}", file=place_of(partition, offset)))
+        problems[offset] = Problem(
+            table_id, f"the schema change cannot be read: {error}", file=place_of(partition, offset), hint=_GIVE_UP
+        )
         return None
 
 
 def _unknown(partition: str, batch: pa.RecordBatch, row: int) -> Problem:
     table_id = TableId(batch.column(2)[row].as_py() or "", batch.column(3)[row].as_py() or "")
     why = batch.column(5)[row].as_py().decode("utf-8", "replace")
-    return Problem(table_id, why, file=place_of(partition, batch.column(0)[row].as_py()))
+    return Problem(table_id, why, file=place_of(partition, batch.column(0)[row].as_py()), hint=_GIVE_UP)
 
 
 def _by_table(rows: pa.RecordBatch) -> list[tuple[TableId, pa.RecordBatch]]:
@@ -156,7 +187,7 @@ def _written(of: Range, tables: Mapping[TableId, Sequence[_Piece]], place: Stagi
             with pa.ipc.new_stream(out, PIECE) as writer:
                 for batch in piece.batches:
                     writer.write_batch(batch)
-            spans.append((table_id, piece.restart, pa.Table.from_batches(piece.batches), start, out.tell() - start))
+            spans.append((table_id, piece, pa.Table.from_batches(piece.batches), start, out.tell() - start))
     key = f"{folder}/pieces"
     place.write(key, out.getvalue())
     return tuple(
@@ -169,10 +200,10 @@ def _written(of: Range, tables: Mapping[TableId, Sequence[_Piece]], place: Stagi
             size=int(pc.sum(pc.binary_length(rows.column("value"))).as_py() or 0),
             min_ts=rows.column("commit_ts")[0].as_py(),
             max_ts=rows.column("commit_ts")[rows.num_rows - 1].as_py(),
-            restart=restart,
+            between=piece.between,
             key=key,
             start=start,
             length=length,
         )
-        for table_id, restart, rows, start, length in spans
+        for table_id, piece, rows, start, length in spans
     )

@@ -15,6 +15,7 @@ from headrace.ddl.indexes import with_index_names
 from headrace.ddl.lexer import MOST_WORDS, has_too_many_words
 from headrace.ddl.names import KnownNames, spelled
 from headrace.ddl.partitions import Partitioning, partitioning_after
+from headrace.ddl.renames import Rename, RenamePlan, plan_renames, rename_statement
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.ddl.told import named_collation
 from headrace.formats.schema_file import MOST_BYTES, SchemaFile, SchemaFileError, ToldParts, parse_schema_file, told_parts
@@ -31,7 +32,6 @@ from headrace.model.table import TableId, TableSchema, folded_name
 from headrace.sources.ticdc_storage.held_tables import HeldTables, Tables
 from headrace.sources.ticdc_storage.paths import SchemaPath
 from headrace.sources.ticdc_storage.position import Owner
-from headrace.sources.ticdc_storage.renames import Rename, RenamePlan, plan_renames
 from headrace.sources.ticdc_storage.stores import Store, StoredFile
 from headrace.sources.ticdc_storage.table_versions import TableVersion, with_bounds
 
@@ -493,7 +493,7 @@ class _History:
     def _infer(self, rename: Rename, version: int) -> None:
         old, new = rename
         schema = replace(self.tables[old], table_id=new)
-        statement = f"RENAME TABLE {_quoted(old)} TO {_quoted(new)}"
+        statement = rename_statement(rename)
         events = (RenameTableEvent(old, new),)
         self._move(events, _Known(schema, self._partitionings.get(old)), new, is_view=False)
         databases = frozenset((TableId(old.database), TableId(new.database)))
@@ -516,7 +516,7 @@ class _History:
             commit_ts=version,
             table_id=first.table_id,
             events=tuple(RenameTableEvent(old, new) for old, new in renames),
-            statement="RENAME TABLE " + ", ".join(f"{_quoted(old)} TO {_quoted(new)}" for old, new in renames),
+            statement=rename_statement(*renames),
             database=first.table_id.database,
             changes=names,
             origin=first.path.key,
@@ -536,7 +536,3 @@ def _rank(entry: SchemaEntry) -> tuple[int, str]:
     if not entry.table_id.table:
         return (_LAST if entry.statement.kind is StatementKind.DROP_DATABASE else _FIRST, entry.path.key)
     return (_STATEMENT if entry.file.statement else _SHAPE, entry.path.key)
-
-
-def _quoted(table_id: TableId) -> str:
-    return ".".join("`" + name.replace("`", "``") + "`" for name in (table_id.database, table_id.table))

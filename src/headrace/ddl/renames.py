@@ -28,6 +28,15 @@ class RenamePlan:
     unclear: frozenset[TableId] = frozenset()
 
 
+def rename_statement(*steps: Rename) -> str:
+    """RENAME TABLE with these steps, its names quoted."""
+    return "RENAME TABLE " + ", ".join(f"{_quoted(old)} TO {_quoted(new)}" for old, new in steps)
+
+
+def _quoted(table_id: TableId) -> str:
+    return ".".join("`" + name.replace("`", "``") + "`" for name in (table_id.database, table_id.table))
+
+
 def plan_renames(
     renames: Sequence[Rename], existing: Mapping[TableId, TableSchema], shapes: Mapping[TableId, TableSchema]
 ) -> RenamePlan:

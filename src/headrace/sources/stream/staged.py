@@ -1,0 +1,177 @@
+"""What a run has staged of a stream, and the splits that this makes: each piece of a table with what comes before and behind it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+from headrace.model.split import Split
+from headrace.model.stream import Between, StagedPiece, StageReport
+from headrace.model.table import TableId
+from headrace.model.tso import MAX_TSO
+from headrace.sources.stream.history import StreamHistory
+from headrace.sources.stream.position import StreamPosition
+
+
+@dataclass(frozen=True)
+class StagedSplit(Split):
+    """What one decode task reads of a staged piece: its rows with ``above < commit_ts <= up_to`` (TSO), which have one shape."""
+
+    piece: StagedPiece
+    above: int
+    up_to: int
+    goes_on: bool = True
+    """Whether the partition's next piece of the table may go on in the transaction that this one ends with."""
+    anew: bool = False
+    """Whether what writes the stream began again before it, for certain."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """The ranges that a run has staged and still needs, in the order in which they were read (``headrace.model.offer.Learned``)."""
+
+    reports: tuple[StageReport, ...] = ()
+    begins: Mapping[str, int] = field(default_factory=dict)
+    """From which offset on each partition was read first."""
+
+    def without(self, tables: Collection[TableId]) -> Staged:
+        """The same: what nobody needs goes with the position."""
+        return self
+
+    @property
+    def size(self) -> int:
+        """Bytes of all staged records."""
+        return sum(piece.size for report in self.reports for piece in report.pieces)
+
+    def ends(self) -> dict[str, int]:
+        """Up to where each partition is staged."""
+        return {report.range.partition: report.range.end for report in self.reports}
+
+    def watermarks(self) -> dict[str, int]:
+        """What each partition promises (TSO). Behind a record of which nobody knows the table nothing is promised."""
+        found: dict[str, int] = {}
+        blocked: set[str] = set()
+        for report in self.reports:
+            partition = report.range.partition
+            if report.watermark is not None and partition not in blocked:
+                found[partition] = max(found.get(partition, 0), report.watermark)
+            if any(not problem.table_id.table for problem in report.problems):
+                blocked.add(partition)
+        return found
+
+    @property
+    def blocked(self) -> frozenset[str]:
+        """The partitions with a record of which nobody knows the table."""
+        return frozenset(r.range.partition for r in self.reports if any(not p.table_id.table for p in r.problems))
+
+    def unclear(self) -> dict[str, int]:
+        """The first offset of each partition at which a record cannot be understood, where there is one."""
+        found: dict[str, int] = {}
+        for report in self.reports:
+            for at in report.unclear:
+                found[report.range.partition] = min(at, found.get(report.range.partition, at))
+        return found
+
+    def needed(self, position: StreamPosition) -> Staged:
+        """Without the ranges of which no record is needed any more."""
+        kept = tuple(r for r in self.reports if r.range.end > position.of(r.range.partition).offset)
+        return replace(self, reports=kept)
+
+    def follows(self, position: StreamPosition) -> bool:
+        """Whether all that is to be read from the position on, up to where this ends, is in it as somebody would read it now."""
+        begins: dict[str, int] = {}
+        for report in self.reports:
+            begins.setdefault(report.range.partition, report.range.start)
+            if not report.unclear.keys().isdisjoint(position.of(report.range.partition).given_up):
+                return False
+        known = position.partitions.keys()
+        return all(start <= position.of(partition).offset for partition, start in begins.items() if partition in known)
+
+
+def splits(staged: Staged, history: StreamHistory, watermark: int, applied: Callable[[TableId], int]) -> Iterator[StagedSplit]:
+    """One split for each piece and shape that may have rows up to the watermark which are not applied yet."""
+    for table_id, pieces in _pieces(staged).items():
+        versions = history.versions(table_id)
+        if not versions:
+            continue
+        own = applied(table_id)
+        # Rows from before the first version that is known have its shape, unless the table began with it.
+        first = versions[0][0]
+        beginnings = [first if history.begins(table_id, first) else 0, *(version for version, _ in versions[1:])]
+        rank = 0
+        for above, (version, schema), up_to in zip(beginnings, versions, [*beginnings[1:], MAX_TSO], strict=True):
+            for of in pieces:
+                piece = of.piece
+                if own < piece.max_ts and piece.min_ts <= min(up_to, watermark) and piece.max_ts > above:
+                    yield StagedSplit(
+                        f"{piece.partition}:{piece.first}-{piece.last}:{version}",
+                        table_id,
+                        version,
+                        rank,
+                        piece.size,
+                        schema,
+                        piece,
+                        above,
+                        up_to,
+                        of.goes_on,
+                        of.anew,
+                        earliest=piece.min_ts if above == 0 else None,
+                    )
+                    rank += 1
+
+
+class _Follows(IntEnum):
+    """What lies between two pieces of a table in a partition."""
+
+    NOTHING = 0
+    PERHAPS_A_RESTART = 1
+    A_RESTART = 2
+
+
+@dataclass
+class _InStream:
+    """A piece with what comes before and behind it in its partition."""
+
+    piece: StagedPiece
+    anew: bool
+    goes_on: bool = True
+
+
+def _pieces(staged: Staged) -> dict[TableId, list[_InStream]]:
+    """The pieces of each table, partition by partition."""
+    of_stream: dict[tuple[TableId, str], list[_InStream]] = defaultdict(list)
+    last: dict[str, int] = {}
+    behind: dict[tuple[TableId, str], _Follows] = defaultdict(lambda: _Follows.NOTHING)
+    for report in sorted(staged.reports, key=lambda report: (report.range.partition, report.range.start)):
+        partition = report.range.partition
+        for piece in report.pieces:
+            before = of_stream[piece.table_id, partition]
+            follows = max(
+                behind.pop((piece.table_id, partition), _Follows.NOTHING), _follows(piece.between, report, last.get(partition))
+            )
+            if before and (follows is not _Follows.NOTHING or piece.min_ts < before[-1].piece.max_ts):
+                before[-1].goes_on = False
+            before.append(_InStream(piece, follows is _Follows.A_RESTART))
+        for table_id, name in of_stream:
+            if name == partition:
+                between = report.behind.get(table_id, report.all_of_it)
+                known = behind[table_id, partition]
+                behind[table_id, partition] = max(known, _follows(between, report, last.get(partition)))
+        if report.last_watermark is not None:
+            last[partition] = report.last_watermark
+    found: dict[TableId, list[_InStream]] = defaultdict(list)
+    for (table_id, _), pieces in of_stream.items():
+        found[table_id] += pieces
+    return found
+
+
+def _follows(between: Between, report: StageReport, last: int | None) -> _Follows:
+    """``last`` is the partition's watermark (TSO) before the report's range, where one is known."""
+    first = report.first_watermark
+    if between.fell or (between.first and first is not None and last is not None and first < last):
+        return _Follows.A_RESTART
+    # Before the first watermark that is known nothing tells whether it fell.
+    unsure = between.equal or (between.first and (last is None or first == last))
+    return _Follows.PERHAPS_A_RESTART if unsure else _Follows.NOTHING
