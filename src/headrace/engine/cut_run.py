@@ -47,22 +47,10 @@ from headrace.model.offer import Offer
 from headrace.model.outcome import Notice, Problem, Remedy, SplitReport, WriteOutcome
 from headrace.model.split import Split
 from headrace.model.table import TableId
-from headrace.sinks.base import (
-    Begun,
-    DataSink,
-    EditingLedger,
-    Ledger,
-    LedgerUpdate,
-    Round,
-    RowsRefused,
-    SchemaChangeRefused,
-    SchemaChangeUnclear,
-    TargetUnreadableError,
-    WriterContext,
-    WriteReport,
-)
+from headrace.sinks.base import DataSink, EditingLedger, Ledger, LedgerUpdate, Round, RowsRefused, WriterContext, WriteReport
 from headrace.sinks.cut_commit import CutCommit
 from headrace.sinks.dead_letters import DeadLetters
+from headrace.sinks.metadata_applier import Begun, SchemaChangeRefused, SchemaChangeUnclear, TargetUnreadableError
 from headrace.sources.base import EventSource
 
 RoundFactory = Callable[[Cut, CutRound, WriterContext, CutCommit | None, Mapping[TableId, TableProgress]], Round]

@@ -23,7 +23,6 @@ from headrace.model.ledger import Decision, LedgerState, TableProgress, TableReq
 from headrace.model.outcome import Notice, Problem, WriteOutcome
 from headrace.model.table import TableId, TableSchema
 from headrace.sinks.base import (
-    Begun,
     ChangeDemand,
     Check,
     CheckState,
@@ -32,14 +31,13 @@ from headrace.sinks.base import (
     LedgerUpdate,
     Round,
     RowsRefused,
-    SchemaChangeRefused,
     SinkCapabilities,
     TableChange,
-    TableDescription,
     WriterContext,
     WriteReport,
 )
 from headrace.sinks.cut_commit import CutCommit
+from headrace.sinks.metadata_applier import Begun, SchemaChangeRefused, TableDescription
 from headrace.sinks.sql_ledger import Claim
 from headrace.sinks.stateless import StatelessSink
 from headrace.testing.memory_server import DDL_SLOT, Call, Contents, Log, LoggedChange, Server, apply_event, execute, shown
