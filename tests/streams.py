@@ -86,6 +86,7 @@ class World:
     """Whether the sink takes its rows on the driver."""
     logged: TableDemand | None = None
     """What the sink wants of each table, where that is not the net change."""
+    keeps_commit_ts: bool = False
     stream: MemoryStream = field(init=False)
     upstream: Upstream = field(init=False)
     server: Server = field(default_factory=Server)
@@ -112,7 +113,8 @@ class World:
         display = Recorder()
         engine = LocalEngine()
         source = MemorySource(self.stream).event_source.staged_by(self.staged, self.place)
-        sink = MemorySink(self.server, replace(CAPABILITIES[self.capability], own_demand=self.logged), streams=self.streams)
+        capabilities = replace(CAPABILITIES[self.capability], own_demand=self.logged, keeps_commit_ts=self.keeps_commit_ts)
+        sink = MemorySink(self.server, capabilities, streams=self.streams)
 
         def make_round(
             cut: Cut, cut_round: CutRound, context: WriterContext, commit: CutCommit | None, progress: dict[TableId, TableProgress]

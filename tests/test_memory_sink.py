@@ -134,3 +134,40 @@ def test_every_change_is_in_the_log_once_whatever_kills_the_runs(
             rows[tuple(sorted(change.row))] += 1 if change.kind.is_upsert else -1
         assert +rows == world.wanted(table_id)
         assert -rows == Counter()
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 1 << 30), capability=st.sampled_from(["atomic cuts", "atomic small cuts", "nothing atomic"]))
+def test_each_key_has_the_commit_ts_of_its_last_change_whatever_kills_the_runs(
+    seed: int, capability: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Also a key that was deleted. Of rows without key each has a commit ts at which an equal row came."""
+    chance = Random(seed)
+    streams = capability != "atomic small cuts" and chance.random() < 0.5
+    world = World(tmp_path_factory.mktemp("versions"), capability=capability, streams=streams, keeps_commit_ts=True)
+    world.create(A)
+    world.create(B, keyless=True)
+    last: dict[tuple[object, ...], int] = {}
+    came: set[int] = set()
+    since = 0
+    for _ in range(chance.randrange(1, 4)):
+        for _ in range(chance.randrange(1, 12)):
+            key = (chance.randrange(8),)
+            if key not in world.upstream.keys(A):
+                last[key] = world.insert(A, *key)
+            elif chance.random() < 0.4:
+                last[key] = world.upstream.execute(Delete(A, key))
+            else:
+                last[key] = world.upstream.execute(Update(A, key, {"v": f"u{len(came)}"}))
+            came.add(world.insert(B, 7))
+            if chance.random() < 0.2:
+                world.stream.repeat(since)
+            if chance.random() < 0.3:
+                since = world.upstream.checkpoint()
+        world.upstream.checkpoint()
+        run_with_kills(world, chance, chance.randrange(3))
+    world.check()
+    tables = world.server.contents.tables
+    assert tables[A].commit_ts == last
+    assert tables[B].commit_ts.keys() == tables[B].rows.keys()
+    assert set(tables[B].commit_ts.values()) <= came

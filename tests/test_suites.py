@@ -64,6 +64,17 @@ class TestMemoryOnTheDriver(InMemory):
     streams = True
 
 
+class TestMemoryThatKeepsCommitTs(InMemory):
+    @pytest.fixture
+    def target(self) -> SinkUnderTest:
+        server, capabilities = Server(), replace(CAPABILITIES["nothing atomic"], keeps_commit_ts=True)
+
+        def commit_ts(schema: TableSchema) -> Mapping[tuple[object, ...], int]:
+            return server.contents.tables[schema.table_id].commit_ts
+
+        return SinkUnderTest(lambda: MemorySink(server, capabilities), partial(held, server), server.saved, commit_ts)
+
+
 class TestMemoryWithoutItsOwnLedger(SinkSuite):
     @pytest.fixture
     def target(self) -> SinkUnderTest:

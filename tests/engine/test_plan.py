@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from headrace.engine.barriers import PlanRules
 from headrace.engine.journal import is_pending
 from headrace.engine.plan import plan_cut
@@ -323,3 +325,13 @@ def test_data_without_commit_ts_are_taken_whole() -> None:
     )
     assert (cut.windows[A].lo, cut.hi) == (0, 900)
     assert cut.windows[A].hi > 900
+
+
+@pytest.mark.parametrize("precision", [CommitTsPrecision.NONE, CommitTsPrecision.MILLISECOND])
+def test_a_table_stops_whose_rows_lack_the_commit_ts_that_the_sink_writes(precision: CommitTsPrecision) -> None:
+    rules = replace(RULES, keeps_commit_ts=True)
+    changes, splits = [create(100, A)], [split(A, 100)]
+    cut = plan_cut(LedgerState("p"), offer(900, changes, splits, precision=precision), rules)
+    assert "carry no exact one" in cut.problems[A].message
+    assert not plan_cut(LedgerState("p"), offer(900, changes, splits, precision=precision), RULES).problems
+    assert not plan_cut(LedgerState("p"), offer(900, changes, splits), rules).problems

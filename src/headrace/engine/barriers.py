@@ -52,6 +52,8 @@ class PlanRules:
     reserved: Reserved = field(default_factory=Reserved)
     supported: frozenset[ChangeKind] = frozenset(ChangeKind)
     """The kinds of schema changes that the sink takes."""
+    keeps_commit_ts: bool = False
+    """The sink writes each row's commit ts."""
 
 
 class Barriers:

@@ -599,6 +599,7 @@ class Loop:
             apart=apart,
             reserved=self._sink.capabilities.reserved,
             supported=self._sink.capabilities.supported_schema_changes,
+            keeps_commit_ts=self._sink.capabilities.keeps_commit_ts,
         )
         return plan_cut(self._state, offer, rules)
 

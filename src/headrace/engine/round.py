@@ -132,6 +132,7 @@ class EngineRound:
             letters=self.context.letters,
             new_collations=self.cut.new_collations,
             updates_alone=self.cut.updates_alone,
+            keeps_commit_ts=self.capabilities.keeps_commit_ts,
         )
         return _Plan(read, [splits] if is_small else pack(splits, total, parallelism), writers)
 

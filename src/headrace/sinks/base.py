@@ -114,6 +114,9 @@ class SinkCapabilities:
     """Of tables of which it wants all changes."""
     own_demand: Callable[[TableId, TableSchema], ChangeDemand] | None = None
     """What it wants of each table by itself, where tables are applied in different ways. Asked on the driver."""
+    keeps_commit_ts: bool = False
+    """Rows of net changes and bags come with their commit ts (``TableChange.deletes``), for targets that compare versions of a row.
+    Tables stop whose source does not tell it exactly."""
     views: bool = False
     """It makes the source's views."""
     adopts: bool = False
@@ -143,6 +146,9 @@ class TableChange:
     consider equal though they differ (rule 7), in groups, each in commit order: of those that it does consider equal only the last
     one counts, and no row of another may be written. Its layout is that of a block. All demand: ``ordered`` holds every change in
     commit order and the other two are empty.
+
+    A sink that ``keeps_commit_ts`` finds in ``deletes`` and ``upserts`` the column ``headrace.model.block.COMMIT_TS`` (int64, TSO)
+    behind the others: the commit ts of the change that was the last one of the key. Of equal rows of a bag it is the newest.
 
     A table without key (``schema.handle_key`` empty) is a bag: ``deletes`` holds whole rows, of which each removes one equal row,
     and ``upserts`` rows to insert. That cannot be repeated, so a writer puts ``progress``, the table's own ledger row, into

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from headrace.errors import FencedError, SinkUnreachableError, TargetWentBackError, TransientError
+from headrace.model.block import COMMIT_TS
 from headrace.model.events import (
     AddColumnEvent,
     AlterColumnTypeEvent,
@@ -100,10 +101,28 @@ class Table:
     columns: dict[str, Column]
     rows: dict[tuple[object, ...], dict[str, object]] = field(default_factory=dict)
     comment: str = ""
+    commit_ts: dict[tuple[object, ...], int] = field(default_factory=dict)
+    """When the last change of each key was committed (TSO), where a sink writes that; of keys that were deleted too."""
 
     def copy(self) -> Table:
         """One that shares nothing with it that changes."""
-        return Table(dict(self.columns), {key: dict(row) for key, row in self.rows.items()}, self.comment)
+        rows = {key: dict(row) for key, row in self.rows.items()}
+        return Table(dict(self.columns), rows, self.comment, dict(self.commit_ts))
+
+    def put(self, key: tuple[object, ...], row: Mapping[str, object]) -> None:
+        """Writes a row as a sink has it."""
+        self.rows[key] = {name: value for name, value in row.items() if name != COMMIT_TS}
+        self._note(key, row)
+
+    def take(self, key: tuple[object, ...], row: Mapping[str, object]) -> None:
+        """Deletes the row of a key, if there is one."""
+        self.rows.pop(key, None)
+        self._note(key, row)
+
+    def _note(self, key: tuple[object, ...], row: Mapping[str, object]) -> None:
+        if (commit_ts := row.get(COMMIT_TS)) is not None:
+            assert isinstance(commit_ts, int)
+            self.commit_ts[key] = commit_ts
 
 
 @dataclass(frozen=True)
@@ -305,7 +324,7 @@ def apply_event(contents: Contents, event: SchemaChangeEvent) -> None:
         case DropTableEvent(table_id):
             tables.pop(table_id, None)
         case TruncateTableEvent(table_id):
-            tables[table_id].rows.clear()
+            tables[table_id] = Table(tables[table_id].columns, comment=tables[table_id].comment)
         case RenameTableEvent(table_id, new_table_id):
             if new_table_id in tables:
                 raise ValueError(f"{new_table_id} is there")

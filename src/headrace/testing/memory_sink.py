@@ -460,25 +460,27 @@ def _write(contents: Contents, change: TableChange, demand: Demand, seen: Seen) 
     if demand(change.table_id, change.schema) is ChangeDemand.ALL:
         return _logged(contents, change, seen)
     table = contents.tables.get(change.target)
-    if table is None or (change.upserts.num_rows and set(change.upserts.column_names) != set(table.columns)):
+    if table is None or (change.upserts.num_rows and {*change.upserts.column_names} - {COMMIT_TS} != set(table.columns)):
         there = sorted(table.columns) if table else "not there"
         message = f"the rows have the columns {change.upserts.column_names}; on the simulated server it is {there}."
         return WriteOutcome(change.table_id, problem=Problem(change.table_id, message))
     key = change.schema.handle_key
     for row in change.deletes.to_pylist():
         if key:
-            table.rows.pop(_key(row, key), None)
+            table.take(_key(row, key), row)
         else:
-            table.rows.pop(next((number for number, kept in table.rows.items() if kept == row), ()), None)
+            values = {name: value for name, value in row.items() if name != COMMIT_TS}
+            table.take(next((number for number, kept in table.rows.items() if kept == values), ()), row)
     names = change.ordered.column_names[META_COUNT:]
     for row in change.ordered.to_pylist():
+        values = {name: row[name] for name in names}
         if RowKind(row[KIND]).is_upsert:
-            table.rows[_key(row, key)] = {name: row[name] for name in names}
+            table.put(_key(row, key), values)
         else:
-            table.rows.pop(_key(row, key), None)
+            table.take(_key(row, key), values)
     numbers = count(max((n for (n, *_) in table.rows if isinstance(n, int)), default=0) + 1)
     for row in change.upserts.to_pylist():
-        table.rows[_key(row, key) if key else (next(numbers),)] = row
+        table.put(_key(row, key) if key else (next(numbers),), row)
     return _outcome(change)
 
 
