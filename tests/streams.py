@@ -87,6 +87,8 @@ class World:
     logged: TableDemand | None = None
     """What the sink wants of each table, where that is not the net change."""
     keeps_commit_ts: bool = False
+    marks_tables: bool = False
+    """Whether the sink commits each table by itself, with up to where it is applied."""
     stream: MemoryStream = field(init=False)
     upstream: Upstream = field(init=False)
     server: Server = field(default_factory=Server)
@@ -114,7 +116,7 @@ class World:
         engine = LocalEngine()
         source = MemorySource(self.stream).event_source.staged_by(self.staged, self.place)
         capabilities = replace(CAPABILITIES[self.capability], own_demand=self.logged, keeps_commit_ts=self.keeps_commit_ts)
-        sink = MemorySink(self.server, capabilities, streams=self.streams)
+        sink = MemorySink(self.server, capabilities, streams=self.streams, marks_tables=self.marks_tables)
 
         def make_round(
             cut: Cut, cut_round: CutRound, context: WriterContext, commit: CutCommit | None, progress: dict[TableId, TableProgress]

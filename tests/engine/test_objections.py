@@ -9,9 +9,9 @@ from headrace.engine.excluded_tables import Followed
 from headrace.engine.objections import objection, reserved_database
 from headrace.model.events import SchemaChange
 from headrace.model.table import TableId
-from headrace.sinks.base import Reserved
 from headrace.sinks.duckdb.sink import SYSTEM_SCHEMAS
 from headrace.sinks.mysql.settings import SYSTEM_DATABASES
+from headrace.sinks.reserved import Reserved
 from headrace.transform.filters import TableFilter
 from hostile import FILTER, LEDGER_DATABASE, Ends, HostileStatement, Statement, benign_statements, hostile_statements
 

@@ -26,7 +26,7 @@ from headrace.model.outcome import Problem, Remedy
 from headrace.model.policy import ChangeKind, Policy, SchemaChangePolicies
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO
-from headrace.sinks.base import Reserved
+from headrace.sinks.reserved import Reserved
 
 
 @dataclass(frozen=True)

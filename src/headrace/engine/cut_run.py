@@ -515,7 +515,7 @@ class CutRun:
         for problem in (*read_problems(report.splits).values(), *report.problems().values()):
             self.problems.setdefault(problem.table_id, problem)
         self._take_letters(report)
-        if not self._sink.capabilities.atomic_cut:  # else what tables without key have reached is written with the cut
+        if not self._sink.capabilities.atomic_cut and self._sink.table_marks is None:  # else that is written with the rows
             reached = (o.progress for o in report.outcomes if o.table_id not in self.problems)
             self.state = LedgerUpdate(tables=tuple(row for row in reached if row is not None)).applied_to(self.state)
         told = [*(s.notices for s in report.splits), *(o.notices for o in report.outcomes)]

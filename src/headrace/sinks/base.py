@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 import pyarrow as pa
 
 from headrace.model.advice import NO_ADVICE, SourceAdvice
-from headrace.model.commands import in_quotes
 from headrace.model.events import SchemaChange
 from headrace.model.ledger import (
     CutRecord,
@@ -34,6 +33,8 @@ from headrace.model.table import SourceTable, TableId, TableSchema
 from headrace.places.work_place import WorkPlace
 from headrace.sinks.dead_letters import DeadLetters
 from headrace.sinks.metadata_applier import MetadataApplier
+from headrace.sinks.reserved import Reserved
+from headrace.sinks.table_marks import TableMark, TableMarks
 
 if TYPE_CHECKING:
     from headrace.sinks.cut_commit import CutCommit
@@ -66,31 +67,6 @@ class Spread(StrEnum):
 
 SINK_OPTIONS = frozenset({"adopt", "allow-non-transactional"})
 """What may be said of any of our sinks beside its URI; one for which it means nothing passes over it."""
-
-
-@dataclass(frozen=True)
-class Reserved:
-    """Databases of the target that nothing of the source may be written to.
-
-    ``ledger`` is where Headrace keeps its own tables, and ``move`` says how to move it; ``system`` are the target's own. All
-    names are compared without case, as the source does: whether the target does depends on its settings.
-    """
-
-    ledger: str = ""
-    move: str = ""
-    system: frozenset[str] = frozenset()
-
-    def sentence(self, database: str) -> str:
-        """Why the source's database cannot be written to this target; empty when it can."""
-        folded = database.casefold()
-        if self.ledger and folded == self.ledger.casefold():
-            return f"the source's database {database} has the name of the database in which Headrace keeps its ledger here."
-        return f"a database named {database} belongs to the target's own system." if folded in self.system else ""
-
-    def hint(self, database: str) -> str:
-        """What to do about it."""
-        leave_out = f"eave the database out with --tables {in_quotes(f'*.*,!{database}.*')}."
-        return f"L{leave_out}" if database.casefold() in self.system else f"{self.move}, or l{leave_out}"
 
 
 @dataclass(frozen=True)
@@ -405,6 +381,13 @@ class Round(Protocol):
         """
         ...
 
+    def marks(self) -> Mapping[TableId, TableMark]:
+        """What each table of the target says of itself in the commit with its rows of the round (``DataSink.table_marks``).
+
+        Only in one that has all of them. Nothing is said where rows carry no exact commit ts, or dead letters are replayed.
+        """
+        ...
+
 
 class RowsOnDriver(Protocol):
     """The table changes of a round on the driver. Gone through once; raises JobFailedError, and what reading and netting raise."""
@@ -536,6 +519,11 @@ class DataSink(Protocol):
     @property
     def ledger(self) -> Ledger | None:
         """Its own ledger, or ``None``: the pipeline then uses a file ledger."""
+        ...
+
+    @property
+    def table_marks(self) -> TableMarks | None:
+        """Where it commits each table by itself, with up to where that is applied; ``None``: it does not."""
         ...
 
     def spark_conf(self) -> Mapping[str, str]: ...

@@ -35,6 +35,7 @@ from headrace.model.table import Column, TableId
 from headrace.model.types import ColumnType, TypeKind
 from headrace.sinks.base import TableChange
 from headrace.sinks.sql_ledger import Claim
+from headrace.sinks.table_marks import TableMark
 from headrace.testing.upstream_table import default_value
 
 
@@ -54,6 +55,7 @@ class Call(StrEnum):
     WRITE = "write a table's changes"
     COMMIT = "commit changes"
     LOAD = "load a round"
+    MARKS = "marks of tables"
 
 
 class Failing(StrEnum):
@@ -103,11 +105,13 @@ class Table:
     comment: str = ""
     commit_ts: dict[tuple[object, ...], int] = field(default_factory=dict)
     """When the last change of each key was committed (TSO), where a sink writes that; of keys that were deleted too."""
+    mark: TableMark | None = None
+    """What it says of itself, where a sink commits each table by itself."""
 
     def copy(self) -> Table:
         """One that shares nothing with it that changes."""
         rows = {key: dict(row) for key, row in self.rows.items()}
-        return Table(dict(self.columns), rows, self.comment, dict(self.commit_ts))
+        return Table(dict(self.columns), rows, self.comment, dict(self.commit_ts), self.mark)
 
     def put(self, key: tuple[object, ...], row: Mapping[str, object]) -> None:
         """Writes a row as a sink has it."""
@@ -136,7 +140,7 @@ class LoggedChange:
 
 @dataclass
 class Log:
-    """All changes of a table. A change that was written twice, because a run died in between, is there once."""
+    """All changes of a table. A change that was :meth:`put` twice, because a run died in between, is there once."""
 
     changes: list[LoggedChange] = field(default_factory=list)
     _counts: Counter[LoggedChange] = field(default_factory=Counter)
@@ -153,6 +157,10 @@ class Log:
         if seen[change] > self._counts[change]:
             self._counts[change] += 1
             self.changes.append(change)
+
+    def append(self, change: LoggedChange) -> None:
+        """Appends it, whatever was there before."""
+        self.changes.append(change)
 
 
 @dataclass
@@ -324,7 +332,8 @@ def apply_event(contents: Contents, event: SchemaChangeEvent) -> None:
         case DropTableEvent(table_id):
             tables.pop(table_id, None)
         case TruncateTableEvent(table_id):
-            tables[table_id] = Table(tables[table_id].columns, comment=tables[table_id].comment)
+            emptied = tables[table_id]
+            tables[table_id] = Table(emptied.columns, comment=emptied.comment, mark=emptied.mark)
         case RenameTableEvent(table_id, new_table_id):
             if new_table_id in tables:
                 raise ValueError(f"{new_table_id} is there")

@@ -16,7 +16,9 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import TypeVar
 
+from headrace import faults
 from headrace.errors import DefinitionError, TargetWentBackError, TransientError
+from headrace.faults import OwnStep
 from headrace.model.block import COMMIT_TS, KIND, META_COUNT
 from headrace.model.events import RowKind, SchemaChange, TruncateTableEvent
 from headrace.model.ledger import Decision, LedgerState, TableProgress, TableRequest, Words
@@ -40,6 +42,7 @@ from headrace.sinks.cut_commit import CutCommit
 from headrace.sinks.metadata_applier import Begun, SchemaChangeRefused, TableDescription
 from headrace.sinks.sql_ledger import Claim
 from headrace.sinks.stateless import StatelessSink
+from headrace.sinks.table_marks import TableMark
 from headrace.testing.memory_server import DDL_SLOT, Call, Contents, Log, LoggedChange, Server, apply_event, execute, shown
 
 CAPABILITIES = {
@@ -48,6 +51,9 @@ CAPABILITIES = {
     "nothing atomic": SinkCapabilities(ChangeDemand.NET, bags=True),
 }
 """Of sinks that keep their own ledger."""
+
+TABLE_COMMIT = OwnStep("memory", "commit a table")
+"""Of a sink that commits each table by itself."""
 
 Seen = Mapping[TableId, Counter[LoggedChange]]
 """What a unit, or a round on the driver, has brought of each table of which every change is wanted."""
@@ -68,6 +74,9 @@ class MemorySink(StatelessSink):
     keeps_ledger: bool = True
     streams: bool = False
     """It takes its rows on the driver (``Round.stream_from_tasks``), and commits a round there. It has no ``atomic_bytes`` then."""
+    marks_tables: bool = False
+    """It commits each table by itself, on the driver, and the table says then up to where it is applied. Only that keeps a log or a
+    table without key from having rows twice. It has neither atomic cuts nor ``atomic_bytes``."""
     identity = "memory://"
 
     def __post_init__(self) -> None:
@@ -75,6 +84,7 @@ class MemorySink(StatelessSink):
         self.ledger: MemoryLedger | None = MemoryLedger(self) if self.keeps_ledger else None
         self.metadata_applier = MemoryMetadataApplier(self)
         self.event_sink = MemoryEventSink(self)
+        self.table_marks = MemoryMarks(self.server) if self.marks_tables else None
 
     def check(self) -> list[Check]:
         """There is nothing that could be wrong with it."""
@@ -309,14 +319,16 @@ class MemoryEventSink:
     def write(self, round: Round) -> WriteReport:
         """See ``EventSink.write``."""
         if self._sink.streams:
-            return self._stream(round)
-        ledger, spools = self._sink.ledger, self._sink.open_cut is not None
+            return self._stream_tables(round) if self._sink.marks_tables else self._stream(round)
+        ledger, spools = self._sink.ledger, self._sink.open_cut is not None or self._sink.marks_tables
         demand = self._sink.capabilities.demand_of
         report = round.write_in_tasks(MemoryWriter(self._server, ledger.claim if ledger else None, demand, spools=spools))
         if ledger is not None and report.committed:
             ledger.stepped()
         elif ledger is not None:
             ledger.expect(report.commits)
+        if self._sink.marks_tables:
+            return self._load_tables(report, round.marks())
         return report if self._sink.open_cut is None else self._load(report, self._sink.open_cut)
 
     def _load(self, report: WriteReport, open_cut: Contents) -> WriteReport:
@@ -333,6 +345,51 @@ class MemoryEventSink:
                 problem = next((o.problem for o in written if o.problem), outcome.problem)
                 loaded.append(replace(outcome, spooled=(), problem=problem))
         return replace(report, outcomes=tuple(loaded))
+
+    def _load_tables(self, report: WriteReport, marks: Mapping[TableId, TableMark]) -> WriteReport:
+        """What the tasks have left, a table after another."""
+        changes = [self._server.spooled[name] for outcome in report.outcomes for name in outcome.spooled]
+        failed = self._commit_tables(changes, report.problems(), marks)
+        outcomes = (replace(o, spooled=(), problem=failed.get(o.table_id, o.problem)) for o in report.outcomes)
+        return replace(report, outcomes=tuple(outcomes))
+
+    def _stream_tables(self, round: Round) -> WriteReport:
+        rows = round.stream_from_tasks()
+        changes = list(rows)
+        failed = self._commit_tables(changes, rows.report(()).problems(), round.marks())
+        return rows.report(replace(_outcome(change), problem=failed.get(change.table_id)) for change in changes)
+
+    def _commit_tables(
+        self, changes: Iterable[TableChange], stopped: Collection[TableId], marks: Mapping[TableId, TableMark]
+    ) -> dict[TableId, Problem]:
+        """One commit for each table that did not stop, with what it says of itself. Why others are refused."""
+        of_table: dict[TableId, list[TableChange]] = defaultdict(list)
+        for change in changes:
+            if change.table_id not in stopped:
+                of_table[change.target].append(change)
+        failed: dict[TableId, Problem] = {}
+        for target, own in of_table.items():
+            faults.before(TABLE_COMMIT, str(target))
+            found = self._commit_table(target, own, marks.get(target))
+            faults.after(TABLE_COMMIT, str(target))
+            failed |= {problem.table_id: problem for problem in found}
+        return failed
+
+    def _commit_table(self, target: TableId, changes: list[TableChange], mark: TableMark | None) -> list[Problem]:
+        with self._server.called(Call.LOAD) as refused:
+            if self._sink.ledger is not None:
+                self._sink.ledger.prove()
+            if refused:
+                return [Problem(change.table_id, "the simulated server does not like these rows.") for change in changes]
+            contents = self._server.contents.copy()
+            if mark is not None and target in contents.tables and not mark.follows(contents.tables[target].mark):
+                raise TransientError(f"{target} says that it is further than {mark.since}.")
+            written = [_write(contents, change, self._sink.capabilities.demand_of, None) for change in changes]
+            problems = [outcome.problem for outcome in written if outcome.problem is not None]
+            if not problems:
+                contents.tables[target].mark = mark
+                self._server.commit(contents)
+        return problems
 
     def _stream(self, round: Round) -> WriteReport:
         """One transaction of the driver, or a part of the open cut; of tables that turn out to stop nothing stays in it."""
@@ -366,6 +423,27 @@ def _put_back(now: dict[TableId, Kept], former: dict[TableId, Kept], table_id: T
         now[table_id] = former[table_id]
     else:
         now.pop(table_id, None)
+
+
+class MemoryMarks:
+    """``TableMarks``: the tables' own."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def read(self, pipeline: str, targets: Collection[TableId]) -> Mapping[TableId, TableMark]:
+        """See ``TableMarks.read``."""
+        with self._server.called(Call.MARKS):
+            tables = self._server.contents.tables
+            found = {t: tables[t].mark for t in targets if t in tables}
+            return {t: mark for t, mark in found.items() if mark is not None and mark.pipeline == pipeline}
+
+    def remove(self, pipeline: str, targets: Collection[TableId]) -> None:
+        """See ``TableMarks.remove``."""
+        with self._server.called(Call.MARKS), self._server.transaction() as contents:
+            for target in targets:
+                if target in contents.tables:
+                    contents.tables[target].mark = None
 
 
 def _nothing_seen() -> Seen:
@@ -455,8 +533,8 @@ class MemoryWriter:
         return _write(contents, change, self._demand, seen)
 
 
-def _write(contents: Contents, change: TableChange, demand: Demand, seen: Seen) -> WriteOutcome:
-    """Applies the changes, or nothing of them where they do not fit the table."""
+def _write(contents: Contents, change: TableChange, demand: Demand, seen: Seen | None) -> WriteOutcome:
+    """Applies the changes, or nothing of them where they do not fit the table. Without ``seen`` a log takes what comes."""
     if demand(change.table_id, change.schema) is ChangeDemand.ALL:
         return _logged(contents, change, seen)
     table = contents.tables.get(change.target)
@@ -484,11 +562,14 @@ def _write(contents: Contents, change: TableChange, demand: Demand, seen: Seen) 
     return _outcome(change)
 
 
-def _logged(contents: Contents, change: TableChange, seen: Seen) -> WriteOutcome:
+def _logged(contents: Contents, change: TableChange, seen: Seen | None) -> WriteOutcome:
     log = contents.logs.setdefault(change.target, Log())
     names = change.ordered.column_names[META_COUNT:]
     for row in change.ordered.to_pylist():
         logged = LoggedChange(row[COMMIT_TS], RowKind(row[KIND]), tuple((name, row[name]) for name in names))
+        if seen is None:
+            log.append(logged)
+            continue
         seen[change.target][logged] += 1
         log.put(logged, seen[change.target])
     return _outcome(change)
