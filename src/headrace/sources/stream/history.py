@@ -7,7 +7,7 @@ shapes that were in force before come from the ledger.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from headrace.ddl.classify import Classified, classify
@@ -19,6 +19,7 @@ from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.ddl.told import named_collation
 from headrace.model.containment import contained
 from headrace.model.events import DropDatabaseEvent, DropTableEvent, RenameTableEvent, SchemaChange
+from headrace.model.ledger import TableShape
 from headrace.model.outcome import Problem
 from headrace.model.stream import StreamStatement
 from headrace.model.table import TableId, TableSchema, folded_name
@@ -37,14 +38,18 @@ class StreamHistory:
         self.changes: list[SchemaChange] = []
         self.problems: list[Problem] = []
         self._versions = {table_id: {shape.version: shape.schema for shape in shapes} for table_id, shapes in known.items()}
-        self._tables = {table_id: shapes[-1].schema for table_id, shapes in known.items() if shapes}
+        in_order = _each_once(statements)
+        firsts: dict[TableId, int] = {}
+        for told in in_order:
+            firsts.setdefault(told.table_id, told.commit_ts)
+        self._tables = {t: _before(shapes, firsts.get(t)) for t, shapes in known.items() if shapes}
         # The versions by which a table came to be, came to its name, or lost its rows: no row from before them counts.
         self._beginnings = {
             (t, shape.version) for t, shapes in known.items() for shape in shapes if shape.incarnation == shape.version
         }
         self._partitionings: dict[TableId, Partitioning | None] = {}
         self._collations: dict[str, str] = defaultdict(str)
-        for statement in _each_once(statements):
+        for statement in in_order:
             with contained(self._failed(statement), statement.table_id, statement.place):
                 self._take(statement)
 
@@ -145,6 +150,12 @@ class StreamHistory:
             self._partitionings[told.table_id] = partitioning
             self._versions.setdefault(told.table_id, {})[told.commit_ts] = after
         return gone
+
+
+def _before(shapes: Sequence[TableShape], first: int | None) -> TableSchema:
+    """The shape of before the first schema change that is told (TSO): that may wait, and have its own shape known already."""
+    older = [shape for shape in shapes if first is None or shape.version < first]
+    return (older or shapes)[-1].schema
 
 
 def _each_once(statements: Iterable[StreamStatement]) -> list[StreamStatement]:

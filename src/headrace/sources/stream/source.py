@@ -183,7 +183,12 @@ class StreamEventSource:
         checkpoints: Mapping[TableId, int],
     ) -> str:
         """The position from which on everything is read that some table has not taken. See ``EventSource.advance``."""
-        behind = (checkpoints[t] for t in checkpoints.keys() - progress.gone - progress.left_out)
+        # A table that stands at a commit ts may wait before the schema change there, whose record is needed then.
+        behind = (
+            at - (at < progress.hi or t in progress.behind)
+            for t, at in checkpoints.items()
+            if t not in progress.gone and t not in progress.left_out
+        )
         return self._moved(position, offer, min([progress.hi, *behind]), progress.hi)
 
     def _moved(self, position: str, offer: Offer, reached: int, hi: int) -> str:
