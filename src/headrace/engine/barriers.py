@@ -118,7 +118,7 @@ class Barriers:
         if decision is None:
             policy = self._rules.policies.of(kinds_of(change))
             entry = self._state.journal.get(change.identity)
-            is_begun = entry is not None and entry.state is JournalState.PENDING  # it may have run
+            is_begun = entry is not None and entry.state in (JournalState.PENDING, JournalState.RUNNING)  # it may have run
             if policy is Policy.APPROVE and (is_begun or is_of(self._unmade, change)):
                 self.unapproved.add(change.identity)
             elif policy is Policy.APPROVE:

@@ -1,4 +1,4 @@
-"""Tables that say in their own commit up to where they are applied: how they get ahead of the ledger, and how it follows. Pure.
+"""Tables that say in their own commit up to where they are applied: how they get ahead of the ledger, and how it follows.
 
 Only a cut that broke off, or in which a table stopped, leaves a table ahead. The tables are asked then, before anything else looks
 at their places. Those that run are asked only where the ledger has an intent that is not fulfilled.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from headrace.errors import TerminalError
 from headrace.model.events import SchemaChange
@@ -95,5 +95,38 @@ class MetadataApplier(Protocol):
         A change of a column's type or collation may do the latter. If such a change is skipped, the target keeps its key. Rows that
         the source then holds side by side must not replace each other because of it. A target whose keys refuse such rows, so that
         their table stops, may answer with nothing.
+        """
+        ...
+
+
+class LongChange(StrEnum):
+    """How far a change is that runs long."""
+
+    ABSENT = "absent"
+    """Nothing was begun under the handle."""
+    RUNNING = "running"
+    DONE = "done"
+    """The target is in the change's end state."""
+
+
+@runtime_checkable
+class LongChanges(Protocol):
+    """A :class:`MetadataApplier` of a target in which a schema change may take hours, without anybody who waits for it.
+
+    The engine begins such a change, lets its tables stand before it, and asks about it every half minute. The target remembers a
+    handle at least until the journal says that the change is settled, and nobody asks any more.
+    """
+
+    def runs_long(self, change: SchemaChange) -> bool:
+        """Whether the change is applied so, and not with ``apply_schema_change``. None that creates or drops something is."""
+        ...
+
+    def start(self, change: SchemaChange, handle: str) -> None:
+        """Begins it under a handle that is not known yet, and returns. Raises SchemaChangeRefused, TransientError."""
+        ...
+
+    def poll(self, change: SchemaChange, handle: str) -> LongChange:
+        """How far it is. Raises SchemaChangeRefused where it failed and left nothing, SchemaChangeUnclear where it may have left
+        something, TransientError.
         """
         ...

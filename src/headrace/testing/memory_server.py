@@ -163,6 +163,15 @@ class Log:
         self.changes.append(change)
 
 
+@dataclass(frozen=True)
+class Job:
+    """A schema change that runs long, or did."""
+
+    change: SchemaChange
+    done: bool = False
+    failed: bool = False
+
+
 @dataclass
 class Contents:
     """What the server holds. ``effects`` counts how often each schema change, by identity, changed something.
@@ -179,13 +188,17 @@ class Contents:
     commits: Counter[tuple[str, int]] = field(default_factory=Counter)
     logs: dict[TableId, Log] = field(default_factory=dict)
     """Every change of the tables that are kept so."""
+    jobs: dict[str, Job] = field(default_factory=dict)
+    """Schema changes that run long, by handle."""
 
     def copy(self) -> Contents:
         """What shares nothing with it that changes."""
         tables = {t: own.copy() for t, own in self.tables.items()}
         ledgers, claims = dict(self.ledgers), dict(self.claims)
         logs = {t: own.copy() for t, own in self.logs.items()}
-        return Contents(set(self.databases), tables, ledgers, self.effects.copy(), claims, self.commits.copy(), logs)
+        return Contents(
+            set(self.databases), tables, ledgers, self.effects.copy(), claims, self.commits.copy(), logs, dict(self.jobs)
+        )
 
     def fenced(self, claim: Claim, attempt: int | None = None) -> LedgerState:
         """The pipeline's record.
@@ -256,6 +269,17 @@ class Server:
         """Puts what every reader sees from now on."""
         self.contents = working
         self.on_commit(working)
+
+    def finish(self, *, fails: bool = False) -> int:
+        """What runs long comes to its end; how many changes that were."""
+        running = {handle: job for handle, job in self.contents.jobs.items() if not (job.done or job.failed)}
+        self.contents = self.contents.copy()
+        for handle, job in running.items():
+            self.contents.jobs[handle] = replace(job, done=not fails, failed=fails)
+            for event in () if fails else job.change.events:
+                apply_event(self.contents, event)
+            self.contents.effects[job.change.identity] += not fails
+        return len(running)
 
     def comment(self, table_id: TableId, text: str) -> None:
         """A person gives a table a comment. It is no commit of a run."""

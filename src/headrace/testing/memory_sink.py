@@ -6,8 +6,6 @@ the driver, and of which tables it wants every change, is the test's choice.
 
 from __future__ import annotations
 
-import base64
-import pickle
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,9 +18,9 @@ from headrace import faults
 from headrace.errors import DefinitionError, TargetWentBackError, TransientError
 from headrace.faults import OwnStep
 from headrace.model.block import COMMIT_TS, KIND, META_COUNT
-from headrace.model.events import RowKind, SchemaChange, TruncateTableEvent
+from headrace.model.events import RowKind
 from headrace.model.ledger import Decision, LedgerState, TableProgress, TableRequest, Words
-from headrace.model.outcome import Notice, Problem, WriteOutcome
+from headrace.model.outcome import Problem, WriteOutcome
 from headrace.model.table import TableId, TableSchema
 from headrace.sinks.base import (
     ChangeDemand,
@@ -39,11 +37,11 @@ from headrace.sinks.base import (
     WriteReport,
 )
 from headrace.sinks.cut_commit import CutCommit
-from headrace.sinks.metadata_applier import Begun, SchemaChangeRefused, TableDescription
 from headrace.sinks.sql_ledger import Claim
 from headrace.sinks.stateless import StatelessSink
 from headrace.sinks.table_marks import TableMark
-from headrace.testing.memory_server import DDL_SLOT, Call, Contents, Log, LoggedChange, Server, apply_event, execute, shown
+from headrace.testing.memory_metadata import MemoryLongApplier, MemoryMetadataApplier
+from headrace.testing.memory_server import DDL_SLOT, Call, Contents, Log, LoggedChange, Server
 
 CAPABILITIES = {
     "atomic cuts": SinkCapabilities(ChangeDemand.NET, atomic_cut=True, bags=True),
@@ -77,12 +75,14 @@ class MemorySink(StatelessSink):
     marks_tables: bool = False
     """It commits each table by itself, on the driver, and the table says then up to where it is applied. Only that keeps a log or a
     table without key from having rows twice. It has neither atomic cuts nor ``atomic_bytes``."""
+    runs_long: bool = False
+    """Changes of columns run long there (``LongChanges``)."""
     identity = "memory://"
 
     def __post_init__(self) -> None:
         self.open_cut: Contents | None = None
         self.ledger: MemoryLedger | None = MemoryLedger(self) if self.keeps_ledger else None
-        self.metadata_applier = MemoryMetadataApplier(self)
+        self.metadata_applier = MemoryLongApplier(self) if self.runs_long else MemoryMetadataApplier(self)
         self.event_sink = MemoryEventSink(self)
         self.table_marks = MemoryMarks(self.server) if self.marks_tables else None
 
@@ -232,82 +232,6 @@ class MemoryLedger:
     def close(self) -> None:
         """The open cut, if there is one, is lost."""
         self._sink.abandon_cut()
-
-
-class MemoryMetadataApplier:
-    """A ``MetadataApplier``: the server counts how often each change took effect."""
-
-    def __init__(self, sink: MemorySink) -> None:
-        self._sink = sink
-
-    def apply_schema_change(self, change: SchemaChange) -> tuple[Notice, ...]:
-        """See ``MetadataApplier.apply_schema_change``."""
-        with self._sink.server.called(Call.APPLY) as refused, self._sink.changing() as contents:
-            if self._sink.ledger is not None:
-                self._sink.ledger.prove()  # as a session for schema changes does
-            if refused:
-                raise SchemaChangeRefused(Problem(change.table_id, "the simulated server does not feel like it."))
-            before = contents.copy()
-            try:
-                for event in change.events:
-                    apply_event(contents, event)
-            except (KeyError, ValueError) as error:
-                raise SchemaChangeRefused(Problem(change.table_id, f"{change.statement} is impossible here: {error}")) from None
-            changed = (before.databases, before.tables) != (contents.databases, contents.tables)
-            contents.effects[change.identity] += changed
-            self._sink.count(contents)
-        return ()
-
-    def run_instead(self, change: SchemaChange, statement: str) -> tuple[Notice, ...]:
-        """See ``MetadataApplier.run_instead``."""
-        with self._sink.server.called(Call.APPLY) as refused, self._sink.changing() as contents:
-            if self._sink.ledger is not None:
-                self._sink.ledger.prove()
-            try:
-                if refused:
-                    raise ValueError("it does not feel like it")
-                execute(contents, statement)
-            except (KeyError, ValueError) as error:
-                raise SchemaChangeRefused(Problem(change.table_id, f"the simulated server refused {statement}: {error}.")) from None
-            self._sink.count(contents)
-        return ()
-
-    def describe(self, table_id: TableId) -> TableDescription | None:
-        """See ``MetadataApplier.describe``."""
-        with self._sink.server.called(Call.DESCRIBE):
-            contents = self._sink.seen
-            if table_id.is_database:
-                held = any(t.database == table_id.database for t in contents.tables)
-                return TableDescription(table_id, (), held) if table_id.database in contents.databases else None
-            table = contents.tables.get(table_id)
-            return TableDescription(table_id, tuple(table.columns), bool(table.rows)) if table else None
-
-    def state_before(self, change: SchemaChange) -> str:
-        """The tables themselves."""
-        with self._sink.server.called(Call.FINGERPRINT):
-            return base64.b64encode(pickle.dumps(self._sink.seen.copy())).decode()
-
-    def begun(self, change: SchemaChange, state_before: str) -> Begun:
-        """By what the change would make of the former tables. Rows count where a swap of two alike changes no definition."""
-        with self._sink.server.called(Call.FINGERPRINT):
-            if any(isinstance(event, TruncateTableEvent) for event in change.events):
-                return Begun.REPEATABLE
-            former: Contents = pickle.loads(base64.b64decode(state_before))
-            after = former.copy()
-            try:
-                for event in change.events:
-                    apply_event(after, event)
-            except (KeyError, ValueError):
-                return Begun.ABSENT  # it could not run
-            was, then, now = (shown(contents, change) for contents in (former, after, self._sink.seen))
-            if was == then:
-                return Begun.REPEATABLE
-            return Begun.DONE if now == then else Begun.ABSENT if now == was else Begun.UNCLEAR
-
-    def keeps_unique(self, change: SchemaChange) -> str:
-        """See ``MetadataApplier.keeps_unique``."""
-        with self._sink.server.called(Call.DESCRIBE):
-            return ""  # its tables have no keys but the one that rows are found by
 
 
 class MemoryEventSink:
