@@ -19,11 +19,11 @@ from headrace.cli.output import JsonOutput
 from headrace.cli.remedies import ways_on
 from headrace.cli.status import status_fields
 from headrace.errors import DefinitionError
-from headrace.model.ledger import JournalEntry, JournalState, Verdict
+from headrace.model.ledger import JournalEntry, JournalState, RequestKind, TableRequest, Verdict
 from headrace.model.policy import ChangeKind, Policy, SchemaChangePolicies
 from headrace.model.table import Column
 from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at
-from headrace.testing.memory_sink import CAPABILITIES, MemorySink
+from headrace.testing.memory_sink import CAPABILITIES, MemoryLedger, MemorySink
 from headrace.testing.upstream_ddl import AddColumn
 from streams import INT, NAME, A, Actions, B, World, run_with_kills
 
@@ -121,6 +121,29 @@ def test_one_that_was_approved_needs_no_approval_while_it_runs(world: World) -> 
     approve = SchemaChangePolicies({ChangeKind.ADD_COLUMN: Policy.APPROVE})
     world.server.finish()
     assert not world.run(policies=approve).stopped
+    world.check()
+
+
+@pytest.mark.parametrize(
+    ("kind", "refusal"),
+    [(RequestKind.RESYNC, "the table does not go on from {at}: its"), (RequestKind.RESET, "it does not begin anew: its")],
+)
+def test_a_table_is_not_begun_anew_under_a_change_that_runs(
+    world: World, kind: RequestKind, refusal: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.run()
+    (entry,) = running(world)
+    ledger = MemoryLedger(MemorySink(world.server, CAPABILITIES["nothing atomic"]))
+    at = world.state.checkpoint
+    ledger.request(NAME, TableRequest("1", A, kind, to=at))
+    world.run()
+    told = f"{refusal.format(at=at)} schema change at {entry.commit_ts} has been running in the target since {entry.since}."
+    assert told in capsys.readouterr().err
+    assert running(world) == [entry]
+    ledger.request(NAME, TableRequest("2", A, RequestKind.RELEASE))
+    world.run()
+    assert world.server.finish() == 1
+    world.run()
     world.check()
 
 

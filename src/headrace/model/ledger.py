@@ -399,6 +399,10 @@ class LedgerState:
                 found[key] = (*found.get(key, ()), entry)
         return found
 
+    def running_change(self, table_id: TableId) -> JournalEntry | None:
+        """The schema change of a table that is running long in the target."""
+        return next((e for e in self.journal.values() if e.state is JournalState.RUNNING and table_id in e.tables), None)
+
     @cached_property
     def standing_holds(self) -> tuple[TableRequest, ...]:
         """All holds that nobody asked to release yet, the oldest first."""
