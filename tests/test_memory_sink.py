@@ -18,12 +18,15 @@ from headrace.cli.output import JsonOutput
 from headrace.cli.reset import reset_pipeline
 from headrace.model.events import RowKind
 from headrace.model.ledger import RequestKind, TableRequest
+from headrace.model.policy import OnError
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.sinks.base import ChangeDemand
+from headrace.sinks.dead_letters import open_dead_letters
 from headrace.sources.stream.records import RecordKind
 from headrace.testing.faults import Crashed, Moment, Passage, Step, armed, crash_at
 from headrace.testing.memory_server import Call, Failing, Failure
 from headrace.testing.memory_sink import CAPABILITIES, TABLE_COMMIT, MemoryLedger, MemorySink
+from headrace.testing.memory_source import MemoryRecord
 from headrace.testing.upstream import Delete, Insert, Update
 from headrace.testing.upstream_ddl import AddColumn, DropColumn
 from streams import INT, NAME, A, Actions, B, World, run_with_kills
@@ -301,3 +304,32 @@ def test_a_pipeline_that_is_reset_finds_no_mark_in_its_tables(tmp_path: Path) ->
     reset_pipeline(settings, None, JsonOutput(StringIO(), StringIO()))  # type: ignore[arg-type]
     assert world.server.contents.tables[A].mark is None
     assert NAME not in world.server.contents.ledgers
+
+
+def test_dead_letters_of_a_table_with_a_log_are_not_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The other tables of such a sink take their rows back."""
+    world = World(tmp_path / "world", partitions=1, capability="nothing atomic", marks_tables=True, logged=logs_b)
+    letters = open_dead_letters(str(tmp_path / "letters"), NAME)
+    for table_id in (A, B):
+        world.create(table_id)
+        world.insert(table_id, 1, 2, 3)
+    (records,) = world.stream.partitions
+    good: dict[int, MemoryRecord] = {}
+    for table_id in (A, B):
+        _, place, _ = (n for n, r in enumerate(records) if (r.table_id, r.kind) == (table_id, RecordKind.ROWS))
+        good[place] = records[place]
+    for place in good:
+        world.stream.damage(0, place)
+    world.upstream.checkpoint()
+    world.run(on_error=OnError.DEAD_LETTER, letters=letters)
+    assert world.state.dead_letters == {A: 1, B: 1}
+    for place, record in good.items():
+        records[place] = record
+    ledger = MemoryLedger(MemorySink(world.server, CAPABILITIES["nothing atomic"]))
+    for number, table_id in enumerate((A, B)):
+        ledger.request(NAME, TableRequest(str(number), table_id, RequestKind.REPLAY))
+    world.run(on_error=OnError.DEAD_LETTER, letters=letters)
+    assert world.rows(A) == world.wanted(A)
+    assert len(world.server.contents.logs[B].changes) == 2
+    assert "memory:// takes nothing back" in capsys.readouterr().err
+    assert world.state.dead_letters == {B: 1}
