@@ -87,6 +87,11 @@ class World:
     """Whether the sink takes its rows on the driver."""
     logged: TableDemand | None = None
     """What the sink wants of each table, where that is not the net change."""
+    keeps_commit_ts: bool = False
+    runs_long: bool = False
+    """Whether changes of columns run long in the target."""
+    marks_tables: bool = False
+    """Whether the sink commits each table by itself, with up to where it is applied."""
     stream: MemoryStream = field(init=False)
     upstream: Upstream = field(init=False)
     server: Server = field(default_factory=Server)
@@ -113,7 +118,8 @@ class World:
         display = Recorder()
         engine = LocalEngine()
         source = MemorySource(self.stream).event_source.staged_by(self.staged, self.place)
-        sink = MemorySink(self.server, replace(CAPABILITIES[self.capability], own_demand=self.logged), streams=self.streams)
+        capabilities = replace(CAPABILITIES[self.capability], own_demand=self.logged, keeps_commit_ts=self.keeps_commit_ts)
+        sink = MemorySink(self.server, capabilities, streams=self.streams, marks_tables=self.marks_tables, runs_long=self.runs_long)
 
         def make_round(
             cut: Cut, cut_round: CutRound, context: WriterContext, commit: CutCommit | None, progress: dict[TableId, TableProgress]

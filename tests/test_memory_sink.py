@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.cli.output import JsonOutput
+from headrace.cli.reset import reset_pipeline
 from headrace.model.events import RowKind
-from headrace.model.table import TableId, TableSchema
+from headrace.model.ledger import RequestKind, TableRequest
+from headrace.model.policy import OnError
+from headrace.model.table import Column, TableId, TableSchema
 from headrace.sinks.base import ChangeDemand
+from headrace.sinks.dead_letters import open_dead_letters
+from headrace.sources.stream.records import RecordKind
+from headrace.testing.faults import Crashed, Moment, Passage, Step, armed, crash_at
 from headrace.testing.memory_server import Call, Failing, Failure
+from headrace.testing.memory_sink import CAPABILITIES, TABLE_COMMIT, MemoryLedger, MemorySink
+from headrace.testing.memory_source import MemoryRecord
 from headrace.testing.upstream import Delete, Insert, Update
-from streams import A, Actions, B, World, run_with_kills
+from headrace.testing.upstream_ddl import AddColumn, DropColumn
+from streams import INT, NAME, A, Actions, B, World, run_with_kills
 
 pytestmark = pytest.mark.pipeline
 
@@ -134,3 +148,188 @@ def test_every_change_is_in_the_log_once_whatever_kills_the_runs(
             rows[tuple(sorted(change.row))] += 1 if change.kind.is_upsert else -1
         assert +rows == world.wanted(table_id)
         assert -rows == Counter()
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 1 << 30), capability=st.sampled_from(["atomic cuts", "atomic small cuts", "nothing atomic"]))
+def test_each_key_has_the_commit_ts_of_its_last_change_whatever_kills_the_runs(
+    seed: int, capability: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Also a key that was deleted. Of rows without key each has a commit ts at which an equal row came."""
+    chance = Random(seed)
+    streams = capability != "atomic small cuts" and chance.random() < 0.5
+    world = World(tmp_path_factory.mktemp("versions"), capability=capability, streams=streams, keeps_commit_ts=True)
+    world.create(A)
+    world.create(B, keyless=True)
+    last: dict[tuple[object, ...], int] = {}
+    came: set[int] = set()
+    since = 0
+    for _ in range(chance.randrange(1, 4)):
+        for _ in range(chance.randrange(1, 12)):
+            key = (chance.randrange(8),)
+            if key not in world.upstream.keys(A):
+                last[key] = world.insert(A, *key)
+            elif chance.random() < 0.4:
+                last[key] = world.upstream.execute(Delete(A, key))
+            else:
+                last[key] = world.upstream.execute(Update(A, key, {"v": f"u{len(came)}"}))
+            came.add(world.insert(B, 7))
+            if chance.random() < 0.2:
+                world.stream.repeat(since)
+            if chance.random() < 0.3:
+                since = world.upstream.checkpoint()
+        world.upstream.checkpoint()
+        run_with_kills(world, chance, chance.randrange(3))
+    world.check()
+    tables = world.server.contents.tables
+    assert tables[A].commit_ts == last
+    assert tables[B].commit_ts.keys() == tables[B].rows.keys()
+    assert set(tables[B].commit_ts.values()) <= came
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["tasks", "driver"])
+@pytest.mark.parametrize("moment", list(Moment))
+def test_a_table_that_was_committed_before_the_run_died_is_not_written_again(moment: Moment, streams: bool, tmp_path: Path) -> None:
+    world = World(tmp_path, capability="nothing atomic", streams=streams, marks_tables=True, logged=logs_b)
+    world.create(A, keyless=True)
+    world.create(B)
+    world.insert(A, 1, 1)
+    world.upstream.checkpoint()
+    world.run()
+    world.insert(A, 1, 2)
+    commits = [world.insert(B, 5), world.insert(B, 6)]
+    world.upstream.checkpoint()
+    with armed(crash_at(moment, TABLE_COMMIT, skip=1)), pytest.raises(Crashed):
+        world.run()
+    world.run()
+    assert world.rows(A) == world.wanted(A)
+    assert [change.commit_ts for change in world.server.contents.logs[B].changes] == commits
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 1 << 30))
+def test_any_history_is_applied_once_where_tables_say_themselves_how_far_they_are(
+    seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    chance = Random(seed)
+    folder = tmp_path_factory.mktemp("marks")
+    world = World(folder, capability="nothing atomic", streams=chance.random() < 0.5, marks_tables=True)
+    actions = Actions(world, chance)
+    for _ in range(chance.randrange(1, 5)):
+        for _ in range(chance.randrange(1, 25)):
+            actions.step()
+        run_with_kills(world, chance, chance.randrange(3))
+    world.stream.go_on()
+    world.upstream.checkpoint()
+    run_with_kills(world, chance, 1)
+    world.check()
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 1 << 30))
+def test_every_change_is_in_a_log_that_takes_what_comes_once_where_tables_say_themselves_how_far_they_are(
+    seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The schema changes between the rows make rounds, each of which is a commit of its own."""
+    chance = Random(seed)
+    folder = tmp_path_factory.mktemp("marks")
+    world = World(folder, capability="nothing atomic", streams=chance.random() < 0.5, marks_tables=True, logged=logs_all)
+    world.create(A)
+    world.create(B, keyless=True)
+    wanted: dict[TableId, list[int]] = {A: [], B: []}
+    for _ in range(chance.randrange(1, 4)):
+        for _ in range(chance.randrange(1, 12)):
+            if chance.random() < 0.2:
+                columns = [column.name for column in world.upstream.schema(A).columns]
+                world.upstream.alter(A, DropColumn("n") if "n" in columns else AddColumn(Column("n", INT, default="7")))
+            wanted[A].append(world.upstream.execute(Insert(A, {"id": len(wanted[A]), "v": "v"})))
+            wanted[B] += [world.insert(B, 7, 7)] * 2
+            if chance.random() < 0.3:
+                world.upstream.checkpoint()
+        world.upstream.checkpoint()
+        run_with_kills(world, chance, chance.randrange(3))
+    told = {t: [change.commit_ts for change in log.changes] for t, log in world.server.contents.logs.items()}
+    assert told == wanted
+
+
+def test_a_table_that_goes_back_does_not_say_any_more_that_it_was_further(tmp_path: Path) -> None:
+    """A person loads it as of an earlier time: what came after that is applied once more."""
+    world = World(tmp_path, partitions=1, capability="nothing atomic", marks_tables=True)
+    world.create(A)
+    world.create(B)
+    world.insert(B, 1)
+    (records,) = world.stream.partitions
+    damaged = next(n for n, record in enumerate(records) if record.table_id == B and record.kind is RecordKind.ROWS)
+    good = records[damaged]
+    world.stream.damage(0, damaged)  # B stops, so that the source keeps what comes after this
+    world.insert(A, 1)
+    loaded = world.upstream.checkpoint()
+    world.run()
+    put_back = world.server.saved_table(A)
+    world.insert(A, 2)
+    world.upstream.checkpoint()
+    world.run()
+    assert world.server.contents.tables[A].mark is not None
+    put_back()
+    MemoryLedger(MemorySink(world.server, CAPABILITIES["nothing atomic"])).request(
+        NAME, TableRequest("1", A, RequestKind.RESYNC, to=loaded)
+    )
+
+    def die_once_it_went_back(passage: Passage) -> None:
+        if (passage.moment, passage.step) == (Moment.AFTER, Step.REQUESTS) and world.state.table_checkpoint(A) == loaded:
+            raise Crashed
+
+    with armed(die_once_it_went_back), pytest.raises(Crashed):
+        world.run()
+    records[damaged] = good
+    world.run()
+    world.run()
+    world.check()
+
+
+def test_a_pipeline_that_is_reset_finds_no_mark_in_its_tables(tmp_path: Path) -> None:
+    world = World(tmp_path, capability="nothing atomic", marks_tables=True)
+    world.create(A)
+    world.insert(A, 1)
+    world.upstream.checkpoint()
+    world.run()
+    sink = MemorySink(world.server, CAPABILITIES["nothing atomic"], marks_tables=True)
+    settings = SimpleNamespace(name=NAME, target=SimpleNamespace(assembled=lambda: SimpleNamespace(opened=opened, sink=sink)))
+
+    @contextmanager
+    def opened() -> Iterator[MemoryLedger | None]:
+        yield sink.ledger
+
+    assert world.server.contents.tables[A].mark is not None
+    reset_pipeline(settings, None, JsonOutput(StringIO(), StringIO()))  # type: ignore[arg-type]
+    assert world.server.contents.tables[A].mark is None
+    assert NAME not in world.server.contents.ledgers
+
+
+def test_dead_letters_of_a_table_with_a_log_are_not_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The other tables of such a sink take their rows back."""
+    world = World(tmp_path / "world", partitions=1, capability="nothing atomic", marks_tables=True, logged=logs_b)
+    letters = open_dead_letters(str(tmp_path / "letters"), NAME)
+    for table_id in (A, B):
+        world.create(table_id)
+        world.insert(table_id, 1, 2, 3)
+    (records,) = world.stream.partitions
+    good: dict[int, MemoryRecord] = {}
+    for table_id in (A, B):
+        _, place, _ = (n for n, r in enumerate(records) if (r.table_id, r.kind) == (table_id, RecordKind.ROWS))
+        good[place] = records[place]
+    for place in good:
+        world.stream.damage(0, place)
+    world.upstream.checkpoint()
+    world.run(on_error=OnError.DEAD_LETTER, letters=letters)
+    assert world.state.dead_letters == {A: 1, B: 1}
+    for place, record in good.items():
+        records[place] = record
+    ledger = MemoryLedger(MemorySink(world.server, CAPABILITIES["nothing atomic"]))
+    for number, table_id in enumerate((A, B)):
+        ledger.request(NAME, TableRequest(str(number), table_id, RequestKind.REPLAY))
+    world.run(on_error=OnError.DEAD_LETTER, letters=letters)
+    assert world.rows(A) == world.wanted(A)
+    assert len(world.server.contents.logs[B].changes) == 2
+    assert "memory:// takes nothing back" in capsys.readouterr().err
+    assert world.state.dead_letters == {B: 1}

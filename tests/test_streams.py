@@ -13,6 +13,7 @@ from headrace.errors import SourceLostError
 from headrace.model.ledger import TableStatus
 from headrace.model.table import Column
 from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at
+from headrace.testing.memory_server import Call, Failing, Failure
 from headrace.testing.memory_sink import CAPABILITIES
 from headrace.testing.upstream_ddl import AddColumn
 from streams import INT, A, Actions, B, World, run_with_kills
@@ -126,6 +127,39 @@ def test_a_record_that_cannot_be_decoded_stops_its_table_and_the_others_go_on(wo
     world.stream.partitions[place][offset] = kept
     world.run()
     world.check()
+
+
+def test_a_schema_change_that_the_target_refuses_is_the_same_in_the_next_run(world: World) -> None:
+    """Its shape is in the ledger by then, and tells nothing of what the table was before."""
+    world.create(A)
+    world.insert(A, 1)
+    world.upstream.checkpoint()
+    world.run()
+    world.upstream.alter(A, AddColumn(Column("n", INT, default="7")))
+    world.insert(A, 2, n=1)
+    world.upstream.checkpoint()
+    world.server.failure = Failure(Call.APPLY, Failing.REFUSED)
+    assert [problem.table_id for problem in world.run().stopped] == [A]
+    assert not world.run().stopped
+    world.check()
+
+
+def test_a_schema_change_that_waits_is_read_again_where_a_range_ended_with_it(world: World) -> None:
+    world.create(A)
+    world.create(B)
+    world.upstream.checkpoint()
+    world.run()
+    at = world.upstream.alter(A, AddColumn(Column("n", INT, default="7")))
+    world.stream.checkpoint(at)
+    world.server.failure = Failure(Call.APPLY, Failing.REFUSED, skip=0)
+    assert [problem.table_id for problem in world.run().stopped] == [A]
+    world.insert(B, 1)
+    world.upstream.checkpoint()
+    world.server.failure = Failure(Call.APPLY, Failing.REFUSED, skip=0)
+    world.run()
+    assert world.rows(B) == world.wanted(B)
+    assert not world.run().stopped
+    assert list(world.server.contents.tables[A].columns) == ["id", "v", "n"]
 
 
 def test_nothing_of_what_was_staged_is_left_once_it_is_applied(world: World) -> None:

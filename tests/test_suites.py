@@ -12,13 +12,18 @@ import duckdb
 import pytest
 from pymysql.cursors import DictCursor
 
+from headrace.errors import FencedError
+from headrace.faults import Moment
 from headrace.model.policy import ChangeKind
-from headrace.model.table import TableSchema
-from headrace.model.types import TypeKind
+from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.types import ColumnType, TypeKind
 from headrace.pipeline.registry import open_sink
+from headrace.testing.faults import Passage
 from headrace.testing.memory_server import Server
-from headrace.testing.memory_sink import CAPABILITIES, MemorySink
+from headrace.testing.memory_sink import CAPABILITIES, TABLE_COMMIT, MemorySink
+from headrace.testing.sink_runs import SinkRuns, at
 from headrace.testing.sink_suite import OwnLedgerSuite, SinkSuite, SinkUnderTest
+from headrace.testing.upstream import Insert
 from headrace.testing.values import SAMPLES
 from servers import MariaDb, saved_databases
 
@@ -64,11 +69,47 @@ class TestMemoryOnTheDriver(InMemory):
     streams = True
 
 
+class TestMemoryThatKeepsCommitTs(InMemory):
+    @pytest.fixture
+    def target(self) -> SinkUnderTest:
+        server, capabilities = Server(), replace(CAPABILITIES["nothing atomic"], keeps_commit_ts=True)
+
+        def commit_ts(schema: TableSchema) -> Mapping[tuple[object, ...], int]:
+            return server.contents.tables[schema.table_id].commit_ts
+
+        return SinkUnderTest(lambda: MemorySink(server, capabilities), partial(held, server), server.saved, commit_ts)
+
+
 class TestMemoryWithoutItsOwnLedger(SinkSuite):
     @pytest.fixture
     def target(self) -> SinkUnderTest:
         server, capabilities = Server(), replace(CAPABILITIES["nothing atomic"], bags=False)
         return SinkUnderTest(lambda: MemorySink(server, capabilities, keeps_ledger=False), partial(held, server))
+
+
+class TestMemoryThatMarksTables(SinkSuite):
+    """Nothing but a table's own commit tells how far it is, and its ledger lies elsewhere."""
+
+    @pytest.fixture
+    def target(self) -> SinkUnderTest:
+        server, capabilities = Server(), CAPABILITIES["nothing atomic"]
+        return SinkUnderTest(lambda: MemorySink(server, capabilities, keeps_ledger=False, marks_tables=True), partial(held, server))
+
+    def test_a_run_that_was_taken_over_before_it_commits_a_table_doubles_nothing(self, runs: SinkRuns) -> None:
+        """Nothing but the table itself fences it."""
+        upstream, table_id = runs.upstream, TableId("suite_shop", "bag")
+        upstream.create_database("suite_shop")
+        upstream.create_table(table_id, [Column("id", ColumnType(TypeKind.INT))])
+        runs.applied()
+        upstream.execute(*(Insert(table_id, {"id": n}) for n in (1, 1, 2)))
+
+        def take_over(_: Passage) -> None:
+            runs.applied()
+
+        upstream.checkpoint()
+        with pytest.raises(FencedError):
+            runs.run(at(1, take_over, lambda passage: (passage.moment, passage.step) == (Moment.BEFORE, TABLE_COMMIT)))
+        runs.check()
 
 
 class TestMemoryThatTakesFewSchemaChanges(SinkSuite):

@@ -98,3 +98,13 @@ def test_streams_count_each_for_itself_and_equal_changes_of_two_are_refused() ->
     )
     with pytest.raises(EqualInStreams):
         net(long, [(INS, 5, "a")], streams="ab")
+
+
+def test_rows_keep_the_newest_commit_ts_at_which_an_equal_row_came_or_left() -> None:
+    first: File = [(INS, 1, "a"), (INS, 2, "a"), (DEL, 3, "b"), (DEL, 4, "b"), (INS, 5, "b"), (INS, 6, "c"), (DEL, 7, "c")]
+    files = (first, [*first, (DEL, 8, "d")])
+    block = block_of(files)
+    change = bag_change(block, deliveries(reports_of(files), block), keeps_commit_ts=True)
+    assert [(r["v"], r[COMMIT_TS]) for r in change.inserts.to_pylist()] == [("a", 2), ("a", 2)]
+    assert [(r["v"], r[COMMIT_TS]) for r in change.deletes.to_pylist()] == [("b", 4), ("d", 8)]
+    assert change.inserts.column_names == change.deletes.column_names == ["v", "f", COMMIT_TS]

@@ -188,3 +188,17 @@ def test_zero_and_minus_zero_are_one_key(last: float) -> None:
     _, upserts = net([(INS, 1, last, "a"), (AFTER, 2, -last, "b"), (AFTER, 3, last, "c")])
     assert [(str(key), value) for key, value in upserts.items()] == [(str(last), "c")]
     assert net([(INS, 1, last, "a"), (AFTER, 2, -last, "b"), (DEL, 3, -last, "b")]) == ([-last], {})
+
+
+@given(change_rows, st.integers(0, 30), st.booleans())
+def test_each_row_keeps_the_commit_ts_of_the_change_that_was_the_last_one_of_its_key(given_rows, cut, noted) -> None:
+    sights = Sights() if noted else None
+    whole = block(given_rows)
+    halves = [p for p in (whole.slice(0, cut), whole.slice(cut)) if p.num_rows]
+    states = combined([last_states(part, ("k",), deletes_first=True, sights=sights) for part in halves])
+    change = net_change(states, ("k",), deletes_first=True, sights=sights, keeps_commit_ts=True)
+    columns = ["headrace$commit_ts", "headrace$sight"] if noted else ["headrace$commit_ts"]
+    assert (change.deletes.column_names, change.upserts.column_names) == (["k", *columns], ["k", "v", *columns])
+    rows = pa.concat_tables([change.deletes.select(["k", COMMIT_TS]), change.upserts.select(["k", COMMIT_TS])])
+    told = {row["k"]: row[COMMIT_TS] for row in rows.to_pylist()}
+    assert told == {key: max(ts for _, ts, k, _ in given_rows if k == key) for _, _, key, _ in given_rows}

@@ -15,9 +15,9 @@ from headrace.model.events import OtherEvent, SchemaChange
 from headrace.model.ledger import LedgerState
 from headrace.model.offer import Offer
 from headrace.model.table import TableId
-from headrace.sinks.base import Reserved
 from headrace.sinks.duckdb.sink import SYSTEM_SCHEMAS
 from headrace.sinks.mysql.settings import SYSTEM_DATABASES
+from headrace.sinks.reserved import Reserved
 from headrace.transform.filters import TableFilter
 from hostile import FILTER, LEDGER_DATABASE, Ends, HostileStatement, Statement, benign_statements, hostile_statements
 

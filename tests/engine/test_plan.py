@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from headrace.engine.barriers import PlanRules
 from headrace.engine.journal import is_pending
 from headrace.engine.plan import plan_cut
@@ -344,3 +346,13 @@ def test_a_name_waits_for_the_stopped_table_that_has_it_in_another_case_also_beh
     cut = plan_cut(state, offer(900, [rename, alter], []), RULES)
     assert rename.identity in cut.decisions
     assert cut.holds[upper].at == 300
+
+
+@pytest.mark.parametrize("precision", [CommitTsPrecision.NONE, CommitTsPrecision.MILLISECOND])
+def test_a_table_stops_whose_rows_lack_the_commit_ts_that_the_sink_writes(precision: CommitTsPrecision) -> None:
+    rules = replace(RULES, keeps_commit_ts=True)
+    changes, splits = [create(100, A)], [split(A, 100)]
+    cut = plan_cut(LedgerState("p"), offer(900, changes, splits, precision=precision), rules)
+    assert "carry no exact one" in cut.problems[A].message
+    assert not plan_cut(LedgerState("p"), offer(900, changes, splits, precision=precision), RULES).problems
+    assert not plan_cut(LedgerState("p"), offer(900, changes, splits), rules).problems

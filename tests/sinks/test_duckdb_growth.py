@@ -16,8 +16,8 @@ from duckdb_target import NOON, T, Target, column, shape
 from headrace.model.events import DeletePartitionRowsEvent, SchemaChange
 from headrace.model.table import TableSchema
 from headrace.model.types import TypeKind
-from headrace.sinks.base import SchemaChangeRefused
 from headrace.sinks.duckdb.generated import MOST_COLUMNS
+from headrace.sinks.metadata_applier import SchemaChangeRefused
 
 REPEATED = 60
 MAKES: dict[str, Callable[[int, int], str]] = {

@@ -13,7 +13,7 @@ from headrace.model.events import SchemaChange
 from headrace.model.outcome import Notice, Remedy
 from headrace.model.table import TableId, TableSchema
 from headrace.model.types import TypeKind
-from headrace.sinks.base import SchemaChangeRefused
+from headrace.sinks.metadata_applier import SchemaChangeRefused
 
 T, U = TableId("test", "t"), TableId("test", "u")
 SHAPE = shape(column("v", TypeKind.VARCHAR, length=9), table_id=T)

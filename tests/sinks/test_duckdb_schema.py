@@ -16,10 +16,11 @@ from headrace.model.ledger import RequestKind, TableProgress, TableRequest, Word
 from headrace.model.outcome import Remedy
 from headrace.model.table import Column, Generated, TableId
 from headrace.model.types import TypeKind
-from headrace.sinks.base import CheckState, LedgerUpdate, SchemaChangeRefused
+from headrace.sinks.base import CheckState, LedgerUpdate
 from headrace.sinks.duckdb import open_sink
 from headrace.sinks.duckdb.database import Database
 from headrace.sinks.duckdb.sink import DuckDbSink
+from headrace.sinks.metadata_applier import SchemaChangeRefused
 from targets import held_open
 
 

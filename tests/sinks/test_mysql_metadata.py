@@ -33,7 +33,7 @@ from headrace.model.events import (
 from headrace.model.outcome import Remedy
 from headrace.model.table import TableId
 from headrace.model.tso import tso_from_ms
-from headrace.sinks.base import SchemaChangeRefused
+from headrace.sinks.metadata_applier import SchemaChangeRefused
 from headrace.sinks.mysql import catalogue, connection, open_sink, variables
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.settings import read_settings

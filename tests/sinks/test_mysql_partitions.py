@@ -9,7 +9,7 @@ from headrace.ddl.classify import classify
 from headrace.ddl.partitions import partitioning_after
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Notice, Remedy
-from headrace.sinks.base import SchemaChangeRefused
+from headrace.sinks.metadata_applier import SchemaChangeRefused
 
 pytestmark = pytest.mark.server
 

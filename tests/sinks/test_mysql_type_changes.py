@@ -13,7 +13,7 @@ from conversions import Conversion, conversions
 from headrace.model.events import AlterColumnTypeEvent, SchemaChange
 from headrace.model.table import TableId
 from headrace.model.types import ColumnType, TypeKind
-from headrace.sinks.base import SchemaChangeRefused
+from headrace.sinks.metadata_applier import SchemaChangeRefused
 from headrace.sinks.mysql.type_changes import converted_otherwise
 from headrace.sinks.mysql.variables import SQL_MODE
 from servers import MariaDb

@@ -13,7 +13,7 @@ from headrace.model.outcome import Notice, Remedy
 from headrace.model.table import Column, TableId
 from headrace.model.tso import tso_from_ms
 from headrace.model.types import BINARY_KINDS, TypeKind
-from headrace.sinks.base import SchemaChangeRefused
+from headrace.sinks.metadata_applier import SchemaChangeRefused
 
 pytestmark = pytest.mark.server
 

@@ -15,7 +15,7 @@ from headrace.model.events import (
 )
 from headrace.model.outcome import Problem
 from headrace.model.table import Column, Generated, TableId, TableSchema
-from headrace.sinks.base import SchemaChangeRefused
+from headrace.sinks.metadata_applier import SchemaChangeRefused
 
 pytestmark = pytest.mark.server
 

@@ -15,7 +15,7 @@ from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
 from headrace.model.ledger import JournalState, TableStatus, Verdict
 from headrace.model.policy import SchemaChangePolicies
 from headrace.model.table import TableId
-from headrace.sinks.base import SchemaChangeRefused
+from headrace.sinks.metadata_applier import SchemaChangeRefused
 from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at
 from person import Person
 from servers import LOGIN, MariaDb

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.cli.ledgers import opened, state_of
 from headrace.cli.output import Output
 from headrace.errors import DefinitionError
-from headrace.model.ledger import Decision, JournalEntry, LedgerState, Verdict
+from headrace.model.ledger import Decision, JournalEntry, JournalState, LedgerState, Verdict
 from headrace.model.tso import format_tso
 from headrace.pipeline.definition import Settings
 
@@ -43,6 +43,11 @@ def decide(settings: Settings, change: str, verdict: Verdict, statement: str, ou
     with opened(settings) as (_, ledger):
         state = state_of(ledger, settings)
         entry = _find(state, change)
+        if entry.state is JournalState.RUNNING:
+            raise DefinitionError(
+                f"The schema change {entry.identity} has been running in the target since {entry.since}.",
+                "Where it has to end, end it in the target. The run then says that it was refused, and it can be decided about.",
+            )
         ledger.decide(state.pipeline, Decision(entry.identity, verdict, statement))
     if output.is_json:
         output.event("decision", change=entry.identity, verdict=str(verdict), statement=statement)
@@ -77,6 +82,7 @@ def _fields(entry: JournalEntry, state: LedgerState) -> dict[str, object]:
         "tables": [str(table) for table in entry.tables],
         "state": str(entry.state),
         "statement": entry.statement,
+        "running_since": entry.since or None,
         "reasons": _reasons(entry, state),
         "decision": str(decision.verdict) if decision else None,
     }

@@ -8,7 +8,7 @@ from headrace.ddl.statement import read_statement
 from headrace.engine.requests import does_not_fit
 from headrace.model.commands import in_quotes, word
 from headrace.model.events import is_unread_statement
-from headrace.model.ledger import HOLDS, JournalEntry, LedgerState, RequestKind, TableProgress, TableStatus
+from headrace.model.ledger import HOLDS, JournalEntry, JournalState, LedgerState, RequestKind, TableProgress, TableStatus
 from headrace.model.table import TableId
 
 _REPAIRED = "after the repair: headrace table resume {table}"
@@ -46,6 +46,8 @@ def ways_on(own: TableProgress, state: LedgerState) -> tuple[str, ...]:
     if is_held(own, state):
         ways = (_LOADED,) if _is_loaded_elsewhere(own, state) else _WAYS[TableStatus.HELD]
         return tuple(way.format(table=word(own.table_id), until=until) for way in ways)
+    if any(entry.state is JournalState.RUNNING for entry in waiting):
+        return ()  # it goes on by itself
     decided = (e for e in waiting if not _is_held(e, state))
     decisions = tuple(_DECIDED.format(verdicts=_verdicts(e, state), change=in_quotes(e.identity)) for e in decided)
     stands_at_it = bool(waiting) and own.checkpoint == waiting[0].commit_ts

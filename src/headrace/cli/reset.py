@@ -21,6 +21,7 @@ def reset_pipeline(settings: Settings, ask: Ask, output: Output) -> int:
     """Removes all that is recorded of the pipeline. Raises DefinitionError when there is nothing of that name."""
     name = settings.name or "default"
     with opened(settings) as (sink, ledger):
+        state = None
         try:
             state = ledger.peek(name)
             is_there, amount = state is not None, _amount(state)
@@ -30,6 +31,9 @@ def reset_pipeline(settings: Settings, ask: Ask, output: Output) -> int:
         if is_there and ask is not None and not ask(what, name):
             output.line("nothing was removed")
             return 0
+        if state is not None and sink.table_marks is not None:
+            # Else a table that is emptied in place of being dropped would go on from where it was.
+            sink.table_marks.remove(name, [row.pair[1] for row in state.rows])
         # What an interrupted removal left, without a record, nobody has to be asked about.
         if not ledger.reset(name):
             state_of(ledger, settings)

@@ -9,7 +9,7 @@ from headrace.cli.progress import lag_seconds, seconds_text
 from headrace.cli.remedies import is_held, ways_on
 from headrace.cli.stopped_tables import needs, removal
 from headrace.errors import DefinitionError
-from headrace.model.ledger import CutRecord, LedgerState, TableProgress, TableStatus
+from headrace.model.ledger import CutRecord, JournalState, LedgerState, TableProgress, TableStatus
 from headrace.model.tso import format_tso
 from headrace.pipeline.assembly import Target
 from headrace.sources.base import DataSource
@@ -65,6 +65,11 @@ def status_fields(state: LedgerState) -> dict[str, object]:
         ],
         "dead_letters": {str(t): count for t, count in sorted(state.dead_letters.items())},
         "pending_schema_changes": [e.statement for e in state.journal.values() if e.state == "pending"],
+        "running_schema_changes": [
+            {"statement": e.statement, "since": e.since, "tables": [str(t) for t in e.tables]}
+            for e in state.journal.values()
+            if e.state is JournalState.RUNNING
+        ],
         "cuts": [_cut_fields(cut) for cut in state.cuts[-_CUTS_SHOWN:]],
     }
 

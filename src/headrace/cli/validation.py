@@ -21,7 +21,8 @@ from headrace.pipeline.assembly import Assembly
 from headrace.pipeline.local_places import local_places
 from headrace.pipeline.registry import open_source, source_options
 from headrace.pipeline.runner import Definition
-from headrace.sinks.base import ChangeDemand, Check, CheckState, Reserved, SinkCapabilities
+from headrace.sinks.base import ChangeDemand, Check, CheckState, SinkCapabilities
+from headrace.sinks.reserved import Reserved
 
 _CheckTables = Callable[[str, Sequence[SourceTable]], list[Check]]
 

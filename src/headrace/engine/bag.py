@@ -36,7 +36,8 @@ _COUNT, _STREAM = "headrace$count", "headrace$stream"
 class BagChange:
     """Rows to remove and rows to add, in the columns that rows carry; a row stands as often as it is meant.
 
-    ``netted`` is the number of rows that repeat others, or that add and remove an equal row.
+    Where their commit ts is kept, it is the last column of both: the newest one at which an equal row left, or came. ``netted`` is
+    the number of rows that repeat others, or that add and remove an equal row.
     """
 
     deletes: pa.Table
@@ -79,7 +80,7 @@ def unsure_files(reports: Iterable[SplitReport], block: pa.RecordBatch) -> list[
         report.split_key
         for members in _streams(reports).values()
         for before, report in pairwise(members)
-        if report.min_ts == before.max_ts and not before.rolled_over
+        if report.min_ts == before.max_ts and not before.rolled_over and not report.anew
         if _counts_at(block, before.rank, report.min_ts) & _counts_at(block, report.rank, report.min_ts)
     ]
 
@@ -125,7 +126,7 @@ def _counts_at(block: pa.RecordBatch, rank: int, commit_ts: int) -> Counter[tupl
     return Counter(zip(*columns, strict=True))
 
 
-def bag_change(block: pa.RecordBatch, delivery_of: Mapping[int, Delivery]) -> BagChange:
+def bag_change(block: pa.RecordBatch, delivery_of: Mapping[int, Delivery], *, keeps_commit_ts: bool = False) -> BagChange:
     """Nets a block (``model.block``) of one table. Raises MissingOldImages and EqualInStreams."""
     kinds = block.column(KIND).to_numpy(zero_copy_only=False)
     if (kinds == RowKind.UPDATE_AFTER).sum() != (kinds == RowKind.UPDATE_BEFORE).sum():
@@ -153,7 +154,22 @@ def bag_change(block: pa.RecordBatch, delivery_of: Mapping[int, Delivery]) -> Ba
     surplus[np.searchsorted(distinct, net[_ROW].to_numpy())] = net[_COUNT].to_numpy()
     rows = block.select(columns)
     netted = len(codes) - int(np.abs(surplus).sum())
-    return BagChange(_repeated(rows, places, -surplus), _repeated(rows, places, surplus), netted)
+    deletes, inserts = _repeated(rows, places, -surplus), _repeated(rows, places, surplus)
+    if keeps_commit_ts:
+        comes, commit_ts = is_upsert(block), block.column(COMMIT_TS).to_numpy()
+        left, came = (_newest(commit_ts[chosen], np.searchsorted(distinct, codes[chosen]), places) for chosen in (~comes, comes))
+        deletes = deletes.append_column(COMMIT_TS, pa.array(np.repeat(left, np.maximum(-surplus, 0))))
+        inserts = inserts.append_column(COMMIT_TS, pa.array(np.repeat(came, np.maximum(surplus, 0))))
+    return BagChange(deletes, inserts, netted)
+
+
+def _newest(
+    commit_ts: npt.NDArray[np.int64], of_row: npt.NDArray[np.int64], distinct: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """The newest commit ts (TSO) of the changes of each distinct row; 0 where there is none."""
+    newest = np.zeros(len(distinct), np.int64)
+    np.maximum.at(newest, of_row, commit_ts)
+    return newest
 
 
 def row_codes(block: pa.RecordBatch, columns: list[str]) -> npt.NDArray[np.int64]:

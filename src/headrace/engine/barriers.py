@@ -28,7 +28,7 @@ from headrace.model.outcome import Problem, Remedy
 from headrace.model.policy import ChangeKind, Policy, SchemaChangePolicies
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO
-from headrace.sinks.base import Reserved
+from headrace.sinks.reserved import Reserved
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,8 @@ class PlanRules:
     reserved: Reserved = field(default_factory=Reserved)
     supported: frozenset[ChangeKind] = frozenset(ChangeKind)
     """The kinds of schema changes that the sink takes."""
+    keeps_commit_ts: bool = False
+    """The sink writes each row's commit ts."""
 
 
 class Barriers:
@@ -126,7 +128,7 @@ class Barriers:
         if decision is None:
             policy = self._rules.policies.of(kinds_of(change))
             entry = self._state.journal.get(change.identity)
-            is_begun = entry is not None and entry.state is JournalState.PENDING  # it may have run
+            is_begun = entry is not None and entry.state in (JournalState.PENDING, JournalState.RUNNING)  # it may have run
             if policy is Policy.APPROVE and (is_begun or is_of(self._unmade, change)):
                 self.unapproved.add(change.identity)
             elif policy is Policy.APPROVE:

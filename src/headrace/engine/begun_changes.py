@@ -13,7 +13,7 @@ from headrace.model.commands import in_quotes
 from headrace.model.events import SchemaChange
 from headrace.model.ledger import Decision, JournalEntry, JournalState, Verdict
 from headrace.model.outcome import Notice, Problem, Remedy
-from headrace.sinks.base import Begun
+from headrace.sinks.metadata_applier import Begun
 
 
 def has_to_ask(change: SchemaChange, entry: JournalEntry, decision: Decision | None, begun: Begun) -> bool:

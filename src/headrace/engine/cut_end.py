@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from headrace.engine import table_places
 from headrace.engine.requests import running_reason, served_requests
 from headrace.engine.unreadable import is_unborn
 from headrace.model.cut import Cut, CutOutcome, Hold
-from headrace.model.ledger import LedgerState, TableProgress, TableStatus
+from headrace.model.ledger import CutRecord, LedgerState, RowFigures, TableProgress, TableStatus
 from headrace.model.offer import PositionAfter
-from headrace.model.outcome import Problem
+from headrace.model.outcome import Problem, SplitReport, WriteOutcome
 from headrace.model.table import TableId
 from headrace.sinks.base import LedgerUpdate
 from headrace.sinks.cut_commit import CutCommit
@@ -119,3 +120,31 @@ class CutEnd:
         if own.status.is_gone or own.status is TableStatus.INCOMPLETE or own.checkpoint >= reached:
             return []
         return [replace(own, checkpoint=reached, after=False, status=TableStatus.EXCLUDED, reason="")]
+
+
+def record_of(
+    cut: Cut,
+    reports: Collection[SplitReport],
+    outcomes: Iterable[WriteOutcome],
+    rows: RowFigures,
+    schema_changes: int,
+    seconds: float,
+) -> CutRecord:
+    """What people are shown of a cut that ends now. ``seconds`` is how long it took."""
+    written = list(outcomes)
+    return CutRecord(
+        hi=cut.hi,
+        finished_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        seconds=round(seconds, 3),
+        files=len(reports),
+        read_rows=rows.read,
+        upserts=sum(o.upserts for o in written),
+        deletes=sum(o.deletes for o in written),
+        read_bytes=sum(r.size for r in reports),
+        schema_changes=schema_changes,
+        exact=CutRecord.number_of(cut.precision),
+        netted=rows.netted,
+        refused=rows.refused,
+        left=rows.left,
+        passed=rows.passed,
+    )

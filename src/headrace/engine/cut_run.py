@@ -12,15 +12,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from headrace import faults
 from headrace.ddl.statement import StatementKind, read_statement
-from headrace.engine import begun_changes, table_places
+from headrace.engine import begun_changes, long_changes, table_places
 from headrace.engine.barriers import awaits_approval
 from headrace.engine.begun_changes import decision_hint
 from headrace.engine.conservation import row_figures
-from headrace.engine.cut_end import CutEnd
+from headrace.engine.cut_end import CutEnd, record_of
 from headrace.engine.cut_letters import CutLetters
 from headrace.engine.journal import forgettable, is_of, journalled_together, unfollowed
 from headrace.engine.kept_keys import kept_unique_key, left_unique_key
@@ -47,22 +46,10 @@ from headrace.model.offer import Offer
 from headrace.model.outcome import Notice, Problem, Remedy, SplitReport, WriteOutcome
 from headrace.model.split import Split
 from headrace.model.table import TableId
-from headrace.sinks.base import (
-    Begun,
-    DataSink,
-    EditingLedger,
-    Ledger,
-    LedgerUpdate,
-    Round,
-    RowsRefused,
-    SchemaChangeRefused,
-    SchemaChangeUnclear,
-    TargetUnreadableError,
-    WriterContext,
-    WriteReport,
-)
+from headrace.sinks.base import DataSink, EditingLedger, Ledger, LedgerUpdate, Round, RowsRefused, WriterContext, WriteReport
 from headrace.sinks.cut_commit import CutCommit
 from headrace.sinks.dead_letters import DeadLetters
+from headrace.sinks.metadata_applier import Begun, SchemaChangeRefused, SchemaChangeUnclear, TargetUnreadableError
 from headrace.sources.base import EventSource
 
 RoundFactory = Callable[[Cut, CutRound, WriterContext, CutCommit | None, Mapping[TableId, TableProgress]], Round]
@@ -169,25 +156,36 @@ class CutRun:
         found = [self._looked_at(change) for change in changes]
         steps = [step for step in found if step is not None]
         todo = {change.identity: change for change, _ in steps}
-        running = [(change, entry) for change, entry in steps if entry.state is JournalState.PENDING]
-        self._journal([entry for _, entry in running], self._begun_rows, todo, Step.JOURNAL_PENDING)
-        ran = [self._run_change(change, replace(entry, state_before="")) for change, entry in running]
+        running = [(change, entry) for change, entry in steps if not entry.state.is_settled]
+        fresh = [e for _, e in running if not e.handle or self.state.journal.get(e.identity) != e]
+        self._journal(fresh, self._begun_rows, todo, Step.JOURNAL_PENDING)
+        ran = [self._run_change(change, entry) for change, entry in running]
         settled = [entry for entry in (*(entry for _, entry in steps), *ran) if entry.state.is_settled]
-        left = [entry for entry in ran if not entry.state.is_settled]
+        left = [entry for entry in ran if not (entry.state.is_settled or entry.handle)]
         also = [entry for e in settled for entry in self._ended_with(todo[e.identity])]
         self._journal([*left, *settled], self._settled_rows, todo, Step.JOURNAL_SETTLED, also)
         self._changes_done += len(settled)
 
-    def _looked_at(self, change: SchemaChange) -> tuple[SchemaChange, JournalEntry] | None:
+    def _looked_at(self, told: SchemaChange) -> tuple[SchemaChange, JournalEntry] | None:
         """As :meth:`_prepared`, with what the applier keeps of the target. Tables that the account may not see stop before it."""
+        applier = self._sink.metadata_applier
         try:
-            step = self._prepared(self._ownership.bounded(change, self.state))
+            change = self._ownership.bounded(told, self.state)
+            touched = sorted(change.touches | table_places.dropped_with(change))
+            still = [t for t in touched if self._stands_still(t, change.commit_ts)]
+            if still and not table_places.passes_without(self.state, change, still):
+                self._hold_rest(change, still[0])
+                return None
+            entry = self.state.journal.get(change.identity)
+            step = (change, entry) if entry is not None and entry.handle else self._prepared(change)
             if step is None or step[1].state is not JournalState.PENDING:
                 return step
             change, entry = step
-            return change, replace(entry, state_before=self._sink.metadata_applier.state_before(change))
+            is_edit = self._verdict(change) is Verdict.EDIT
+            long = None if is_edit else long_changes.journalled(applier, change, entry)
+            return change, long or replace(entry, state_before=applier.state_before(change))
         except TargetUnreadableError as error:
-            self._refused(change, Problem(change.table_id, error.message, file=change.origin, hint=error.hint or ""))
+            self._refused(told, Problem(told.table_id, error.message, file=told.origin, hint=error.hint or ""))
             return None
 
     def _prepared(self, change: SchemaChange) -> tuple[SchemaChange, JournalEntry] | None:
@@ -195,11 +193,6 @@ class CutRun:
 
         ``None`` when its tables stop before it, or when that went into the ledger already.
         """
-        touched = sorted(change.touches | table_places.dropped_with(change))
-        still = [t for t in touched if self._stands_still(t, change.commit_ts)]
-        if still and not table_places.passes_without(self.state, change, still):
-            self._hold_rest(change, still[0])
-            return None
         entry, decision = self._journalled(change), self.cut.decisions.get(change.identity)
         begun = Begun.ABSENT if entry is None else self._begun(entry, change)
         decided = self._verdict(change) in (Verdict.SKIP, Verdict.EDIT)
@@ -317,14 +310,12 @@ class CutRun:
 
     def _run_change(self, change: SchemaChange, entry: JournalEntry) -> JournalEntry:
         """Executes a change, or what a person wrote in its place, and returns its entry: it waits when the target refuses it."""
-        applier = self._sink.metadata_applier
-        faults.before(Step.SCHEMA_CHANGE, change.statement)
         try:
-            if self._verdict(change) is Verdict.EDIT:
-                self.notices.extend(applier.run_instead(change, self.cut.decisions[change.identity].statement))
-                self.notices.extend(filter(None, [left_unique_key(change, self.state, applier)]))
-            else:
-                self.notices.extend(applier.apply_schema_change(change))
+            if entry.state is not JournalState.RUNNING:
+                self._execute(change)
+            elif not long_changes.is_done(self._sink.metadata_applier, change, entry):
+                self._stop_before(change, long_changes.still_runs(change, entry))
+                return entry
         except SchemaChangeUnclear as found:
             hint = begun_changes.asks(change, entry).hint
             self._stop_before(change, replace(found.problem, hint=hint, remedy=Remedy.DECISION))
@@ -332,8 +323,18 @@ class CutRun:
         except SchemaChangeRefused as refused:
             self._refused(change, refused.problem)
             return begun_changes.waiting(entry, change)
+        return replace(entry, state=JournalState.DONE, state_before="")
+
+    def _execute(self, change: SchemaChange) -> None:
+        """Raises SchemaChangeRefused, SchemaChangeUnclear, TransientError."""
+        applier = self._sink.metadata_applier
+        faults.before(Step.SCHEMA_CHANGE, change.statement)
+        if self._verdict(change) is Verdict.EDIT:
+            self.notices.extend(applier.run_instead(change, self.cut.decisions[change.identity].statement))
+            self.notices.extend(filter(None, [left_unique_key(change, self.state, applier)]))
+        else:
+            self.notices.extend(applier.apply_schema_change(change))
         faults.after(Step.SCHEMA_CHANGE, change.statement)
-        return replace(entry, state=JournalState.DONE)
 
     def _begun(self, entry: JournalEntry, change: SchemaChange) -> Begun:
         """How far a pending change came before a crash, or the statement that a person had run in its place."""
@@ -527,7 +528,7 @@ class CutRun:
         for problem in (*read_problems(report.splits).values(), *report.problems().values()):
             self.problems.setdefault(problem.table_id, problem)
         self._take_letters(report)
-        if not self._sink.capabilities.atomic_cut:  # else what tables without key have reached is written with the cut
+        if not self._sink.capabilities.atomic_cut and self._sink.table_marks is None:  # else that is written with the rows
             reached = (o.progress for o in report.outcomes if o.table_id not in self.problems)
             self.state = LedgerUpdate(tables=tuple(row for row in reached if row is not None)).applied_to(self.state)
         told = [*(s.notices for s in report.splits), *(o.notices for o in report.outcomes)]
@@ -556,22 +557,8 @@ class CutRun:
         return held | {change.identity: change for change in self.cut.waiting}
 
     def _commit(self, started: float) -> CutRecord:
-        record = CutRecord(
-            hi=self.cut.hi,
-            finished_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            seconds=round(time.monotonic() - started, 3),
-            files=len(self._reports),
-            read_rows=self._rows.read,
-            upserts=sum(o.upserts for o in self._outcomes),
-            deletes=sum(o.deletes for o in self._outcomes),
-            read_bytes=sum(r.size for r in self._reports.values()),
-            schema_changes=self._changes_done,
-            exact=CutRecord.number_of(self.cut.precision),
-            netted=self._rows.netted,
-            refused=self._rows.refused,
-            left=self._rows.left,
-            passed=self._rows.passed,
-        )
+        seconds = time.monotonic() - started
+        record = record_of(self.cut, self._reports.values(), self._outcomes, self._rows, self._changes_done, seconds)
         end = self._end
         rows = tuple(r for r in (*end.running_rows(), *end.stopped_rows()) if self.state.tables.get(r.table_id) != r)
         waiting = self._waiting_entries()

@@ -12,7 +12,7 @@ from headrace.model.commands import in_quotes
 from headrace.model.events import SchemaChange
 from headrace.model.ledger import LedgerState
 from headrace.model.outcome import Notice, Problem, Remedy
-from headrace.sinks.base import MetadataApplier
+from headrace.sinks.metadata_applier import MetadataApplier
 
 
 def kept_unique_key(change: SchemaChange, state: LedgerState, applier: MetadataApplier) -> Problem | None:

@@ -21,7 +21,7 @@ from headrace.model.events import (
 from headrace.model.ledger import LedgerState
 from headrace.model.outcome import Problem
 from headrace.model.table import TableId, folded_name
-from headrace.sinks.base import TableDescription
+from headrace.sinks.metadata_applier import TableDescription
 
 Describe = Callable[[TableId], TableDescription | None]
 

@@ -121,8 +121,6 @@ class Replayer:
 
     def _replay(self, state: LedgerState, table_id: TableId) -> tuple[LedgerState, str]:
         """Raises _Refused."""
-        if self.sink.capabilities.demand is ChangeDemand.ALL:
-            raise _Refused(f"{self.sink.identity} takes nothing back, so dead letters cannot be replayed there. {_BY_HAND}")
         own = state.tables.get(table_id)
         if own is None or own.status.is_gone:
             raise _Refused(f"its dead letters are not replayed: the table is not there any more. {_BY_HAND}")
@@ -210,6 +208,8 @@ class Replayer:
     def _write(self, state: LedgerState, splits: tuple[Split, ...], segment: Segment, count: int) -> frozenset[str]:
         """Reads and writes the window; the names of the letters that came of it. Raises _Refused."""
         table_id, hi = segment.schema.table_id, segment.window.hi
+        if self.sink.capabilities.demand_of(table_id, segment.schema) is ChangeDemand.ALL:
+            raise _Refused(f"{self.sink.identity} takes nothing back, so dead letters cannot be replayed there. {_BY_HAND}")
         if not segment.schema.handle_key:
             raise _Refused(f"its dead letters are not replayed: it has no key. {_BY_HAND}")
         cut = Cut(hi, (CutRound((), splits, {table_id: segment}),), {table_id: segment.window}, {table_id: hi})

@@ -22,6 +22,7 @@ from headrace.engine.journal import comes_back, concerns
 from headrace.engine.kept_keys import left_unique_key
 from headrace.engine.keys import changed_definition, read_fingerprint, with_declared_keys
 from headrace.engine.letter_replay import Replayer, waits_for
+from headrace.engine.marked_tables import caught_up, going_back, in_doubt, unknown
 from headrace.engine.observer import Observer
 from headrace.engine.plan import ending_incomplete, first_shared_change, plan_cut
 from headrace.engine.quiet import Quiet
@@ -118,6 +119,8 @@ class Loop:
         # Whether a table that is gone may have a next CREATE below the checkpoint, since the last look: a cut may have broken
         # off, in a former run or in this one, or a table came to its end while it caught up.
         self._may_be_back = True
+        # Whether tables may be ahead of the ledger by what they say of themselves.
+        self._may_be_ahead = True
         # Whether the definition changed: what it takes in now is looked for, also when the watermark does not move.
         self._plans_anew = False
 
@@ -183,6 +186,9 @@ class Loop:
         """
         gone = {t for t, own in self._state.tables.items() if own.status.is_gone}
         apart, self._turns = self._turns.without(gone), self._turns.taken()
+        if self._may_be_ahead:
+            self._serve(caught_up(self._state, in_doubt(self._state), self._sink.table_marks, self._options.letters))
+            self._may_be_ahead = False
         told = self._has_new_words()
         self._serve(take_up_holds(self._state))
         retried = self._tables_to_retry(told=told) - apart
@@ -368,6 +374,8 @@ class Loop:
         """Writes what follows from requests about tables, and tells it."""
         if carried is not None:
             faults.before(Step.REQUESTS)
+            if self._sink.table_marks is not None and (back := going_back(self._state, carried.update.tables)):
+                self._sink.table_marks.remove(self._name, back)
             self._ledger.update(carried.update)
             faults.after(Step.REQUESTS)
             self._state = carried.update.applied_to(self._state)
@@ -402,6 +410,8 @@ class Loop:
 
     def _apply(self, offer: Offer, retried: frozenset[TableId], apart: frozenset[TableId] = frozenset()) -> Iterable[Problem]:
         """Plans and applies one cut; returns why tables stopped in it."""
+        found = unknown(self._state, (s.table_id for s in offer.splits if self._options.includes(s.table_id)))
+        self._serve(caught_up(self._state, found, self._sink.table_marks, self._options.letters))
         self._take_back(offer)
         if self._carry_out(offer):
             self._plans_anew = True  # the offer lacks all files of tables that miss some, and those that are read again
@@ -439,6 +449,7 @@ class Loop:
                 self._sink.abandon_cut()
                 raise
         before, self._state = self._state, run.state
+        self._may_be_ahead = bool(run.stopped)
         if self._learned is not None:
             gone = {t for t, own in self._state.tables.items() if own.status.is_gone}
             self._learned = self._learned.without(gone)
@@ -525,6 +536,7 @@ class Loop:
             apart=apart,
             reserved=self._sink.capabilities.reserved,
             supported=self._sink.capabilities.supported_schema_changes,
+            keeps_commit_ts=self._sink.capabilities.keeps_commit_ts,
         )
         return plan_cut(self._state, offer, rules)
 
@@ -565,7 +577,7 @@ class Loop:
             # The cut may have been committed with its rows: tables that waited for those that moved in it are tried again.
             self._retries = self._retries.noting(self._state, known)
             self._state = known
-            self._may_be_back = True
+            self._may_be_back = self._may_be_ahead = True
         except (TransientError, SinkUnreachableError) as error:
             return None if self.stopping else error
         return None

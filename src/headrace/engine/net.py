@@ -126,14 +126,15 @@ def net_change(
     deletes_first: bool,
     weighed: frozenset[str] = frozenset(),
     sights: Sights | None = None,
+    keeps_commit_ts: bool = False,
 ) -> NetChange:
     """Nets a block and splits it into what is deleted, what is upserted, and what only the target can net.
 
     ``weighed`` are the columns whose collation in the target weighs supplementary characters (see ``fold_text``). With ``sights``
-    the three tables have the column :data:`SIGHT`.
+    the three tables have the column :data:`SIGHT`, and with ``keeps_commit_ts`` :data:`COMMIT_TS`.
     """
     states = last_states(block, key, deletes_first=deletes_first, sights=sights)
-    kept = list(key)
+    kept = [*key, COMMIT_TS] if keeps_commit_ts else list(key)
     if sights is not None and states.num_rows:
         marks = states.column(KIND).to_numpy(zero_copy_only=False)
         states = _with_kinds(states, marks & _KINDS).drop_columns([_FIRST_TS, _FIRST_SEQ])
@@ -141,7 +142,10 @@ def net_change(
         kept.append(SIGHT)
     upsert = is_upsert(states)
     ambiguous, codes = _ambiguous(states, key, upsert, weighed)
-    rows = states.select(states.schema.names[META_COUNT:])
+    names = states.schema.names[META_COUNT:]
+    if keeps_commit_ts:
+        names.insert(len(names) - (SIGHT in names), COMMIT_TS)
+    rows = states.select(names)
     by_group = np.flatnonzero(ambiguous)[np.argsort(codes[ambiguous], kind="stable")]
     return NetChange(
         deletes=_where(rows.select(kept), ~upsert & ~ambiguous),

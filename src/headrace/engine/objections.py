@@ -13,7 +13,7 @@ from headrace.engine.excluded_tables import Followed
 from headrace.engine.unreadable import is_understood
 from headrace.model.events import SchemaChange
 from headrace.model.table import TableId, folded_name
-from headrace.sinks.base import Reserved
+from headrace.sinks.reserved import Reserved
 
 _OF_DATABASES = frozenset({StatementKind.CREATE_DATABASE, StatementKind.DROP_DATABASE, StatementKind.ALTER_DATABASE})
 _SYSTEM_OF_TIDB = frozenset({"information_schema", "inspection_schema", "metrics_schema", "mysql", "performance_schema"})

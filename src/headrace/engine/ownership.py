@@ -23,7 +23,8 @@ from headrace.model.events import (
 from headrace.model.ledger import LedgerState
 from headrace.model.outcome import Notice, Problem
 from headrace.model.table import TableId
-from headrace.sinks.base import MetadataApplier, SinkCapabilities
+from headrace.sinks.base import SinkCapabilities
+from headrace.sinks.metadata_applier import MetadataApplier
 
 _ADOPT = "Start with --adopt if it is the source's own as of the start, else drop or rename it in the target."
 _NOT_AS_OF_START = "Drop or rename it in the target: --adopt is for what was there when the source first told of the table."

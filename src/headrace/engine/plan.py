@@ -56,6 +56,8 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     splits = [s for s in offer.splits if s.begins < bound and follows.end(s.table_id) and _may_read(state, s, changed)]
     if rules.nets:
         _reject_keyless(splits, problems, rules, offer)
+    if rules.keeps_commit_ts and not offer.precision.is_exact:
+        _reject_untimed(splits, problems, offer)
     refused = {d: why for d in {s.table_id.database for s in splits} if (why := rules.reserved.sentence(d))}
     for split in splits if refused else ():
         if why := refused.get(split.table_id.database, ""):
@@ -323,6 +325,12 @@ def _reject_keyless(splits: Iterable[Split], problems: dict[TableId, Problem], r
             if not exact and (advice := offer.advice.exact_commit_ts):
                 hint += f" With exact commit ts it can be applied. {advice}"
             problems.setdefault(split.table_id, Problem(split.table_id, message, file=split.key, hint=hint))
+
+
+def _reject_untimed(splits: Iterable[Split], problems: dict[TableId, Problem], offer: Offer) -> None:
+    message = "the sink writes the commit ts of each row, and its rows carry no exact one."
+    for split in splits:
+        problems.setdefault(split.table_id, Problem(split.table_id, message, file=split.key, hint=offer.advice.exact_commit_ts))
 
 
 def _table_plans(

@@ -50,6 +50,8 @@ class ReadJob:
     letters: DeadLetters | None = None
     new_collations: bool | None = True
     updates_alone: bool = False
+    keeps_commit_ts: bool = False
+    """Netted rows reach the writer with their commit ts (``SinkCapabilities.keeps_commit_ts``)."""
     advice: SourceAdvice = NO_ADVICE
 
     @property

@@ -343,6 +343,11 @@ def _refusals_of_resync(state: LedgerState, offer: Offer, source: EventSource, r
     if (latest := _latest_resync(state, request)) is not request:
         yield f"the request to go on from {at} was replaced by a later one, to go on from {latest.to}."
     stays = f"the table does not go on from {at}:"
+    if (running := state.running_change(own.table_id)) is not None:
+        yield (
+            f"{stays} its schema change at {running.commit_ts} has been running in the target since {running.since}. Release the "
+            "table, and load it anew when that is done."
+        )
     nobodys = next((c for c in offer.unread if c.is_nobodys and own.incarnation <= c.commit_ts), None)
     if nobodys is not None:
         yield (

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from headrace.engine.marked_tables import marks_of
 from headrace.engine.parts import Spreading, plan_parts
 from headrace.engine.read_task import ReadJob
 from headrace.engine.write_task import Chunks, WriteJob
@@ -27,6 +28,7 @@ from headrace.sinks.base import (
     WriteReport,
 )
 from headrace.sinks.cut_commit import CutCommit
+from headrace.sinks.table_marks import TableMark
 from headrace.sources.base import EventSource
 
 ONE_TASK_BYTES = 8 << 20
@@ -76,6 +78,10 @@ class EngineRound:
     def work_place(self) -> WorkPlace:
         """See ``Round.work_place``."""
         return self.work.place()
+
+    def marks(self) -> Mapping[TableId, TableMark]:
+        """See ``Round.marks``."""
+        return marks_of(self.context.pipeline, self.cut, self.round, self.progress)
 
     def write_in_tasks(self, writer: UnitWriter, texts: TextComparisons | None = None) -> WriteReport:
         """See ``Round.write_in_tasks``."""
@@ -132,6 +138,7 @@ class EngineRound:
             letters=self.context.letters,
             new_collations=self.cut.new_collations,
             updates_alone=self.cut.updates_alone,
+            keeps_commit_ts=self.capabilities.keeps_commit_ts,
         )
         return _Plan(read, [splits] if is_small else pack(splits, total, parallelism), writers)
 

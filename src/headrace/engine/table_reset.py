@@ -90,6 +90,8 @@ def _refusals(
         return
     if not includes(table_id):
         yield "--tables leaves it out."
+    if (running := state.running_change(table_id)) is not None:
+        yield f"its schema change at {running.commit_ts} has been running in the target since {running.since}. Ask again then."
     if not offer.precision.is_exact:
         yield "rows carry no exact commit ts, so nothing tells which of them are of its former lives. Reset the whole pipeline."
     begins = _beginning(state, own)

@@ -165,7 +165,7 @@ class Unit:
         if part.is_bag:
             reports = self.reading.of(part.table_id)
             self.notices[part.table_id] += [_guessed(part.table_id, file) for file in unsure_files(reports, batch)]
-            change, netted = _bag_table_change(part, batch, deliveries(reports, batch))
+            change, netted = _bag_table_change(part, batch, self.job, deliveries(reports, batch))
         else:
             change, netted = _table_change(part, batch, self.job)
             if self.reading.letters()[part.table_id]:
@@ -269,9 +269,11 @@ def _guessed(table_id: TableId, file: str) -> Notice:
     return Notice(message, table_id, file)
 
 
-def _bag_table_change(part: TablePart, batch: pa.RecordBatch, delivery_of: Mapping[int, Delivery]) -> tuple[TableChange, int]:
+def _bag_table_change(
+    part: TablePart, batch: pa.RecordBatch, job: ReadJob, delivery_of: Mapping[int, Delivery]
+) -> tuple[TableChange, int]:
     """The change, and how many rows netting took away."""
-    bag = bag_change(batch, delivery_of)
+    bag = bag_change(batch, delivery_of, keeps_commit_ts=job.keeps_commit_ts)
     reached = pc.max(batch.column(COMMIT_TS)).as_py()
     progress = part.progress
     if progress is not None:
@@ -284,7 +286,14 @@ def _bag_table_change(part: TablePart, batch: pa.RecordBatch, delivery_of: Mappi
 def _table_change(part: TablePart, batch: pa.RecordBatch, job: ReadJob) -> tuple[TableChange, int]:
     """The change, and how many rows netting took away."""
     sights = job.sights(part)
-    net = net_change(batch, part.schema.handle_key, deletes_first=job.deletes_first, weighed=part.weighed, sights=sights)
+    net = net_change(
+        batch,
+        part.schema.handle_key,
+        deletes_first=job.deletes_first,
+        weighed=part.weighed,
+        sights=sights,
+        keeps_commit_ts=job.keeps_commit_ts,
+    )
     change = TableChange(
         part.table_id,
         part.segment.version,

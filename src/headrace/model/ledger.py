@@ -114,6 +114,8 @@ class JournalState(StrEnum):
     """Its tables stopped before it: it was not begun, or what was begun was rolled back."""
     PENDING = "pending"
     """It was begun: whether it ran is for the target's catalogue to say."""
+    RUNNING = "running"
+    """It runs long in the target, under the entry's handle, or is begun with the next look at it."""
     UNCLEAR = "unclear"
     """It, or a person's statement in its place, may have run, in whole or in part. Only a later decision ends this."""
     DONE = "done"
@@ -127,14 +129,14 @@ class JournalState(StrEnum):
     @property
     def may_have_run(self) -> bool:
         """Whether it was begun, and nothing says yet how that ended."""
-        return self in (JournalState.PENDING, JournalState.UNCLEAR)
+        return self in (JournalState.PENDING, JournalState.RUNNING, JournalState.UNCLEAR)
 
 
 @dataclass(frozen=True)
 class JournalEntry:
     """One schema change in the DDL journal. ``state_before`` is what the applier kept of the target before it, while it is pending.
 
-    ``statement`` is the source's, or the one that a person had run in its place.
+    Of one that runs long it is the handle. ``statement`` is the source's, or the one that a person had run in its place.
     """
 
     identity: str
@@ -148,6 +150,20 @@ class JournalEntry:
     def place(self) -> str:
         """The ``place`` of its schema change: its identity without the checksum of the statement."""
         return self.identity.rpartition("/")[0]
+
+    def running(self, handle: str) -> JournalEntry:
+        """The entry of a change that runs long under a handle, which begins with when it was begun (ISO time in UTC)."""
+        return replace(self, state=JournalState.RUNNING, state_before=handle)
+
+    @property
+    def handle(self) -> str:
+        """Under what it runs; empty for one that does not run long."""
+        return self.state_before if self.state is JournalState.RUNNING else ""
+
+    @property
+    def since(self) -> str:
+        """When it was begun, as far as it runs long (ISO time in UTC)."""
+        return self.handle.partition(" ")[0]
 
 
 class ShapeKey(NamedTuple):
@@ -413,6 +429,10 @@ class LedgerState:
                 key = entry.commit_ts, entry.place
                 found[key] = (*found.get(key, ()), entry)
         return found
+
+    def running_change(self, table_id: TableId) -> JournalEntry | None:
+        """The schema change of a table that is running long in the target."""
+        return next((e for e in self.journal.values() if e.state is JournalState.RUNNING and table_id in e.tables), None)
 
     @cached_property
     def standing_holds(self) -> tuple[TableRequest, ...]:

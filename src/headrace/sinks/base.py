@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 import pyarrow as pa
 
-from headrace.errors import TerminalError
 from headrace.model.advice import NO_ADVICE, SourceAdvice
-from headrace.model.commands import in_quotes
 from headrace.model.events import SchemaChange
 from headrace.model.ledger import (
     CutRecord,
@@ -29,11 +27,14 @@ from headrace.model.ledger import (
     TableShape,
     Words,
 )
-from headrace.model.outcome import Notice, Problem, ReadCount, SplitReport, WriteCount, WriteOutcome
+from headrace.model.outcome import Problem, ReadCount, SplitReport, WriteCount, WriteOutcome
 from headrace.model.policy import ChangeKind
 from headrace.model.table import SourceTable, TableId, TableSchema
 from headrace.places.work_place import WorkPlace
 from headrace.sinks.dead_letters import DeadLetters
+from headrace.sinks.metadata_applier import MetadataApplier
+from headrace.sinks.reserved import Reserved
+from headrace.sinks.table_marks import TableMark, TableMarks
 
 if TYPE_CHECKING:
     from headrace.sinks.cut_commit import CutCommit
@@ -69,31 +70,6 @@ SINK_OPTIONS = frozenset({"adopt", "allow-non-transactional"})
 
 
 @dataclass(frozen=True)
-class Reserved:
-    """Databases of the target that nothing of the source may be written to.
-
-    ``ledger`` is where Headrace keeps its own tables, and ``move`` says how to move it; ``system`` are the target's own. All
-    names are compared without case, as the source does: whether the target does depends on its settings.
-    """
-
-    ledger: str = ""
-    move: str = ""
-    system: frozenset[str] = frozenset()
-
-    def sentence(self, database: str) -> str:
-        """Why the source's database cannot be written to this target; empty when it can."""
-        folded = database.casefold()
-        if self.ledger and folded == self.ledger.casefold():
-            return f"the source's database {database} has the name of the database in which Headrace keeps its ledger here."
-        return f"a database named {database} belongs to the target's own system." if folded in self.system else ""
-
-    def hint(self, database: str) -> str:
-        """What to do about it."""
-        leave_out = f"eave the database out with --tables {in_quotes(f'*.*,!{database}.*')}."
-        return f"L{leave_out}" if database.casefold() in self.system else f"{self.move}, or l{leave_out}"
-
-
-@dataclass(frozen=True)
 class SinkCapabilities:
     """What the engine has to know about a sink."""
 
@@ -114,6 +90,9 @@ class SinkCapabilities:
     """Of tables of which it wants all changes."""
     own_demand: Callable[[TableId, TableSchema], ChangeDemand] | None = None
     """What it wants of each table by itself, where tables are applied in different ways. Asked on the driver."""
+    keeps_commit_ts: bool = False
+    """Rows of net changes and bags come with their commit ts (``TableChange.deletes``), for targets that compare versions of a row.
+    Tables stop whose source does not tell it exactly."""
     views: bool = False
     """It makes the source's views."""
     adopts: bool = False
@@ -143,6 +122,9 @@ class TableChange:
     consider equal though they differ (rule 7), in groups, each in commit order: of those that it does consider equal only the last
     one counts, and no row of another may be written. Its layout is that of a block. All demand: ``ordered`` holds every change in
     commit order and the other two are empty.
+
+    A sink that ``keeps_commit_ts`` finds in ``deletes`` and ``upserts`` the column ``headrace.model.block.COMMIT_TS`` (int64, TSO)
+    behind the others: the commit ts of the change that was the last one of the key. Of equal rows of a bag it is the newest.
 
     A table without key (``schema.handle_key`` empty) is a bag: ``deletes`` holds whole rows, of which each removes one equal row,
     and ``upserts`` rows to insert. That cannot be repeated, so a writer puts ``progress``, the table's own ledger row, into
@@ -399,6 +381,13 @@ class Round(Protocol):
         """
         ...
 
+    def marks(self) -> Mapping[TableId, TableMark]:
+        """What each table of the target says of itself in the commit with its rows of the round (``DataSink.table_marks``).
+
+        Only in one that has all of them. Nothing is said where rows carry no exact commit ts, or dead letters are replayed.
+        """
+        ...
+
 
 class RowsOnDriver(Protocol):
     """The table changes of a round on the driver. Gone through once; raises JobFailedError, and what reading and netting raise."""
@@ -423,25 +412,6 @@ class EventSink(Protocol):
         ...
 
 
-class TargetUnreadableError(TerminalError):
-    """The target does not let the pipeline's account see what it has of a table: a schema change of the table waits."""
-
-
-class SchemaChangeRefused(Exception):
-    """A schema change cannot be applied to this target; its tables stop. Carries the problem to show."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.message)
-        self.problem = problem
-
-
-class SchemaChangeUnclear(SchemaChangeRefused):
-    """A schema change, or a person's statement in its place, may have run, in whole or in part, and nothing tells.
-
-    It must not be tried again by itself: a person has to look.
-    """
-
-
 class RowsRefused(Exception):
     """An ``atomic_cut`` sink found while writing that a table's rows cannot go in, and its transaction is lost with that.
 
@@ -451,74 +421,6 @@ class RowsRefused(Exception):
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
         self.problem = problem
-
-
-@dataclass(frozen=True)
-class TableDescription:
-    """A target table as its catalogue tells it: column names in order, and whether it has rows."""
-
-    table_id: TableId
-    columns: tuple[str, ...]
-    has_rows: bool
-
-
-class Begun(StrEnum):
-    """What a target shows of a schema change that a run began, and did not journal as done."""
-
-    DONE = "done"
-    """The target is in the change's end state."""
-    ABSENT = "absent"
-    """It did not run."""
-    REPEATABLE = "repeatable"
-    """It may have run, and running it (again) leads to its end state."""
-    UNCLEAR = "unclear"
-    """Nothing tells, and it must not run twice: a person has to look."""
-
-
-class MetadataApplier(Protocol):
-    """Applies schema changes to the target, and tells what is there."""
-
-    def apply_schema_change(self, change: SchemaChange) -> tuple[Notice, ...]:
-        """Executes the change once and verifies it against the catalogue; returns what people should know (adaptations).
-
-        The target may already be in the state the change leads to when a run was killed (CREATE of a table that is there with
-        these columns, DROP of one that is not): that is done, not an error. Raises SchemaChangeRefused where the target has not run
-        it, SchemaChangeUnclear where it may have: an error came behind the statement, or it does not show. TransientError.
-        """
-        ...
-
-    def run_instead(self, change: SchemaChange, statement: str) -> tuple[Notice, ...]:
-        """Executes a person's statement, in the target's own SQL, in place of the change's; verifies nothing.
-
-        Raises SchemaChangeRefused where nothing of a refused statement is left, SchemaChangeUnclear where a part may be,
-        TransientError.
-        """
-        ...
-
-    def describe(self, table_id: TableId) -> TableDescription | None:
-        """The table (``None``: there is none). For a database: no columns, ``has_rows`` when it holds tables."""
-        ...
-
-    def state_before(self, change: SchemaChange) -> str:
-        """What the journal keeps of the target before the change runs, for :meth:`begun`."""
-        ...
-
-    def begun(self, change: SchemaChange, state_before: str) -> Begun:
-        """How far a change came that a run began when :meth:`state_before` said this.
-
-        A difference to what was there before is no proof: only the change's end state is. A change without events is a statement
-        of a person, of which more may be unclear. Raises TransientError.
-        """
-        ...
-
-    def keeps_unique(self, change: SchemaChange) -> str:
-        """The name of a unique key of the target that the change drops, renames or lets tell apart other values; empty: none.
-
-        A change of a column's type or collation may do the latter. If such a change is skipped, the target keeps its key. Rows that
-        the source then holds side by side must not replace each other because of it. A target whose keys refuse such rows, so that
-        their table stops, may answer with nothing.
-        """
-        ...
 
 
 class Ledger(Protocol):
@@ -617,6 +519,11 @@ class DataSink(Protocol):
     @property
     def ledger(self) -> Ledger | None:
         """Its own ledger, or ``None``: the pipeline then uses a file ledger."""
+        ...
+
+    @property
+    def table_marks(self) -> TableMarks | None:
+        """Where it commits each table by itself, with up to where that is applied; ``None``: it does not."""
         ...
 
     def spark_conf(self) -> Mapping[str, str]: ...

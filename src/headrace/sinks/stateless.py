@@ -8,12 +8,14 @@ from typing import Self
 
 from headrace.model.table import SourceTable, TableId
 from headrace.sinks.base import Check, Ledger
+from headrace.sinks.table_marks import TableMarks
 
 
 class StatelessSink:
     """The part of a :class:`headrace.sinks.base.DataSink` in which there is nothing to do."""
 
     ledger: Ledger | None = None
+    table_marks: TableMarks | None = None
 
     def spark_conf(self) -> Mapping[str, str]:
         return {}

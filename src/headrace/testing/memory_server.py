@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from headrace.errors import FencedError, SinkUnreachableError, TargetWentBackError, TransientError
+from headrace.model.block import COMMIT_TS
 from headrace.model.events import (
     AddColumnEvent,
     AlterColumnTypeEvent,
@@ -34,6 +35,7 @@ from headrace.model.table import Column, TableId
 from headrace.model.types import ColumnType, TypeKind
 from headrace.sinks.base import TableChange
 from headrace.sinks.sql_ledger import Claim
+from headrace.sinks.table_marks import TableMark
 from headrace.testing.upstream_table import default_value
 
 
@@ -53,6 +55,7 @@ class Call(StrEnum):
     WRITE = "write a table's changes"
     COMMIT = "commit changes"
     LOAD = "load a round"
+    MARKS = "marks of tables"
 
 
 class Failing(StrEnum):
@@ -100,10 +103,30 @@ class Table:
     columns: dict[str, Column]
     rows: dict[tuple[object, ...], dict[str, object]] = field(default_factory=dict)
     comment: str = ""
+    commit_ts: dict[tuple[object, ...], int] = field(default_factory=dict)
+    """When the last change of each key was committed (TSO), where a sink writes that; of keys that were deleted too."""
+    mark: TableMark | None = None
+    """What it says of itself, where a sink commits each table by itself."""
 
     def copy(self) -> Table:
         """One that shares nothing with it that changes."""
-        return Table(dict(self.columns), {key: dict(row) for key, row in self.rows.items()}, self.comment)
+        rows = {key: dict(row) for key, row in self.rows.items()}
+        return Table(dict(self.columns), rows, self.comment, dict(self.commit_ts), self.mark)
+
+    def put(self, key: tuple[object, ...], row: Mapping[str, object]) -> None:
+        """Writes a row as a sink has it."""
+        self.rows[key] = {name: value for name, value in row.items() if name != COMMIT_TS}
+        self._note(key, row)
+
+    def take(self, key: tuple[object, ...], row: Mapping[str, object]) -> None:
+        """Deletes the row of a key, if there is one."""
+        self.rows.pop(key, None)
+        self._note(key, row)
+
+    def _note(self, key: tuple[object, ...], row: Mapping[str, object]) -> None:
+        if (commit_ts := row.get(COMMIT_TS)) is not None:
+            assert isinstance(commit_ts, int)
+            self.commit_ts[key] = commit_ts
 
 
 @dataclass(frozen=True)
@@ -117,7 +140,7 @@ class LoggedChange:
 
 @dataclass
 class Log:
-    """All changes of a table. A change that was written twice, because a run died in between, is there once."""
+    """All changes of a table. A change that was :meth:`put` twice, because a run died in between, is there once."""
 
     changes: list[LoggedChange] = field(default_factory=list)
     _counts: Counter[LoggedChange] = field(default_factory=Counter)
@@ -134,6 +157,19 @@ class Log:
         if seen[change] > self._counts[change]:
             self._counts[change] += 1
             self.changes.append(change)
+
+    def append(self, change: LoggedChange) -> None:
+        """Appends it, whatever was there before."""
+        self.changes.append(change)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A schema change that runs long, or did."""
+
+    change: SchemaChange
+    done: bool = False
+    failed: bool = False
 
 
 @dataclass
@@ -152,13 +188,17 @@ class Contents:
     commits: Counter[tuple[str, int]] = field(default_factory=Counter)
     logs: dict[TableId, Log] = field(default_factory=dict)
     """Every change of the tables that are kept so."""
+    jobs: dict[str, Job] = field(default_factory=dict)
+    """Schema changes that run long, by handle."""
 
     def copy(self) -> Contents:
         """What shares nothing with it that changes."""
         tables = {t: own.copy() for t, own in self.tables.items()}
         ledgers, claims = dict(self.ledgers), dict(self.claims)
         logs = {t: own.copy() for t, own in self.logs.items()}
-        return Contents(set(self.databases), tables, ledgers, self.effects.copy(), claims, self.commits.copy(), logs)
+        return Contents(
+            set(self.databases), tables, ledgers, self.effects.copy(), claims, self.commits.copy(), logs, dict(self.jobs)
+        )
 
     def fenced(self, claim: Claim, attempt: int | None = None) -> LedgerState:
         """The pipeline's record.
@@ -229,6 +269,17 @@ class Server:
         """Puts what every reader sees from now on."""
         self.contents = working
         self.on_commit(working)
+
+    def finish(self, *, fails: bool = False) -> int:
+        """What runs long comes to its end; how many changes that were."""
+        running = {handle: job for handle, job in self.contents.jobs.items() if not (job.done or job.failed)}
+        self.contents = self.contents.copy()
+        for handle, job in running.items():
+            self.contents.jobs[handle] = replace(job, done=not fails, failed=fails)
+            for event in () if fails else job.change.events:
+                apply_event(self.contents, event)
+            self.contents.effects[job.change.identity] += not fails
+        return len(running)
 
     def comment(self, table_id: TableId, text: str) -> None:
         """A person gives a table a comment. It is no commit of a run."""
@@ -305,7 +356,8 @@ def apply_event(contents: Contents, event: SchemaChangeEvent) -> None:
         case DropTableEvent(table_id):
             tables.pop(table_id, None)
         case TruncateTableEvent(table_id):
-            tables[table_id].rows.clear()
+            emptied = tables[table_id]
+            tables[table_id] = Table(emptied.columns, comment=emptied.comment, mark=emptied.mark)
         case RenameTableEvent(table_id, new_table_id):
             if new_table_id in tables:
                 raise ValueError(f"{new_table_id} is there")

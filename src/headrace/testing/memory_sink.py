@@ -6,8 +6,6 @@ the driver, and of which tables it wants every change, is the test's choice.
 
 from __future__ import annotations
 
-import base64
-import pickle
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -16,14 +14,15 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import TypeVar
 
+from headrace import faults
 from headrace.errors import DefinitionError, TargetWentBackError, TransientError
+from headrace.faults import OwnStep
 from headrace.model.block import COMMIT_TS, KIND, META_COUNT
-from headrace.model.events import RowKind, SchemaChange, TruncateTableEvent
+from headrace.model.events import RowKind
 from headrace.model.ledger import Decision, LedgerState, TableProgress, TableRequest, Words
-from headrace.model.outcome import Notice, Problem, WriteOutcome
+from headrace.model.outcome import Problem, WriteOutcome
 from headrace.model.table import TableId, TableSchema
 from headrace.sinks.base import (
-    Begun,
     ChangeDemand,
     Check,
     CheckState,
@@ -32,17 +31,17 @@ from headrace.sinks.base import (
     LedgerUpdate,
     Round,
     RowsRefused,
-    SchemaChangeRefused,
     SinkCapabilities,
     TableChange,
-    TableDescription,
     WriterContext,
     WriteReport,
 )
 from headrace.sinks.cut_commit import CutCommit
 from headrace.sinks.sql_ledger import Claim
 from headrace.sinks.stateless import StatelessSink
-from headrace.testing.memory_server import DDL_SLOT, Call, Contents, Log, LoggedChange, Server, apply_event, execute, shown
+from headrace.sinks.table_marks import TableMark
+from headrace.testing.memory_metadata import MemoryLongApplier, MemoryMetadataApplier
+from headrace.testing.memory_server import DDL_SLOT, Call, Contents, Log, LoggedChange, Server
 
 CAPABILITIES = {
     "atomic cuts": SinkCapabilities(ChangeDemand.NET, atomic_cut=True, bags=True),
@@ -50,6 +49,9 @@ CAPABILITIES = {
     "nothing atomic": SinkCapabilities(ChangeDemand.NET, bags=True),
 }
 """Of sinks that keep their own ledger."""
+
+TABLE_COMMIT = OwnStep("memory", "commit a table")
+"""Of a sink that commits each table by itself."""
 
 Seen = Mapping[TableId, Counter[LoggedChange]]
 """What a unit, or a round on the driver, has brought of each table of which every change is wanted."""
@@ -70,13 +72,19 @@ class MemorySink(StatelessSink):
     keeps_ledger: bool = True
     streams: bool = False
     """It takes its rows on the driver (``Round.stream_from_tasks``), and commits a round there. It has no ``atomic_bytes`` then."""
+    marks_tables: bool = False
+    """It commits each table by itself, on the driver, and the table says then up to where it is applied. Only that keeps a log or a
+    table without key from having rows twice. It has neither atomic cuts nor ``atomic_bytes``."""
+    runs_long: bool = False
+    """Changes of columns run long there (``LongChanges``)."""
     identity = "memory://"
 
     def __post_init__(self) -> None:
         self.open_cut: Contents | None = None
         self.ledger: MemoryLedger | None = MemoryLedger(self) if self.keeps_ledger else None
-        self.metadata_applier = MemoryMetadataApplier(self)
+        self.metadata_applier = MemoryLongApplier(self) if self.runs_long else MemoryMetadataApplier(self)
         self.event_sink = MemoryEventSink(self)
+        self.table_marks = MemoryMarks(self.server) if self.marks_tables else None
 
     def check(self) -> list[Check]:
         """There is nothing that could be wrong with it."""
@@ -226,82 +234,6 @@ class MemoryLedger:
         self._sink.abandon_cut()
 
 
-class MemoryMetadataApplier:
-    """A ``MetadataApplier``: the server counts how often each change took effect."""
-
-    def __init__(self, sink: MemorySink) -> None:
-        self._sink = sink
-
-    def apply_schema_change(self, change: SchemaChange) -> tuple[Notice, ...]:
-        """See ``MetadataApplier.apply_schema_change``."""
-        with self._sink.server.called(Call.APPLY) as refused, self._sink.changing() as contents:
-            if self._sink.ledger is not None:
-                self._sink.ledger.prove()  # as a session for schema changes does
-            if refused:
-                raise SchemaChangeRefused(Problem(change.table_id, "the simulated server does not feel like it."))
-            before = contents.copy()
-            try:
-                for event in change.events:
-                    apply_event(contents, event)
-            except (KeyError, ValueError) as error:
-                raise SchemaChangeRefused(Problem(change.table_id, f"{change.statement} is impossible here: {error}")) from None
-            changed = (before.databases, before.tables) != (contents.databases, contents.tables)
-            contents.effects[change.identity] += changed
-            self._sink.count(contents)
-        return ()
-
-    def run_instead(self, change: SchemaChange, statement: str) -> tuple[Notice, ...]:
-        """See ``MetadataApplier.run_instead``."""
-        with self._sink.server.called(Call.APPLY) as refused, self._sink.changing() as contents:
-            if self._sink.ledger is not None:
-                self._sink.ledger.prove()
-            try:
-                if refused:
-                    raise ValueError("it does not feel like it")
-                execute(contents, statement)
-            except (KeyError, ValueError) as error:
-                raise SchemaChangeRefused(Problem(change.table_id, f"the simulated server refused {statement}: {error}.")) from None
-            self._sink.count(contents)
-        return ()
-
-    def describe(self, table_id: TableId) -> TableDescription | None:
-        """See ``MetadataApplier.describe``."""
-        with self._sink.server.called(Call.DESCRIBE):
-            contents = self._sink.seen
-            if table_id.is_database:
-                held = any(t.database == table_id.database for t in contents.tables)
-                return TableDescription(table_id, (), held) if table_id.database in contents.databases else None
-            table = contents.tables.get(table_id)
-            return TableDescription(table_id, tuple(table.columns), bool(table.rows)) if table else None
-
-    def state_before(self, change: SchemaChange) -> str:
-        """The tables themselves."""
-        with self._sink.server.called(Call.FINGERPRINT):
-            return base64.b64encode(pickle.dumps(self._sink.seen.copy())).decode()
-
-    def begun(self, change: SchemaChange, state_before: str) -> Begun:
-        """By what the change would make of the former tables. Rows count where a swap of two alike changes no definition."""
-        with self._sink.server.called(Call.FINGERPRINT):
-            if any(isinstance(event, TruncateTableEvent) for event in change.events):
-                return Begun.REPEATABLE
-            former: Contents = pickle.loads(base64.b64decode(state_before))
-            after = former.copy()
-            try:
-                for event in change.events:
-                    apply_event(after, event)
-            except (KeyError, ValueError):
-                return Begun.ABSENT  # it could not run
-            was, then, now = (shown(contents, change) for contents in (former, after, self._sink.seen))
-            if was == then:
-                return Begun.REPEATABLE
-            return Begun.DONE if now == then else Begun.ABSENT if now == was else Begun.UNCLEAR
-
-    def keeps_unique(self, change: SchemaChange) -> str:
-        """See ``MetadataApplier.keeps_unique``."""
-        with self._sink.server.called(Call.DESCRIBE):
-            return ""  # its tables have no keys but the one that rows are found by
-
-
 class MemoryEventSink:
     """An ``EventSink``: tasks commit by themselves, or leave their changes for the driver, or it takes them from the tasks."""
 
@@ -311,14 +243,16 @@ class MemoryEventSink:
     def write(self, round: Round) -> WriteReport:
         """See ``EventSink.write``."""
         if self._sink.streams:
-            return self._stream(round)
-        ledger, spools = self._sink.ledger, self._sink.open_cut is not None
+            return self._stream_tables(round) if self._sink.marks_tables else self._stream(round)
+        ledger, spools = self._sink.ledger, self._sink.open_cut is not None or self._sink.marks_tables
         demand = self._sink.capabilities.demand_of
         report = round.write_in_tasks(MemoryWriter(self._server, ledger.claim if ledger else None, demand, spools=spools))
         if ledger is not None and report.committed:
             ledger.stepped()
         elif ledger is not None:
             ledger.expect(report.commits)
+        if self._sink.marks_tables:
+            return self._load_tables(report, round.marks())
         return report if self._sink.open_cut is None else self._load(report, self._sink.open_cut)
 
     def _load(self, report: WriteReport, open_cut: Contents) -> WriteReport:
@@ -335,6 +269,51 @@ class MemoryEventSink:
                 problem = next((o.problem for o in written if o.problem), outcome.problem)
                 loaded.append(replace(outcome, spooled=(), problem=problem))
         return replace(report, outcomes=tuple(loaded))
+
+    def _load_tables(self, report: WriteReport, marks: Mapping[TableId, TableMark]) -> WriteReport:
+        """What the tasks have left, a table after another."""
+        changes = [self._server.spooled[name] for outcome in report.outcomes for name in outcome.spooled]
+        failed = self._commit_tables(changes, report.problems(), marks)
+        outcomes = (replace(o, spooled=(), problem=failed.get(o.table_id, o.problem)) for o in report.outcomes)
+        return replace(report, outcomes=tuple(outcomes))
+
+    def _stream_tables(self, round: Round) -> WriteReport:
+        rows = round.stream_from_tasks()
+        changes = list(rows)
+        failed = self._commit_tables(changes, rows.report(()).problems(), round.marks())
+        return rows.report(replace(_outcome(change), problem=failed.get(change.table_id)) for change in changes)
+
+    def _commit_tables(
+        self, changes: Iterable[TableChange], stopped: Collection[TableId], marks: Mapping[TableId, TableMark]
+    ) -> dict[TableId, Problem]:
+        """One commit for each table that did not stop, with what it says of itself. Why others are refused."""
+        of_table: dict[TableId, list[TableChange]] = defaultdict(list)
+        for change in changes:
+            if change.table_id not in stopped:
+                of_table[change.target].append(change)
+        failed: dict[TableId, Problem] = {}
+        for target, own in of_table.items():
+            faults.before(TABLE_COMMIT, str(target))
+            found = self._commit_table(target, own, marks.get(target))
+            faults.after(TABLE_COMMIT, str(target))
+            failed |= {problem.table_id: problem for problem in found}
+        return failed
+
+    def _commit_table(self, target: TableId, changes: list[TableChange], mark: TableMark | None) -> list[Problem]:
+        with self._server.called(Call.LOAD) as refused:
+            if self._sink.ledger is not None:
+                self._sink.ledger.prove()
+            if refused:
+                return [Problem(change.table_id, "the simulated server does not like these rows.") for change in changes]
+            contents = self._server.contents.copy()
+            if mark is not None and target in contents.tables and not mark.follows(contents.tables[target].mark):
+                raise TransientError(f"{target} says that it is further than {mark.since}.")
+            written = [_write(contents, change, self._sink.capabilities.demand_of, None) for change in changes]
+            problems = [outcome.problem for outcome in written if outcome.problem is not None]
+            if not problems:
+                contents.tables[target].mark = mark
+                self._server.commit(contents)
+        return problems
 
     def _stream(self, round: Round) -> WriteReport:
         """One transaction of the driver, or a part of the open cut; of tables that turn out to stop nothing stays in it."""
@@ -368,6 +347,27 @@ def _put_back(now: dict[TableId, Kept], former: dict[TableId, Kept], table_id: T
         now[table_id] = former[table_id]
     else:
         now.pop(table_id, None)
+
+
+class MemoryMarks:
+    """``TableMarks``: the tables' own."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def read(self, pipeline: str, targets: Collection[TableId]) -> Mapping[TableId, TableMark]:
+        """See ``TableMarks.read``."""
+        with self._server.called(Call.MARKS):
+            tables = self._server.contents.tables
+            found = {t: tables[t].mark for t in targets if t in tables}
+            return {t: mark for t, mark in found.items() if mark is not None and mark.pipeline == pipeline}
+
+    def remove(self, pipeline: str, targets: Collection[TableId]) -> None:
+        """See ``TableMarks.remove``."""
+        with self._server.called(Call.MARKS), self._server.transaction() as contents:
+            for target in targets:
+                if target in contents.tables:
+                    contents.tables[target].mark = None
 
 
 def _nothing_seen() -> Seen:
@@ -457,38 +457,43 @@ class MemoryWriter:
         return _write(contents, change, self._demand, seen)
 
 
-def _write(contents: Contents, change: TableChange, demand: Demand, seen: Seen) -> WriteOutcome:
-    """Applies the changes, or nothing of them where they do not fit the table."""
+def _write(contents: Contents, change: TableChange, demand: Demand, seen: Seen | None) -> WriteOutcome:
+    """Applies the changes, or nothing of them where they do not fit the table. Without ``seen`` a log takes what comes."""
     if demand(change.table_id, change.schema) is ChangeDemand.ALL:
         return _logged(contents, change, seen)
     table = contents.tables.get(change.target)
-    if table is None or (change.upserts.num_rows and set(change.upserts.column_names) != set(table.columns)):
+    if table is None or (change.upserts.num_rows and {*change.upserts.column_names} - {COMMIT_TS} != set(table.columns)):
         there = sorted(table.columns) if table else "not there"
         message = f"the rows have the columns {change.upserts.column_names}; on the simulated server it is {there}."
         return WriteOutcome(change.table_id, problem=Problem(change.table_id, message))
     key = change.schema.handle_key
     for row in change.deletes.to_pylist():
         if key:
-            table.rows.pop(_key(row, key), None)
+            table.take(_key(row, key), row)
         else:
-            table.rows.pop(next((number for number, kept in table.rows.items() if kept == row), ()), None)
+            values = {name: value for name, value in row.items() if name != COMMIT_TS}
+            table.take(next((number for number, kept in table.rows.items() if kept == values), ()), row)
     names = change.ordered.column_names[META_COUNT:]
     for row in change.ordered.to_pylist():
+        values = {name: row[name] for name in names}
         if RowKind(row[KIND]).is_upsert:
-            table.rows[_key(row, key)] = {name: row[name] for name in names}
+            table.put(_key(row, key), values)
         else:
-            table.rows.pop(_key(row, key), None)
+            table.take(_key(row, key), values)
     numbers = count(max((n for (n, *_) in table.rows if isinstance(n, int)), default=0) + 1)
     for row in change.upserts.to_pylist():
-        table.rows[_key(row, key) if key else (next(numbers),)] = row
+        table.put(_key(row, key) if key else (next(numbers),), row)
     return _outcome(change)
 
 
-def _logged(contents: Contents, change: TableChange, seen: Seen) -> WriteOutcome:
+def _logged(contents: Contents, change: TableChange, seen: Seen | None) -> WriteOutcome:
     log = contents.logs.setdefault(change.target, Log())
     names = change.ordered.column_names[META_COUNT:]
     for row in change.ordered.to_pylist():
         logged = LoggedChange(row[COMMIT_TS], RowKind(row[KIND]), tuple((name, row[name]) for name in names))
+        if seen is None:
+            log.append(logged)
+            continue
         seen[change.target][logged] += 1
         log.put(logged, seen[change.target])
     return _outcome(change)

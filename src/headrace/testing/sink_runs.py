@@ -44,6 +44,9 @@ class SinkUnderTest:
     save: Callable[[], Callable[[], None]] | None = None
     """Remembers all that the target holds; what it returns puts that back, as a restored backup does. For a sink with its own
     ledger."""
+    commit_ts: Callable[[TableSchema], Mapping[tuple[object, ...], int]] | None = None
+    """The commit ts (TSO) of the last change of each row of a table, by handle key, as the target has it. For a sink that keeps
+    it (``SinkCapabilities.keeps_commit_ts``)."""
     secrets: tuple[str, ...] = ()
     """What must not be told: the passwords of the target's URI."""
     inexact: Mapping[str, str] = field(default_factory=dict)

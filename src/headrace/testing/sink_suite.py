@@ -16,7 +16,7 @@ has to create and drop databases, and create tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from headrace.model.table import Column, TableId
 from headrace.model.types import ColumnType, TypeKind
 from headrace.sinks.base import CheckState, Ledger, LedgerUpdate, SinkCapabilities
 from headrace.testing.faults import Crashed, Passage
+from headrace.testing.memory_source import MemoryStream
 from headrace.testing.sink_runs import IDENTITY, PIPELINE, KeepingEngine, SinkRuns, SinkUnderTest, at
 from headrace.testing.upstream import Delete, Insert, Update, Upstream
 from headrace.testing.upstream_ddl import AddColumn, DropColumn, ModifyColumn, RenameColumn
@@ -160,6 +161,30 @@ class SinkSuite:
                 rows = ({"id": n, "v": f"{n} " * (_LONG // 4)} for n in range(first, first + 100))
                 upstream.execute(*(Insert(table_id, row) for row in rows))
         runs.applied()
+
+    def test_rows_keep_the_commit_ts_of_their_last_change(self, runs: SinkRuns) -> None:
+        """Over several tasks, and where the source writes changes again. A sink that does not ask for it has nothing to show."""
+        if not _capabilities(runs).keeps_commit_ts:
+            assert runs.target.commit_ts is None
+            return
+        upstream, writer = _two_tables(runs), runs.source.writer
+        upstream.create_table(C, [ID, Column("v", LONG_TEXT)])
+        last: dict[int, int] = {}
+        for first in range(0, _MANY_ROWS, 100):
+            ids = range(first, first + 100)
+            last |= dict.fromkeys(ids, upstream.execute(*(Insert(C, {"id": n, "v": "v" * _LONG}) for n in ids)))
+        for n in range(0, _MANY_ROWS, 7):
+            last[n] = upstream.execute(Update(C, (n,), {"v": "new"}))
+        upstream.execute(*(Delete(C, (n,)) for n in range(0, _MANY_ROWS, 14)))
+        back = range(0, _MANY_ROWS, 28)
+        last |= dict.fromkeys(back, upstream.execute(*(Insert(C, {"id": n, "v": "back"}) for n in back)))
+        assert isinstance(writer, MemoryStream)
+        writer.repeat(0)
+        runs.applied()
+        _keep(runs, C, last)
+        last[1] = upstream.execute(Update(C, (1,), {"v": "newer"}))
+        runs.applied()
+        _keep(runs, C, last)
 
     # --- runs that die ------------------------------------------------------------------------------------------------------
 
@@ -374,6 +399,14 @@ def _two_tables(runs: SinkRuns) -> Upstream:
 def _capabilities(runs: SinkRuns) -> SinkCapabilities:
     with runs.opened() as (sink, _):
         return sink.capabilities
+
+
+def _keep(runs: SinkRuns, table_id: TableId, last: Mapping[int, int]) -> None:
+    """The rows of the target have these commit ts (TSO), by ``id``."""
+    assert runs.target.commit_ts is not None, "a sink that keeps commit ts needs SinkUnderTest.commit_ts"
+    told = runs.target.commit_ts(runs.upstream.schema(table_id))
+    there = [key for (key,) in runs.upstream.keys(table_id)]
+    assert {key: told.get((key,)) for key in there} == {key: last[int(str(key))] for key in there}
 
 
 def _saved(runs: SinkRuns) -> Callable[[], None]:

@@ -12,18 +12,17 @@ from headrace.model.table import TableId
 from headrace.model.uri import NO_OPTIONS, ConnectorOptions, parse_uri, reject_unknown
 from headrace.sinks.base import (
     SINK_OPTIONS,
-    Begun,
     ChangeDemand,
     Check,
     CheckState,
     Round,
     SinkCapabilities,
     TableChange,
-    TableDescription,
     WriterContext,
     WriteReport,
 )
 from headrace.sinks.cut_commit import CutCommit
+from headrace.sinks.metadata_applier import Begun, TableDescription
 from headrace.sinks.stateless import StatelessSink
 
 

@@ -33,7 +33,6 @@ from headrace.model.events import (
 from headrace.model.outcome import Notice, Problem
 from headrace.model.table import Column, Generated, TableId, TableSchema, folded_name
 from headrace.model.types import TypeKind
-from headrace.sinks.base import Begun, SchemaChangeRefused, TableDescription
 from headrace.sinks.duckdb.catalog import (
     TargetTable,
     find_table,
@@ -50,6 +49,7 @@ from headrace.sinks.duckdb.generated import build_again, generated_columns, is_v
 from headrace.sinks.duckdb.partitions import delete_rows, exchange_rows, rows_unseen
 from headrace.sinks.duckdb.spool import ValuePolicies, unfit_problem, unsupported_problem
 from headrace.sinks.duckdb.types import DATE_KINDS, UnsupportedTypeError, duckdb_type, quoted, spelled
+from headrace.sinks.metadata_applier import Begun, SchemaChangeRefused, TableDescription
 
 _SHOWN = 20
 

@@ -11,12 +11,12 @@ from headrace.model.collation import fold_text
 from headrace.model.events import DeletePartitionRowsEvent, ExchangePartitionEvent, SchemaChange
 from headrace.model.outcome import Problem, Remedy
 from headrace.model.table import TableId, TableSchema, folded_name
-from headrace.sinks.base import SchemaChangeRefused
 from headrace.sinks.duckdb.catalog import TargetTable, find_table, place
 from headrace.sinks.duckdb.database import Session
 from headrace.sinks.duckdb.generated import MOST_NODES, size_of_virtual
 from headrace.sinks.duckdb.spool import ValuePolicies
 from headrace.sinks.duckdb.types import DATE_KINDS, quoted
+from headrace.sinks.metadata_applier import SchemaChangeRefused
 
 _MOVED = quoted("headrace$moved")
 _LONGEST_SHOWN = 500

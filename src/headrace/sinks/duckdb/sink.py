@@ -30,7 +30,7 @@ from headrace.model.uri import (
 )
 from headrace.places.work_place import open_work
 from headrace.sealed_duckdb import open_duckdb
-from headrace.sinks.base import SINK_OPTIONS, ChangeDemand, Check, CheckState, Reserved, SinkCapabilities
+from headrace.sinks.base import SINK_OPTIONS, ChangeDemand, Check, CheckState, SinkCapabilities
 from headrace.sinks.duckdb.conditions import check_tables
 from headrace.sinks.duckdb.database import Database
 from headrace.sinks.duckdb.ledger import LEDGER_SCHEMA, DuckDbLedger
@@ -38,6 +38,7 @@ from headrace.sinks.duckdb.loader import DuckDbEventSink
 from headrace.sinks.duckdb.metadata import DuckDbMetadataApplier
 from headrace.sinks.duckdb.spool import ValuePolicies
 from headrace.sinks.duckdb.types import UnsupportedPolicy
+from headrace.sinks.reserved import Reserved
 
 _PARAMETERS = frozenset({"unsupported", "zero-dates", "memory-limit", "threads", "spool", "ledger-schema", "time-zone"})
 _THREADS = re.compile(r"0*[1-9][0-9]{0,3}")
@@ -140,6 +141,8 @@ def _try_settings(settings: Mapping[str, str]) -> None:
 
 class DuckDbSink:
     """A DuckDB file as target. Everything of a cut is one transaction, and the file is open only while a cut lasts."""
+
+    table_marks = None
 
     def __init__(
         self,

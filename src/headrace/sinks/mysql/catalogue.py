@@ -9,7 +9,8 @@ from collections.abc import Collection
 import pymysql
 
 from headrace.model.table import TableId, folded_name
-from headrace.sinks.base import TableDescription, TextComparison, UniqueTexts
+from headrace.sinks.base import TextComparison, UniqueTexts
+from headrace.sinks.metadata_applier import TableDescription
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.patience import understood
 from headrace.sinks.mysql.server_errors import INTERRUPTED, error_code

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from headrace.model.table import TableId, folded_name
-from headrace.sinks.base import Begun
+from headrace.sinks.metadata_applier import Begun
 
 _NAMED_TABLE = re.compile(r"CREATE TABLE `(?:[^`]|``)+`")
 _NAME = r"`((?:[^`]|``)+)`"

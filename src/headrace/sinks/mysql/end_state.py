@@ -28,7 +28,7 @@ from headrace.model.events import (
     TruncateTableEvent,
 )
 from headrace.model.table import TableId
-from headrace.sinks.base import Begun, SchemaChangeRefused
+from headrace.sinks.metadata_applier import Begun, SchemaChangeRefused
 from headrace.sinks.mysql import catalogue
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.definitions import columns_and_unique_keys, compared, is_table, lines, renamed

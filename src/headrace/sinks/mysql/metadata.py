@@ -35,7 +35,8 @@ from headrace.model.events import (
 )
 from headrace.model.outcome import Notice
 from headrace.model.table import SourceTable, TableId, TableSchema, folded_name
-from headrace.sinks.base import Begun, SchemaChangeUnclear, TableDescription, TargetUnreadableError, TextComparison
+from headrace.sinks.base import TextComparison
+from headrace.sinks.metadata_applier import Begun, SchemaChangeUnclear, TableDescription, TargetUnreadableError
 from headrace.sinks.mysql import catalogue, collation, databases, end_state
 from headrace.sinks.mysql.adaptation import Adapted, UnadaptableError, adapt
 from headrace.sinks.mysql.connection import MySqlSession, repeat

@@ -13,7 +13,7 @@ from headrace.ddl.statement import read_statement
 from headrace.model.events import DeletePartitionRowsEvent, ExchangePartitionEvent, SchemaChange
 from headrace.model.outcome import Problem, Remedy
 from headrace.model.table import TableId, folded_name
-from headrace.sinks.base import SchemaChangeRefused
+from headrace.sinks.metadata_applier import SchemaChangeRefused
 from headrace.sinks.mysql import catalogue
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.statements import refused

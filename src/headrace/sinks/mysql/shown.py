@@ -23,7 +23,7 @@ from headrace.model.events import (
     SchemaChangeEvent,
 )
 from headrace.model.table import TableId, TableSchema, folded_name
-from headrace.sinks.base import TableDescription
+from headrace.sinks.metadata_applier import TableDescription
 from headrace.sinks.mysql import catalogue, databases
 from headrace.sinks.mysql.connection import MySqlSession
 

@@ -9,23 +9,14 @@ from typing import Final, Self
 
 from headrace.model.table import SourceTable, TableId
 from headrace.model.uri import NO_OPTIONS, ConnectorOptions, flag_of, reject_unknown
-from headrace.sinks.base import (
-    SINK_OPTIONS,
-    ChangeDemand,
-    Check,
-    EventSink,
-    Reserved,
-    Round,
-    SinkCapabilities,
-    TextComparison,
-    WriteReport,
-)
+from headrace.sinks.base import SINK_OPTIONS, ChangeDemand, Check, EventSink, Round, SinkCapabilities, TextComparison, WriteReport
 from headrace.sinks.mysql.checks import check_target
 from headrace.sinks.mysql.conditions import check_tables
 from headrace.sinks.mysql.ledger import MySqlLedger
 from headrace.sinks.mysql.metadata import MySqlMetadataApplier
 from headrace.sinks.mysql.settings import SYSTEM_DATABASES, MySqlSettings, read_settings
 from headrace.sinks.mysql.writer import MySqlWriter
+from headrace.sinks.reserved import Reserved
 
 # What one transaction of one task holds without straining the server's undo log; larger cuts go in many.
 ATOMIC_BYTES = 8 * 1024 * 1024
@@ -73,6 +64,8 @@ class MySqlEventSink:
 
 class MySqlSink:
     """``DataSink``; nothing connects before it is used."""
+
+    table_marks = None
 
     def __init__(self, settings: MySqlSettings, *, adopt: bool) -> None:
         self._settings, self._adopt = settings, adopt

@@ -16,7 +16,7 @@ from headrace.model.events import SchemaChange
 from headrace.model.outcome import Problem, Remedy
 from headrace.model.table import TableId
 from headrace.model.tso import tso_to_ms
-from headrace.sinks.base import SchemaChangeRefused, SchemaChangeUnclear
+from headrace.sinks.metadata_applier import SchemaChangeRefused, SchemaChangeUnclear
 from headrace.sinks.mysql import catalogue
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_code, error_text

@@ -8,7 +8,7 @@ from headrace.model.events import AddColumnEvent, AlterColumnTypeEvent, SchemaCh
 from headrace.model.outcome import Notice, Problem, Remedy
 from headrace.model.table import Column, folded_name
 from headrace.model.types import CHARACTER_KINDS, TypeKind
-from headrace.sinks.base import SchemaChangeRefused
+from headrace.sinks.metadata_applier import SchemaChangeRefused
 from headrace.sinks.mysql import catalogue
 from headrace.sinks.mysql.column_fit import held_columns
 from headrace.sinks.mysql.connection import MySqlSession

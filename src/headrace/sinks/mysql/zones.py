@@ -9,7 +9,7 @@ from headrace.ddl.zones import defined_zoned_column, zoned_bound
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Problem
 from headrace.model.table import Generated
-from headrace.sinks.base import SchemaChangeRefused
+from headrace.sinks.metadata_applier import SchemaChangeRefused
 
 NAME_THE_ZONE = "Set time-zone in the sink's URI to the time zone of the session that ran the statement, also when that is UTC."
 _STORED = (

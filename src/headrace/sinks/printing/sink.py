@@ -21,18 +21,17 @@ from headrace.model.uri import NO_OPTIONS, ConnectorOptions, parse_uri, reject_u
 from headrace.places.work_place import WorkPlace
 from headrace.sinks.base import (
     SINK_OPTIONS,
-    Begun,
     ChangeDemand,
     Check,
     CheckState,
     Round,
     SinkCapabilities,
     TableChange,
-    TableDescription,
     WriterContext,
     WriteReport,
 )
 from headrace.sinks.cut_commit import CutCommit
+from headrace.sinks.metadata_applier import Begun, TableDescription
 from headrace.sinks.printing.lines import merge_spooled, merged_lines, row_lines, schema_change_line, spool
 from headrace.sinks.stateless import StatelessSink
 

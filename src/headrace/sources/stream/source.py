@@ -153,10 +153,10 @@ class StreamEventSource:
     ) -> str:
         """The position from which on everything is read that some table has not taken. See ``EventSource.advance``.
 
-        A table that stopped before a schema change stands at its commit ts, and needs its record again.
+        A table that stands at a commit ts may wait before the schema change there, and needs its record again.
         """
         following = checkpoints.keys() - (progress.gone - progress.behind) - progress.left_out
-        behind = (checkpoints[t] - (t in progress.behind) for t in following)
+        behind = (checkpoints[t] - (checkpoints[t] < progress.hi or t in progress.behind) for t in following)
         return self._moved(position, offer, min([progress.hi, *behind]), progress.hi)
 
     def _moved(self, position: str, offer: Offer, reached: int, hi: int) -> str:
