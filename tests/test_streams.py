@@ -116,7 +116,7 @@ def test_a_record_that_cannot_be_decoded_stops_its_table_and_the_others_go_on(wo
     display = world.run()
     (problem,) = display.stopped
     assert problem.table_id == A
-    assert problem.sentence().startswith(f"table shop.a, file partition {place}, offset {offset}: its value is damaged")
+    assert problem.sentence().startswith(f"table shop.a, partition {place}, offset {offset}: its value is damaged")
     assert world.rows(B) == world.wanted(B)
     assert world.state.tables[A].status is TableStatus.STOPPED
     world.insert(B, 2)

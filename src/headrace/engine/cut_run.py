@@ -187,7 +187,7 @@ class CutRun:
             change, entry = step
             return change, replace(entry, state_before=self._sink.metadata_applier.state_before(change))
         except TargetUnreadableError as error:
-            self._refused(change, Problem(change.table_id, error.message, file=change.origin, hint=error.hint or ""))
+            self._refused(change, Problem(change.table_id, error.message, place=change.origin, hint=error.hint or ""))
             return None
 
     def _prepared(self, change: SchemaChange) -> tuple[SchemaChange, JournalEntry] | None:
@@ -356,7 +356,7 @@ class CutRun:
     def _hold_rest(self, change: SchemaChange, cause: TableId) -> None:
         """A change that cannot run because one of its tables is stopped holds its other tables too."""
         message = f"its schema change at {change.commit_ts} also touches {cause}, which has stopped."
-        problem = Problem(cause, message, file=change.origin, remedy=_remedy_behind(self.stopped[cause]))
+        problem = Problem(cause, message, place=change.origin, remedy=_remedy_behind(self.stopped[cause]))
         if change.changes == {cause}:
             self._left_behind.append(change)
         for table_id in change.changes | table_places.dropped_with(change):

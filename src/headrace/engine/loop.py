@@ -530,7 +530,7 @@ class Loop:
             self._may_be_back |= any(True for _ in ended)
         nobodys = [change.unread for change in cut.waiting if change.unread is not None and not change.changes]
         self._waits = bool(nobodys)
-        self._tell((*run.notices, *(Notice(f"{p.message} Nothing tells of which table it is.", file=p.file) for p in nobodys)))
+        self._tell((*run.notices, *(Notice(f"{p.message} Nothing tells of which table it is.", place=p.place) for p in nobodys)))
         self._tell_tables(before, run.stopped)
         self._observer.cut_finished(record, offer.source_watermark, offer.left_bytes)
         rested = {t for t, own in before.tables.items() if own.status.is_stopped} - retried

@@ -27,6 +27,7 @@ from headrace.model.ledger import (
 )
 from headrace.model.offer import Offer
 from headrace.model.outcome import Notice, SplitReport
+from headrace.model.place import PlaceInFile
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO
 from headrace.sinks.base import LedgerUpdate
@@ -144,13 +145,14 @@ def give_up_files(
     used: list[str] = []
     for request in (r for r in asked if r.table_id not in state.holds.keys() | resets):
         table_id, own = request.table_id, tables.get(request.table_id)
+        place = PlaceInFile(request.file)
         behind = own is not None and own.status in _MISSES_FILES
         after = give_up(position, table_id, request.file) if behind else position
         if own is not None and own.status is TableStatus.EXCLUDED and after == position:
             continue
         used.append(request.identity)
         if own is None or after == position:
-            notices.append(Notice("nothing was given up: the table does not wait for this file any more.", table_id, request.file))
+            notices.append(Notice("nothing was given up: the table does not wait for this file any more.", table_id, place))
             continue
         told = f"the file {request.file} was given up"
         reason = f"{own.reason}; {told}" if table_id in changed else told
@@ -160,7 +162,7 @@ def give_up_files(
             tables[table_id] = replace(own, status=status, reason=reason)
         changed.add(table_id)
         position = after
-        notices.append(Notice("the file was given up: its changes are not in the target.", table_id, request.file))
+        notices.append(Notice("the file was given up: its changes are not in the target.", table_id, place))
     update = LedgerUpdate(
         position=position if position != state.position else None,
         tables=tuple(tables[table_id] for table_id in sorted(changed)),
@@ -346,7 +348,7 @@ def _refusals_of_resync(state: LedgerState, offer: Offer, source: EventSource, r
     nobodys = next((c for c in offer.unread if c.is_nobodys and own.incarnation <= c.commit_ts), None)
     if nobodys is not None:
         yield (
-            f"{stays} later rows of it may lie in the folder of {nobodys.origin}, which "
+            f"{stays} later rows of it may lie in the folder of {nobodys.file}, which "
             "cannot be read and tells no table. Repair that file, or move the data files of its version away, first."
         )
     found = _overtaken(state, offer, request)
@@ -506,15 +508,15 @@ def without_given_up(reports: Iterable[SplitReport]) -> Mapping[str, SplitReport
 
 
 def _forgiven(report: SplitReport, reports: list[SplitReport]) -> SplitReport:
-    problem = report.problem
+    problem, place = report.problem, report.at()
     damaged = problem is not None or report.truncated
     if not report.given_up or not damaged or (problem is not None and problem.transient):
         return report
     later = (o for o in reports if (o.table_id, o.stream) == (report.table_id, report.stream) and o.rank > report.rank and o.rows)
     is_past = report.ended or (report.stream and any(other.min_ts <= report.given_up for other in later))
     if not report.kept and is_past:
-        told = Notice("the damaged file was given up: all it holds belongs before what is still wanted.", report.table_id)
-        notices = (*report.notices, replace(told, file=report.split_key))
+        told = f"the damaged {place.noun} was given up: all it holds belongs before what is still wanted."
+        notices = (*report.notices, Notice(told, report.table_id, place))
         return replace(report, problem=None, truncated=False, pending_ts=None, notices=notices)
     if problem is None:
         return report

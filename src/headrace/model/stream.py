@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.model.outcome import Problem
+from headrace.model.place import PlaceInStream
 from headrace.model.table import TableId, TableSchema
 
 
@@ -51,14 +52,9 @@ class StreamStatement:
     offset: int
 
     @property
-    def place(self) -> str:
-        """For messages."""
-        return place_of(self.partition, self.offset)
-
-
-def place_of(partition: str, offset: int) -> str:
-    """A record's place, for messages."""
-    return f"partition {partition}, offset {offset}"
+    def place(self) -> PlaceInStream:
+        """The record's."""
+        return PlaceInStream(self.partition, self.offset)
 
 
 @dataclass(frozen=True)

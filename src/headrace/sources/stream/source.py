@@ -21,8 +21,9 @@ from headrace.model.cut import CutOutcome
 from headrace.model.letters import RejectedRecord
 from headrace.model.offer import Learned, Offer
 from headrace.model.outcome import Notice, Problem, SplitReport
+from headrace.model.place import PlaceInStream, SourcePlace
 from headrace.model.split import Split, Window
-from headrace.model.stream import PartitionEnds, Range, StagedPiece, StageReport, place_of
+from headrace.model.stream import PartitionEnds, Range, StagedPiece, StageReport
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO
 from headrace.sources.base import Bound, KeptShapes, StageRunner, StagingPlace
@@ -47,6 +48,11 @@ class StagedSplit(Split):
     up_to: int
     goes_on: bool = True
     """Whether the partition's next piece of the table may go on in the transaction that this one ends with."""
+
+    @property
+    def place(self) -> SourcePlace:
+        """The records of the piece."""
+        return PlaceInStream(self.piece.partition, self.piece.first, self.piece.last)
 
 
 @dataclass(frozen=True)
@@ -162,7 +168,7 @@ class StreamEventSource:
         watermark = _greatest(staged, least) if final else _watermark(staged, partitions, least)
         problems = [problem for report in staged.reports for problem in report.problems]
         nobodys = (problem for problem in problems if not problem.table_id.table)
-        blocking = tuple(Notice(f"{p.file}: {p.message} Nothing of this partition is applied behind it.") for p in nobodys)
+        blocking = tuple(Notice(f"{p.place}: {p.message} Nothing of this partition is applied behind it.") for p in nobodys)
         return Offer(
             watermark,
             watermark + 1,
@@ -332,7 +338,7 @@ class _Reading:
                 RejectedRecord(self.rows, offset, raw, error.message, column=error.column, value=error.value, commit_ts=commit_ts)
             )
             return
-        place = place_of(self.split.piece.partition, offset)
+        place = PlaceInStream(self.split.piece.partition, offset)
         told = Problem(self.split.table_id, error.message, place, column=error.column, value=error.value, hint=error.hint)
         self.problem = told
 
@@ -442,5 +448,5 @@ def _shapeless(staged: Staged, history: StreamHistory, reached: Callable[[TableI
                 continue
             told.add(piece.table_id)
             message = "its columns are not known: neither the stream nor the ledger has a schema change of it."
-            place = place_of(piece.partition, piece.first)
+            place = PlaceInStream(piece.partition, piece.first)
             yield Problem(piece.table_id, message, place, hint="Begin with a stream that tells the table's CREATE TABLE.")

@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model.outcome import Problem
-from headrace.model.stream import Mark, Range, StagedPiece, StageReport, StreamStatement, place_of
+from headrace.model.place import PlaceInStream
+from headrace.model.stream import Mark, Range, StagedPiece, StageReport, StreamStatement
 from headrace.model.table import TableId
 from headrace.sources.base import StagingPlace
 from headrace.sources.stream.reader import StreamReader
@@ -115,14 +116,14 @@ def _statement(
         return reader.statement(batch.column(5)[row].as_py(), partition, offset)
     except ValueError as error:
         table_id = TableId(batch.column(2)[row].as_py() or "", batch.column(3)[row].as_py() or "")
-        problems.append(Problem(table_id, f"the schema change cannot be read: {error}", file=place_of(partition, offset)))
+        problems.append(Problem(table_id, f"the schema change cannot be read: {error}", place=PlaceInStream(partition, offset)))
         return None
 
 
 def _unknown(partition: str, batch: pa.RecordBatch, row: int) -> Problem:
     table_id = TableId(batch.column(2)[row].as_py() or "", batch.column(3)[row].as_py() or "")
     why = batch.column(5)[row].as_py().decode("utf-8", "replace")
-    return Problem(table_id, why, file=place_of(partition, batch.column(0)[row].as_py()))
+    return Problem(table_id, why, place=PlaceInStream(partition, batch.column(0)[row].as_py()))
 
 
 def _by_table(rows: pa.RecordBatch) -> list[tuple[TableId, pa.RecordBatch]]:
