@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,11 @@ class PlaceInFile:
     def noun(self) -> str:
         """What is read together there."""
         return "file"
+
+    @property
+    def container(self) -> str:
+        """What its offset counts in."""
+        return self.file
 
     @property
     def is_record(self) -> bool:
@@ -71,6 +76,11 @@ class PlaceInStream:
         return "piece"
 
     @property
+    def container(self) -> str:
+        """What its offset counts in."""
+        return self.partition
+
+    @property
     def is_record(self) -> bool:
         """Whether it is one record, and not all that is read together."""
         return self.last is None
@@ -90,3 +100,9 @@ SourcePlace = PlaceInFile | PlaceInStream
 def file_of(place: SourcePlace | None) -> str:
     """The name of the file, ``""`` where there is none."""
     return place.file if isinstance(place, PlaceInFile) else ""
+
+
+def fields_of(place: SourcePlace | None) -> dict[str, str | int]:
+    """What JSON says of a place; of none, nothing."""
+    told = asdict(place) if place is not None else {}
+    return {name: value for name, value in told.items() if value is not None}
