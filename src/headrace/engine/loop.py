@@ -25,7 +25,7 @@ from headrace.engine.keys import DeclaredKeys, changed_definition, fingerprint_o
 from headrace.engine.letter_replay import Replayer, waits_for
 from headrace.engine.observer import Observer
 from headrace.engine.plan import ending_incomplete, first_shared_change, plan_cut
-from headrace.engine.requests import Carried, carry_out, give_up_files, resyncs_due, take_up_holds
+from headrace.engine.requests import Carried, carry_out, give_up_places, resyncs_due, take_up_holds
 from headrace.engine.reserved_columns import without_reserved_columns
 from headrace.engine.shapes import with_kept_shapes
 from headrace.engine.table_reset import begin_anew, resets_asked
@@ -234,7 +234,7 @@ class Loop:
         told = self._has_new_words()
         self._serve(take_up_holds(self._state))
         retried = self._tables_to_retry(told=told) - apart
-        self._serve(give_up_files(self._state, self._source.give_up, self._options.includes))
+        self._serve(give_up_places(self._state, self._source.give_up, self._options.includes))
         self._replay()
         looks = self._may_be_back and bool(gone)
         self._may_be_back = False

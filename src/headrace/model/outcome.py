@@ -131,8 +131,8 @@ def _cut(message: str) -> str:
 class SplitReport:
     """What was found in a split that was read to its end, or up to ``problem``.
 
-    ``rows`` counts all rows of the split, ``kept`` those inside the window, ``left`` those above it, and ``passed`` those below it
-    and replays; ``min_ts`` and ``max_ts`` (TSO) are over all
+    ``rows`` counts all rows of the split, ``kept`` those inside the window, ``left`` those above it, and ``passed`` those below it,
+    replays, and records that were given up; ``min_ts`` and ``max_ts`` (TSO) are over all
     rows, 0 for none; ``pending_ts`` is the smallest commit ts above the window's ``hi``, ``None`` when nothing is left.
     ``rolled_over`` says that the split ended because it was full, so that a transaction may go on in the next one.
     ``rank`` is the split's; ``stream`` names the sequence that it belongs to: what a writer repeats after a crash comes later in

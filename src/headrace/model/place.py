@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,13 @@ class PlaceInFile:
 
     @property
     def noun(self) -> str:
-        """What is read together there."""
+        """What is given up with it."""
         return "file"
+
+    @property
+    def described(self) -> str:
+        """``the file shop/a/7/CDC000001.csv``"""
+        return f"the {self}"
 
     @property
     def container(self) -> str:
@@ -72,8 +78,13 @@ class PlaceInStream:
 
     @property
     def noun(self) -> str:
-        """What is read together there."""
-        return "piece"
+        """What is given up with it: a record, or records that lie together in the work place."""
+        return "record" if self.is_record else "piece"
+
+    @property
+    def described(self) -> str:
+        """``the record at partition 3, offset 1234``"""
+        return f"the {self.noun} at {self}"
 
     @property
     def container(self) -> str:
@@ -106,3 +117,23 @@ def fields_of(place: SourcePlace | None) -> dict[str, str | int]:
     """What JSON says of a place; of none, nothing."""
     told = asdict(place) if place is not None else {}
     return {name: value for name, value in told.items() if value is not None}
+
+
+def place_from(told: Mapping[str, Any]) -> SourcePlace | None:
+    """The inverse of :func:`fields_of`, where there may be other fields. Raises KeyError."""
+    if "partition" in told:
+        return PlaceInStream(told["partition"], told["offset"], told.get("last"))
+    return PlaceInFile(told["file"], told.get("line"), told.get("offset")) if told.get("file") else None
+
+
+def place_text(place: SourcePlace | None) -> str:
+    """A file by its name, a record of a stream as ``partition:offset``; ``""`` for no place."""
+    return f"{place.partition}:{place.offset}" if isinstance(place, PlaceInStream) else file_of(place)
+
+
+def place_of_text(text: str, *, in_stream: bool) -> SourcePlace | None:
+    """The inverse of :func:`place_text`. Raises ValueError."""
+    if in_stream:
+        partition, _, offset = text.rpartition(":")
+        return PlaceInStream(partition, int(offset))
+    return PlaceInFile(text) if text else None

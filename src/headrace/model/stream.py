@@ -105,4 +105,6 @@ class StageReport:
     marks: tuple[Mark, ...] = ()
     """For finding an offset by a commit ts; of the records of this range alone. The last is at its end."""
     problems: tuple[Problem, ...] = ()
-    """Records that cannot be understood, with their place."""
+    """Schema changes that cannot be read, with their place."""
+    unknown: tuple[Problem, ...] = ()
+    """Records of which nobody can tell what they are, with their place."""

@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Any
 
 import obstore
 import pyarrow as pa
@@ -28,7 +27,7 @@ from headrace.errors import DefinitionError
 from headrace.faults import Step
 from headrace.model.letters import Letter
 from headrace.model.outcome import Problem
-from headrace.model.place import PlaceInFile, PlaceInStream, SourcePlace, fields_of
+from headrace.model.place import fields_of, place_from
 from headrace.model.table import TableId, TableSchema
 from headrace.places.object_place import Place, folder_name, ignoring_absence, open_place
 
@@ -244,7 +243,7 @@ def letter_from_json(text: str, path: str) -> Letter:
             lo=int(data["lo"]),
             reason=data["reason"],
             commit_ts=int(data["commit_ts"]) if "commit_ts" in data else None,
-            place=_place(data),
+            place=place_from(data),
             column=data.get("column", ""),
             value=data.get("value"),
             raw=base64.b64decode(data["raw"]) if "raw" in data else None,
@@ -253,9 +252,3 @@ def letter_from_json(text: str, path: str) -> Letter:
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         raise DefinitionError(f"{path} is no dead letter that this Headrace can read.", "Take it out of the folder.") from None
-
-
-def _place(data: Mapping[str, Any]) -> SourcePlace | None:
-    if "partition" in data:
-        return PlaceInStream(data["partition"], data["offset"])
-    return PlaceInFile(data["file"], data.get("line"), data.get("offset")) if "file" in data else None

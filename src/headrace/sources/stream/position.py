@@ -11,7 +11,9 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from headrace.model.place import PlaceInStream
 from headrace.model.stream import Mark, StageReport
+from headrace.model.table import TableId
 
 _MARKS = 64
 _VERSION = 1
@@ -60,6 +62,8 @@ class StreamPosition:
 
     partitions: Mapping[str, PartitionPosition] = field(default_factory=dict)
     watermark: int = 0
+    given_up: frozenset[tuple[TableId, PlaceInStream]] = frozenset()
+    """Records that somebody gave up, of tables that still have to pass them."""
 
     @classmethod
     def parse(cls, text: str) -> StreamPosition:
@@ -72,12 +76,15 @@ class StreamPosition:
         partitions = {}
         for name, (offset, marks) in told["p"].items():
             partitions[name] = PartitionPosition(int(offset), tuple(Mark(int(at), int(ts)) for at, ts in marks))
-        return cls(partitions, int(told["w"]))
+        given_up = {(TableId(*names), PlaceInStream(name, int(offset))) for *names, name, offset in told.get("g", ())}
+        return cls(partitions, int(told["w"]), frozenset(given_up))
 
     def to_text(self) -> str:
         """The position as the ledger keeps it."""
         told = {name: [at.offset, [[m.offset, m.reached] for m in at.marks]] for name, at in sorted(self.partitions.items())}
-        return json.dumps({"v": _VERSION, "w": self.watermark, "p": told}, separators=(",", ":"))
+        given_up = sorted([t.database, t.table, place.partition, place.offset] for t, place in self.given_up)
+        rest = {"g": given_up} if given_up else {}
+        return json.dumps({"v": _VERSION, "w": self.watermark, "p": told, **rest}, separators=(",", ":"))
 
     def of(self, partition: str) -> PartitionPosition:
         """The position of a partition; a new one begins at its first record."""
@@ -90,9 +97,15 @@ class StreamPosition:
             found[report.range.partition] = found.get(report.range.partition, PartitionPosition()).with_marks(report.marks)
         return replace(self, partitions=found)
 
+    def giving_up(self, table_id: TableId, place: PlaceInStream) -> StreamPosition:
+        """The position in which a record of the table is passed over; it is remembered until nobody needs what lies there."""
+        return replace(self, given_up=self.given_up | {(table_id, place)})
+
     def moved_to(self, commit_ts: int) -> StreamPosition:
         """See :meth:`PartitionPosition.moved_to`."""
-        return replace(self, partitions={name: at.moved_to(commit_ts) for name, at in self.partitions.items()})
+        moved = replace(self, partitions={name: at.moved_to(commit_ts) for name, at in self.partitions.items()})
+        kept = frozenset((t, place) for t, place in self.given_up if place.offset >= moved.of(place.partition).offset)
+        return replace(moved, given_up=kept)
 
     def back_to(self, commit_ts: int) -> StreamPosition:
         """See :meth:`PartitionPosition.back_to`."""

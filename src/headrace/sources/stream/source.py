@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from headrace.errors import SourceLostError
 from headrace.model.block import META_FIELDS, SEQ, SEQ_RANK_SHIFT, ChangeBlock, in_pieces
+from headrace.model.commands import skip_command
 from headrace.model.cut import CutOutcome
 from headrace.model.letters import RejectedRecord
 from headrace.model.offer import Learned, Offer
@@ -48,6 +49,8 @@ class StagedSplit(Split):
     up_to: int
     goes_on: bool = True
     """Whether the partition's next piece of the table may go on in the transaction that this one ends with."""
+    given_up: tuple[int, ...] = ()
+    """The offsets of records that nobody wants."""
 
     @property
     def place(self) -> SourcePlace:
@@ -82,7 +85,7 @@ class Staged:
             partition = report.range.partition
             if report.watermark is not None and partition not in blocked:
                 found[partition] = max(found.get(partition, 0), report.watermark)
-            if any(not problem.table_id.table for problem in report.problems):
+            if any(not problem.table_id.table for problem in (*report.problems, *report.unknown)):
                 blocked.add(partition)
         return found
 
@@ -166,14 +169,16 @@ class StreamEventSource:
         history = StreamHistory(shapes or {}, (told for report in staged.reports for told in report.statements))
         least = max(place.watermark, checkpoint)
         watermark = _greatest(staged, least) if final else _watermark(staged, partitions, least)
+        unknown = (problem for report in staged.reports for problem in report.unknown)
         problems = [problem for report in staged.reports for problem in report.problems]
+        problems += [problem for problem in unknown if (problem.table_id, problem.place) not in place.given_up]
         nobodys = (problem for problem in problems if not problem.table_id.table)
         blocking = tuple(Notice(f"{p.place}: {p.message} Nothing of this partition is applied behind it.") for p in nobodys)
         return Offer(
             watermark,
             watermark + 1,
             schema_changes=tuple(change for change in history.changes if change.commit_ts <= watermark),
-            splits=tuple(_splits(staged, history, watermark)),
+            splits=tuple(_splits(staged, history, watermark, place)),
             problems=(*(p for p in problems if p.table_id.table), *history.problems, *_shapeless(staged, history, reached)),
             notices=blocking,
             repeats=self.reader.repeats,
@@ -226,9 +231,15 @@ class StreamEventSource:
         passed = next((name for name, at in place.partitions.items() if at.back_to(since).offset < at.offset), None)
         return "" if passed is None else f"records of partition {passed} above {since} were passed over."
 
-    def give_up(self, position: str, table_id: TableId, key: str) -> str:
-        """The same: a table waits for no split of a stream."""
-        return position
+    def give_up(self, position: str, table_id: TableId, place: SourcePlace) -> str:
+        """The position in which a record is passed over that is there, and that the table may have to pass yet."""
+        known = StreamPosition.parse(position)
+        if not isinstance(place, PlaceInStream) or not place.is_record:
+            return position
+        end = next((p.end for p in self.reader.ends() if p.partition == place.partition), 0)
+        if not known.of(place.partition).offset <= place.offset < end:
+            return position
+        return known.giving_up(table_id, place).to_text()
 
     def read_again(self, position: str, table_id: TableId, since: int) -> str:
         """The position from which on everything above ``since`` (TSO) is read again."""
@@ -255,8 +266,9 @@ class StreamEventSource:
         records = pa.ipc.open_stream(self._place.read(piece.key).slice(piece.start, piece.length)).read_all().combine_chunks()
         commit_ts = records.column("commit_ts").to_numpy()
         own = (commit_ts > split.above) & (commit_ts <= split.up_to)
-        inside = own & (commit_ts > window.lo) & (commit_ts <= window.hi)
-        left = own & (commit_ts > window.hi)
+        wanted = own & ~np.isin(records.column("offset").to_numpy(), split.given_up)
+        inside = wanted & (commit_ts > window.lo) & (commit_ts <= window.hi)
+        left = wanted & (commit_ts > window.hi)
         reading = _Reading(self.reader, split, tolerance)
         (batch,) = records.filter(pa.array(inside)).combine_chunks().to_batches() or (None,)
         if batch is not None:
@@ -339,8 +351,8 @@ class _Reading:
             )
             return
         place = PlaceInStream(self.split.piece.partition, offset)
-        told = Problem(self.split.table_id, error.message, place, column=error.column, value=error.value, hint=error.hint)
-        self.problem = told
+        hint = f"{error.hint} Or give it up with {skip_command(self.split.table_id, place)}.".lstrip()
+        self.problem = Problem(self.split.table_id, error.message, place, column=error.column, value=error.value, hint=hint)
 
 
 def _keys(learned: Learned | None) -> set[str]:
@@ -397,8 +409,11 @@ def _greatest(staged: Staged, checkpoint: int) -> int:
     return max([checkpoint, *pieces, *changes])
 
 
-def _splits(staged: Staged, history: StreamHistory, watermark: int) -> Iterator[StagedSplit]:
+def _splits(staged: Staged, history: StreamHistory, watermark: int, position: StreamPosition) -> Iterator[StagedSplit]:
     """One split for each piece and shape that may have rows up to the watermark."""
+    given_up: dict[tuple[TableId, str], list[int]] = defaultdict(list)
+    for table_id, place in position.given_up:
+        given_up[table_id, place.partition].append(place.offset)
     for table_id, pieces in _pieces(staged).items():
         versions = history.versions(table_id)
         if not versions:
@@ -412,8 +427,9 @@ def _splits(staged: Staged, history: StreamHistory, watermark: int) -> Iterator[
                 if piece.min_ts <= min(up_to, watermark) and piece.max_ts > above:
                     key = f"{piece.partition}:{piece.first}-{piece.last}:{version}"
                     earliest = piece.min_ts if above == 0 else None
+                    skipped = tuple(o for o in given_up.get((table_id, piece.partition), ()) if piece.first <= o <= piece.last)
                     yield StagedSplit(
-                        key, table_id, version, rank, piece.size, schema, piece, above, up_to, goes_on, earliest=earliest
+                        key, table_id, version, rank, piece.size, schema, piece, above, up_to, goes_on, skipped, earliest=earliest
                     )
                     rank += 1
 
@@ -448,5 +464,5 @@ def _shapeless(staged: Staged, history: StreamHistory, reached: Callable[[TableI
                 continue
             told.add(piece.table_id)
             message = "its columns are not known: neither the stream nor the ledger has a schema change of it."
-            place = PlaceInStream(piece.partition, piece.first)
+            place = PlaceInStream(piece.partition, piece.first, piece.last)
             yield Problem(piece.table_id, message, place, hint="Begin with a stream that tells the table's CREATE TABLE.")

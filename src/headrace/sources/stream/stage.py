@@ -75,6 +75,7 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str) -> 
     tables = _Tables()
     statements: list[StreamStatement] = []
     problems: list[Problem] = []
+    unknown: list[Problem] = []
     watermark: int | None = None
     marks: list[Mark] = []
     reached, step = 0, max(1, (of.end - of.start) // _MARK_EVERY)
@@ -93,7 +94,7 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str) -> 
                 statements.append(statement)
                 reached = max(reached, statement.commit_ts)
         for row in np.flatnonzero(kinds == RecordKind.UNKNOWN):
-            problems.append(_unknown(of.partition, batch, int(row)))
+            unknown.append(_unknown(of.partition, batch, int(row)))
         for start, end, promised in _between_watermarks(batch, kinds):
             rows = batch.slice(start, end - start)
             rows = rows.filter(pa.array(kinds[start:end] == RecordKind.ROWS))
@@ -105,7 +106,7 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str) -> 
                 tables.promise(promised)
     marks.append(Mark(of.end, reached))
     pieces = _written(of, tables.pieces, place, folder) if tables.pieces else ()
-    return StageReport(of, pieces, tuple(statements), watermark, tuple(marks), tuple(problems))
+    return StageReport(of, pieces, tuple(statements), watermark, tuple(marks), tuple(problems), tuple(unknown))
 
 
 def _statement(
