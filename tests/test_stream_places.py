@@ -11,12 +11,14 @@ import pytest
 from headrace.cli.display import RunDisplay
 from headrace.cli.main import main
 from headrace.cli.output import make_output
+from headrace.model.cut import Cut, CutRound
 from headrace.model.ledger import TableStatus
 from headrace.model.place import PlaceInStream
 from headrace.model.stream import Mark, Range, StageReport
 from headrace.model.table import Column
 from headrace.sources.stream.position import StreamPosition
 from headrace.sources.stream.records import RecordKind
+from headrace.testing.memory_source import MemorySource
 from headrace.testing.upstream_ddl import AddColumn
 from served import serve
 from streams import INT, NAME, A, B, World
@@ -170,3 +172,21 @@ def test_a_schema_change_that_cannot_be_read_goes_on_stopping_its_table(world: W
     assert [problem.place for problem in world.run().stopped] == [place]
     told("table", "skip", "shop.a", "--partition", "0", "--offset", str(place.offset), "--yes")
     assert [problem.place for problem in world.run().stopped] == [place]
+
+
+def test_a_cut_of_a_stream_has_pieces_and_no_files(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = MemorySource(world.stream).event_source.staged_by(world.staged, world.place)
+    offer = source.poll(world.state.position, world.state.checkpoint, shapes=world.state.shapes_by_table)
+    world.run()
+    record = world.state.cuts[-1]
+    capsys.readouterr()
+    with RunDisplay(make_output(json=False)) as display:
+        display.cut_started(Cut(offer.watermark, (CutRound((), offer.splits),)))
+        display.cut_finished(record, offer.watermark)
+    assert ": 2 pieces, 4 rows read" in capsys.readouterr().out
+    definition = tmp_path / "pipeline.yaml"
+    definition.write_text(f"source:\n  uri: memory://\nsink:\n  uri: memory://\npipeline:\n  name: {NAME}\n")
+    assert main(["status", str(definition)]) == 0
+    (heading,) = [line for line in capsys.readouterr().out.splitlines() if "up to" in line and "seconds" in line]
+    assert "pieces" in heading
+    assert "files" not in heading

@@ -46,7 +46,7 @@ class RunDisplay:
         self._files = sum(len(r.splits) for r in cut.rounds)
         self._counts = self._earlier = (0, 0)
         if cut.rounds:
-            self._shown.cut_started(self._files, cut.hi)
+            self._shown.cut_started(self._files, cut.hi, next((s.place.noun for r in cut.rounds for s in r.splits), "file"))
 
     def cut_finished(self, record: CutRecord, watermark: int, left_bytes: int = 0) -> None:
         if record.files or record.schema_changes:

@@ -94,7 +94,11 @@ def _print(state: LedgerState, target: str, output: Output, *, of_stream: bool =
     for table_id, count in sorted(state.dead_letters.items()):
         if table_id not in state.tables or state.tables[table_id].status.is_gone:
             output.line(f"{table_id}: dead letters: {count}, of a table that was dropped or renamed since; {_LEFT_BEHIND}")
-    output.table("last cuts", ("finished", "up to", "files", *_ROW_COLUMNS, "seconds"), [*map(_cut, state.cuts[-_CUTS_SHOWN:])])
+    output.table(
+        "last cuts",
+        ("finished", "up to", "pieces" if of_stream else "files", *_ROW_COLUMNS, "seconds"),
+        [*map(_cut, state.cuts[-_CUTS_SHOWN:])],
+    )
 
 
 def _cut(cut: CutRecord) -> tuple[str, ...]:

@@ -284,7 +284,7 @@ class CutRecord:
     """One of the last cuts, for people: times are seconds, ``finished_at`` is ISO time in UTC.
 
     ``read_rows`` is the sum of ``upserts``, ``deletes``, ``netted``, ``refused``, ``left`` and ``passed`` (:class:`RowFigures`). In
-    records of an older Headrace the last four are 0.
+    records of an older Headrace the last four are 0. ``files`` counts the splits that were read: files, or pieces of a stream.
 
     ``exact`` is the number of :attr:`precision`: 1 where rows carried their exact commit ts, 2 where they carried its millisecond,
     0 where they carried none. An older Headrace wrote 0 for the millisecond too.
