@@ -59,7 +59,7 @@ class MemorySource:
             batch = pa.record_batch([*meta, *rows], names=[KIND, COMMIT_TS, SEQ, "id", "v"])
             yield ChangeBlock(split.table_id, split.version, split.schema, batch)
         times = [ts for ts, *_ in split.changes] or [0]
-        problem = Problem(split.table_id, split.problem, split.key) if split.problem else None
+        problem = Problem(split.table_id, split.problem, split.place) if split.problem else None
         yield SplitReport(
             split.key, split.table_id, split.rank, "", count, count, min_ts=min(times), max_ts=max(times), problem=problem
         )

@@ -18,7 +18,7 @@ from headrace.engine.round import EngineRound
 from headrace.engine.run_options import RunOptions
 from headrace.engine.stage import Stage
 from headrace.model.cut import Cut, CutRound
-from headrace.model.ledger import LedgerState, TableProgress
+from headrace.model.ledger import LedgerState, TableProgress, TableRequest
 from headrace.model.stream import Range, StageReport
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
@@ -140,6 +140,13 @@ class World:
             )
             loop.run()
         return display
+
+    def ask(self, *requests: TableRequest) -> None:
+        """As ``headrace table`` does."""
+        with MemorySink(self.server, CAPABILITIES[self.capability]) as sink:
+            assert sink.ledger is not None
+            for request in requests:
+                sink.ledger.request(NAME, request)
 
     @property
     def state(self) -> LedgerState:

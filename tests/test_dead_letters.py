@@ -24,6 +24,7 @@ from headrace.cli.output import make_output
 from headrace.engine.run_options import RunOptions
 from headrace.model.ledger import LedgerState, RequestKind, TableRequest, TableStatus
 from headrace.model.letters import Letter
+from headrace.model.place import PlaceInFile
 from headrace.model.policy import OnError
 from headrace.model.table import Column, TableId
 from headrace.model.types import ColumnType, TypeKind
@@ -44,6 +45,15 @@ pytestmark = pytest.mark.pipeline
 
 BROKEN = {"csv": b'"I","orders","shop",no number', "canal-json": b'{"broken":'}
 DAY = Column("day", ColumnType(TypeKind.DATE))
+
+
+def _order(letter: Letter) -> tuple[int, str, int]:
+    place = letter.place
+    return (letter.lo, "", 0) if place is None else (letter.lo, place.container, place.offset or 0)
+
+
+def _line(letter: Letter) -> int | None:
+    return letter.place.line if isinstance(letter.place, PlaceInFile) else None
 
 
 class Scene:
@@ -95,7 +105,7 @@ class Scene:
         return repairs[0]
 
     def letters(self, table_id: TableId = ORDERS) -> list[Letter]:
-        return sorted(self.box.of(table_id).values(), key=lambda letter: (letter.lo, letter.file, letter.offset or 0))
+        return sorted(self.box.of(table_id).values(), key=_order)
 
     def ids(self, table_id: TableId = ORDERS) -> list[int]:
         return sorted(int(row[0] or 0) for row in self.target.rows("shop", table_id.table, {"id": "int"}))
@@ -177,9 +187,9 @@ def test_a_bad_record_is_left_out_and_all_others_are_applied(scene: Scene, capsy
     assert state.dead_letters == {ORDERS: 1}
     (letter,) = scene.letters()
     assert letter.raw == BROKEN[scene.protocol] != line
-    assert (letter.table_id, letter.line, letter.lo) == (ORDERS, 2, before)
-    assert letter.file == file.relative_to(scene.changefeed.writer.root).as_posix()
-    assert letter.offset == file.read_bytes().index(letter.raw)
+    assert (letter.table_id, letter.lo) == (ORDERS, before)
+    name, offset = file.relative_to(scene.changefeed.writer.root).as_posix(), file.read_bytes().index(letter.raw)
+    assert letter.place == PlaceInFile(name, 2, offset)
     (written,) = (scene.folder / "default" / "shop" / "orders").glob("*.json")
     assert json.loads(written.read_text())["reason"] == letter.reason
     assert f"1 of its changes up to {state.checkpoint} could not be applied and lie as dead letters in" in capsys.readouterr().err
@@ -234,7 +244,7 @@ def test_what_is_still_bad_stays_a_letter_and_a_repeated_replay_does_no_harm(csv
         assert csv_scene.replay("--table", "shop.orders") == 0
         assert csv_scene.run() == 0
         assert (csv_scene.ids(), csv_scene.state().dead_letters) == ([1, 2, 3, 4, 5, 7, 8], {ORDERS: 1})
-        assert [(letter.line, letter.raw) for letter in csv_scene.letters()] == [(3, BROKEN["csv"])]
+        assert [(_line(letter), letter.raw) for letter in csv_scene.letters()] == [(3, BROKEN["csv"])]
     file.write_bytes(whole)
     assert csv_scene.replay() == 0
     assert csv_scene.run() == 0
@@ -861,7 +871,7 @@ def test_letters_lie_in_an_object_store(csv_scene: Scene, s3: S3Server) -> None:
     letters = open_dead_letters(url, "default")
     repair = csv_scene.breaks(csv_scene.orders(4, 5, 6), 1, 2)
     assert csv_scene.run(letters=letters) == 0
-    assert [letter.line for letter in letters.of(ORDERS).values()] == [1, 2]
+    assert [_line(letter) for letter in letters.of(ORDERS).values()] == [1, 2]
     assert "secret" not in f"{letters!r}{letters.location(ORDERS)}"
     repair()
     assert csv_scene.replay() == 0
@@ -883,7 +893,7 @@ def test_letters_of_tables_with_long_names_are_found_again(tmp_path: Path, name:
     """Most file systems hold names of 255 bytes, and a name of 64 characters may take 768."""
     box = open_dead_letters(str(tmp_path / "letters"), "default")
     longer, other = TableId("店" * 64, name), TableId("店" * 64, name[:-1] + "乙")
-    letters = [Letter(table_id, 1, 1, "no number", file="f", offset=0, raw=b"x") for table_id in (longer, other)]
+    letters = [Letter(table_id, 1, 1, "no number", place=PlaceInFile("f", offset=0), raw=b"x") for table_id in (longer, other)]
     assert [box.put([letter]) for letter in letters] == [(letter.name,) for letter in letters]
     assert list(box.of(longer).values()) == letters[:1]
     assert box.discard(longer) == 1

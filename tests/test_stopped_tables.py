@@ -391,6 +391,7 @@ def test_what_cannot_be_asked_is_refused_in_words(scene: Scene, capsys: pytest.C
         ("skip", "shop.orders", "--to", "latest"): "Say --yes",
         ("skip", "shop.orders", "--file", scene.name_of(damaged)): "Say --yes",
         ("skip", "shop.orders", "--file", "shop/orders/1/CDC000001.csv", "--yes"): "does not wait for a file",
+        ("skip", "shop.orders", "--partition", "0", "--offset", "3", "--yes"): "is no stream, and has no partitions",
         ("resync", "shop.orders", "--at", "yesterday"): "neither a TSO nor an ISO time",
         ("resync", "shop.none", "--at", "1"): "knows no table shop.none",
     }.items():

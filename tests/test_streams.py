@@ -10,15 +10,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import SourceLostError
-from headrace.model.ledger import TableStatus
-from headrace.model.table import Column
+from headrace.model.ledger import RequestKind, TableRequest, TableStatus
+from headrace.model.place import PlaceInStream
+from headrace.model.policy import OnError
+from headrace.model.table import Column, TableId
+from headrace.sinks.dead_letters import open_dead_letters
+from headrace.sources.stream.records import RecordKind
 from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at
 from headrace.testing.memory_server import Call, Failing, Failure
 from headrace.testing.memory_sink import CAPABILITIES
 from headrace.testing.upstream_ddl import AddColumn
-from streams import INT, A, Actions, B, World, run_with_kills
+from streams import INT, NAME, A, Actions, B, World, run_with_kills
 
 pytestmark = pytest.mark.pipeline
+
+
+def last_record(world: World, table_id: TableId) -> tuple[int, int]:
+    """Partition and offset of the table's last row."""
+    found = [
+        (record.commit_ts, place, offset)
+        for place, records in enumerate(world.stream.partitions)
+        for offset, record in enumerate(records)
+        if record.table_id == table_id and record.kind is RecordKind.ROWS
+    ]
+    return max(found)[1:]
 
 
 @pytest.fixture(params=list(CAPABILITIES))
@@ -104,12 +119,7 @@ def test_a_record_that_cannot_be_decoded_stops_its_table_and_the_others_go_on(wo
     world.create(A)
     world.create(B)
     world.insert(A, 1)
-    place, offset = next(
-        (p, n)
-        for p, records in enumerate(world.stream.partitions)
-        for n, r in enumerate(records)
-        if r.table_id == A and r.kind == 0
-    )
+    place, offset = last_record(world, A)
     kept = world.stream.partitions[place][offset]
     world.stream.damage(place, offset)
     world.insert(B, 1)
@@ -117,7 +127,7 @@ def test_a_record_that_cannot_be_decoded_stops_its_table_and_the_others_go_on(wo
     display = world.run()
     (problem,) = display.stopped
     assert problem.table_id == A
-    assert problem.sentence().startswith(f"table shop.a, file partition {place}, offset {offset}: its value is damaged")
+    assert problem.sentence().startswith(f"table shop.a, partition {place}, offset {offset}: its value is damaged")
     assert world.rows(B) == world.wanted(B)
     assert world.state.tables[A].status is TableStatus.STOPPED
     world.insert(B, 2)
@@ -160,6 +170,28 @@ def test_a_schema_change_that_waits_is_read_again_where_a_range_ended_with_it(wo
     assert world.rows(B) == world.wanted(B)
     assert not world.run().stopped
     assert list(world.server.contents.tables[A].columns) == ["id", "v", "n"]
+
+
+def test_a_record_that_cannot_be_decoded_becomes_a_dead_letter_with_its_place(world: World, tmp_path: Path) -> None:
+    letters = open_dead_letters(str(tmp_path / "letters"), NAME)
+    world.create(A)
+    world.insert(A, 1)
+    place, offset = last_record(world, A)
+    kept = world.stream.partitions[place][offset]
+    world.stream.damage(place, offset)
+    world.insert(A, 2, 3)
+    world.upstream.checkpoint()
+    display = world.run(on_error=OnError.DEAD_LETTER, letters=letters)
+    assert not display.stopped
+    assert [dict(row)["id"] for row in sorted(world.rows(A))] == [2, 3]
+    (letter,) = letters.of(A).values()
+    assert (letter.place, letter.raw, letter.commit_ts) == (PlaceInStream(str(place), offset), b"damaged", kept.commit_ts)
+    assert world.state.dead_letters == {A: 1}
+    world.stream.partitions[place][offset] = kept
+    world.ask(TableRequest("1", A, RequestKind.REPLAY))
+    world.run(on_error=OnError.DEAD_LETTER, letters=letters)
+    assert (letters.of(A), world.state.dead_letters) == ({}, {})
+    world.check()
 
 
 def test_nothing_of_what_was_staged_is_left_once_it_is_applied(world: World) -> None:

@@ -234,7 +234,7 @@ def test_machines_get_phases_and_cuts_as_events(streams: Streams) -> None:
 
 def test_what_takes_long_shows_a_sign_of_life_and_waiting_does_not() -> None:
     beats: list[Figures] = []
-    with HeartbeatProgress(phase=lambda _: None, beat=beats.append, cut=lambda _: None, every=0.05) as progress:
+    with HeartbeatProgress(phase=lambda _: None, beat=beats.append, cut=lambda *_: None, every=0.05) as progress:
         time.sleep(0.15)
         assert beats == []
         progress.phase("starting Spark")

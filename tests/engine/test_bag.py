@@ -5,10 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from headrace.engine.bag import EqualInStreams, MissingOldImages, bag_change, deliveries, unsure_files
+from headrace.engine.bag import EqualInStreams, MissingOldImages, bag_change, deliveries, unsure_places
 from headrace.model.block import COMMIT_TS, KIND, SEQ, SEQ_RANK_SHIFT
 from headrace.model.events import RowKind
 from headrace.model.outcome import SplitReport
+from headrace.model.place import PlaceInFile
 from headrace.model.table import TableId
 
 INS, BEFORE, AFTER, DEL = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE
@@ -85,9 +86,9 @@ def test_an_update_without_its_old_row_is_refused() -> None:
 def test_a_guess_about_a_repetition_is_told() -> None:
     repeats = ([(INS, 1, "x"), (INS, 2, "a")], [(INS, 2, "a"), (INS, 3, "b")])
     goes_on = ([(INS, 1, "x"), (INS, 2, "a")], [(INS, 2, "c"), (INS, 3, "b")])
-    assert unsure_files(reports_of(repeats), block_of(repeats)) == ["1"]
-    assert unsure_files(reports_of(repeats, full=True), block_of(repeats)) == []
-    assert unsure_files(reports_of(goes_on), block_of(goes_on)) == []
+    assert unsure_places(reports_of(repeats), block_of(repeats)) == [PlaceInFile("1")]
+    assert unsure_places(reports_of(repeats, full=True), block_of(repeats)) == []
+    assert unsure_places(reports_of(goes_on), block_of(goes_on)) == []
 
 
 def test_streams_count_each_for_itself_and_equal_changes_of_two_are_refused() -> None:

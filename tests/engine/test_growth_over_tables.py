@@ -18,6 +18,7 @@ from headrace.model.events import CreateTableEvent, DropTableEvent, OtherEvent, 
 from headrace.model.ledger import LedgerState, TableProgress, TableStatus
 from headrace.model.offer import Offer
 from headrace.model.outcome import Problem
+from headrace.model.place import PlaceInFile
 from headrace.model.split import Split
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
@@ -53,8 +54,8 @@ def unknown(at: int, table_id: TableId, every: frozenset[TableId]) -> SchemaChan
 
 def unread(at: int, table_id: TableId, every: frozenset[TableId]) -> SchemaChange:
     file = f"{table_id.table}/{at}"
-    problem = Problem(table_id, "It is no JSON.", file)
-    return SchemaChange(at, table_id, (), unread_statement(file), "shop", every, origin=file, unread=problem)
+    problem = Problem(table_id, "It is no JSON.", PlaceInFile(file))
+    return SchemaChange(at, table_id, (), unread_statement(file), "shop", every, origin=PlaceInFile(file), unread=problem)
 
 
 def split(table_id: TableId) -> Split:

@@ -12,6 +12,7 @@ from headrace.engine.marked_tables import caught_up, going_back, in_doubt, marks
 from headrace.model.cut import Cut, CutRound
 from headrace.model.ledger import LedgerState, TableProgress, TableStatus
 from headrace.model.letters import Letter
+from headrace.model.place import PlaceInFile
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.split import Segment, Window
 from headrace.model.table import TableId, TableSchema
@@ -83,7 +84,7 @@ def test_a_table_without_a_row_gets_one_that_nothing_but_its_own_cuts_moves() ->
 
 def test_what_a_table_left_out_on_its_way_is_counted(tmp_path: Path) -> None:
     letters = open_dead_letters(str(tmp_path), PIPELINE)
-    letters.put([Letter(A, 1, lo, "bad", lo + 1, "f", offset=lo, raw=b"x") for lo in (10, 50, 60, 80)])
+    letters.put([Letter(A, 1, lo, "bad", lo + 1, PlaceInFile("f", offset=lo), raw=b"x") for lo in (10, 50, 60, 80)])
     state = ledger(TableProgress(A, 20))
     state.dead_letters[A] = 1
     carried = caught_up(state, in_doubt(state), Target({A: TableMark(PIPELINE, 0, 80)}), letters)

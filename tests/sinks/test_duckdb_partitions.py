@@ -11,6 +11,7 @@ from headrace.ddl.classify import classify
 from headrace.ddl.partitions import partitioning_after
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Notice, Remedy
+from headrace.model.place import PlaceInFile
 from headrace.model.table import TableId, TableSchema
 from headrace.model.types import TypeKind
 from headrace.sinks.metadata_applier import SchemaChangeRefused
@@ -20,6 +21,8 @@ SHAPE = shape(column("v", TypeKind.VARCHAR, length=9), table_id=T)
 RANGES = """CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(9)) PARTITION BY RANGE (id)
     (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (20), PARTITION pm VALUES LESS THAN (MAXVALUE))"""
 ROWS = "INSERT INTO test.t VALUES (-1, 'a'), (9, 'b'), (10, 'c'), (19, 'd'), (20, 'e')"
+
+SCHEMA_FILE = PlaceInFile("schema_1.json")
 
 
 class Partitioned:
@@ -35,7 +38,7 @@ class Partitioned:
         schema = self.schema
         found = classify(statement, database="test", table_id=T, before=schema, after=schema, partitioning=self.known)
         self.known = partitioning_after(self.known, statement, "test")
-        change = SchemaChange(NOON, T, found.events, statement, "test", found.changes, found.reads, schema, "schema_1.json")
+        change = SchemaChange(NOON, T, found.events, statement, "test", found.changes, found.reads, schema, SCHEMA_FILE)
         return self.target.sink.metadata_applier.apply_schema_change(change)
 
     def refused(self, statement: str) -> str:
@@ -44,7 +47,7 @@ class Partitioned:
             self.alter(statement)
         problem = caught.value.problem
         assert problem.remedy is Remedy.RESYNC
-        assert problem.file == "schema_1.json"
+        assert problem.place == SCHEMA_FILE
         assert "Load the table anew" in problem.hint
         return problem.message
 

@@ -27,6 +27,7 @@ from headrace.model.ledger import (
     TableStatus,
     Verdict,
 )
+from headrace.model.place import PlaceInFile, PlaceInStream
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.tso import MAX_TSO
 from headrace.model.types import ColumnType, TypeKind
@@ -400,15 +401,33 @@ def test_a_request_is_no_step_of_the_run_and_stays_until_it_is_carried_out(tmp_p
     run = open_file_ledger(location)
     run.acquire("shop.a", "src", "", 5)
     skip = TableRequest("2/b", TableId("shop", "é"), RequestKind.SKIP_ROWS, to=MAX_TSO, since=7)
-    file = TableRequest("1/a", TableId("shop", "é"), RequestKind.SKIP_FILE, file="shop/é/7/CDC000001.csv")
-    for request in (skip, file):
+    file = TableRequest("1/a", TableId("shop", "é"), RequestKind.SKIP_FILE, place=PlaceInFile("shop/é/7/CDC000001.csv"))
+    record = TableRequest("3/c", TableId("shop", "é"), RequestKind.SKIP_RECORD, place=PlaceInStream("a:é", 0))
+    for request in (skip, record, file):
         open_file_ledger(location).request("shop.a", request)
     state = run.peek("shop.a")
     assert state is not None
-    assert list(state.requests.values()) == [file, skip]
+    assert list(state.requests.values()) == [file, skip, record]
     taken_up = replace(skip, kind=RequestKind.HELD)
-    run.update(LedgerUpdate(checkpoint=9, used_requests=(file.identity,), requests=(taken_up,)))
+    run.update(LedgerUpdate(checkpoint=9, used_requests=(file.identity, record.identity), requests=(taken_up,)))
     assert run.words("shop.a").requests == open_file_ledger(location).acquire("shop.a", "src", "", 5).requests == {"2/b": taken_up}
+
+
+def test_requests_of_a_headrace_that_knew_of_files_alone_are_read(tmp_path: Path) -> None:
+    ledger = open_file_ledger(str(tmp_path))
+    acquire(ledger)
+    file = TableRequest("1", ORDERS, RequestKind.SKIP_FILE, place=PlaceInFile("shop/orders/7/CDC000001.csv"))
+    hold = TableRequest("2", ORDERS, RequestKind.HOLD)
+    for request in (file, hold):
+        ledger.request("shop", request)
+    texts = [path.read_text() for path in tmp_path.rglob("requests/*.json")]
+    as_then = [
+        '{"identity": "1", "table_id": ["shop", "orders"], "kind": "skip file", "to": "0", "since": "0", '
+        '"file": "shop/orders/7/CDC000001.csv"}',
+        '{"identity": "2", "table_id": ["shop", "orders"], "kind": "hold", "to": "0", "since": "0", "file": ""}',
+    ]
+    assert sorted(texts) == as_then
+    assert list(ledger.words("shop").requests.values()) == [file, hold]
 
 
 def test_shapes_and_targets_are_read_back_and_a_state_without_them_too(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from headrace.model.events import (
     TruncateTableEvent,
 )
 from headrace.model.outcome import Remedy
+from headrace.model.place import PlaceInFile
 from headrace.model.table import TableId
 from headrace.model.tso import tso_from_ms
 from headrace.sinks.metadata_applier import SchemaChangeRefused
@@ -53,7 +54,9 @@ def target(mariadb) -> Target:
 
 
 def schema_change(statement: str, *events: object, table_id: TableId = T, ts: int = 5, schema: object = None) -> SchemaChange:
-    return SchemaChange(ts, table_id, events, statement, table_id.database, frozenset({table_id}), schema=schema, origin="f.json")
+    return SchemaChange(
+        ts, table_id, events, statement, table_id.database, frozenset({table_id}), schema=schema, origin=PlaceInFile("f.json")
+    )
 
 
 def apply(target: Target, statement: str, *events: object, **more: object):

@@ -11,6 +11,7 @@ from mysql_writing import Target, acquired, column, table
 from ask_conversions import Asker
 from conversions import Conversion, conversions
 from headrace.model.events import AlterColumnTypeEvent, SchemaChange
+from headrace.model.place import PlaceInFile
 from headrace.model.table import TableId
 from headrace.model.types import ColumnType, TypeKind
 from headrace.sinks.metadata_applier import SchemaChangeRefused
@@ -102,5 +103,5 @@ def _modify(target: Target) -> None:
     shape = table("t", [column("id", "INT", nullable=False, primary_key=True), new])
     statement = "ALTER TABLE `t` MODIFY COLUMN `c` BIGINT"
     target.sink.metadata_applier.apply_schema_change(
-        SchemaChange(100, t, (event,), statement, "shop", frozenset({t}), schema=shape, origin="f.json")
+        SchemaChange(100, t, (event,), statement, "shop", frozenset({t}), schema=shape, origin=PlaceInFile("f.json"))
     )

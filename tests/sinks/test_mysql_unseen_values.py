@@ -10,6 +10,7 @@ from mysql_writing import Target, acquired, column, table
 
 from headrace.model.events import AddColumnEvent, AlterColumnTypeEvent, CreateTableEvent, SchemaChange
 from headrace.model.outcome import Notice, Remedy
+from headrace.model.place import PlaceInFile
 from headrace.model.table import Column, TableId
 from headrace.model.tso import tso_from_ms
 from headrace.model.types import BINARY_KINDS, TypeKind
@@ -26,7 +27,7 @@ IN_UTC = column("c", "TIMESTAMP", default="2024-01-01 00:00:00")
 
 def apply(target: Target, statement: str, event: object, new: Column) -> tuple[Notice, ...]:
     shape = table("t", [ID, new])
-    change = SchemaChange(V, T, (event,), statement, T.database, frozenset({T}), schema=shape, origin="f.json")
+    change = SchemaChange(V, T, (event,), statement, T.database, frozenset({T}), schema=shape, origin=PlaceInFile("f.json"))
     return target.sink.metadata_applier.apply_schema_change(change)
 
 
@@ -115,7 +116,7 @@ def test_rows_that_were_there_get_what_tidb_put_there(mariadb, together: bool) -
         )
         events = tuple(AddColumnEvent(T, new) for _, _, new in columns)
         shape = table("t", [ID, *(new for _, _, new in columns)])
-        change = SchemaChange(V, T, events, statement, T.database, frozenset({T}), schema=shape, origin="f.json")
+        change = SchemaChange(V, T, events, statement, T.database, frozenset({T}), schema=shape, origin=PlaceInFile("f.json"))
         target.sink.metadata_applier.apply_schema_change(change)
     (held,) = target.execute(f"SELECT {', '.join(shown(new.type.kind, name) for name, _, new in added)} FROM shop.t")
     told = dict(zip([definition for definition, _, _ in FILLS], held, strict=True))

@@ -14,6 +14,7 @@ from headrace.model.events import (
     SchemaChangeEvent,
 )
 from headrace.model.outcome import Problem
+from headrace.model.place import PlaceInFile
 from headrace.model.table import Column, Generated, TableId, TableSchema
 from headrace.sinks.metadata_applier import SchemaChangeRefused
 
@@ -31,7 +32,7 @@ def generated(expression: str, kind: str = "DATE", *, stored: bool = True, name:
 
 def apply(target: Target, statement: str, schema: TableSchema, event: SchemaChangeEvent | None = None) -> None:
     events = (event or CreateTableEvent(T, schema),)
-    change = SchemaChange(5, T, events, statement, T.database, frozenset({T}), schema=schema, origin="f.json")
+    change = SchemaChange(5, T, events, statement, T.database, frozenset({T}), schema=schema, origin=PlaceInFile("f.json"))
     target.sink.metadata_applier.apply_schema_change(change)
 
 

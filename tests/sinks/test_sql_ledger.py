@@ -23,6 +23,7 @@ from headrace.model.ledger import (
     Verdict,
     Words,
 )
+from headrace.model.place import PlaceInFile, PlaceInStream
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 from headrace.sinks.base import KEPT_CUTS, LedgerPart, LedgerUpdate
@@ -226,14 +227,25 @@ def test_a_decision_stays_until_a_step_uses_it_up(session):
 def test_a_request_stays_until_a_step_carries_it_out(session):
     claim = acquire(session)
     later = TableRequest("2/b", ORDERS, RequestKind.SKIP_ROWS, to=9, since=5)
-    earlier = TableRequest("1/a", ORDERS, RequestKind.SKIP_FILE, file="shop/orders/7/é'.csv")
-    for request in (later, earlier, later):
+    earlier = TableRequest("1/a", ORDERS, RequestKind.SKIP_FILE, place=PlaceInFile("shop/orders/7/é'.csv"))
+    record = TableRequest("3/c", ORDERS, RequestKind.SKIP_RECORD, place=PlaceInStream("a:é", 0))
+    for request in (later, earlier, record, later):
         LEDGER.request(session, "p", request)
-    assert list(LEDGER.load(session, "p").requests.values()) == [earlier, later]
+    assert list(LEDGER.load(session, "p").requests.values()) == [earlier, later, record]
     taken_up = replace(later, kind=RequestKind.HELD)
-    claim = step(session, claim, LedgerUpdate(used_requests=("1/a",), requests=(taken_up,)))
+    claim = step(session, claim, LedgerUpdate(used_requests=("1/a", "3/c"), requests=(taken_up,)))
     assert LEDGER.words(session, "p").requests == {"2/b": taken_up}
     assert LEDGER.words(session, "other") == Words()
+
+
+def test_a_request_of_a_headrace_that_knew_of_files_alone_is_read(session):
+    acquire(session)
+    session.execute(
+        f"INSERT INTO {LEDGER.table('table_requests')} (pipeline, identity, database_name, table_name, kind, to_ts, since_ts,"
+        " file_name) VALUES ('p', '1', 'shop', 'orders', 'skip file', 0, 5, 'shop/orders/7/a:1.csv')"
+    )
+    asked = TableRequest("1", ORDERS, RequestKind.SKIP_FILE, since=5, place=PlaceInFile("shop/orders/7/a:1.csv"))
+    assert LEDGER.words(session, "p").requests == {"1": asked}
 
 
 def test_a_ledger_that_an_older_version_made_gets_the_tables_it_lacks(session):

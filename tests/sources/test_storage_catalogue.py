@@ -51,7 +51,7 @@ def test_shapes_and_statements_become_typed_changes_in_commit_order(folder: Stor
     assert add.changes == {T}
     assert add.schema is not None
     assert [column.name for column in add.schema.columns] == ["id", "v", "c"]
-    assert add.origin.startswith("test/t/meta/schema_300_")
+    assert add.file.startswith("test/t/meta/schema_300_")
 
 
 def test_an_unknown_column_type_stops_its_table_for_good(folder: StorageFolder) -> None:

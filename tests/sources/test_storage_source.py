@@ -13,6 +13,7 @@ import pytest
 from headrace.errors import DefinitionError, SourceNotReadyError
 from headrace.model.cut import CutOutcome
 from headrace.model.outcome import SplitReport, is_repeated
+from headrace.model.place import PlaceInFile
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.split import Window
 from headrace.model.table import TableId
@@ -271,8 +272,8 @@ def test_bad_data_are_a_problem_with_its_place_and_the_rows_before_it_come(folde
     consumer.cut()
     (report,) = consumer.reports
     assert report.problem is not None
-    assert (report.problem.line, report.problem.column, report.problem.value) == (2, "id", "x")
-    assert str(path).endswith(report.problem.file)
+    assert report.problem.place == PlaceInFile(path.relative_to(folder.root).as_posix(), line=2)
+    assert (report.problem.column, report.problem.value) == ("id", "x")
     assert not StoragePosition.parse(consumer.position).consumed
 
 

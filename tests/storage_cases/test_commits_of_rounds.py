@@ -11,6 +11,7 @@ from building import Bucket, Ran, ledger_at
 
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
 from headrace.model.ledger import RequestKind, TableRequest, TableStatus
+from headrace.model.place import PlaceInFile
 from headrace.model.policy import OnError, SchemaChangePolicies
 from headrace.model.table import TableId
 from headrace.pipeline.registry import open_sink
@@ -264,7 +265,7 @@ class TestRunThatDiesInsideACut:
         else:
             with open_sink(mariadb.uri()) as sink:
                 assert sink.ledger is not None
-                request = TableRequest("2026", T, RequestKind.SKIP_FILE, file=str(path.relative_to(bucket.root)))
+                request = TableRequest("2026", T, RequestKind.SKIP_FILE, place=PlaceInFile(str(path.relative_to(bucket.root))))
                 sink.ledger.request("default", request)
         assert self.next_run(bucket, mariadb).code == EXIT_OK
         assert execute(mariadb, "SELECT COUNT(*) FROM t") == [(1 + is_restored,)]

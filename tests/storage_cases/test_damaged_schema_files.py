@@ -16,6 +16,7 @@ from headrace.engine import journal, loop, retries
 from headrace.model.events import is_unread_statement
 from headrace.model.ledger import JournalState, RequestKind, TableRequest, TableStatus, Verdict
 from headrace.model.offer import Offer
+from headrace.model.place import PlaceInFile
 from headrace.model.policy import ChangeKind, Policy, SchemaChangePolicies
 from headrace.model.table import TableId
 from headrace.pipeline.registry import open_source
@@ -432,12 +433,12 @@ def test_a_file_in_the_folder_of_an_id_is_given_up_by_its_own_table_only(tmp_pat
         bucket.write(f"{folder}/CDC000002.csv", '"I","x"\n')
     assert set(bucket.at(200).stopped) == {"test.a", "test.o"}
     bucket.write("111/101/CDC000002.csv", csv_record("I 150 9 o9", "o", "test") + "\n")
-    ask(bucket, TableRequest("1", A, RequestKind.SKIP_FILE, file="111/101/CDC000002.csv"))
+    ask(bucket, TableRequest("1", A, RequestKind.SKIP_FILE, place=PlaceInFile("111/101/CDC000002.csv")))
     ran = bucket.at(210)
     assert set(ran.stopped) == {"test.a"}
     assert "nothing was given up" in ran.told
     assert bucket.state("o") == [(1, "o1"), (9, "o9")]
-    ask(bucket, TableRequest("2", A, RequestKind.SKIP_FILE, file="110/100/CDC000002.csv"))
+    ask(bucket, TableRequest("2", A, RequestKind.SKIP_FILE, place=PlaceInFile("110/100/CDC000002.csv")))
     assert bucket.at(220).code == 0
 
 

@@ -10,6 +10,7 @@ from building import Bucket, ask, decide, ledger, tables
 
 from headrace.engine import retries
 from headrace.model.ledger import RequestKind, TableRequest, TableStatus, Verdict
+from headrace.model.place import PlaceInFile
 from headrace.model.policy import ChangeKind, Policy, SchemaChangePolicies
 from headrace.model.table import TableId
 from places import Place
@@ -37,7 +38,7 @@ def bucket(tmp_path: Path) -> Bucket:
 
 
 def give_up_its_file(bucket: Bucket) -> None:
-    ask(bucket, TableRequest("1", T, RequestKind.SKIP_FILE, file="test/t/100/CDC000001.csv"))
+    ask(bucket, TableRequest("1", T, RequestKind.SKIP_FILE, place=PlaceInFile("test/t/100/CDC000001.csv")))
     assert (bucket.at(130).code, ledger(bucket).tables[T].status) == (0, TableStatus.GONE)
 
 

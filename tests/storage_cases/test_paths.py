@@ -68,7 +68,7 @@ def test_t02_a_schema_file_is_never_taken_for_canal_json_data(tmp_path: Path) ->
     bucket.checkpoint(200)
     offer = bucket.consumer().poll()
     assert [split.key for split in offer.splits] == ["test/t/100/CDC000001.json"]
-    assert [change.origin for change in offer.schema_changes] == [path]
+    assert [change.file for change in offer.schema_changes] == [path]
     assert bucket.run().code == 0
     assert bucket.state() == [(1, "a")]
 

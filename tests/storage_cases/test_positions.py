@@ -281,10 +281,11 @@ class TestWithoutCommitTs:
 def skip(bucket: Bucket, path: str) -> None:
     """``headrace table skip --file``."""
     from headrace.model.ledger import RequestKind, TableRequest
+    from headrace.model.place import PlaceInFile
     from headrace.model.table import TableId
 
     with open_sink(bucket.sink) as sink:
-        request = TableRequest("2026", TableId("test", "t"), RequestKind.SKIP_FILE, file=path)
+        request = TableRequest("2026", TableId("test", "t"), RequestKind.SKIP_FILE, place=PlaceInFile(path))
         sink.ledger.request("default", request)
 
 

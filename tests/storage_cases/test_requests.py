@@ -12,6 +12,7 @@ from test_ownership import only
 from headrace.cli.main import main
 from headrace.engine import retries
 from headrace.model.ledger import RequestKind, TableRequest, TableStatus
+from headrace.model.place import PlaceInFile
 from headrace.model.table import TableId
 
 pytestmark = pytest.mark.pipeline
@@ -44,7 +45,7 @@ def test_a_file_that_is_given_up_undoes_no_resync(at: int, order: str, tmp_path:
     stopped_at_a_file(bucket)
     with duckdb.connect(str(bucket.database)) as connection:
         connection.execute("DELETE FROM test.t; INSERT INTO test.t VALUES (1, 'c'), (2, 'z')" + (", (3, 'q')" if at > 540 else ""))
-    skip = TableRequest(order[0], T, RequestKind.SKIP_FILE, file="test/t/100/CDC000003.csv")
+    skip = TableRequest(order[0], T, RequestKind.SKIP_FILE, place=PlaceInFile("test/t/100/CDC000003.csv"))
     ask(bucket, skip, TableRequest(order[1], T, RequestKind.RESYNC, to=at))
     bucket.at(570)
     assert (bucket.state("t") or [])[0] == (1, "c")
@@ -72,7 +73,7 @@ def test_a_file_given_up_while_the_table_is_left_out_is_given_up_when_it_is_need
     bucket = Bucket(tmp_path)
     stopped_at_a_file(bucket)
     file = "test/t/100/CDC000003.csv" if is_needed else "test/t/100/CDC000099.csv"
-    ask(bucket, TableRequest("1", T, RequestKind.SKIP_FILE, file=file))
+    ask(bucket, TableRequest("1", T, RequestKind.SKIP_FILE, place=PlaceInFile(file)))
     assert bucket.at(570, **only("*.*,!test.t")).code == 0
     assert list(ledger(bucket).requests) == ([] if is_needed else ["1"])
     if is_needed:
@@ -92,7 +93,7 @@ def test_a_file_that_is_given_up_does_not_make_a_table_whole(tmp_path: Path) -> 
     assert bucket.at(300, **only("*.*,!test.t")).code == 0
     (bucket.root / "test/t/100/CDC000004.csv").unlink()
     assert bucket.at(320).code == 3
-    ask(bucket, TableRequest("1", T, RequestKind.SKIP_FILE, file="test/t/100/CDC000004.csv"))
+    ask(bucket, TableRequest("1", T, RequestKind.SKIP_FILE, place=PlaceInFile("test/t/100/CDC000004.csv")))
     for checkpoint in (330, 340):
         assert bucket.at(checkpoint).code == 3
         own = ledger(bucket).tables[T]

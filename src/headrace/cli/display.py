@@ -11,6 +11,7 @@ from headrace.cli.progress import Progress, size_text
 from headrace.model.cut import Cut
 from headrace.model.ledger import CutRecord
 from headrace.model.outcome import Notice, Problem
+from headrace.model.place import fields_of
 
 
 class RunDisplay:
@@ -45,7 +46,7 @@ class RunDisplay:
         self._files = sum(len(r.splits) for r in cut.rounds)
         self._counts = self._earlier = (0, 0)
         if cut.rounds:
-            self._shown.cut_started(self._files, cut.hi)
+            self._shown.cut_started(self._files, cut.hi, next((s.place.noun for r in cut.rounds for s in r.splits), "file"))
 
     def cut_finished(self, record: CutRecord, watermark: int, left_bytes: int = 0) -> None:
         if record.files or record.schema_changes:
@@ -61,7 +62,7 @@ class RunDisplay:
 
     def table_stopped(self, problem: Problem) -> None:
         self._output.error(problem.sentence())
-        self._output.event("table_stopped", table=str(problem.table_id), reason=problem.sentence())
+        self._output.event("table_stopped", table=str(problem.table_id), reason=problem.sentence(), **fields_of(problem.place))
 
     def table_resumed(self, table: str) -> None:
         self._output.line(f"table {table} goes on")

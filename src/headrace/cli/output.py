@@ -141,8 +141,8 @@ class PlainOutput:
     def _beat(self, figures: Figures) -> None:
         self.line(f"still {figures_text(figures)}")
 
-    def _cut(self, record: CutRecord) -> None:
-        self.line(cut_text(record))
+    def _cut(self, record: CutRecord, noun: str) -> None:
+        self.line(cut_text(record, noun=noun))
 
     def _write(self, stream: IO[str], *lines: str) -> None:
         with self._lock:
@@ -212,7 +212,7 @@ class JsonOutput:
     def _beat(self, figures: Figures) -> None:
         self.event("progress", **figures_fields(figures))
 
-    def _cut(self, record: CutRecord) -> None:
+    def _cut(self, record: CutRecord, _noun: str) -> None:
         self.event("cut", **cut_fields(record))
 
     def _write(self, stream: IO[str], kind: str, fields: Mapping[str, object]) -> None:

@@ -29,7 +29,7 @@ class Figures:
     """How far things are. ``since`` is when the phase began and ``cut_since`` when the cut did (Unix seconds).
 
     ``checkpoint`` (TSO) is up to where everything is applied, 0 while that is unknown; ``cut_ts`` the end of the cut being
-    applied, 0 between cuts.
+    applied, 0 between cuts. ``noun`` is what the last cut had: files, or pieces of a stream.
     """
 
     phase: str = ""
@@ -41,6 +41,7 @@ class Figures:
     cut_ts: int = 0
     cut_since: float = 0.0
     checkpoint: int = 0
+    noun: str = "file"
 
 
 class Progress(Protocol):
@@ -54,8 +55,8 @@ class Progress(Protocol):
         """There is nothing to do but wait for the source. A terminal shows it with the lag; elsewhere it is silent."""
         ...
 
-    def cut_started(self, files_total: int, cut_ts: int) -> None:
-        """A cut up to ``cut_ts`` (TSO) with so many files begins."""
+    def cut_started(self, files_total: int, cut_ts: int, noun: str = "file") -> None:
+        """A cut up to ``cut_ts`` (TSO) with so many files begins. ``noun`` is the word for one of them, if they are not files."""
         ...
 
     def advance(self, files_done: int, rows: int) -> None:
@@ -90,12 +91,11 @@ class FiguresProgress:
         if not self.figures.waiting or self.figures.checkpoint != checkpoint:
             self._put(phase=text, since=time.time(), waiting=True, checkpoint=checkpoint, cut_ts=0)
 
-    def cut_started(self, files_total: int, cut_ts: int) -> None:
+    def cut_started(self, files_total: int, cut_ts: int, noun: str = "file") -> None:
         """See :class:`Progress`."""
         now = time.time()
-        self._put(
-            phase="applying", since=now, waiting=False, cut_since=now, files_done=0, files_total=files_total, rows=0, cut_ts=cut_ts
-        )
+        counts = {"files_done": 0, "files_total": files_total, "noun": noun, "rows": 0}
+        self._put(phase="applying", since=now, waiting=False, cut_since=now, cut_ts=cut_ts, **counts)
 
     def advance(self, files_done: int, rows: int) -> None:
         """See :class:`Progress`."""
@@ -119,7 +119,7 @@ class HeartbeatProgress(FiguresProgress):
         *,
         phase: Callable[[str], None],
         beat: Callable[[Figures], None],
-        cut: Callable[[CutRecord], None],
+        cut: Callable[[CutRecord, str], None],
         every: float = HEARTBEAT_SECONDS,
     ) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class HeartbeatProgress(FiguresProgress):
 
     def cut_finished(self, record: CutRecord) -> None:
         super().cut_finished(record)
-        self._show_cut(record)
+        self._show_cut(record, self.figures.noun)
 
     def _beat(self) -> None:
         told = time.time()
@@ -189,7 +189,7 @@ class LiveProgress(FiguresProgress):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._live.stop()
         if self._total is not None:
-            self._console.print(Text(self._redact(cut_text(self._total))), soft_wrap=True)
+            self._console.print(Text(self._redact(cut_text(self._total, noun=self.figures.noun))), soft_wrap=True)
 
 
 def _together(earlier: CutRecord, later: CutRecord) -> CutRecord:
@@ -215,7 +215,7 @@ def figures_text(figures: Figures, now: float | None = None) -> str:
     parts: list[str] = []
     if figures.cut_ts:
         if figures.files_total:
-            parts.append(f"{figures.files_done:,} of {figures.files_total:,} files")
+            parts.append(f"{figures.files_done:,} of {figures.files_total:,} {figures.noun}s")
         if figures.rows:
             parts.append(f"{figures.rows:,} rows")
             parts.append(f"{rows_per_second(figures, now):,} rows/s")
@@ -244,13 +244,13 @@ def figures_fields(figures: Figures, now: float | None = None) -> dict[str, obje
     }
 
 
-def cut_text(record: CutRecord, now: float | None = None) -> str:
+def cut_text(record: CutRecord, now: float | None = None, noun: str = "file") -> str:
     """One line about a finished cut: up to when, how much, how long, and how far behind the clock it is."""
     plural = "s" if record.schema_changes > 1 else ""
     changes = f", {record.schema_changes:,} schema change{plural}" if record.schema_changes else ""
     rate = f" ({round(record.read_rows / record.seconds):,} rows/s)" if record.seconds > 0 and record.read_rows else ""
     return (
-        f"applied up to {format_tso(record.hi)}: {record.files:,} files, {record.read_rows:,} rows read, "
+        f"applied up to {format_tso(record.hi)}: {record.files:,} {noun}s, {record.read_rows:,} rows read, "
         f"{record.upserts:,} upserts, {record.deletes:,} deletes{changes} in {seconds_text(record.seconds)}{rate}, "
         f"lag {seconds_text(lag_seconds(record.hi, now))}"
     )

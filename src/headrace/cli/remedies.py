@@ -14,6 +14,7 @@ from headrace.model.table import TableId
 _REPAIRED = "after the repair: headrace table resume {table}"
 _LOADED = "after it was loaded anew: headrace table resync {table} --at TSO{until}"
 _WITHOUT_ROWS = "without its rows: headrace table skip {table} --to TSO|latest, or --file PATH"
+_WITHOUT_RECORDS = "without its rows: headrace table skip {table} --to TSO|latest, or --partition P --offset N"
 _RELEASED = "let it catch up: headrace table release {table}"
 _WITH = "it goes on with {others}, which stopped before it or is held: headrace table list"
 _DECIDED = "decide: headrace ddl {verdicts} {change}"
@@ -34,10 +35,10 @@ def is_held(own: TableProgress, state: LedgerState) -> bool:
     return own.status is TableStatus.HELD or (hold is not None and hold.kind is RequestKind.HELD)
 
 
-def ways_on(own: TableProgress, state: LedgerState) -> tuple[str, ...]:
+def ways_on(own: TableProgress, state: LedgerState, *, of_stream: bool = False) -> tuple[str, ...]:
     """What a person can do for a stopped table, the usual thing first; nothing for any other.
 
-    Of a held one no decision takes effect before it is released.
+    Of a held one no decision takes effect before it is released. ``of_stream``: its source has records in place of files.
     """
     if not own.status.is_stopped:
         return ()
@@ -55,6 +56,7 @@ def ways_on(own: TableProgress, state: LedgerState) -> tuple[str, ...]:
     named = [way for way in _WAYS[own.status] if not (stands_at_it and way is _WITHOUT_ROWS)]
     if own.table_id.is_database:
         named = [way for way in named if way is _REPAIRED]  # it has no rows
+    named = [_WITHOUT_RECORDS if of_stream and way is _WITHOUT_ROWS else way for way in named]
     ways = tuple(way.format(table=word(own.table_id), until=until) for way in named)
     if stands_at_it and (before := _before(waiting[0], state) - {own.table_id}):
         ways = (_LOADED.format(table=word(own.table_id), until=until),) if _got_its_name(own, waiting[0]) else ()

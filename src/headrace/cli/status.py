@@ -7,7 +7,7 @@ from dataclasses import asdict
 from headrace.cli.output import Output
 from headrace.cli.progress import lag_seconds, seconds_text
 from headrace.cli.remedies import is_held, ways_on
-from headrace.cli.stopped_tables import needs, removal
+from headrace.cli.stopped_tables import needs, reads_stream, removal
 from headrace.errors import DefinitionError
 from headrace.model.ledger import CutRecord, JournalState, LedgerState, TableProgress, TableStatus
 from headrace.model.tso import format_tso
@@ -24,7 +24,7 @@ def show_status(target: Target, name: str, output: Output, source: DataSource | 
 
     With its ``source`` it warns of files that a stopped table needs and that will be removed.
     """
-    parts = target.assembled()
+    parts, of_stream = target.assembled(), reads_stream(source)
     with parts.opened() as ledger:
         names = [name] if name else ledger.pipelines()
         states = [state for state in (ledger.peek(each) for each in names) if state is not None]
@@ -33,16 +33,16 @@ def show_status(target: Target, name: str, output: Output, source: DataSource | 
             raise DefinitionError(f"{parts.sink.identity} holds {what}.", "It comes to be with the first headrace run.")
         for state in states:
             if output.is_json:
-                output.event("status", **status_fields(state))
+                output.event("status", **status_fields(state, of_stream=of_stream))
             else:
-                _print(state, parts.sink.identity, output)
+                _print(state, parts.sink.identity, output, of_stream=of_stream)
             for table_id, held in needs(state, source).items() if source else ():
                 if told := removal(held):
                     output.warning(f"table {table_id} is stopped: {told}.")
     return 0
 
 
-def status_fields(state: LedgerState) -> dict[str, object]:
+def status_fields(state: LedgerState, *, of_stream: bool = False) -> dict[str, object]:
     """A ledger's state as plain values, for machines."""
     return {
         "pipeline": state.pipeline,
@@ -59,7 +59,7 @@ def status_fields(state: LedgerState) -> dict[str, object]:
                 "checkpoint": state.table_checkpoint(t),
                 "reason": p.reason,
                 "held": is_held(p, state),
-                "goes_on": list(ways_on(p, state)),
+                "goes_on": list(ways_on(p, state, of_stream=of_stream)),
             }
             for t, p in sorted(state.tables.items())
         ],
@@ -78,7 +78,7 @@ def _cut_fields(cut: CutRecord) -> dict[str, object]:
     return {**asdict(cut), "exact": int(cut.precision.is_exact), "commit_ts": str(cut.precision)}
 
 
-def _print(state: LedgerState, target: str, output: Output) -> None:
+def _print(state: LedgerState, target: str, output: Output, *, of_stream: bool = False) -> None:
     output.line(f"pipeline {state.pipeline}: {state.source_identity} -> {target}")
     output.line(
         f"checkpoint {format_tso(state.checkpoint)} ({state.checkpoint}), lag {seconds_text(lag_seconds(state.checkpoint))}"
@@ -94,12 +94,16 @@ def _print(state: LedgerState, target: str, output: Output) -> None:
     ]
     output.table("tables", ("table", "status", "checkpoint", "reason"), rows)
     for table_id, own in sorted(state.tables.items()):
-        for way in ways_on(own, state):
+        for way in ways_on(own, state, of_stream=of_stream):
             output.line(f"{table_id}: {way}")
     for table_id, count in sorted(state.dead_letters.items()):
         if table_id not in state.tables or state.tables[table_id].status.is_gone:
             output.line(f"{table_id}: dead letters: {count}, of a table that was dropped or renamed since; {_LEFT_BEHIND}")
-    output.table("last cuts", ("finished", "up to", "files", *_ROW_COLUMNS, "seconds"), [*map(_cut, state.cuts[-_CUTS_SHOWN:])])
+    output.table(
+        "last cuts",
+        ("finished", "up to", "pieces" if of_stream else "files", *_ROW_COLUMNS, "seconds"),
+        [*map(_cut, state.cuts[-_CUTS_SHOWN:])],
+    )
 
 
 def _cut(cut: CutRecord) -> tuple[str, ...]:

@@ -15,12 +15,13 @@ from headrace.engine.requests import does_not_fit
 from headrace.errors import DefinitionError
 from headrace.model.commands import word
 from headrace.model.ledger import LedgerState, RequestKind, TableProgress, TableRequest, TableStatus
+from headrace.model.place import PlaceInFile, PlaceInStream, SourcePlace, fields_of
 from headrace.model.split import HeldSplit
 from headrace.model.table import TableId
 from headrace.model.tso import format_tso, parse_tso
 from headrace.pipeline.definition import Settings
 from headrace.pipeline.registry import open_source, source_options
-from headrace.sources.base import DataSource
+from headrace.sources.base import DataSource, StreamSource
 
 _FILES_SHOWN = 5
 _Ask = Callable[[str, str], bool] | None
@@ -31,16 +32,17 @@ def show_tables(settings: Settings, output: Output) -> int:
     with opened(settings) as (_, ledger):
         state = state_of(ledger, settings)
     stopped = {t: own for t, own in sorted(state.tables.items()) if own.status.is_stopped or t in state.held}
-    needed = needs(state, _source(settings, state))
+    source = _source(settings, state)
+    needed, of_stream = needs(state, source), reads_stream(source)
     for table_id, own in stopped.items():
         asked = [request for request in state.requests.values() if request.table_id == table_id]
         if output.is_json:
-            goes_on = list(ways_on(own, state))
+            goes_on = list(ways_on(own, state, of_stream=of_stream))
             held = is_held(own, state)
             output.event("stopped_table", **_fields(own, needed.get(table_id, ()), asked), held=held, goes_on=goes_on)
         else:
             _print(own, needed.get(table_id, ()), asked, output, held=is_held(own, state))
-            for way in ways_on(own, state):
+            for way in ways_on(own, state, of_stream=of_stream):
                 output.line(f"  {way}")
     if not stopped:
         output.line("no table is stopped")
@@ -117,19 +119,45 @@ def skip_rows(settings: Settings, name: str, to: str, ask: _Ask, output: Output)
     return _leave(settings, name, request, output)
 
 
-def skip_file(settings: Settings, name: str, file: str, ask: _Ask, output: Output) -> int:
-    """Gives up one file that the table still needs. Raises DefinitionError."""
+def skip_place(settings: Settings, name: str, place: SourcePlace, ask: _Ask, output: Output) -> int:
+    """Gives up one file, or one record of a stream, that the table still needs. Raises DefinitionError."""
 
     def request(state: LedgerState, own: TableProgress) -> TableRequest | None:
-        needed = _source(settings, state).held(state.position)
-        if file not in {held.key for held in needed if held.table_id == own.table_id or not held.table_id.table}:
-            raise DefinitionError(
-                f"The table {own.table_id} does not wait for a file {file!r}.", "headrace table list names those it waits for."
-            )
-        what = f"The changes in {file} will never be in the target, whatever their commit ts is."
-        return _request(state, own, RequestKind.SKIP_FILE, file=file) if _sure(ask, what, own) else None
+        source = _source(settings, state)
+        if isinstance(place, PlaceInFile):
+            _waits_for_file(source, state, own, place.file)
+        else:
+            _waits_for_record(source, state, own, place)
+        kind = RequestKind.SKIP_FILE if isinstance(place, PlaceInFile) else RequestKind.SKIP_RECORD
+        what = f"The changes in {place.name} will never be in the target, whatever their commit ts is."
+        return _request(state, own, kind, place=place) if _sure(ask, what, own) else None
 
     return _leave(settings, name, request, output)
+
+
+def _waits_for_file(source: DataSource, state: LedgerState, own: TableProgress, file: str) -> None:
+    if reads_stream(source):
+        raise DefinitionError(f"{source.identity} is a stream, and has no files.", "Name a record with --partition and --offset.")
+    needed = source.held(state.position)
+    if file not in {held.key for held in needed if held.table_id == own.table_id or not held.table_id.table}:
+        raise DefinitionError(
+            f"The table {own.table_id} does not wait for a file {file!r}.", "headrace table list names those it waits for."
+        )
+
+
+def _waits_for_record(source: DataSource, state: LedgerState, own: TableProgress, place: PlaceInStream) -> None:
+    if not reads_stream(source):
+        raise DefinitionError(f"{source.identity} is no stream, and has no partitions.", "Name a file with --file.")
+    if source.event_source.give_up(state.position, own.table_id, place) == state.position:
+        raise DefinitionError(
+            f"The table {own.table_id} does not wait for a record at {place}.",
+            "headrace table list says at which record it stopped.",
+        )
+
+
+def reads_stream(source: DataSource | None) -> bool:
+    """Whether the source has records in partitions, and no files."""
+    return source is not None and isinstance(source.event_source, StreamSource)
 
 
 def resync_table(settings: Settings, name: str, at: str, output: Output) -> int:
@@ -249,17 +277,19 @@ def _needs_no_load(own: TableProgress) -> None:
         )
 
 
-def _request(state: LedgerState, own: TableProgress, kind: RequestKind, *, to: int = 0, file: str = "") -> TableRequest:
-    return new_request(state, own.table_id, kind, since=own.checkpoint, to=to, file=file)
+def _request(
+    state: LedgerState, own: TableProgress, kind: RequestKind, *, to: int = 0, place: SourcePlace | None = None
+) -> TableRequest:
+    return new_request(state, own.table_id, kind, since=own.checkpoint, to=to, place=place)
 
 
 def new_request(
-    state: LedgerState, table_id: TableId, kind: RequestKind, *, since: int, to: int = 0, file: str = ""
+    state: LedgerState, table_id: TableId, kind: RequestKind, *, since: int, to: int = 0, place: SourcePlace | None = None
 ) -> TableRequest:
     """A request under a new identity, which sorts behind all before it, also behind those of a machine whose clock is ahead."""
     known = (identity.partition("-")[0] for identity in state.requests)
     now = max(time.time_ns(), 1 + max((int(time_of) for time_of in known if time_of.isdecimal()), default=0))
-    return TableRequest(f"{now:020}-{uuid.uuid4().hex[:8]}", table_id, kind, to=to, since=since, file=file)
+    return TableRequest(f"{now:020}-{uuid.uuid4().hex[:8]}", table_id, kind, to=to, since=since, place=place)
 
 
 def _tso(text: str, option: str) -> int:
@@ -287,8 +317,8 @@ def _told(request: TableRequest) -> str:
     match request.kind:
         case RequestKind.SKIP_ROWS:
             told = f"its rows from {request.since + 1} to {request.to} are given up"
-        case RequestKind.SKIP_FILE:
-            told = f"the file {request.file} is given up"
+        case RequestKind.SKIP_FILE | RequestKind.SKIP_RECORD if request.place is not None:
+            told = f"{request.place.described} is given up"
         case RequestKind.RESYNC:
             way = f"back from {request.since} to" if request.to < request.since else "on from"
             told = f"it was loaded as of {format_tso(request.to)}, and goes {way} {request.to}"
@@ -335,7 +365,8 @@ def _request_fields(request: TableRequest) -> dict[str, object]:
         "kind": str(request.kind),
         "since": request.since,
         "to": request.to or None,
-        "file": request.file or None,
+        "file": None,
+        **fields_of(request.place),
     }
 
 

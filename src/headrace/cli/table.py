@@ -9,6 +9,7 @@ import typer
 from headrace.cli.options import Json, LedgerAt, LedgerDefinition, Name, Sink, Yes, confirmed, recorded_pipeline
 from headrace.cli.output import make_output
 from headrace.errors import DefinitionError
+from headrace.model.place import PlaceInFile, PlaceInStream
 
 table = typer.Typer(
     help="Tables that stopped, or that you stop: why, what they still need, and how they go on.", no_args_is_help=True
@@ -77,6 +78,8 @@ def skip(
     table_name: Table,
     to: Annotated[str, typer.Option("--to", help="Give up the rows up to this TSO or ISO time, or up to latest.")] = "",
     file: Annotated[str, typer.Option("--file", help="Give up one file, as headrace table list names it.")] = "",
+    partition: Annotated[str, typer.Option("--partition", help="Give up one record of a stream: its partition.")] = "",
+    offset: Annotated[int | None, typer.Option("--offset", help="The record's offset in the partition.", min=0)] = None,
     yes: Yes = False,
     definition: LedgerDefinition = None,
     sink: Sink = None,
@@ -84,14 +87,25 @@ def skip(
     ledger: LedgerAt = None,
     json: Json = False,
 ) -> int:
-    """Give up changes that cannot be read or written: rows up to a commit ts, or one file. Schema changes run all the same."""
-    from headrace.cli.stopped_tables import skip_file, skip_rows
+    """Give up changes that cannot be read or written: rows up to a commit ts, one file, or one record of a stream.
 
-    if bool(to) == bool(file):
-        raise DefinitionError("Either --to or --file says what is given up.", "Name one of them: --to latest, or --file PATH.")
+    Schema changes run all the same.
+    """
+    from headrace.cli.stopped_tables import skip_place, skip_rows
+
+    if bool(partition) != (offset is not None):
+        raise DefinitionError("--partition and --offset name a record together.", "Name both, as headrace table list does.")
+    if sum(map(bool, (to, file, partition))) != 1:
+        raise DefinitionError(
+            "Either --to or --file says what is given up, or of a stream --partition with --offset.",
+            "Name one of them: --to latest, or --file PATH.",
+        )
     settings, output = recorded_pipeline(definition, sink, name, ledger), make_output(json=json)
     ask = None if yes else confirmed
-    return skip_file(settings, table_name, file, ask, output) if file else skip_rows(settings, table_name, to, ask, output)
+    if to:
+        return skip_rows(settings, table_name, to, ask, output)
+    place = PlaceInFile(file) if offset is None else PlaceInStream(partition, offset)
+    return skip_place(settings, table_name, place, ask, output)
 
 
 @table.command()

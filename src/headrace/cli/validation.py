@@ -136,7 +136,7 @@ def _objections(offer: Offer, includes: Callable[[TableId], bool]) -> Iterator[C
     for change in offer.schema_changes:
         if any(map(includes, change.changes)) and (why := objection(change, Followed(includes))):
             hint = "A run stops the table before it, unless it is over already, until headrace ddl skip or edit decides."
-            yield Check("schema changes", CheckState.WARNING, f"{change.origin}: {why}", hint)
+            yield Check("schema changes", CheckState.WARNING, f"{change.origin.name}: {why}" if change.origin else why, hint)
 
 
 def _converge_checks(offer: Offer, includes: Callable[[TableId], bool], *, bags: bool) -> Iterator[Check]:

@@ -27,6 +27,7 @@ from headrace.engine.net import is_upsert, key_codes
 from headrace.model.block import COMMIT_TS, KIND, META_COUNT, SEQ, SEQ_RANK_SHIFT
 from headrace.model.events import RowKind
 from headrace.model.outcome import SplitReport
+from headrace.model.place import SourcePlace
 
 _DELIVERY, _SIGN, _ROW = "headrace$delivery", "headrace$sign", "headrace$row"
 _COUNT, _STREAM = "headrace$count", "headrace$stream"
@@ -74,10 +75,10 @@ def deliveries(reports: Iterable[SplitReport], block: pa.RecordBatch) -> dict[in
     return found
 
 
-def unsure_files(reports: Iterable[SplitReport], block: pa.RecordBatch) -> list[str]:
-    """The files that begin where the one before them ends, with equal changes there: a guess was made about these."""
+def unsure_places(reports: Iterable[SplitReport], block: pa.RecordBatch) -> list[SourcePlace]:
+    """The files, or pieces of a stream, that begin where the one before them ends, with equal changes there: a guess was made."""
     return [
-        report.split_key
+        report.at()
         for members in _streams(reports).values()
         for before, report in pairwise(members)
         if report.min_ts == before.max_ts and not before.rolled_over and not report.anew

@@ -25,6 +25,7 @@ from headrace.model.events import (
 )
 from headrace.model.ledger import Decision, JournalState, LedgerState, TableStatus, Verdict
 from headrace.model.outcome import Problem, Remedy
+from headrace.model.place import SourcePlace
 from headrace.model.policy import ChangeKind, Policy, SchemaChangePolicies
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO
@@ -110,7 +111,7 @@ class Barriers:
         still = self._still(change)
         taken = reserved_database(change, self._rules.reserved)
         if taken is not None and (decision is None or decision.verdict is Verdict.APPROVE):
-            self._stop(change, of_reserved(change.table_id, *taken, self._rules, file=change.origin))
+            self._stop(change, of_reserved(change.table_id, *taken, self._rules, place=change.origin))
             return False
         if still and not self._passes_without(change, decision, still):
             if change.changes == {still[0]}:
@@ -200,7 +201,7 @@ class Barriers:
                 return self._follows.refused[change.identity]
             if doubt := change.doubt or self._objection(change):
                 hint = decision_hint(change, (Verdict.SKIP, Verdict.EDIT))
-                return Problem(change.table_id, doubt, file=change.origin, hint=hint, remedy=Remedy.DECISION)
+                return Problem(change.table_id, doubt, place=change.origin, hint=hint, remedy=Remedy.DECISION)
             if (hole := self._history.hole(change)) is not None:
                 return hole
         return self._is_late(change, decision)
@@ -251,11 +252,11 @@ class Barriers:
         is_held = cause in self._state.held
         message = f"its schema change at {change.commit_ts} also touches {cause}, which {'is held' if is_held else 'has stopped'}."
         hint = f"It goes on when {cause} does{f': headrace table release {word(cause)}' if is_held else ''}."
-        return Problem(change.table_id, message, file=change.origin, hint=hint, remedy=remedy)
+        return Problem(change.table_id, message, place=change.origin, hint=hint, remedy=remedy)
 
 
-def of_reserved(table_id: TableId, database: str, why: str, rules: PlanRules, *, file: str) -> Problem:
-    return Problem(table_id, why, file=file, hint=rules.reserved.hint(database))
+def of_reserved(table_id: TableId, database: str, why: str, rules: PlanRules, *, place: SourcePlace | None) -> Problem:
+    return Problem(table_id, why, place=place, hint=rules.reserved.hint(database))
 
 
 def _unsupported(change: SchemaChange, kinds: Collection[ChangeKind]) -> str:
@@ -274,7 +275,7 @@ def _came_late(change: SchemaChange, former: Collection[TableId] = ()) -> Proble
     if former:
         names = ", ".join(map(str, sorted(former)))
         hint = f"What had the name {names} then has been dropped or renamed since. Do by hand what is needed. {hint}"
-    return Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.DECISION)
+    return Problem(change.table_id, message, place=change.origin, hint=hint, remedy=Remedy.DECISION)
 
 
 def awaits_approval(change: SchemaChange) -> Problem:
@@ -283,7 +284,7 @@ def awaits_approval(change: SchemaChange) -> Problem:
     return Problem(
         change.table_id,
         f"its schema change waits for approval: {statement}.",
-        file=change.origin,
+        place=change.origin,
         hint=decision_hint(change, (Verdict.APPROVE, Verdict.SKIP, Verdict.EDIT)),
         remedy=Remedy.DECISION,
     )

@@ -74,7 +74,7 @@ def asks(change: SchemaChange, entry: JournalEntry) -> Problem:
         message = f"this ran in place of its schema change, and nothing tells whether it did, or a part of it: {statement}."
     hint = "If all of it did, or you did the rest by hand, skip the change; else take back what did, and approve or edit it."
     hint = f"{hint} {decision_hint(change, Verdict)}"
-    return Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.DECISION)
+    return Problem(change.table_id, message, place=change.origin, hint=hint, remedy=Remedy.DECISION)
 
 
 def decision_hint(change: SchemaChange, verdicts: Iterable[Verdict]) -> str:

@@ -65,7 +65,7 @@ def verify_reading(reports: Iterable[SplitReport], counts: Iterable[ReadCount]) 
     for report in reports:
         kept[report.table_id] += report.kept
         parts = report.kept + report.left + report.passed
-        what = f"rows were found in {report.split_key}"
+        what = f"rows were found in {report.at().name}"
         _Step(what, "lie in, above or below the cut", (report.rows, parts)).require(report.table_id)
     for table_id in sorted({*kept, *received}):
         figures = (kept[table_id], received[table_id])
@@ -93,7 +93,7 @@ def row_figures(report: WriteReport, splits: Collection[Split], unreadable: Coll
     reported = {found.split_key for found in report.splits}
     for split in splits:
         if split.key not in reported:
-            raise _lost(split.table_id, f"the file {split.key} was to be read, and no task has reported on it")
+            raise _lost(split.table_id, f"{split.place.described} was to be read, and no task has reported on it")
     verify_reading(report.splits, report.reads)
     verify_gathering(_sums((r.table_id, r.sent) for r in report.reads), _sums((w.table_id, w.gathered) for w in report.writes))
     stopped = report.problems()

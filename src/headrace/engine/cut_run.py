@@ -185,7 +185,7 @@ class CutRun:
             long = None if is_edit else long_changes.journalled(applier, change, entry)
             return change, long or replace(entry, state_before=applier.state_before(change))
         except TargetUnreadableError as error:
-            self._refused(told, Problem(told.table_id, error.message, file=told.origin, hint=error.hint or ""))
+            self._refused(told, Problem(told.table_id, error.message, place=told.origin, hint=error.hint or ""))
             return None
 
     def _prepared(self, change: SchemaChange) -> tuple[SchemaChange, JournalEntry] | None:
@@ -357,7 +357,7 @@ class CutRun:
     def _hold_rest(self, change: SchemaChange, cause: TableId) -> None:
         """A change that cannot run because one of its tables is stopped holds its other tables too."""
         message = f"its schema change at {change.commit_ts} also touches {cause}, which has stopped."
-        problem = Problem(cause, message, file=change.origin, remedy=_remedy_behind(self.stopped[cause]))
+        problem = Problem(cause, message, place=change.origin, remedy=_remedy_behind(self.stopped[cause]))
         if change.changes == {cause}:
             self._left_behind.append(change)
         for table_id in change.changes | table_places.dropped_with(change):

@@ -166,7 +166,7 @@ def _not_followed(change: SchemaChange, source: TableId) -> Problem:
         "before --start are not in the target."
     )
     hint = f"Load it anew as of {change.commit_ts} or later, and run headrace ddl skip {in_quotes(change.identity)}."
-    return Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.RESYNC)
+    return Problem(change.table_id, message, place=change.origin, hint=hint, remedy=Remedy.RESYNC)
 
 
 def _not_told_apart(change: SchemaChange, former: TableId, left: TableId) -> Problem:
@@ -175,7 +175,7 @@ def _not_told_apart(change: SchemaChange, former: TableId, left: TableId) -> Pro
         "--tables leaves it out, and its rows from before --start are not in the target. Taken in later, it could not be followed."
     )
     hint = f"Let --tables include {former}. To have its rows from before --start, load it as of that time first."
-    return Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.REPAIR)
+    return Problem(change.table_id, message, place=change.origin, hint=hint, remedy=Remedy.REPAIR)
 
 
 def drops_with_databases(state: LedgerState, changes: Sequence[SchemaChange], follows: Followed) -> list[SchemaChange]:

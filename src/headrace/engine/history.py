@@ -100,4 +100,4 @@ def _hole(change: SchemaChange, table_id: TableId, at: int) -> Problem:
         f"of {table_id} at {at}, which was applied, is damaged or missing now."
     )
     hint = f"Put that file back. Or decide with headrace ddl skip|edit {in_quotes(change.identity)}."
-    return Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.DECISION)
+    return Problem(change.table_id, message, place=change.origin, hint=hint, remedy=Remedy.DECISION)

@@ -34,7 +34,7 @@ def kept_unique_key(change: SchemaChange, state: LedgerState, applier: MetadataA
         f"Let it run (headrace ddl approve {in_quotes(change.identity)}{policy}), or drop the key in the target by hand and then "
         f"run headrace ddl skip {in_quotes(change.identity)}."
     )
-    return Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.DECISION)
+    return Problem(change.table_id, message, place=change.origin, hint=hint, remedy=Remedy.DECISION)
 
 
 def left_unique_key(change: SchemaChange, state: LedgerState, applier: MetadataApplier) -> Notice | None:

@@ -38,7 +38,7 @@ def rows_under_skip(change: SchemaChange, state: LedgerState, describe: Describe
         if present is not None and present.has_rows:
             message = f"the source creates it at {change.commit_ts}, which is skipped, and the target has it with rows of before."
             hint = f"Empty it. If its rows are the source's, run headrace ddl skip {in_quotes(change.identity)}."
-            return Problem(table_id, message, file=change.origin, hint=hint)
+            return Problem(table_id, message, place=change.origin, hint=hint)
     return None
 
 
@@ -57,7 +57,7 @@ def _rows_of_before(change: SchemaChange, state: LedgerState, describe: Describe
             hint = (
                 "The source's rows would be added to them, so it is not adopted. Drop it in the target; Headrace then creates it."
             )
-            return Problem(table_id, message, file=change.origin, hint=hint)
+            return Problem(table_id, message, place=change.origin, hint=hint)
         if present is not None and had and (begins or present.has_rows):
             rows = "with rows of before" if present.has_rows else "from before, with the columns and keys of then"
             was_reset = ", or it was reset" if _stands_before_another(state, table_id) else ""
@@ -65,7 +65,7 @@ def _rows_of_before(change: SchemaChange, state: LedgerState, describe: Describe
                 f"the source creates it at {change.commit_ts}, and the target has it {rows}: its DROP never ran here{was_reset}."
             )
             hint = "If it is the one of before, drop it in the target; Headrace then creates it."
-            return Problem(table_id, message, file=change.origin, hint=hint)
+            return Problem(table_id, message, place=change.origin, hint=hint)
     return None
 
 
@@ -105,5 +105,5 @@ def _values_of_before(change: SchemaChange, describe: Describe) -> Problem | Non
                     "its DROP never ran here, or somebody else added it."
                 )
                 hint = "Drop the column in the target; Headrace then adds it. Or skip the change, if the values are the source's."
-                return Problem(table_id, message, file=change.origin, column=event.column.name, hint=hint)
+                return Problem(table_id, message, place=change.origin, column=event.column.name, hint=hint)
     return None

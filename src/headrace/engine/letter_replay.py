@@ -18,6 +18,7 @@ from headrace import faults
 from headrace.engine.conservation import row_figures
 from headrace.engine.cut_run import RoundFactory
 from headrace.engine.segments import TableShapes, changes_of
+from headrace.engine.shapes import with_kept_shapes
 from headrace.engine.write_task import read_problems
 from headrace.errors import DefinitionError, NoWatermarkError
 from headrace.faults import Step
@@ -27,6 +28,7 @@ from headrace.model.ledger import LedgerState, RequestKind, TableProgress, Table
 from headrace.model.letters import Letter
 from headrace.model.offer import Offer
 from headrace.model.outcome import Notice
+from headrace.model.place import file_of
 from headrace.model.split import Segment, Split, Window
 from headrace.model.table import TableId
 from headrace.sinks.base import ChangeDemand, DataSink, Ledger, LedgerUpdate, RowsRefused, WriterContext
@@ -126,7 +128,7 @@ class Replayer:
             raise _Refused(f"its dead letters are not replayed: the table is not there any more. {_BY_HAND}")
         hi = state.table_checkpoint(table_id)
         found = self._found(state, table_id, hi)
-        offer = self._offer(hi)
+        offer = self._offer(state, hi)
         version = _newest_version(offer, state, own, hi)
         outdated = found.left(version)
         wanted = {name: letter for name, letter in (found.replayed | found.there).items() if letter.version >= version}
@@ -170,15 +172,16 @@ class Replayer:
             )
         return _Found(there, kept, missing)
 
-    def _offer(self, hi: int) -> Offer:
+    def _offer(self, state: LedgerState, hi: int) -> Offer:
         """All that the source has, complete up to ``hi``: what a final drain took has no watermark above it."""
+        shapes = state.shapes_by_table if self.source.needs_shapes else None
         try:
-            offer = self.source.poll("", 0)
+            offer = self.source.poll("", 0, shapes=shapes)
         except NoWatermarkError:
-            offer = self.source.poll("", 0, final=True)
+            offer = self.source.poll("", 0, final=True, shapes=shapes)
         if offer.watermark < hi:
-            offer = self.source.poll("", 0, final=True)
-        return self.with_keys(offer)
+            offer = self.source.poll("", 0, final=True, shapes=shapes)
+        return self.with_keys(offer if shapes is None else with_kept_shapes(offer, state))
 
     def _splits(
         self, state: LedgerState, table_id: TableId, offer: Offer, wanted: dict[str, Letter], window: Window
@@ -195,14 +198,15 @@ class Replayer:
         if problem is not None:
             raise _Refused(f"its dead letters are not replayed: {problem.sentence()}")
         splits = tuple(s for s in offer.splits if s.table_id == table_id and s.begins <= window.hi)
-        there = {split.key for split in splits}
-        gone = [letter.file for letter in wanted.values() if letter.file and letter.file not in there]
+        noun = next((letter.place.noun for letter in wanted.values() if letter.place is not None), "file")
+        there = {file_of(split.place) for split in splits}
+        gone = [file for letter in wanted.values() if (file := file_of(letter.place)) and file not in there]
         gone += self.source.vanished(state.position, table_id, window.lo)
         if gone:
-            files = f"{gone[0]} and {len(gone) - 1} other files" if len(gone) > 1 else gone[0]
+            files = f"{gone[0]} and {len(gone) - 1} other {noun}s" if len(gone) > 1 else gone[0]
             raise _Refused(f"its dead letters are not replayed: {files} vanished since. Restore what is missing, or: {_BY_HAND}")
         if not splits:
-            raise _Refused(f"its dead letters are not replayed: none of its files is there any more. {_BY_HAND}")
+            raise _Refused(f"its dead letters are not replayed: none of its {noun}s is there any more. {_BY_HAND}")
         return splits
 
     def _write(self, state: LedgerState, splits: tuple[Split, ...], segment: Segment, count: int) -> frozenset[str]:

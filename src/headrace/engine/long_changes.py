@@ -43,5 +43,5 @@ def still_runs(change: SchemaChange, entry: JournalEntry) -> Problem:
     statement = " ".join(change.statement.split()) or "a change of shape"
     message = f"its schema change at {change.commit_ts} has been running in the target since {entry.since}: {statement}."
     return Problem(
-        change.table_id, message, file=change.origin, hint="The table goes on when that is done; others go on meanwhile."
+        change.table_id, message, place=change.origin, hint="The table goes on when that is done; others go on meanwhile."
     )

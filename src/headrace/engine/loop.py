@@ -26,7 +26,7 @@ from headrace.engine.marked_tables import caught_up, going_back, in_doubt, unkno
 from headrace.engine.observer import Observer
 from headrace.engine.plan import ending_incomplete, first_shared_change, plan_cut
 from headrace.engine.quiet import Quiet
-from headrace.engine.requests import Carried, carry_out, give_up_files, resyncs_due, take_up_holds
+from headrace.engine.requests import Carried, carry_out, give_up_places, resyncs_due, take_up_holds
 from headrace.engine.reserved_columns import without_reserved_columns
 from headrace.engine.retries import Retries, all_stopped
 from headrace.engine.run_options import RunOptions
@@ -192,7 +192,7 @@ class Loop:
         told = self._has_new_words()
         self._serve(take_up_holds(self._state))
         retried = self._tables_to_retry(told=told) - apart
-        self._serve(give_up_files(self._state, self._source.give_up, self._options.includes))
+        self._serve(give_up_places(self._state, self._source.give_up, self._options.includes))
         self._replay()
         looks = self._may_be_back and bool(gone)
         self._may_be_back = False
@@ -461,7 +461,7 @@ class Loop:
             self._may_be_back |= any(True for _ in ended)
         nobodys = [change.unread for change in cut.waiting if change.unread is not None and not change.changes]
         self._waits = bool(nobodys)
-        self._tell((*run.notices, *(Notice(f"{p.message} Nothing tells of which table it is.", file=p.file) for p in nobodys)))
+        self._tell((*run.notices, *(Notice(f"{p.message} Nothing tells of which table it is.", place=p.place) for p in nobodys)))
         for problem in self._told_stops.news(run.stopped):
             self._observer.table_stopped(problem)
         told = self._told_stops.told(run.stopped)

@@ -92,7 +92,7 @@ class Ownership:
         message = f"the target already has {', '.join(map(str, foreign))}, which this pipeline did not make."
         hint = _ADOPT if all(is_first_sight(state, name) for name in foreign) else _NOT_AS_OF_START
         hint = hint if all(map(self.includes, foreign)) else _LEFT_OUT
-        return Problem(change.table_id, message, file=change.origin, hint=hint)
+        return Problem(change.table_id, message, place=change.origin, hint=hint)
 
     def _left_out_and_made(self, change: SchemaChange) -> list[TableId]:
         """The tables that the change creates, and the filter leaves out: a target would take over what has such a name."""

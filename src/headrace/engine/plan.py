@@ -61,7 +61,7 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     refused = {d: why for d in {s.table_id.database for s in splits} if (why := rules.reserved.sentence(d))}
     for split in splits if refused else ():
         if why := refused.get(split.table_id.database, ""):
-            problems[split.table_id] = of_reserved(split.table_id, split.table_id.database, why, rules, file=split.key)
+            problems[split.table_id] = of_reserved(split.table_id, split.table_id.database, why, rules, place=split.place)
     history = History(state, offer.schema_changes)
     problems |= _holes_in_shapes(history, offer, [s for s in splits if s.table_id not in problems], bound)
     asked: dict[str, SchemaChange] = {}
@@ -121,7 +121,7 @@ def _holes_in_shapes(history: History, offer: Offer, splits: Sequence[Split], bo
     known = changes_of(holes.keys(), offer.schema_changes) if holes else {}
     of_table = _by_table(split for split in splits if split.table_id in holes)
     others = {t: of_other_shape(of_table[t], known.get(t, ()), bound) for t in holes}
-    return {t: replace(hole, file=other.key) for t, hole in holes.items() if (other := others[t]) is not None}
+    return {t: replace(hole, place=other.place) for t, hole in holes.items() if (other := others[t]) is not None}
 
 
 def _idle(state: LedgerState, rules: PlanRules, follows: Followed, hi: int) -> frozenset[TableId]:
@@ -232,7 +232,7 @@ def _known_problems(
     incomplete = {t for t, own in state.tables.items() if own.status is TableStatus.INCOMPLETE}
     unread = {change.origin: change for change in offer.unread}
     for problem in offer.problems:
-        change = unread.get(problem.file)
+        change = unread.get(problem.place)
         if problem.table_id in incomplete and (change is not None or problem.table_id not in ends):
             continue  # it waits until it is loaded anew, whatever becomes of its files
         if follows.end(problem.table_id) and (change is None or lacks_shape(state, change)):
@@ -324,13 +324,13 @@ def _reject_keyless(splits: Iterable[Split], problems: dict[TableId, Problem], r
             )
             if not exact and (advice := offer.advice.exact_commit_ts):
                 hint += f" With exact commit ts it can be applied. {advice}"
-            problems.setdefault(split.table_id, Problem(split.table_id, message, file=split.key, hint=hint))
+            problems.setdefault(split.table_id, Problem(split.table_id, message, place=split.place, hint=hint))
 
 
 def _reject_untimed(splits: Iterable[Split], problems: dict[TableId, Problem], offer: Offer) -> None:
     message = "the sink writes the commit ts of each row, and its rows carry no exact one."
     for split in splits:
-        problems.setdefault(split.table_id, Problem(split.table_id, message, file=split.key, hint=offer.advice.exact_commit_ts))
+        problems.setdefault(split.table_id, Problem(split.table_id, message, place=split.place, hint=offer.advice.exact_commit_ts))
 
 
 def _table_plans(

@@ -162,7 +162,7 @@ def _read_all(
             sender.add(rows=item.num_rows)
             waiting = pending.setdefault(number, _Pending(part, job, counts))
             drained = None
-            with contained(partial(failed.setdefault, number), part.table_id, split.key):
+            with contained(partial(failed.setdefault, number), part.table_id, split.place):
                 drained = waiting.drain() if waiting.add(item) and number not in failed else None
             if drained is not None:
                 yield number, drained
@@ -192,7 +192,7 @@ def _read_part(job: ReadJob, split: Split, part: TablePart) -> Iterator[ChangeBl
             got += item.num_rows
             yield item
             continue
-        report = replace(item, given_up=window.given_up, ended=split.version < window.ended)
+        report = replace(item, given_up=window.given_up, ended=split.version < window.ended, place=split.place)
         if report.problem is not None and report.kept != got:
             # The reading was broken off here, and not by the source.
             report = replace(report, rank=split.rank, rows=got, kept=got, left=0, passed=0)
@@ -202,7 +202,7 @@ def _read_part(job: ReadJob, split: Split, part: TablePart) -> Iterator[ChangeBl
 def _contained(items: Iterator[ChangeBlock | SplitReport], split: Split) -> Iterator[ChangeBlock | SplitReport]:
     """The items; where something fails that nobody foresaw, the report is of a table that stops (``model/containment.py``)."""
     problems: list[Problem] = []
-    with contained(problems.append, split.table_id, split.key):
+    with contained(problems.append, split.table_id, split.place):
         yield from items
         return
     yield SplitReport(split.key, split.table_id, problem=problems[0])
@@ -216,7 +216,7 @@ def _read_one(
         faults.before(Step.READ, split.key)
         yield from source.read(split, window, old_images=old_images, tolerance=tolerance)
     except HeadraceError as error:
-        problem = Problem(split.table_id, error.message, file=split.key, hint=error.hint, transient=True)
+        problem = Problem(split.table_id, error.message, place=split.place, hint=error.hint, transient=True)
         yield SplitReport(split.key, split.table_id, problem=problem)
         return
     faults.after(Step.READ, split.key)
@@ -226,8 +226,9 @@ def _with_letters(report: SplitReport, part: TablePart, letters: DeadLetters | N
     """The report once the records that were left out lie as dead letters; where they cannot, the table is tried again later."""
     if letters is None:
         return report
-    if not part.schema.handle_key and report.problem is not None and report.problem.line is not None:
-        return replace(report, problem=no_letters_of_bags(report.problem))
+    problem = report.problem
+    if not part.schema.handle_key and problem is not None and problem.place is not None and problem.place.is_record:
+        return replace(report, problem=no_letters_of_bags(problem))
     found = [
         Letter(
             report.table_id,
@@ -235,9 +236,7 @@ def _with_letters(report: SplitReport, part: TablePart, letters: DeadLetters | N
             part.segment.lo,
             reject.message,
             reject.commit_ts,
-            report.split_key,
-            reject.line,
-            reject.offset,
+            report.at(line=reject.line, offset=reject.offset),
             reject.column,
             reject.value,
             reject.raw,
@@ -247,7 +246,7 @@ def _with_letters(report: SplitReport, part: TablePart, letters: DeadLetters | N
     try:
         return replace(report, rejects=(), letters=letters.put(found))
     except HeadraceError as error:
-        problem = Problem(report.table_id, error.message, file=report.split_key, hint=error.hint, transient=True)
+        problem = Problem(report.table_id, error.message, place=report.at(), hint=error.hint, transient=True)
         return replace(report, rejects=(), problem=problem)
 
 
@@ -264,7 +263,7 @@ def _with_whole_keys(
         if lost is not None:
             message = "a row has no value in this column of its key, so nothing tells which row it means."
             hint = f"Declare the key that the source uses. {whole_deletes}".rstrip()
-            problem = Problem(split.table_id, message, file=split.key, column=lost, hint=hint)
+            problem = Problem(split.table_id, message, place=split.place, column=lost, hint=hint)
             yield SplitReport(split.key, split.table_id, problem=problem)
             return
         yield item

@@ -61,7 +61,7 @@ def _lacks(split: Split, recast: Recast, segment: Segment, commit_ts: int) -> Pr
         "file of the table's shape at that time where its others are, named with a version between "
         f"{segment.version} and {commit_ts}, and the table follows it."
     )
-    return Problem(split.table_id, message, file=split.key, column=", ".join(recast.missing), hint=hint)
+    return Problem(split.table_id, message, place=split.place, column=", ".join(recast.missing), hint=hint)
 
 
 def _left_out(split: Split, recast: Recast, commit_ts: int) -> Notice:
@@ -69,4 +69,4 @@ def _left_out(split: Split, recast: Recast, commit_ts: int) -> Notice:
         f"Rows up to commit ts {commit_ts} have columns that a schema change had dropped before: {', '.join(recast.left_out)}. "
         "The values of these are left out."
     )
-    return Notice(message, split.table_id, split.key)
+    return Notice(message, split.table_id, split.place)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from headrace.ddl.statement import read_statement
 from headrace.engine.passed_changes import Overtaken, overtaken, told_ended
 from headrace.engine.unreadable import is_unborn
-from headrace.model.commands import in_quotes, word
+from headrace.model.commands import in_quotes, skip_command, word
 from headrace.model.events import DropDatabaseEvent, RenameTableEvent, SchemaChange
 from headrace.model.ledger import (
     HOLDS,
@@ -27,12 +27,13 @@ from headrace.model.ledger import (
 )
 from headrace.model.offer import Offer
 from headrace.model.outcome import Notice, SplitReport
+from headrace.model.place import PlaceInFile, SourcePlace
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO
 from headrace.sinks.base import LedgerUpdate
 from headrace.sources.base import EventSource
 
-_OF_A_CUT = (RequestKind.RESUME, RequestKind.SKIP_ROWS, RequestKind.SKIP_FILE, RequestKind.RESYNC)
+_OF_A_CUT = (RequestKind.RESUME, RequestKind.SKIP_ROWS, RequestKind.SKIP_FILE, RequestKind.SKIP_RECORD, RequestKind.RESYNC)
 _MISSES_FILES = (
     TableStatus.STOPPED,
     TableStatus.WAITING,
@@ -128,31 +129,36 @@ def _brings_rows(statement: str, table_id: TableId) -> bool:
     return not renames or any(new.folded == table_id.folded for _, new in renames)
 
 
-def give_up_files(
-    state: LedgerState, give_up: Callable[[str, TableId, str], str], includes: Callable[[TableId], bool]
+def give_up_places(
+    state: LedgerState, give_up: Callable[[str, TableId, SourcePlace], str], includes: Callable[[TableId], bool]
 ) -> Carried | None:
-    """Takes the files that people gave up out of the position; ``None`` when there are none. ``give_up`` is the source's.
+    """Takes the files, or records of a stream, that people gave up out of the position; ``None`` when there are none.
+
+    ``give_up`` is the source's.
 
     A table that lacks rows, or that is not made yet, is not mended by that. A table that is held keeps the request, and so do one
     that is to begin anew, and one that ``--tables`` leaves out and that may come to need the file.
     """
-    asked = [request for request in state.requests.values() if request.kind is RequestKind.SKIP_FILE]
+    asked = [request for request in state.requests.values() if request.kind.names_place]
     # A table that begins anew reads all its files again, this one too.
     resets = {request.table_id for request in state.requests.values() if request.kind is RequestKind.RESET}
     position, tables, notices = state.position, dict(state.tables), []
     changed: set[TableId] = set()
     used: list[str] = []
     for request in (r for r in asked if r.table_id not in state.holds.keys() | resets):
-        table_id, own = request.table_id, tables.get(request.table_id)
+        table_id, own, place = request.table_id, tables.get(request.table_id), request.place
+        assert place is not None, "the request names what is given up"
         behind = own is not None and own.status in _MISSES_FILES
-        after = give_up(position, table_id, request.file) if behind else position
+        after = give_up(position, table_id, place) if behind else position
         if own is not None and own.status is TableStatus.EXCLUDED and after == position:
             continue
         used.append(request.identity)
         if own is None or after == position:
-            notices.append(Notice("nothing was given up: the table does not wait for this file any more.", table_id, request.file))
+            notices.append(
+                Notice(f"nothing was given up: the table does not wait for this {place.noun} any more.", table_id, place)
+            )
             continue
-        told = f"the file {request.file} was given up"
+        told = f"{place.described} was given up"
         reason = f"{own.reason}; {told}" if table_id in changed else told
         is_kept = own.status in (TableStatus.INCOMPLETE, TableStatus.EXCLUDED) or is_unborn(own) or table_id in state.held
         if not is_kept:
@@ -160,7 +166,7 @@ def give_up_files(
             tables[table_id] = replace(own, status=status, reason=reason)
         changed.add(table_id)
         position = after
-        notices.append(Notice("the file was given up: its changes are not in the target.", table_id, request.file))
+        notices.append(Notice(f"the {place.noun} was given up: its changes are not in the target.", table_id, place))
     update = LedgerUpdate(
         position=position if position != state.position else None,
         tables=tuple(tables[table_id] for table_id in sorted(changed)),
@@ -351,7 +357,7 @@ def _refusals_of_resync(state: LedgerState, offer: Offer, source: EventSource, r
     nobodys = next((c for c in offer.unread if c.is_nobodys and own.incarnation <= c.commit_ts), None)
     if nobodys is not None:
         yield (
-            f"{stays} later rows of it may lie in the folder of {nobodys.origin}, which "
+            f"{stays} later rows of it may lie in the folder of {nobodys.file}, which "
             "cannot be read and tells no table. Repair that file, or move the data files of its version away, first."
         )
     found = _overtaken(state, offer, request)
@@ -511,20 +517,20 @@ def without_given_up(reports: Iterable[SplitReport]) -> Mapping[str, SplitReport
 
 
 def _forgiven(report: SplitReport, reports: list[SplitReport]) -> SplitReport:
-    problem = report.problem
+    problem, place = report.problem, report.at()
     damaged = problem is not None or report.truncated
     if not report.given_up or not damaged or (problem is not None and problem.transient):
         return report
     later = (o for o in reports if (o.table_id, o.stream) == (report.table_id, report.stream) and o.rank > report.rank and o.rows)
     is_past = report.ended or (report.stream and any(other.min_ts <= report.given_up for other in later))
     if not report.kept and is_past:
-        told = Notice("the damaged file was given up: all it holds belongs before what is still wanted.", report.table_id)
-        notices = (*report.notices, replace(told, file=report.split_key))
+        told = f"the damaged {place.noun} was given up: all it holds belongs before what is still wanted."
+        notices = (*report.notices, Notice(told, report.table_id, place))
         return replace(report, problem=None, truncated=False, pending_ts=None, notices=notices)
-    if problem is None:
+    if problem is None or not isinstance(place, PlaceInFile):
         return report
     hint = (
-        f"{problem.hint} No later file shows that it ends before {report.given_up}: repair it, or give it up whole with headrace "
-        f"table skip {word(report.table_id)} --file {in_quotes(report.split_key)}."
+        f"{problem.hint} No later file shows that it ends before {report.given_up}: repair it, or give it up whole with "
+        f"{skip_command(report.table_id, place)}."
     )
     return replace(report, problem=replace(problem, hint=hint.lstrip()))

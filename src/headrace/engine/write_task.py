@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace import faults
-from headrace.engine.bag import Delivery, EqualInStreams, MissingOldImages, bag_change, deliveries, unsure_files
+from headrace.engine.bag import Delivery, EqualInStreams, MissingOldImages, bag_change, deliveries, unsure_places
 from headrace.engine.change_log import OrderedChanges
 from headrace.engine.conservation import verify_gathering, verify_handing, verify_reading
 from headrace.engine.exchange import DIGEST, REPORTING_UNIT, ExchangeRow, ReadDigest
@@ -32,6 +32,7 @@ from headrace.model.containment import contained
 from headrace.model.cut import Repeats
 from headrace.model.ledger import TableProgress
 from headrace.model.outcome import Notice, Problem, ReadCount, SplitReport, WriteCount, WriteOutcome, is_repeated
+from headrace.model.place import SourcePlace
 from headrace.model.split import Split
 from headrace.model.table import TableId, folded_name
 from headrace.sinks.base import SpellingWatch, TableChange, UnitWriter, WriterContext
@@ -164,7 +165,7 @@ class Unit:
     def _change(self, part: TablePart, batch: pa.RecordBatch) -> TableChange:
         if part.is_bag:
             reports = self.reading.of(part.table_id)
-            self.notices[part.table_id] += [_guessed(part.table_id, file) for file in unsure_files(reports, batch)]
+            self.notices[part.table_id] += [_guessed(part.table_id, place) for place in unsure_places(reports, batch)]
             change, netted = _bag_table_change(part, batch, self.job, deliveries(reports, batch))
         else:
             change, netted = _table_change(part, batch, self.job)
@@ -261,12 +262,12 @@ def _one_of(first: str, second: str) -> str:
     return f"{first} Or {second[0].lower()}{second[1:]}" if first and second else first or second
 
 
-def _guessed(table_id: TableId, file: str) -> Notice:
+def _guessed(table_id: TableId, place: SourcePlace) -> Notice:
     message = (
-        "The table has no key, and the file begins with rows of the very commit ts at which the one before it ends: what it "
-        "holds again of that transaction in full is taken for a repetition, anything less for the rest of it."
+        f"The table has no key, and the {place.noun} begins with rows of the very commit ts at which the one before it ends: what "
+        "it holds again of that transaction in full is taken for a repetition, anything less for the rest of it."
     )
-    return Notice(message, table_id, file)
+    return Notice(message, table_id, place)
 
 
 def _bag_table_change(
@@ -340,8 +341,7 @@ def _truncated(report: SplitReport, reports: list[SplitReport]) -> Problem | Non
     return Problem(
         report.table_id,
         "the last record is cut off in the middle, and no later file repeats it.",
-        file=report.split_key,
-        line=report.truncated_line,
+        place=report.at(line=report.truncated_line),
         hint="Upload the complete file again under the same name.",
     )
 

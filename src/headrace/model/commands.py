@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import shlex
 
+from headrace.model.place import PlaceInFile, SourcePlace
+from headrace.model.table import TableId
+
 
 def word(name: object) -> str:
     """A name as one word of a shell: in quotes where it needs them."""
@@ -13,3 +16,11 @@ def word(name: object) -> str:
 def in_quotes(text: object) -> str:
     """A text as one word of a shell, always in quotes."""
     return "'" + str(text).replace("'", "'\"'\"'") + "'"
+
+
+def skip_command(table_id: TableId, place: SourcePlace) -> str:
+    """What gives up a file, or a record of a stream."""
+    command = f"headrace table skip {word(table_id)}"
+    if isinstance(place, PlaceInFile):
+        return f"{command} --file {in_quotes(place.file)}"
+    return f"{command} --partition {word(place.partition)} --offset {place.offset}"

@@ -14,6 +14,7 @@ from types import TracebackType
 
 from headrace.errors import HeadraceError
 from headrace.model.outcome import Problem
+from headrace.model.place import SourcePlace
 from headrace.model.table import TableId
 
 REPORT = "This is a bug of Headrace: please report it, with this message and the file."
@@ -22,23 +23,23 @@ _TEXT_LIMIT = 200
 _ROOT = PurePath(__file__).parents[1]
 
 
-def unforeseen(error: Exception, table_id: TableId, file: str = "") -> Problem:
+def unforeseen(error: Exception, table_id: TableId, place: SourcePlace | None = None) -> Problem:
     """The problem of a table of which something could not be handled; the message names the place in Headrace that failed."""
     if isinstance(error, MemoryError):
-        return Problem(table_id, f"The memory is not enough to handle it{_place(error)}.", file, hint=_MORE_MEMORY)
+        return Problem(table_id, f"The memory is not enough to handle it{_place(error)}.", place, hint=_MORE_MEMORY)
     if isinstance(error, RecursionError):
-        return Problem(table_id, f"It is nested too deeply to be handled{_place(error)}.", file, hint=REPORT)
+        return Problem(table_id, f"It is nested too deeply to be handled{_place(error)}.", place, hint=REPORT)
     text = " ".join(str(error).split())
     text = text if len(text) <= _TEXT_LIMIT else f"{text[:_TEXT_LIMIT]}…"
     told = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return Problem(table_id, f"Headrace failed while it handled it{_place(error)}: {told}.", file, hint=REPORT)
+    return Problem(table_id, f"Headrace failed while it handled it{_place(error)}: {told}.", place, hint=REPORT)
 
 
 class contained:  # noqa: N801 -- reads as what it is used like
     """Ends its block at an exception that nobody foresaw, and gives ``tell`` the problem that the table then has."""
 
-    def __init__(self, tell: Callable[[Problem], object], table_id: TableId, file: str = "") -> None:
-        self._tell, self._table_id, self._file = tell, table_id, file
+    def __init__(self, tell: Callable[[Problem], object], table_id: TableId, place: SourcePlace | None = None) -> None:
+        self._tell, self._table_id, self._at = tell, table_id, place
 
     def __enter__(self) -> None:
         """Nothing: what is told goes to ``tell``."""
@@ -46,7 +47,7 @@ class contained:  # noqa: N801 -- reads as what it is used like
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None) -> bool:
         if not isinstance(error, Exception) or isinstance(error, HeadraceError):
             return False
-        self._tell(unforeseen(error, self._table_id, self._file))
+        self._tell(unforeseen(error, self._table_id, self._at))
         return True
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
 from headrace.model.outcome import Problem
+from headrace.model.place import SourcePlace, file_of
 from headrace.model.table import Column, TableId, TableSchema
 
 
@@ -184,8 +185,8 @@ class SchemaChange:
 
     ``statement`` is the source's own text, empty when only a shape was found; ``database`` is the current database for its
     unqualified names. ``changes`` and ``reads`` are the objects it touches (a database is ``TableId(db)``); ``schema`` is the
-    shape afterwards of the table that ``table_id`` names, ``None`` for databases and dropped tables. ``origin`` says where it
-    was read (a file's path), for messages. ``doubt`` says why only a person can tell what is to be done. ``by_bytes``: the source
+    shape afterwards of the table that ``table_id`` names, ``None`` for databases and dropped tables. ``origin`` says where in
+    the source it was read. ``doubt`` says why only a person can tell what is to be done. ``by_bytes``: the source
     compares texts byte by byte, whatever collations the statement names. ``database_collation`` is the default of the current
     database, empty where no statement told of another one than TiDB's.
 
@@ -204,7 +205,7 @@ class SchemaChange:
     changes: frozenset[TableId]
     reads: frozenset[TableId] = frozenset()
     schema: TableSchema | None = None
-    origin: str = ""
+    origin: SourcePlace | None = None
     doubt: str = ""
     by_bytes: bool = False
     database_collation: str = ""
@@ -213,6 +214,11 @@ class SchemaChange:
     known_as: str = ""
     by_shape: bool = False
     foreign: frozenset[TableId] = frozenset()
+
+    @property
+    def file(self) -> str:
+        """The name of the file that it was read in, where there is one."""
+        return file_of(self.origin)
 
     @property
     def identity(self) -> str:

@@ -11,6 +11,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import NamedTuple
 
+from headrace.model.place import SourcePlace
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import MAX_TSO
@@ -227,6 +228,8 @@ class RequestKind(StrEnum):
     """Give up its rows up to a commit ts; its schema changes run all the same."""
     SKIP_FILE = "skip file"
     """One of its files counts as read."""
+    SKIP_RECORD = "skip record"
+    """One of its records in a stream is passed over."""
     RESYNC = "resync"
     """It was loaded anew as of a commit ts, and is to go on from there. Nothing touches it before."""
     LOADED = "loaded"
@@ -237,6 +240,11 @@ class RequestKind(StrEnum):
     """What its dead letters hold is applied again, after a repair."""
     DISCARD = "discard dead letters"
     """Nobody wants its dead letters any more."""
+
+    @property
+    def names_place(self) -> bool:
+        """Whether what is given up lies at one place of the source."""
+        return self in (RequestKind.SKIP_FILE, RequestKind.SKIP_RECORD)
 
     @property
     def is_of_letters(self) -> bool:
@@ -251,7 +259,7 @@ class TableRequest:
     """A person's request about one table, left in the ledger for the runner.
 
     ``identity`` sorts by the time of the request. ``to`` (TSO) is up to where rows are given up, or what the table was loaded as
-    of; ``since`` (TSO) is the table's checkpoint at that time; ``file`` is the source's name of the file.
+    of; ``since`` (TSO) is the table's checkpoint at that time; ``place`` is what is given up, if not rows up to a commit ts.
     A hold that was a resync, and was refused, has its ``to``: what was loaded does not fit the table's place.
     """
 
@@ -260,7 +268,7 @@ class TableRequest:
     kind: RequestKind
     to: int = 0
     since: int = 0
-    file: str = ""
+    place: SourcePlace | None = None
 
 
 @dataclass(frozen=True)
@@ -301,7 +309,7 @@ class CutRecord:
     """One of the last cuts, for people: times are seconds, ``finished_at`` is ISO time in UTC.
 
     ``read_rows`` is the sum of ``upserts``, ``deletes``, ``netted``, ``refused``, ``left`` and ``passed`` (:class:`RowFigures`). In
-    records of an older Headrace the last four are 0.
+    records of an older Headrace the last four are 0. ``files`` counts the splits that were read: files, or pieces of a stream.
 
     ``exact`` is the number of :attr:`precision`: 1 where rows carried their exact commit ts, 2 where they carried its millisecond,
     0 where they carried none. An older Headrace wrote 0 for the millisecond too.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
+from headrace.model.place import SourcePlace
 from headrace.model.table import TableId
 
 
@@ -13,8 +14,9 @@ from headrace.model.table import TableId
 class RejectedRecord:
     """A record of a split that cannot be decoded, as it stands there.
 
-    ``number`` is its place among the split's records, in the units of a block's ``seq``; ``offset`` is in bytes, ``line`` counts
-    from 1. ``commit_ts`` (TSO) is what the record says of itself where that much is readable, and may be damaged too.
+    ``number`` is its place among the split's records, in the units of a block's ``seq``; ``offset`` is in bytes of a file, or the
+    record's own in its partition; ``line`` counts from 1. ``commit_ts`` (TSO) is what the record says of itself where that much is
+    readable, and may be damaged too.
     """
 
     number: int
@@ -32,8 +34,8 @@ class Letter:
     """A dead letter: a record that could not be decoded (``raw``), or a row that the target refused (``row``), and why.
 
     ``lo`` (TSO) is the table's checkpoint before the cut: what the letter holds belongs behind it. ``commit_ts`` (TSO) is what the
-    record says of itself, ``None`` where it says nothing that can be read. ``row`` holds canonical values as text, binary ones
-    in hex. ``version`` (TSO) is the table's.
+    record says of itself, ``None`` where it says nothing that can be read. ``place`` is where the record stands. ``row`` holds
+    canonical values as text, binary ones in hex. ``version`` (TSO) is the table's.
     """
 
     table_id: TableId
@@ -41,9 +43,7 @@ class Letter:
     lo: int
     reason: str
     commit_ts: int | None = None
-    file: str = ""
-    line: int | None = None
-    offset: int | None = None
+    place: SourcePlace | None = None
     column: str = ""
     value: str | None = None
     raw: bytes | None = field(default=None, repr=False)
@@ -54,7 +54,8 @@ class Letter:
     def name(self) -> str:
         """The same for the same record or key in a cut that is repeated, since that has the same ``lo``."""
         if self.raw is not None:
-            return f"{self.lo}-{_digest(self.file)}-{self.offset}"
+            container, offset = (self.place.container, self.place.offset) if self.place is not None else ("", None)
+            return f"{self.lo}-{_digest(container)}-{offset}"
         return f"{self.lo}-{_digest(repr(sorted((self.key or {}).items())))}"
 
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from headrace.model.ledger import TableProgress, TableStatus
 from headrace.model.letters import RejectedRecord
+from headrace.model.place import PlaceInFile, SourcePlace, file_of
 from headrace.model.table import TableId
 
 _VALUE_LIMIT = 80
@@ -37,15 +38,14 @@ _STATUS = {
 class Problem:
     """Why a table cannot go on, told so that a person can act: :meth:`sentence` is what is printed.
 
-    ``line`` counts from 1 in the file; ``row`` is a row's key where file and line are not known any more; ``column`` is a
+    ``place`` is where in the source it is; ``row`` is a row's key where that is not known any more; ``column`` is a
     column's name; ``value`` is cut when printed, ``message`` where it is very long. ``transient`` problems are worth another try
     without a repair (a torn read, a file that is still being written).
     """
 
     table_id: TableId
     message: str
-    file: str = ""
-    line: int | None = None
+    place: SourcePlace | None = None
     column: str = ""
     value: str | None = None
     hint: str = ""
@@ -57,8 +57,14 @@ class Problem:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", _cut(self.message))
-        for name in ("message", "file", "column", "value", "hint", "row"):
+        object.__setattr__(self, "place", _written_place(self.place))
+        for name in ("message", "column", "value", "hint", "row"):
             object.__setattr__(self, name, _written(getattr(self, name)))
+
+    @property
+    def file(self) -> str:
+        """The file's name, where it is in a file."""
+        return file_of(self.place)
 
     @property
     def status(self) -> TableStatus:
@@ -66,12 +72,10 @@ class Problem:
         return _STATUS[self.remedy]
 
     def sentence(self) -> str:
-        """One sentence: table, file and line or row, column and value where they exist, what is wrong, what to do."""
+        """One sentence: table, place or row, column and value where they exist, what is wrong, what to do."""
         place = f"table {self.table_id}" if self.table_id.table else f"database {self.table_id}"
-        if self.file:
-            place += f", file {self.file}"
-        if self.line is not None:
-            place += f", line {self.line}"
+        if self.place is not None:
+            place += f", {self.place}"
         if self.row:
             place += f", row {self.row}"
         if self.column:
@@ -88,15 +92,20 @@ class Notice:
 
     message: str
     table_id: TableId | None = None
-    file: str = ""
+    place: SourcePlace | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", _written(_cut(self.message)))
-        object.__setattr__(self, "file", _written(self.file))
+        object.__setattr__(self, "place", _written_place(self.place))
+
+    @property
+    def file(self) -> str:
+        """The file's name, where it is about one."""
+        return file_of(self.place)
 
     def sentence(self) -> str:
         place = "" if self.table_id is None else f"{'database' if self.table_id.is_database else 'table'} {self.table_id}: "
-        return f"{place}{self.message}" + (f" ({self.file})" if self.file else "")
+        return f"{place}{self.message}" + ("" if self.place is None else f" ({self.place.name})")
 
 
 _Text = TypeVar("_Text", str, None, str | None)
@@ -105,6 +114,10 @@ _Text = TypeVar("_Text", str, None, str | None)
 def _written(text: _Text) -> _Text:
     """The text in a form that every ledger, file and terminal takes: half of a character, as JSON may hold it, is escaped."""
     return text if text is None or text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def _written_place(place: SourcePlace | None) -> SourcePlace | None:
+    return None if place is None else place.spelled(_written)
 
 
 def _cut(message: str) -> str:
@@ -118,8 +131,8 @@ def _cut(message: str) -> str:
 class SplitReport:
     """What was found in a split that was read to its end, or up to ``problem``.
 
-    ``rows`` counts all rows of the split, ``kept`` those inside the window, ``left`` those above it, and ``passed`` those below it
-    and replays; ``min_ts`` and ``max_ts`` (TSO) are over all
+    ``rows`` counts all rows of the split, ``kept`` those inside the window, ``left`` those above it, and ``passed`` those below it,
+    replays, and records that were given up; ``min_ts`` and ``max_ts`` (TSO) are over all
     rows, 0 for none; ``pending_ts`` is the smallest commit ts above the window's ``hi``, ``None`` when nothing is left.
     ``rolled_over`` says that the split ended because it was full, so that a transaction may go on in the next one.
     ``rank`` is the split's; ``stream`` names the sequence that it belongs to: what a writer repeats after a crash comes later in
@@ -153,8 +166,15 @@ class SplitReport:
     notices: tuple[Notice, ...] = ()
     given_up: int = 0
     ended: bool = False
+    place: SourcePlace | None = None
+    """Where the split lies, if not in the file of the name ``split_key``. The engine fills it in."""
     content: int | None = None
     """The CRC-32 of what was read, where only that tells whether the split is another one later: rows have no commit ts."""
+
+    def at(self, *, line: int | None = None, offset: int | None = None) -> SourcePlace:
+        """The place of a record of the split, or of all of it."""
+        place = self.place or PlaceInFile(self.split_key)
+        return place if line is None and offset is None else place.at(line=line, offset=offset)
 
     def after(self, earlier: SplitReport | None) -> SplitReport:
         """What is known of a split that was read for two rounds: the later reading knows what is left of it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from headrace.model.place import PlaceInFile, SourcePlace
 from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import MAX_TSO
 
@@ -40,6 +41,11 @@ class Split:
     size: int
     schema: TableSchema
     earliest: int | None = field(default=None, kw_only=True)
+
+    @property
+    def place(self) -> SourcePlace:
+        """Where it lies: in the file of the name ``key``, unless a source says otherwise."""
+        return PlaceInFile(self.key)
 
     @property
     def begins(self) -> int:

@@ -5,14 +5,12 @@ A record has a *place*: its partition and its offset there, a number that grows 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.model.outcome import Problem
+from headrace.model.place import PlaceInStream
 from headrace.model.table import TableId, TableSchema
-
-_PLACE = re.compile(r"partition (.+), offset (\d{1,18})")
 
 
 @dataclass(frozen=True)
@@ -36,8 +34,6 @@ class Range:
     end: int
     size: int
     """About how many bytes it has."""
-    given_up: tuple[int, ...] = ()
-    """The offsets of records that somebody gave up: they are passed over where they cannot be understood."""
 
 
 @dataclass(frozen=True)
@@ -57,20 +53,9 @@ class StreamStatement:
     offset: int
 
     @property
-    def place(self) -> str:
-        """For messages."""
-        return place_of(self.partition, self.offset)
-
-
-def place_of(partition: str, offset: int) -> str:
-    """A record's place, for messages."""
-    return f"partition {partition}, offset {offset}"
-
-
-def read_place(text: str) -> tuple[str, int] | None:
-    """The partition and offset of :func:`place_of`; ``None`` where the text is something else."""
-    found = _PLACE.fullmatch(text.strip())
-    return (found[1], int(found[2])) if found else None
+    def place(self) -> PlaceInStream:
+        """The record's."""
+        return PlaceInStream(self.partition, self.offset)
 
 
 @dataclass(frozen=True)
@@ -143,6 +128,6 @@ class StageReport:
     marks: tuple[Mark, ...] = ()
     """For finding an offset by a commit ts; of the records of this range alone. The last is at its end."""
     problems: tuple[Problem, ...] = ()
-    """Records that cannot be understood, with their place."""
-    unclear: Mapping[int, str] = field(default_factory=dict)
-    """The same records by their offsets, as places in words. Until somebody gives one up the partition is needed from it on."""
+    """Schema changes that cannot be read, with their place."""
+    unknown: tuple[Problem, ...] = ()
+    """Records of which nobody can tell what they are, with their place."""

@@ -27,6 +27,7 @@ from headrace.errors import DefinitionError
 from headrace.faults import Step
 from headrace.model.letters import Letter
 from headrace.model.outcome import Problem
+from headrace.model.place import fields_of, place_from
 from headrace.model.table import TableId, TableSchema
 from headrace.places.object_place import Place, folder_name, ignoring_absence, open_place
 
@@ -219,9 +220,7 @@ def letter_to_json(letter: Letter) -> str:
         "lo": str(letter.lo),
         "commit_ts": None if letter.commit_ts is None else str(letter.commit_ts),
         "reason": letter.reason,
-        "file": letter.file,
-        "line": letter.line,
-        "offset": letter.offset,
+        **fields_of(letter.place),
         "column": letter.column,
         "value": letter.value,
         "raw": None if letter.raw is None else base64.b64encode(letter.raw).decode(),
@@ -244,9 +243,7 @@ def letter_from_json(text: str, path: str) -> Letter:
             lo=int(data["lo"]),
             reason=data["reason"],
             commit_ts=int(data["commit_ts"]) if "commit_ts" in data else None,
-            file=data.get("file", ""),
-            line=data.get("line"),
-            offset=data.get("offset"),
+            place=place_from(data),
             column=data.get("column", ""),
             value=data.get("value"),
             raw=base64.b64decode(data["raw"]) if "raw" in data else None,

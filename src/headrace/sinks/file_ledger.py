@@ -14,6 +14,7 @@ import re
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 from urllib.parse import unquote
 
 import obstore
@@ -37,6 +38,7 @@ from headrace.model.ledger import (
     Verdict,
     Words,
 )
+from headrace.model.place import fields_of, place_from
 from headrace.model.shape_text import shape_from_text, shape_to_text
 from headrace.model.table import TableId
 from headrace.places.object_place import Place, folder_name, ignoring_absence, open_place
@@ -491,17 +493,19 @@ def _entry_from_dict(data: dict[str, object]) -> JournalEntry:
 
 def _request_to_dict(request: TableRequest) -> dict[str, object]:
     names = [request.table_id.database, request.table_id.table]
-    return asdict(request) | {"table_id": names, "kind": str(request.kind), "to": str(request.to), "since": str(request.since)}
+    times = {"to": str(request.to), "since": str(request.since)}
+    place = {"file": ""} | fields_of(request.place)
+    return {"identity": request.identity, "table_id": names, "kind": str(request.kind), **times, **place}
 
 
-def _request_from_dict(data: Mapping[str, str]) -> TableRequest:
+def _request_from_dict(data: Mapping[str, Any]) -> TableRequest:
     return TableRequest(
         identity=data["identity"],
         table_id=_table_id(data["table_id"]),
         kind=RequestKind(data["kind"]),
         to=int(data["to"]),
         since=int(data["since"]),
-        file=data["file"],
+        place=place_from(data),
     )
 
 

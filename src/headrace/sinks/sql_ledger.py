@@ -28,6 +28,7 @@ from headrace.model.ledger import (
     Verdict,
     Words,
 )
+from headrace.model.place import place_of_text, place_text
 from headrace.model.table import TableId
 from headrace.sinks.base import KEPT_CUTS, LedgerPart, LedgerUpdate
 from headrace.sinks.sql_dialect import LedgerDialect, SqlSession, integer
@@ -233,7 +234,7 @@ class SqlLedger:
             " file_name) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 *(pipeline, request.identity, request.table_id.database, request.table_id.table),
-                *(str(request.kind), request.to, request.since, request.file),
+                *(str(request.kind), request.to, request.since, place_text(request.place)),
             ),
         )
 
@@ -253,7 +254,9 @@ class SqlLedger:
                 words.decisions[key] = Decision(key, Verdict(str(kind)), text)
             else:
                 table_id, times = TableId(str(database), str(table)), {"to": integer(to), "since": integer(since)}
-                words.requests[key] = TableRequest(key, table_id, RequestKind(str(kind)), file=text, **times)
+                asked = RequestKind(str(kind))
+                place = place_of_text(text, in_stream=asked is RequestKind.SKIP_RECORD)
+                words.requests[key] = TableRequest(key, table_id, asked, place=place, **times)
         return words
 
     def _forget_request(self, session: SqlSession, pipeline: str, identity: str) -> None:

@@ -19,6 +19,7 @@ from headrace.model.inspection import Checkup, Inspection
 from headrace.model.ledger import TableShape
 from headrace.model.offer import Learned, Offer, PositionAfter
 from headrace.model.outcome import SplitReport
+from headrace.model.place import SourcePlace
 from headrace.model.split import HeldSplit, Split, Window
 from headrace.model.stream import Range, StageReport
 from headrace.model.table import Column, TableId, TableSchema
@@ -166,8 +167,8 @@ class EventSource(Protocol):
         """
         ...
 
-    def give_up(self, position: str, table_id: TableId, key: str) -> str:
-        """The position in which the table's split counts as read because somebody gave it up.
+    def give_up(self, position: str, table_id: TableId, place: SourcePlace) -> str:
+        """The position in which the table's split, or record of a stream, counts as read because somebody gave it up.
 
         Unchanged when the table does not wait for it, or it is another table's.
         """

@@ -17,6 +17,7 @@ import pyarrow as pa
 from headrace.model.block import COMMIT_TS, KIND, SEQ, block_schema
 from headrace.model.cut import Repeats
 from headrace.model.events import RowKind
+from headrace.model.split import HeldSplit
 from headrace.model.stream import PartitionEnds, Range, StreamStatement
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.sources.stream.reader import BadRecordError
@@ -114,6 +115,10 @@ class MemoryStream:
         record = self.partitions[place][offset]
         self.partitions[place][offset] = MemoryRecord(record.kind, record.table_id, record.commit_ts, value)
 
+    def put_unknown(self, place: int, table_id: TableId, why: str) -> None:
+        """Appends a record that nobody can understand."""
+        self._put(place, MemoryRecord(RecordKind.UNKNOWN, table_id, 0, why.encode()))
+
     def reader(self) -> MemoryReader:
         """A reader of what is there now."""
         return MemoryReader(self.partitions, self.first)
@@ -203,3 +208,7 @@ class MemorySource:
     @property
     def event_source(self) -> StreamEventSource:
         return StreamEventSource(self.stream.reader())
+
+    def held(self, position: str) -> tuple[HeldSplit, ...]:
+        """Nothing: what a table needs of a stream, the position does not tell one by one."""
+        return ()

@@ -68,7 +68,7 @@ def _require_rollback(change: SchemaChange, statement: str) -> None:
         return
     message = f"this cannot be run in place of the schema change, because it is not a part of a transaction: {statement}."
     hint = "Use INSERT, UPDATE, DELETE, MERGE, CREATE, ALTER, DROP or SELECT. To run nothing, skip the change."
-    raise SchemaChangeRefused(Problem(change.table_id, message, file=change.origin, hint=hint))
+    raise SchemaChangeRefused(Problem(change.table_id, message, place=change.origin, hint=hint))
 
 
 @dataclass
@@ -87,7 +87,7 @@ class DuckDbMetadataApplier:
                 work.run()
             except REFUSALS as error:
                 message = f"DuckDB refused the schema change: {str(error).strip().splitlines()[0]}"
-                raise SchemaChangeRefused(Problem(change.table_id, message, file=change.origin)) from error
+                raise SchemaChangeRefused(Problem(change.table_id, message, place=change.origin)) from error
             return tuple(work.notices)
 
     def run_instead(self, change: SchemaChange, statement: str) -> tuple[Notice, ...]:
@@ -98,7 +98,7 @@ class DuckDbMetadataApplier:
                 session.execute(statement)
             except duckdb.Error as error:
                 message = f"DuckDB refused the statement that was to be run instead: {str(error).strip().splitlines()[0]}"
-                raise SchemaChangeRefused(Problem(change.table_id, message, file=change.origin)) from error
+                raise SchemaChangeRefused(Problem(change.table_id, message, place=change.origin)) from error
         return (Notice(f"in place of the source's statement this was run: {statement}", change.table_id),)
 
     def describe(self, table_id: TableId) -> TableDescription | None:
@@ -325,7 +325,7 @@ class _Change:
         forgiven = column.type.kind in DATE_KINDS and self._policies.zero_dates_null
         if not forgiven and filled:
             problem = unfit_problem(target.table_id, column, fill.told)
-            raise SchemaChangeRefused(replace(problem, file=self._change.origin))
+            raise SchemaChangeRefused(replace(problem, place=self._change.origin))
         return "NULL"
 
     def _drop_column(self, event: DropColumnEvent) -> None:
@@ -445,7 +445,7 @@ class _Change:
         return found
 
     def _refusal(self, table_id: TableId, message: str, hint: str, column: str = "") -> SchemaChangeRefused:
-        return SchemaChangeRefused(Problem(table_id, message, file=self._change.origin, column=column, hint=hint))
+        return SchemaChangeRefused(Problem(table_id, message, place=self._change.origin, column=column, hint=hint))
 
 
 def _is_carried(column: Column) -> bool:

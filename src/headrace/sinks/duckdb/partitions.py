@@ -25,7 +25,7 @@ _LONGEST_SHOWN = 500
 def rows_unseen(change: SchemaChange, table_id: TableId, message: str) -> SchemaChangeRefused:
     """The refusal of a change of rows that no event tells and that cannot be followed here. ``message`` says why."""
     hint = "Load the table anew and skip the statement, or leave the table out by a filter."
-    return SchemaChangeRefused(Problem(table_id, message, file=change.origin, hint=hint, remedy=Remedy.RESYNC))
+    return SchemaChangeRefused(Problem(table_id, message, place=change.origin, hint=hint, remedy=Remedy.RESYNC))
 
 
 def delete_rows(session: Session, change: SchemaChange, event: DeletePartitionRowsEvent, policies: ValuePolicies) -> None:

@@ -46,7 +46,7 @@ def same_rows(session: MySqlSession, change: SchemaChange, statement: str) -> st
             return f"DELETE FROM {qualified(table_id)} WHERE {conditions}"
     message = f"the target puts other rows than TiDB into a partition by {method}, so the statement would hit the wrong ones."
     hint = "Load the table anew and skip the statement, or partition the table in the target by RANGE or LIST."
-    raise SchemaChangeRefused(Problem(change.table_id, message, file=change.origin, hint=hint, remedy=Remedy.RESYNC))
+    raise SchemaChangeRefused(Problem(change.table_id, message, place=change.origin, hint=hint, remedy=Remedy.RESYNC))
 
 
 def spelled_as_here(session: MySqlSession, statement: str, database: str) -> str:
@@ -75,7 +75,7 @@ def _refuse_texts(session: MySqlSession, change: SchemaChange, table_id: TableId
             )
             hint = "Load the table anew and skip the statement, or edit it to a DELETE of the rows that the source removed."
             raise SchemaChangeRefused(
-                Problem(change.table_id, message, file=change.origin, column=column, hint=hint, remedy=Remedy.RESYNC)
+                Problem(change.table_id, message, place=change.origin, column=column, hint=hint, remedy=Remedy.RESYNC)
             )
 
 

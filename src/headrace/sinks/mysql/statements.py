@@ -116,11 +116,11 @@ def shown(change: SchemaChange) -> str:
 
 
 def refused(change: SchemaChange, message: str, hint: str = BY_HAND) -> SchemaChangeRefused:
-    return SchemaChangeRefused(Problem(change.table_id, message, file=change.origin, hint=hint))
+    return SchemaChangeRefused(Problem(change.table_id, message, place=change.origin, hint=hint))
 
 
 def unclear(change: SchemaChange, message: str) -> SchemaChangeUnclear:
-    return SchemaChangeUnclear(Problem(change.table_id, message, file=change.origin))
+    return SchemaChangeUnclear(Problem(change.table_id, message, place=change.origin))
 
 
 def server_refused(change: SchemaChange, error: pymysql.err.MySQLError) -> SchemaChangeRefused:
@@ -130,4 +130,4 @@ def server_refused(change: SchemaChange, error: pymysql.err.MySQLError) -> Schem
     if not read_statement(change.statement, change.database).brings_back:
         return refused(change, message)
     message = f"the statement brings rows back that are in no file, and the target cannot run it: {shown(change)}."
-    return SchemaChangeRefused(Problem(change.table_id, message, file=change.origin, hint=_LOAD_ANEW, remedy=Remedy.RESYNC))
+    return SchemaChangeRefused(Problem(change.table_id, message, place=change.origin, hint=_LOAD_ANEW, remedy=Remedy.RESYNC))

@@ -97,4 +97,4 @@ def _has_rows(session: MySqlSession, change: SchemaChange, condition: str) -> bo
 def _refused(
     change: SchemaChange, message: str, hint: str, column: str = "", remedy: Remedy = Remedy.REPAIR
 ) -> SchemaChangeRefused:
-    return SchemaChangeRefused(Problem(change.table_id, message, file=change.origin, column=column, hint=hint, remedy=remedy))
+    return SchemaChangeRefused(Problem(change.table_id, message, place=change.origin, column=column, hint=hint, remedy=remedy))

@@ -60,4 +60,4 @@ def _refuse_generated(change: SchemaChange) -> None:
 
 
 def _refused(change: SchemaChange, message: str, hint: str, column: str = "") -> SchemaChangeRefused:
-    return SchemaChangeRefused(Problem(change.table_id, message, file=change.origin, column=column, hint=hint))
+    return SchemaChangeRefused(Problem(change.table_id, message, place=change.origin, column=column, hint=hint))

@@ -65,7 +65,7 @@ class StreamHistory:
 
     def _failed(self, statement: StreamStatement) -> Callable[[Problem], None]:
         def failed(problem: Problem) -> None:
-            self.problems.append(replace(problem, table_id=statement.table_id, file=statement.place))
+            self.problems.append(replace(problem, table_id=statement.table_id, place=statement.place))
 
         return failed
 

@@ -11,7 +11,9 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from headrace.model.place import PlaceInStream
 from headrace.model.stream import Mark, StageReport
+from headrace.model.table import TableId
 
 _MARKS = 64
 _VERSION = 1
@@ -23,8 +25,6 @@ class PartitionPosition:
 
     offset: int = 0
     marks: tuple[Mark, ...] = ()
-    given_up: tuple[int, ...] = ()
-    """Offsets of records behind ``offset`` that cannot be understood, and that somebody gave up."""
 
     @property
     def read_to(self) -> int:
@@ -51,7 +51,7 @@ class PartitionPosition:
         """
         reached = self.begins(commit_ts) if before is None else min(before, self.begins(commit_ts))
         offset = max(self.offset, reached)
-        return replace(self, offset=offset, given_up=tuple(at for at in self.given_up if at >= offset))
+        return replace(self, offset=offset)
 
     def back_to(self, commit_ts: int) -> PartitionPosition:
         """The position from which all records above a commit ts (TSO) are read again."""
@@ -72,6 +72,8 @@ class StreamPosition:
 
     partitions: Mapping[str, PartitionPosition] = field(default_factory=dict)
     watermark: int = 0
+    given_up: frozenset[tuple[TableId, PlaceInStream]] = frozenset()
+    """Records that somebody gave up, of tables that still have to pass them."""
 
     @classmethod
     def parse(cls, text: str) -> StreamPosition:
@@ -82,16 +84,17 @@ class StreamPosition:
         if not isinstance(told, dict) or told.get("v") != _VERSION:
             raise ValueError("this is no position of a stream that this version of Headrace knows")
         partitions = {}
-        for name, (offset, marks, *given_up) in told["p"].items():
-            known = tuple(Mark(int(at), int(ts)) for at, ts in marks)
-            partitions[name] = PartitionPosition(int(offset), known, tuple(int(at) for at in given_up))
-        return cls(partitions, int(told["w"]))
+        for name, (offset, marks) in told["p"].items():
+            partitions[name] = PartitionPosition(int(offset), tuple(Mark(int(at), int(ts)) for at, ts in marks))
+        given_up = {(TableId(*names), PlaceInStream(name, int(offset))) for *names, name, offset in told.get("g", ())}
+        return cls(partitions, int(told["w"]), frozenset(given_up))
 
     def to_text(self) -> str:
         """The position as the ledger keeps it."""
-        of_each = sorted(self.partitions.items())
-        told = {name: [at.offset, [[m.offset, m.reached] for m in at.marks], *at.given_up] for name, at in of_each}
-        return json.dumps({"v": _VERSION, "w": self.watermark, "p": told}, separators=(",", ":"))
+        told = {name: [at.offset, [[m.offset, m.reached] for m in at.marks]] for name, at in sorted(self.partitions.items())}
+        given_up = sorted([t.database, t.table, place.partition, place.offset] for t, place in self.given_up)
+        rest = {"g": given_up} if given_up else {}
+        return json.dumps({"v": _VERSION, "w": self.watermark, "p": told, **rest}, separators=(",", ":"))
 
     def of(self, partition: str) -> PartitionPosition:
         """The position of a partition; one that came to be later begins at its first record."""
@@ -111,14 +114,13 @@ class StreamPosition:
 
     def moved_to(self, commit_ts: int, before: Mapping[str, int]) -> StreamPosition:
         """See :meth:`PartitionPosition.moved_to`; ``before`` has the offsets that partitions may not pass."""
-        return replace(self, partitions={name: at.moved_to(commit_ts, before.get(name)) for name, at in self.partitions.items()})
+        moved = replace(self, partitions={name: at.moved_to(commit_ts, before.get(name)) for name, at in self.partitions.items()})
+        kept = frozenset((t, place) for t, place in self.given_up if place.offset >= moved.of(place.partition).offset)
+        return replace(moved, given_up=kept)
 
-    def giving_up(self, partition: str, offset: int) -> StreamPosition:
-        """The same, with a record that is passed over where it cannot be understood; unchanged where it is not needed any more."""
-        at = self.partitions.get(partition)
-        if at is None or offset < at.offset or offset in at.given_up:
-            return self
-        return replace(self, partitions={**self.partitions, partition: replace(at, given_up=(*at.given_up, offset))})
+    def giving_up(self, table_id: TableId, place: PlaceInStream) -> StreamPosition:
+        """The position in which a record of the table is passed over; it is remembered until nobody needs what lies there."""
+        return replace(self, given_up=self.given_up | {(table_id, place)})
 
     def back_to(self, commit_ts: int) -> StreamPosition:
         """See :meth:`PartitionPosition.back_to`."""

@@ -16,12 +16,14 @@ import pyarrow as pa
 
 from headrace.errors import SourceLostError
 from headrace.model.block import META_FIELDS, SEQ, SEQ_RANK_SHIFT, ChangeBlock, in_pieces
+from headrace.model.commands import skip_command
 from headrace.model.cut import CutOutcome
 from headrace.model.letters import RejectedRecord
 from headrace.model.offer import Learned, Offer
 from headrace.model.outcome import Notice, Problem, SplitReport
+from headrace.model.place import PlaceInStream, SourcePlace
 from headrace.model.split import Split, Window
-from headrace.model.stream import PartitionEnds, Range, StageReport, place_of, read_place
+from headrace.model.stream import PartitionEnds, Range, StageReport
 from headrace.model.table import TableId
 from headrace.sources.base import Bound, KeptShapes, StageRunner, StagingPlace
 from headrace.sources.stream.history import StreamHistory
@@ -107,12 +109,12 @@ class StreamEventSource:
         reached = bound.reached if bound is not None else lambda _: checkpoint
         history = StreamHistory(shapes or {}, (told for report in staged.reports for told in report.statements))
         watermark = _final(staged, place, least) if final else _watermark(staged, partitions, place, least)
-        problems = [problem for report in staged.reports for problem in report.problems]
+        problems = staged.problems(place)
         return Offer(
             watermark,
             watermark + 1,
             schema_changes=tuple(change for change in history.changes if change.commit_ts <= watermark),
-            splits=tuple(splits(staged, history, watermark, applied)),
+            splits=tuple(splits(staged, history, watermark, applied, place.given_up)),
             problems=(
                 *(p for p in problems if p.table_id.table),
                 *history.problems,
@@ -162,14 +164,14 @@ class StreamEventSource:
     def _moved(self, position: str, offer: Offer, reached: int, hi: int) -> str:
         staged = _of(offer)
         place = StreamPosition.parse(position).beginning(staged.begins).with_marks(staged.reports)
-        place = place.moved_to(reached, staged.unclear())
+        place = place.moved_to(reached, staged.unclear(place))
         return replace(place, watermark=max(place.watermark, hi)).to_text()
 
     def taking(self, position: str, offer: Offer, keys: Collection[str]) -> PositionOfCut:
         """See ``EventSource.taking``. Where a table is stopped, the position waits for the driver's step."""
         staged = _of(offer)
         place = StreamPosition.parse(position).beginning(staged.begins).with_marks(staged.reports)
-        return PositionOfCut(position, place, staged.unclear())
+        return PositionOfCut(position, place, staged.unclear(place))
 
     def begin(self, position: str, offer: Offer, splits: Collection[Split], hi: int) -> str:
         """The same: each table's checkpoint tells what of a piece it has taken."""
@@ -195,10 +197,15 @@ class StreamEventSource:
         passed = next((name for name, at in place.partitions.items() if at.back_to(since).offset < at.offset), None)
         return "" if passed is None else f"records of partition {passed} above {since} were passed over."
 
-    def give_up(self, position: str, table_id: TableId, key: str) -> str:
-        """The position in which a record is passed over that cannot be understood; ``key`` is its place in words."""
-        record = read_place(key)
-        return position if record is None else StreamPosition.parse(position).giving_up(*record).to_text()
+    def give_up(self, position: str, table_id: TableId, place: SourcePlace) -> str:
+        """The position in which a record is passed over that is there, and that the table may have to pass yet."""
+        known = StreamPosition.parse(position)
+        if not isinstance(place, PlaceInStream) or not place.is_record:
+            return position
+        end = next((p.end for p in self.reader.ends() if p.partition == place.partition), 0)
+        if not known.of(place.partition).offset <= place.offset < end:
+            return position
+        return known.giving_up(table_id, place).to_text()
 
     def read_again(self, position: str, table_id: TableId, since: int) -> str:
         """The position from which on everything above ``since`` (TSO) is read again, and schema changes at it."""
@@ -225,8 +232,9 @@ class StreamEventSource:
         records = pa.ipc.open_stream(self._place.read(piece.key).slice(piece.start, piece.length)).read_all().combine_chunks()
         commit_ts = records.column("commit_ts").to_numpy()
         own = (commit_ts > split.above) & (commit_ts <= split.up_to)
-        inside = own & (commit_ts > window.lo) & (commit_ts <= window.hi)
-        left = own & (commit_ts > window.hi)
+        wanted = own & ~np.isin(records.column("offset").to_numpy(), split.given_up)
+        inside = wanted & (commit_ts > window.lo) & (commit_ts <= window.hi)
+        left = wanted & (commit_ts > window.hi)
         reading = _Reading(self.reader, split, tolerance)
         (batch,) = records.filter(pa.array(inside)).combine_chunks().to_batches() or (None,)
         if batch is not None:
@@ -310,9 +318,9 @@ class _Reading:
                 RejectedRecord(self.rows, offset, raw, error.message, column=error.column, value=error.value, commit_ts=commit_ts)
             )
             return
-        place = place_of(self.split.piece.partition, offset)
-        told = Problem(self.split.table_id, error.message, place, column=error.column, value=error.value, hint=error.hint)
-        self.problem = told
+        place = PlaceInStream(self.split.piece.partition, offset)
+        hint = f"{error.hint} Or give it up with {skip_command(self.split.table_id, place)}.".lstrip()
+        self.problem = Problem(self.split.table_id, error.message, place, column=error.column, value=error.value, hint=hint)
 
 
 def _of(offer: Offer) -> Staged:
@@ -355,11 +363,11 @@ def _to_stage(partitions: Sequence[PartitionEnds], place: StreamPosition, staged
             )
         # All that was read before is read again at once: some of it would look like all of it, since its watermark has passed.
         owed = min(known.read_to, partition.end)
-        found += _ranges(partition, begin, owed, known.given_up)
+        found += _ranges(partition, begin, owed)
         begin = max(begin, owed)
         if partition.partition in read:
             end = partition.end if not limit else min(partition.end, begin + _records(partition, limit // len(read)))
-            found += _ranges(partition, begin, end, known.given_up)
+            found += _ranges(partition, begin, end)
             more |= end < partition.end
     return found, more
 
@@ -388,15 +396,13 @@ def _records(partition: PartitionEnds, size: int) -> int:
     return max(1, int(size / max(partition.bytes_per_record, 1.0)))
 
 
-def _ranges(partition: PartitionEnds, begin: int, end: int, given_up: Sequence[int]) -> list[Range]:
+def _ranges(partition: PartitionEnds, begin: int, end: int) -> list[Range]:
     """The records from ``begin`` up to ``end`` in ranges of about 8 MiB."""
     step, size = _records(partition, RANGE_BYTES), max(partition.bytes_per_record, 1.0)
-    found = []
-    for start in range(begin, end, step):
-        stop = min(start + step, end)
-        own = tuple(at for at in given_up if start <= at < stop)
-        found.append(Range(partition.partition, start, stop, int(size * (stop - start)), own))
-    return found
+    starts = range(begin, end, step)
+    return [
+        Range(partition.partition, start, min(start + step, end), int(size * (min(start + step, end) - start))) for start in starts
+    ]
 
 
 def _names(staged: Staged, partitions: Iterable[PartitionEnds], place: StreamPosition) -> set[str]:
@@ -423,7 +429,7 @@ def _final(staged: Staged, place: StreamPosition, least: int) -> int:
 def _blocking(problems: Iterable[Problem]) -> Iterator[Notice]:
     for problem in problems:
         if not problem.table_id.table:
-            yield Notice(f"{problem.file}: {problem.message} Nothing of this partition is applied behind it.")
+            yield Notice(f"{problem.place}: {problem.message} Nothing of this partition is applied behind it.")
 
 
 def _absent(partitions: Iterable[PartitionEnds], place: StreamPosition, staged: Staged) -> Iterator[Notice]:
@@ -447,5 +453,5 @@ def _shapeless(staged: Staged, history: StreamHistory, reached: Callable[[TableI
                 continue
             told.add(piece.table_id)
             message = "its columns are not known: neither the stream nor the ledger has a schema change of it."
-            place = place_of(piece.partition, piece.first)
+            place = PlaceInStream(piece.partition, piece.first, piece.last)
             yield Problem(piece.table_id, message, place, hint="Begin with a stream that tells the table's CREATE TABLE.")

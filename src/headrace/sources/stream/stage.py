@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model.outcome import Problem
-from headrace.model.stream import Between, Mark, Range, StagedPiece, StageReport, StreamStatement, place_of
+from headrace.model.place import PlaceInStream
+from headrace.model.stream import Between, Mark, Range, StagedPiece, StageReport, StreamStatement
 from headrace.model.table import TableId
 from headrace.sources.base import StagingPlace
 from headrace.sources.stream.reader import StreamReader
 from headrace.sources.stream.records import PIECE, RecordKind
 
-_GIVE_UP = "Give the record up with headrace table skip --file and its place, or load the table anew."
 _MARK_EVERY = 8
 """How many marks a range leaves at most, besides the one at its end."""
 
@@ -81,8 +81,8 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str) -> 
     """Reads a range and writes its pieces into an object in ``folder``. Raises SourceUnreachableError, TransientError."""
     tables = _Tables()
     statements: list[StreamStatement] = []
-    problems: dict[int, Problem] = {}
-    given_up = frozenset(of.given_up)
+    problems: list[Problem] = []
+    unknown: list[Problem] = []
     watermark: int | None = None
     marks: list[Mark] = []
     reached, step = 0, max(1, (of.end - of.start) // _MARK_EVERY)
@@ -101,10 +101,8 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str) -> 
                 statements.append(statement)
                 reached = max(reached, statement.commit_ts)
         for row in np.flatnonzero(kinds == RecordKind.UNKNOWN):
-            problems[int(offsets[row])] = _unknown(of.partition, batch, int(row))
-        for at in given_up & problems.keys():
-            del problems[at]
-        nobodys = min((at for at, problem in problems.items() if not problem.table_id.table), default=None)
+            unknown.append(_unknown(of.partition, batch, int(row)))
+        nobodys = min((offset_of(problem) for problem in (*problems, *unknown) if not problem.table_id.table), default=None)
         for start, end, promised in _between_watermarks(batch, kinds):
             rows = batch.slice(start, end - start)
             rows = rows.filter(pa.array(kinds[start:end] == RecordKind.ROWS))
@@ -119,8 +117,6 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str) -> 
                     watermark = max(watermark or 0, promised)
     marks.append(Mark(of.end, reached))
     pieces = _written(of, tables.pieces, place, folder) if tables.pieces else ()
-    unclear = {at: place_of(of.partition, at) for at in problems}
-    found = tuple(problems[at] for at in sorted(problems))
     return StageReport(
         of,
         pieces,
@@ -131,29 +127,33 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str) -> 
         tables.behind,
         tables.all_of_it,
         tuple(marks),
-        found,
-        unclear,
+        tuple(problems),
+        tuple(unknown),
     )
 
 
+def offset_of(problem: Problem) -> int:
+    """Where the record lies that cannot be understood."""
+    assert isinstance(problem.place, PlaceInStream), "a problem of a record names its place"
+    return problem.place.offset
+
+
 def _statement(
-    reader: StreamReader, partition: str, batch: pa.RecordBatch, row: int, problems: dict[int, Problem]
+    reader: StreamReader, partition: str, batch: pa.RecordBatch, row: int, problems: list[Problem]
 ) -> StreamStatement | None:
     offset = batch.column(0)[row].as_py()
     try:
         return reader.statement(batch.column(5)[row].as_py(), partition, offset)
     except ValueError as error:
         table_id = TableId(batch.column(2)[row].as_py() or "", batch.column(3)[row].as_py() or "")
-        problems[offset] = Problem(
-            table_id, f"the schema change cannot be read: {error}", file=place_of(partition, offset), hint=_GIVE_UP
-        )
+        problems.append(Problem(table_id, f"the schema change cannot be read: {error}", place=PlaceInStream(partition, offset)))
         return None
 
 
 def _unknown(partition: str, batch: pa.RecordBatch, row: int) -> Problem:
     table_id = TableId(batch.column(2)[row].as_py() or "", batch.column(3)[row].as_py() or "")
     why = batch.column(5)[row].as_py().decode("utf-8", "replace")
-    return Problem(table_id, why, file=place_of(partition, batch.column(0)[row].as_py()), hint=_GIVE_UP)
+    return Problem(table_id, why, place=PlaceInStream(partition, batch.column(0)[row].as_py()))
 
 
 def _by_table(rows: pa.RecordBatch) -> list[tuple[TableId, pa.RecordBatch]]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
+from headrace.model.outcome import Problem
+from headrace.model.place import PlaceInStream, SourcePlace
 from headrace.model.split import Split
 from headrace.model.stream import Between, StagedPiece, StageReport
 from headrace.model.table import TableId
@@ -26,6 +28,13 @@ class StagedSplit(Split):
     """Whether the partition's next piece of the table may go on in the transaction that this one ends with."""
     anew: bool = False
     """Whether what writes the stream began again before it, for certain."""
+    given_up: tuple[int, ...] = ()
+    """The offsets of records that nobody wants."""
+
+    @property
+    def place(self) -> SourcePlace:
+        """The records of the piece."""
+        return PlaceInStream(self.piece.partition, self.piece.first, self.piece.last)
 
 
 @dataclass(frozen=True)
@@ -57,21 +66,28 @@ class Staged:
             partition = report.range.partition
             if report.watermark is not None and partition not in blocked:
                 found[partition] = max(found.get(partition, 0), report.watermark)
-            if any(not problem.table_id.table for problem in report.problems):
+            if partition in _blocked(report):
                 blocked.add(partition)
         return found
 
     @property
     def blocked(self) -> frozenset[str]:
         """The partitions with a record of which nobody knows the table."""
-        return frozenset(r.range.partition for r in self.reports if any(not p.table_id.table for p in r.problems))
+        return frozenset(partition for report in self.reports for partition in _blocked(report))
 
-    def unclear(self) -> dict[str, int]:
-        """The first offset of each partition at which a record cannot be understood, where there is one."""
+    def problems(self, position: StreamPosition) -> list[Problem]:
+        """The records that cannot be understood, but for those that somebody gave up."""
+        unknown = (problem for report in self.reports for problem in report.unknown)
+        read = [problem for report in self.reports for problem in report.problems]
+        return [*read, *(problem for problem in unknown if (problem.table_id, problem.place) not in position.given_up)]
+
+    def unclear(self, position: StreamPosition) -> dict[str, int]:
+        """The first offset of each partition at which such a record lies. The partition is needed from it on."""
         found: dict[str, int] = {}
-        for report in self.reports:
-            for at in report.unclear:
-                found[report.range.partition] = min(at, found.get(report.range.partition, at))
+        for problem in self.problems(position):
+            if isinstance(problem.place, PlaceInStream):
+                partition, at = problem.place.partition, problem.place.offset
+                found[partition] = min(at, found.get(partition, at))
         return found
 
     def needed(self, position: StreamPosition) -> Staged:
@@ -80,18 +96,31 @@ class Staged:
         return replace(self, reports=kept)
 
     def follows(self, position: StreamPosition) -> bool:
-        """Whether all that is to be read from the position on, up to where this ends, is in it as somebody would read it now."""
+        """Whether all that is to be read from the position on, up to where this ends, is in it."""
         begins: dict[str, int] = {}
         for report in self.reports:
             begins.setdefault(report.range.partition, report.range.start)
-            if not report.unclear.keys().isdisjoint(position.of(report.range.partition).given_up):
-                return False
         known = position.partitions.keys()
         return all(start <= position.of(partition).offset for partition, start in begins.items() if partition in known)
 
 
-def splits(staged: Staged, history: StreamHistory, watermark: int, applied: Callable[[TableId], int]) -> Iterator[StagedSplit]:
+def _blocked(report: StageReport) -> frozenset[str]:
+    """The partition of the range, where nobody knows the table of one of its records."""
+    nobodys = any(not problem.table_id.table for problem in (*report.problems, *report.unknown))
+    return frozenset({report.range.partition} if nobodys else ())
+
+
+def splits(
+    staged: Staged,
+    history: StreamHistory,
+    watermark: int,
+    applied: Callable[[TableId], int],
+    given_up: Collection[tuple[TableId, PlaceInStream]],
+) -> Iterator[StagedSplit]:
     """One split for each piece and shape that may have rows up to the watermark which are not applied yet."""
+    skipped: dict[tuple[TableId, str], list[int]] = defaultdict(list)
+    for table_id, place in given_up:
+        skipped[table_id, place.partition].append(place.offset)
     for table_id, pieces in _pieces(staged).items():
         versions = history.versions(table_id)
         if not versions:
@@ -117,6 +146,7 @@ def splits(staged: Staged, history: StreamHistory, watermark: int, applied: Call
                         up_to,
                         of.goes_on,
                         of.anew,
+                        tuple(o for o in skipped.get((table_id, piece.partition), ()) if piece.first <= o <= piece.last),
                         earliest=piece.min_ts if above == 0 else None,
                     )
                     rank += 1

@@ -155,7 +155,7 @@ class Beginnings:
         for (stored, version), start in zip(files, read([stored.path for stored, _ in files], length), strict=True):
             found = None
             # What is wrong with the file is reported when it is read.
-            with contained(lambda problem: None, version.table_id, stored.path):
+            with contained(lambda problem: None, version.table_id):
                 found = None if start is None else _first_commit_ts(start, version, protocol, options)
             self.firsts[stored] = found or 0
             if found is None and length < stored.size:

@@ -187,18 +187,18 @@ class CatalogueReader:
     def _load(self, path: SchemaPath, raw: bytes | None) -> _Loaded:
         named = TableId(path.database, path.table)
         if raw is None:
-            gone = Problem(named, "The schema file vanished while it was read.", path.key, transient=True)
+            gone = Problem(named, "The schema file vanished while it was read.", path.place, transient=True)
             return _Loaded(None, gone, repeat=True)
         if len(raw) > MOST_BYTES:
             message = f"The schema file has more than {MOST_BYTES >> 20} MiB, which TiCDC never writes."
-            return _Loaded(None, Problem(named, message, path.key))
+            return _Loaded(None, Problem(named, message, path.place))
         problems: list[Problem] = []
-        with contained(problems.append, named, path.key):
+        with contained(problems.append, named, path.place):
             try:
                 return self._read(path, named, parse_schema_file(raw))
             except SchemaFileError as error:
                 hint = "It may still be on its way." if error.incomplete else ""
-                problem = Problem(named, error.message, path.key, hint=hint, transient=error.incomplete)
+                problem = Problem(named, error.message, path.place, hint=hint, transient=error.incomplete)
                 return _Loaded(None, problem, repeat=error.incomplete, told=self._told(raw))
         return _Loaded(None, problems[0])
 
@@ -223,11 +223,11 @@ class CatalogueReader:
             message = f"Its statement has more than {self._most_statement_bytes} bytes."
             hint = "If it is as the source ran it, set max-statement-bytes in the source's URI."
             told = ToldParts(file.database, file.table, file.version, None)
-            return _Loaded(None, Problem(table_id, message, path.key, hint=hint), told=told)
+            return _Loaded(None, Problem(table_id, message, path.place, hint=hint), told=told)
         if has_too_many_words(file.statement):
             message = f"Its statement has more than {MOST_WORDS:,} words."
             told = ToldParts(file.database, file.table, file.version, None)
-            return _Loaded(None, Problem(table_id, message, path.key), told=told)
+            return _Loaded(None, Problem(table_id, message, path.place), told=told)
         file = replace(file, schema=_renamed(file.schema, table_id))
         entry = SchemaEntry(path, file, table_id, read_statement(file.statement, table_id.database))
         notices = _naming_notices(entry)
@@ -235,10 +235,10 @@ class CatalogueReader:
         if mismatched:
             message = f"The schema file's content has the checksum {file.checksum:010d}, not the one in its name."
             if self._strict:
-                problem = Problem(table_id, message, path.key, hint="Without --strict it would be used.")
+                problem = Problem(table_id, message, path.place, hint="Without --strict it would be used.")
                 told = ToldParts(table_id.database, table_id.table, file.version, file.statement)
                 return _Loaded(None, problem, notices, mismatched=True, told=told)
-            notices = (*notices, Notice(message, table_id, path.key))
+            notices = (*notices, Notice(message, table_id, path.place))
         return _Loaded(entry, None, notices, mismatched)
 
     def _build(self, loaded: Sequence[_Loaded]) -> Catalogue:
@@ -296,10 +296,10 @@ def _naming_notices(entry: SchemaEntry) -> tuple[Notice, ...]:
     if (file.database, file.table) != (entry.table_id.database, entry.table_id.table):
         swapped = (file.database, file.table) == (entry.table_id.table, entry.table_id.database)
         said = "has the names of database and table swapped" if swapped else f"says it is of {file.table_id}"
-        notices.append(Notice(f"The schema file {said}; its path counts.", entry.table_id, entry.path.key))
+        notices.append(Notice(f"The schema file {said}; its path counts.", entry.table_id, entry.path.place))
     if file.version != entry.path.version:
         message = f"The schema file says TableVersion {file.version}; its path counts."
-        notices.append(Notice(message, entry.table_id, entry.path.key))
+        notices.append(Notice(message, entry.table_id, entry.path.place))
     return tuple(notices)
 
 
@@ -332,10 +332,10 @@ class _History:
 
     def _fail(self, entry: SchemaEntry, problem: Problem) -> None:
         """Leaves an entry out that cannot be handled: it counts as a file that cannot be read, of which the statement is known."""
-        self.problems.append(replace(problem, table_id=entry.table_id, file=entry.path.key))
+        self.problems.append(replace(problem, table_id=entry.table_id, place=entry.path.place))
         names = entry.table_id
         self.told[entry.path.key] = ToldParts(names.database, names.table, entry.path.version, entry.file.statement)
-        while self.changes and self.changes[-1].origin == entry.path.key:
+        while self.changes and self.changes[-1].file == entry.path.key:
             self.changes.pop()
         versions = self._versions.get(entry.path.parent, {})
         if (known := versions.get(entry.path.version)) is not None and known.origin == entry.path.key:
@@ -371,7 +371,7 @@ class _History:
         return with_bounds(self._versions)
 
     def _apply(self, entry: SchemaEntry) -> None:
-        with contained(lambda problem: self._fail(entry, problem), entry.table_id, entry.path.key):
+        with contained(lambda problem: self._fail(entry, problem), entry.table_id, entry.path.place):
             self._carry_out(entry)
 
     def _carry_out(self, entry: SchemaEntry) -> None:
@@ -401,7 +401,7 @@ class _History:
             changes=changes,
             reads=classified.reads - changes,
             schema=None if gone else schema,
-            origin=entry.path.key,
+            origin=entry.path.place,
             database_collation=self._collations.get(database, ""),
         )
         self.changes.append(change)
@@ -519,7 +519,7 @@ class _History:
             statement=rename_statement(*renames),
             database=first.table_id.database,
             changes=names,
-            origin=first.path.key,
+            origin=first.path.place,
             doubt="the order of the renames cannot be told from what TiCDC left of them. Rename the tables in the target by hand.",
         )
         self.changes.append(change)

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from headrace.model.block import KIND
 from headrace.model.events import RowKind
 from headrace.model.outcome import Notice, SplitReport
+from headrace.model.place import PlaceInFile
 from headrace.model.split import Window
 from headrace.model.tso import MAX_TSO, format_tso
 from headrace.sources.ticdc_storage.catalogue import Catalogue
@@ -20,7 +21,7 @@ from headrace.sources.ticdc_storage.stores import StoredFile
 NO_PROMISE = Notice(
     "There is no metadata: the changefeed ended before its first checkpoint, and nothing was ever promised to be complete. "
     "Everything that is in the files is taken.",
-    file="metadata",
+    place=PlaceInFile("metadata"),
 )
 _WITHOUT_COMMIT_TS = Notice(
     "The files carry no commit ts, so they are taken whole in any case. What --until-end adds are the files that came after the "

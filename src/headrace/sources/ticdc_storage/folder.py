@@ -69,7 +69,7 @@ class Folder:
         """Whether the first rows that can be found have an exact commit ts; ``None`` when none can be."""
         for stored, _, version in candidates[:_PEEK_FILES]:
             # What is wrong with the file is reported when it is read.
-            with suppress(DecodeError, FileNotFoundError), contained(lambda problem: None, version.table_id, stored.path):
+            with suppress(DecodeError, FileNotFoundError), contained(lambda problem: None, version.table_id):
                 start = self._store.read_start(stored.path, _PEEK_BYTES)
                 if protocol is Protocol.CSV:
                     return csv.has_commit_ts(start, version.schema, version.csv(options.csv))

@@ -14,6 +14,7 @@ from enum import StrEnum
 from headrace.errors import SourceNotReadyError
 from headrace.model.inspection import Finding, Inspection, Severity, TableInspection, VersionInspection
 from headrace.model.outcome import Problem, SplitReport
+from headrace.model.place import PlaceInFile
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.split import Window
 from headrace.model.table import TableId
@@ -187,7 +188,7 @@ def data_finding(problem: Problem) -> Finding:
         problem.table_id,
         problem.file,
         usual_severity(FindingKind.BROKEN_DATA),
-        problem.line,
+        problem.place.line if isinstance(problem.place, PlaceInFile) else None,
     )
 
 
@@ -233,7 +234,7 @@ def _count_rows(seen: Look) -> tuple[dict[str, int], list[Problem]]:
                 problems.append(item.problem)
             elif item.truncated:
                 message = "The last record is cut off in the middle."
-                problems.append(Problem(item.table_id, message, split.key, item.truncated_line))
+                problems.append(Problem(item.table_id, message, item.at(line=item.truncated_line)))
     return rows, problems
 
 

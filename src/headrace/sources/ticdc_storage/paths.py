@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
+from headrace.model.place import PlaceInFile
 from headrace.model.tso import MAX_TSO
 
 METADATA = "metadata"
@@ -62,6 +63,11 @@ class SchemaPath:
         if self.legacy:
             return f"{self.parent}/{self.version}/{_LEGACY_SCHEMA_NAME}"
         return f"{self.parent}/{_META}/schema_{self.version}_{self.checksum}.json"
+
+    @property
+    def place(self) -> PlaceInFile:
+        """For messages."""
+        return PlaceInFile(self.key)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import date, timedelta
 
 from headrace.model.outcome import Notice
+from headrace.model.place import PlaceInFile
 from headrace.model.split import HeldSplit
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.options import StorageOptions
@@ -68,7 +69,7 @@ def expiry_notices(
 def expiry_notice(held: HeldSplit) -> Notice:
     """What people are told of the oldest file that a table still needs."""
     message = f"it is stopped and needs files of {held.day}; TiCDC removes them after {held.removed_after}."
-    return Notice(message, held.table_id, held.key)
+    return Notice(message, held.table_id, PlaceInFile(held.key))
 
 
 def _day(text: str) -> date | None:

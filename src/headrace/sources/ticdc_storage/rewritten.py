@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from headrace.model.events import DropDatabaseEvent, DropTableEvent, RenameTableEvent, SchemaChange, TruncateTableEvent
 from headrace.model.outcome import Notice, Problem
+from headrace.model.place import PlaceInFile
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.intervals import numbers_of
@@ -66,7 +67,7 @@ class Rewritten:
             stored, path, version = candidate
             known, has_ended = self.place.content_of(path), self._has_ended(version)
             if known is None and not has_ended:
-                problems.append(Problem(version.table_id, _UNCERTAIN, stored.path, hint=_UNCERTAIN_HINT))
+                problems.append(Problem(version.table_id, _UNCERTAIN, PlaceInFile(stored.path), hint=_UNCERTAIN_HINT))
             elif (found := content(stored)) is None:
                 continue
             elif found == known or has_ended:
@@ -76,7 +77,7 @@ class Rewritten:
                 changed.append(candidate)
         rewritten = {(path.directory, path.stream, path.number) for _, path, _ in changed}
         overtaken = [c for c in changed if self._is_overtaken(c, rewritten)]
-        problems += [Problem(v.table_id, _OVERTAKEN, stored.path, hint=_OVERTAKEN_HINT) for stored, _, v in overtaken]
+        problems += [Problem(v.table_id, _OVERTAKEN, PlaceInFile(stored.path), hint=_OVERTAKEN_HINT) for stored, _, v in overtaken]
         changed = [candidate for candidate in changed if candidate not in overtaken]
         notices = (*of_tables(changed, AGAIN), *of_tables(outlived, _OUTLIVED))
         return Judged(tuple(changed), applied, tuple(problems), notices)

@@ -75,7 +75,7 @@ def sealed(
         if found is not None:
             busy.setdefault(found.parent, set()).add(found.version)
     for change in unread:
-        path = parse_path(change.origin)
+        path = parse_path(change.file)
         if isinstance(path, SchemaPath) and _may_be_ahead(change, progress, checkpoints):
             busy.setdefault(path.parent, set()).add(path.version)
     place = passed_below(place, _passed(place, catalogue, progress, checkpoints, busy))

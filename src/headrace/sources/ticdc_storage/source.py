@@ -13,6 +13,7 @@ from headrace.model.cut import CutOutcome
 from headrace.model.inspection import Checkup, Inspection
 from headrace.model.offer import Learned, Offer
 from headrace.model.outcome import SplitReport
+from headrace.model.place import SourcePlace, file_of
 from headrace.model.split import HeldSplit, Split, Window
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.tso import tso_to_datetime
@@ -252,13 +253,13 @@ class StorageEventSource:
         gone = next((problem.file for problem in vanished if problem.table_id == table_id), "")
         return f"{gone} is missing." if gone else ""
 
-    def give_up(self, position: str, table_id: TableId, key: str) -> str:
+    def give_up(self, position: str, table_id: TableId, place: SourcePlace) -> str:
         """See ``EventSource.give_up``: the file is named as the position holds it; one that is there counts as it is now."""
-        place = _position(position)
+        known, key = _position(position), file_of(place)
         if parse_data_name(_name(key)) is None:
             return position
         folder = self._opened()
-        _, catalogue = folder.scan(place)
+        _, catalogue = folder.scan(known)
         stored = folder.stat(key)
         parsed = parse_path(key, self._options.date_separator, catalogue.table_ids)
         if not isinstance(parsed, DataPath):
@@ -266,13 +267,13 @@ class StorageEventSource:
         theirs = {*catalogue.owners(parsed.parent).values()} or {catalogue.table_of(parsed.parent)}
         if table_id not in theirs and any(owner.table for owner in theirs):
             return position
-        rewritten = stored is not None and place.is_consumed(parsed) and place.is_changed(parsed, stored.size, stored.modified)
-        if not rewritten and not place.is_open(key):
+        rewritten = stored is not None and known.is_consumed(parsed) and known.is_changed(parsed, stored.size, stored.modified)
+        if not rewritten and not known.is_open(key):
             return position
         found = stored or StoredFile(key, 0, 0)
         content = None if stored is None else folder.content(stored)
         state = FileState(key, found.size, found.modified, consumed=True, content=content)
-        return advanced(place, place.watermark, [state]).to_text()
+        return advanced(known, known.watermark, [state]).to_text()
 
     def forget_vanished(
         self, position: str, offer: Offer, loaded: Mapping[TableId, int], ended: Mapping[TableId, int]

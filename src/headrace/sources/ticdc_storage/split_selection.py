@@ -11,6 +11,7 @@ from headrace.ddl.lexer import words
 from headrace.errors import SourceUnreachableError
 from headrace.formats.values import repeats_an_hour
 from headrace.model.outcome import Notice, Problem
+from headrace.model.place import PlaceInFile
 from headrace.model.split import Window
 from headrace.model.table import TableId
 from headrace.model.types import TypeKind
@@ -124,7 +125,7 @@ def of_tables(files: Iterable[Candidate], message: str) -> Iterator[Notice]:
         by_table[version.table_id].append(stored.path)
     for table_id, paths in by_table.items():
         others = f" The same goes for {len(paths) - 1} more of the table." if len(paths) > 1 else ""
-        yield Notice(f"The file {message}{others}", table_id, paths[0])
+        yield Notice(f"The file {message}{others}", table_id, PlaceInFile(paths[0]))
 
 
 def mixed_partition_notices(candidates: Iterable[Candidate], catalogue: Catalogue) -> tuple[Notice, ...]:
@@ -202,7 +203,7 @@ def unknown_versions(
             Problem(
                 catalogue.table_of(parent, version),
                 f"There is no schema file for version {version} of the table, which has data files.",
-                stored.path,
+                PlaceInFile(stored.path),
                 hint=f"Restore {parent}/meta/schema_{version}_….json.",
             ),
         )
@@ -224,7 +225,7 @@ def vanished_problems(
     gone.update({path: tables(path) for path in position.begun_files() if path not in present})
     gone.update({path: table for path, table in announced.items() if path not in present})
     message = "The file vanished before all its changes were applied."
-    return tuple(Problem(table_id, message, path, hint=_VANISHED_HINT) for path, table_id in sorted(gone.items()))
+    return tuple(Problem(table_id, message, PlaceInFile(path), hint=_VANISHED_HINT) for path, table_id in sorted(gone.items()))
 
 
 def stray_notices(listing: Listing) -> tuple[Notice, ...]:
@@ -233,7 +234,7 @@ def stray_notices(listing: Listing) -> tuple[Notice, ...]:
         return ()
     first = listing.strays[0]
     message = f"{len(listing.strays)} entries of the folder cannot be of a changefeed and are left out; of one: {first.reason}."
-    return (Notice(message, file=first.path),)
+    return (Notice(message, place=PlaceInFile(first.path)),)
 
 
 def unlisted_problems(listing: Listing, position: StoragePosition, tables: Callable[[str], TableId]) -> tuple[Problem, ...]:
@@ -248,7 +249,7 @@ def unlisted_problems(listing: Listing, position: StoragePosition, tables: Calla
         message = f"{stray.path} cannot be read: {stray.reason}."
         parts = stray.path.split("/")
         if len(parts) > 1 and parts[1] != _META:
-            found.append(Problem(tables("/".join(parts[:2])), message, stray.path, hint=stray.hint, transient=True))
+            found.append(Problem(tables("/".join(parts[:2])), message, PlaceInFile(stray.path), hint=stray.hint, transient=True))
         elif len(parts) > 1 or position.has_part(f"{stray.path}/"):
             raise SourceUnreachableError(message, stray.hint)
     return tuple(found)
@@ -263,7 +264,7 @@ def misplaced_notices(listing: Listing) -> tuple[Notice, ...]:
         f"{len(paths)} schema and data files lie in folders that are none of TiCDC's layout and are left out; a table whose name "
         "holds a slash cannot be told from its folders."
     )
-    return (Notice(message, file=paths[0]),)
+    return (Notice(message, place=PlaceInFile(paths[0])),)
 
 
 def repeated_hour_notices(splits: Iterable[FileSplit], time_zone: str) -> tuple[Notice, ...]:
@@ -307,7 +308,7 @@ def gap_notice(directory: str, dispatcher: str, missing: Intervals, table_id: Ta
     of_dispatcher = f" of dispatcher {dispatcher}" if dispatcher else ""
     shown, more = format_intervals(missing[:_GAPS_SHOWN]), len(missing) - _GAPS_SHOWN
     others = f" and {more} more gaps" if more > 0 else ""
-    return Notice(f"File numbers {shown}{others}{of_dispatcher} are missing.", table_id, directory)
+    return Notice(f"File numbers {shown}{others}{of_dispatcher} are missing.", table_id, PlaceInFile(directory))
 
 
 def content_notices(listing: Listing, catalogue: Catalogue, place: StoragePosition, selected: Selection) -> Iterator[Notice]:

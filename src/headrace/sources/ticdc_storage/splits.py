@@ -59,7 +59,7 @@ def read_split(
 ) -> Iterator[ChangeBlock | SplitReport]:
     """The rows of the file inside the window, then the report. The contract is ``EventSource.read``."""
     problems: list[Problem] = []
-    with contained(problems.append, split.table_id, split.key):
+    with contained(problems.append, split.table_id, split.place):
         yield from _rows_and_report(split, window, old_images, Rejects(tolerance))
         return
     yield SplitReport(split.key, split.table_id, split.rank, split.stream, problem=problems[0])
@@ -85,11 +85,11 @@ def _rows_and_report(split: FileSplit, window: Window, old_images: bool, rejects
         truncated = error
     except MembersNotKnownError as error:
         hint = _members_hint(split, error.column)
-        problem = Problem(split.table_id, error.message, split.key, error.line, error.column, error.value, hint)
+        problem = Problem(split.table_id, error.message, split.place.at(line=error.line), error.column, error.value, hint)
     except DecodeError as error:
-        problem = Problem(split.table_id, error.message, split.key, error.line, error.column, error.value, error.hint)
+        problem = Problem(split.table_id, error.message, split.place.at(line=error.line), error.column, error.value, error.hint)
     except SourceUnreachableError as error:
-        problem = Problem(split.table_id, error.message, split.key, hint=error.hint, transient=True)
+        problem = Problem(split.table_id, error.message, split.place, hint=error.hint, transient=True)
     yield tally.report(problem, truncated)
 
 
@@ -114,13 +114,13 @@ def _content(split: FileSplit) -> tuple[pa.Buffer | None, Problem | None]:
         return None, Problem(
             split.table_id,
             "The file vanished before its changes were applied.",
-            split.key,
+            split.place,
             hint="Restore it, or copy the table anew.",
             transient=True,
         )
     if found.size != split.size or found.modified != split.modified or data.size != split.size:
         message = "The file changed between the listing and the reading."
-        return None, Problem(split.table_id, message, split.key, hint="It is listed again at the next poll.", transient=True)
+        return None, Problem(split.table_id, message, split.place, hint="It is listed again at the next poll.", transient=True)
     return data, None
 
 
@@ -287,7 +287,7 @@ def _out_of_order(split: FileSplit) -> Problem:
     return Problem(
         split.table_id,
         "its rows are not in the order of their commit ts, and cuts that should have had some of them are done.",
-        split.key,
+        split.place,
         hint="Copy the table anew, and run with --max-cut 0: cuts then take all that is there.",
         remedy=Remedy.RESYNC,
     )
@@ -308,7 +308,7 @@ def _behind_notice(split: FileSplit, rows: int, window: Window) -> Notice:
         f"({window.lo}): they are not applied. TiCDC repeats rows only in new files, so they are missing; copy the table anew, and "
         "look at what brings the files here, such as a copy of the bucket: metadata has to come last.",
         split.table_id,
-        split.key,
+        split.place,
     )
 
 
@@ -317,7 +317,7 @@ def _without_commit_ts(split: FileSplit, row: int) -> Problem:
     return Problem(
         split.table_id,
         f"Row {row} has no commit ts, though other files of the changefeed have one.",
-        split.key,
+        split.place,
         hint=f"{setting} was changed while the changefeed ran; files without a commit ts must be consumed before those with one.",
     )
 

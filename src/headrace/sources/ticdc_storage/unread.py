@@ -139,7 +139,7 @@ def _change(catalogue: Catalogue, file: UnreadFile, concerned: frozenset[TableId
         statement=unread_statement(file.problem.file or file.parent),
         database=owner.database,
         changes=concerned,
-        origin=file.problem.file,
+        origin=file.problem.place,
         unread=replace(file.problem, table_id=owner),
         has_rows=file.has_rows,
     )
@@ -261,7 +261,7 @@ class _History:
         """What the changes of each folder that is named by a table id hold; many hold the same set."""
         found: dict[str, dict[int, frozenset[TableId]]] = defaultdict(dict)
         for change in self._changes:
-            path = parse_path(change.origin) if change.origin else None
+            path = parse_path(change.file) if change.file else None
             if isinstance(path, SchemaPath) and "/" not in path.parent:
                 found[path.parent][id(change.changes)] = change.changes
         return found
