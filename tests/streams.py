@@ -27,7 +27,7 @@ from headrace.sinks.base import ChangeDemand, Round, WriterContext
 from headrace.sinks.cut_commit import CutCommit
 from headrace.testing.engine import LocalEngine
 from headrace.testing.faults import Crashed
-from headrace.testing.memory_server import Server
+from headrace.testing.memory_server import Server, Table
 from headrace.testing.memory_sink import CAPABILITIES, MemorySink
 from headrace.testing.memory_source import MemorySource, MemoryStream
 from headrace.testing.upstream import Delete, Insert, Update, Upstream
@@ -159,7 +159,7 @@ class World:
         schema = self.upstream.schema(table_id)
         contents = self.server.contents.copy()
         found = {tuple(row[name] for name in schema.handle_key): dict(row) for row in self.upstream.expected_rows(table_id)}
-        contents.tables[table_id].rows = found
+        contents.tables[table_id] = Table({column.name: column for column in schema.columns}, found)
         self.server.contents = contents
 
     def rows(self, table_id: TableId) -> Counter[tuple[tuple[str, object], ...]]:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from headrace.model.ledger import RequestKind, TableStatus
-from headrace.model.table import TableId
-from streams import A, World
+from headrace.model.table import Column, TableId
+from headrace.testing.upstream_ddl import AddColumn
+from streams import INT, A, B, World
 
 D = TableId("shop", "d")
 
@@ -67,3 +68,34 @@ def test_a_resync_of_a_name_that_no_table_has_any_more_is_over(world: World) -> 
     world.ask(RequestKind.RELEASE, A)
     world.run()
     world.check()
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_rows_behind_a_load_have_the_shape_of_the_changes_that_the_load_passed_over(world: World, renamed: bool) -> None:
+    """The stream tells these once, and the position has gone on by the time that the rows come."""
+    world.create(A)
+    world.create(B)
+    world.insert(A, 1)
+    world.upstream.checkpoint()
+    world.run()
+    world.ask(RequestKind.HOLD, A)
+    world.run()
+    world.upstream.alter(A, AddColumn(Column("n", INT, default="7")))
+    own = A
+    if renamed:
+        own = D
+        world.upstream.rename_table(A, D)
+    world.insert(own, 2, n=8)
+    at = world.upstream.checkpoint()
+    world.run()
+    world.load(own)
+    world.ask(RequestKind.RESYNC, own, at)
+    for key in (1, 2):
+        world.insert(B, key)
+        world.upstream.checkpoint()
+        world.run()
+    world.stream.forget(0, len(world.stream.partitions[0]) - 1)
+    world.insert(own, 3, n=9)
+    world.upstream.checkpoint()
+    world.run()
+    assert world.rows(own) == world.wanted(own)

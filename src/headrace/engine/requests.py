@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from headrace.ddl.statement import read_statement
 from headrace.engine.passed_changes import Overtaken, overtaken, told_ended
+from headrace.engine.shapes import told_shapes
 from headrace.engine.unreadable import is_unborn
 from headrace.model.commands import in_quotes, word
 from headrace.model.events import DropDatabaseEvent, DropTableEvent, RenameTableEvent, SchemaChange
@@ -198,6 +199,7 @@ def carry_out(
     rows: list[TableProgress] = []
     refused: list[TableProgress] = []
     entries: list[JournalEntry] = []
+    passed: list[SchemaChange] = []
     notices: list[Notice] = []
     position = state.position
     for request in (request for request in state.requests.values() if request.kind in _OF_A_CUT):
@@ -226,6 +228,7 @@ def carry_out(
             kept.append(replace(request, kind=RequestKind.LOADED))
             found = _overtaken(state, offer, request)
             entries += [_settled(change, JournalState.SKIPPED) for change in found.changes]
+            passed += found.changes
             for ended, ts in found.ended.items():
                 former = state.tables.get(ended) or TableProgress(ended, ts)
                 rows.append(replace(former, checkpoint=ts, after=True, status=TableStatus.GONE, reason=""))
@@ -233,7 +236,9 @@ def carry_out(
                 notices.append(Notice(told_ended(found, ended, table_id), ended))
             if _reads_again(own, request):
                 position = source.read_again(position, table_id, request.to)
-                entries += [_settled(change, JournalState.DONE) for change in _at(state, offer, request)]
+                done = _at(state, offer, request)
+                entries += [_settled(change, JournalState.DONE) for change in done]
+                passed += done
             notices.append(Notice(f"the table was {told}, and goes on from there.", table_id))
             notices += [notice for change in found.changes if (notice := left(change)) is not None]
     if not used and not kept:
@@ -247,6 +252,8 @@ def carry_out(
         requests=tuple(kept),
         used_requests=tuple(used),
         used_decisions=tuple(entry.identity for entry in entries if entry.identity in state.decisions),
+        # The loaded rows have these changes behind them, and a source that tells them once will not do so again.
+        shapes=told_shapes(state.with_rows(rows), passed) if source.needs_shapes else (),
     )
     return Carried(update, tuple(notices))
 
