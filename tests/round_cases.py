@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headrace.engine.round import Engine, EngineRound
 from headrace.model.block import COMMIT_TS, KIND, META_COUNT, META_FIELDS, SEQ, SEQ_RANK_SHIFT, ChangeBlock
-from headrace.model.cut import Cut, CutRound
+from headrace.model.cut import Cut, CutRound, Repeats
 from headrace.model.events import RowKind
 from headrace.model.outcome import Problem, SplitReport, WriteOutcome
 from headrace.model.split import Segment, Split, Window
@@ -109,13 +109,20 @@ def final_rows(files: Iterable[Iterable[Change]]) -> dict[int, str]:
     return rows
 
 
-def round_of(engine: Engine, splits: list[MemorySplit], *, spread: Spread = Spread.BY_TABLE, writers: int = 0) -> EngineRound:
+def round_of(
+    engine: Engine,
+    splits: list[MemorySplit],
+    *,
+    spread: Spread = Spread.BY_TABLE,
+    writers: int = 0,
+    repeats: Repeats = Repeats.CHANGES,
+) -> EngineRound:
     """A round of these splits for a sink that wants each table in another way."""
     capabilities = SinkCapabilities(ChangeDemand.NET, bags=True, writers=writers, spread=spread, own_demand=demand_of)
     segments = {s.table_id: Segment(Window(), 1, s.schema) for s in splits}
     cut_round = CutRound((), tuple(splits), segments)
     tables = {s.table_id: 0 for s in splits}
-    cut = Cut(1 << 40, (cut_round,), dict.fromkeys(tables, Window()), tables)
+    cut = Cut(1 << 40, (cut_round,), dict.fromkeys(tables, Window()), tables, repeats=repeats)
     context = WriterContext("rounds", 1, 0, 0)
     return EngineRound(engine, MemorySource(), capabilities, cut, cut_round, context, WorkLease(), {})  # type: ignore[arg-type]
 

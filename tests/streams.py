@@ -18,7 +18,7 @@ from headrace.engine.round import EngineRound
 from headrace.engine.run_options import RunOptions
 from headrace.engine.stage import Stage
 from headrace.model.cut import Cut, CutRound
-from headrace.model.ledger import LedgerState, TableProgress, TableRequest
+from headrace.model.ledger import LedgerState, RequestKind, TableProgress, TableRequest
 from headrace.model.stream import Range, StageReport
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
@@ -27,7 +27,7 @@ from headrace.sinks.base import ChangeDemand, Round, WriterContext
 from headrace.sinks.cut_commit import CutCommit
 from headrace.testing.engine import LocalEngine
 from headrace.testing.faults import Crashed
-from headrace.testing.memory_server import Server
+from headrace.testing.memory_server import Server, Table
 from headrace.testing.memory_sink import CAPABILITIES, MemorySink
 from headrace.testing.memory_source import MemorySource, MemoryStream
 from headrace.testing.upstream import Delete, Insert, Update, Upstream
@@ -96,6 +96,7 @@ class World:
     upstream: Upstream = field(init=False)
     server: Server = field(default_factory=Server)
     staged: Counting = field(default_factory=Counting)
+    _asked: int = 0
 
     def __post_init__(self) -> None:
         self.stream = MemoryStream(self.partitions)
@@ -151,6 +152,22 @@ class World:
     @property
     def state(self) -> LedgerState:
         return self.server.contents.ledgers[NAME]
+
+    def request(self, kind: RequestKind, table_id: TableId, to: int = 0) -> None:
+        """A person asks something of a table, as ``headrace table`` does."""
+        ledger = MemorySink(self.server, CAPABILITIES[self.capability]).ledger
+        assert ledger is not None
+        self._asked += 1
+        since = self.state.table_checkpoint(table_id)
+        ledger.request(NAME, TableRequest(f"{self._asked:04}", table_id, kind, to=to, since=since))
+
+    def load(self, table_id: TableId) -> None:
+        """A person fills the target's table with what the upstream has now."""
+        schema = self.upstream.schema(table_id)
+        contents = self.server.contents.copy()
+        found = {tuple(row[name] for name in schema.handle_key): dict(row) for row in self.upstream.expected_rows(table_id)}
+        contents.tables[table_id] = Table({column.name: column for column in schema.columns}, found)
+        self.server.contents = contents
 
     def rows(self, table_id: TableId) -> Counter[tuple[tuple[str, object], ...]]:
         """The target's rows of a table."""

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from headrace.ddl.classify import classify
 from headrace.ddl.expressions import UntranslatableError, condition_to_duckdb, to_duckdb
+from headrace.ddl.partition_text import partitioning_from_text, partitioning_to_text
 from headrace.ddl.partitions import Method, Partition, Partitioning, partitioning_after, row_events
 from headrace.model.events import AddColumnEvent, DeletePartitionRowsEvent, ExchangePartitionEvent, OtherEvent
 from headrace.model.table import Column, TableId, TableSchema
@@ -44,6 +45,27 @@ def bounds(*statements: str) -> dict[str, str] | None:
     if known is None:
         return None
     return {p.name: "|".join(",".join(v) for v in p.values) + ("|DEFAULT" if p.is_default else "") for p in known.partitions}
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        "RANGE (`id`) (PARTITION p0 VALUES LESS THAN (5), PARTITION p1 VALUES LESS THAN MAXVALUE)",
+        "RANGE COLUMNS(`a`, b) (PARTITION p VALUES LESS THAN (1, 'x,\"y'), PARTITION q VALUES LESS THAN (2, maxvalue))",
+        "LIST (a) (PARTITION `ß` VALUES IN (1, NULL), PARTITION q VALUES IN (DEFAULT))",
+        "LIST COLUMNS (a, b) (PARTITION p VALUES IN ((1, 'x'), (2, NULL)))",
+        "HASH (id) PARTITIONS 3",
+    ],
+)
+def test_a_partitioning_is_read_back_from_its_text(tail: str) -> None:
+    known = after(f"CREATE TABLE t (id INT, a INT, b VARCHAR(9)) PARTITION BY {tail}")
+    assert known is not None
+    assert partitioning_from_text(partitioning_to_text(known)) == known
+    assert partitioning_to_text(known).isascii()
+
+
+def test_no_partitioning_is_no_text() -> None:
+    assert (partitioning_to_text(None), partitioning_from_text("")) == ("", None)
 
 
 @pytest.mark.parametrize(

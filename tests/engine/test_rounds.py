@@ -14,6 +14,7 @@ import round_cases
 from harness import spark_engine
 from headrace.engine.conservation import row_figures
 from headrace.model.block import COMMIT_TS
+from headrace.model.cut import Repeats
 from headrace.model.events import RowKind
 from headrace.sinks.base import Spread, WriteReport
 from headrace.sinks.staged_files import RowsOf, staged_files
@@ -51,6 +52,21 @@ def test_each_table_comes_to_the_driver_as_the_sink_wants_it(size: int, spread: 
     assert found.inserted[BAG] == sum(map(len, bag))
     figures = row_figures(report, splits)
     assert figures.read == figures.written + figures.netted
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_transaction_that_changes_a_key_several_times_leaves_its_last_state(size: int, again: bool) -> None:
+    """Whether it ends with a deletion or with a row; also where the source tells it a second time."""
+    transaction = [
+        (5, RowKind.INSERT, 7, "a"),
+        (5, RowKind.DELETE, 7, ""),
+        (5, RowKind.INSERT, 8, "a"),
+        (5, RowKind.DELETE, 8, ""),
+        (5, RowKind.INSERT, 8, "b"),
+    ]
+    files = [transaction, transaction] if again else [transaction]
+    cut_round = round_of(LocalEngine(), splits_of(NET, files, size=size), repeats=Repeats.TRANSACTIONS)
+    assert streamed(cut_round)[0].rows[NET] == {8: "b"}
 
 
 def written(report: WriteReport) -> list[tuple[int, int, int, list[tuple[object, ...]]]]:

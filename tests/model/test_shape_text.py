@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import DefinitionError
-from headrace.model.shape_text import shape_from_text, shape_to_text
+from headrace.model.ledger import TableShape
+from headrace.model.shape_text import kept_shape_from_text, kept_shape_to_text, shape_from_text, shape_to_text
 from headrace.model.table import Column, Generated, Index, TableId, TableSchema
+from headrace.model.tso import MAX_TSO
 from headrace.model.types import ColumnType, TypeKind
 
 TEXTS = st.text(max_size=12) | st.sampled_from(["", "é'\\\"", "\x00", "\ud800", "straße", "null", "😀"])
@@ -43,6 +45,7 @@ SCHEMAS = {
     "handle_key": NAMES,
     "indexes": st.lists(st.builds(Index, **INDEXES), max_size=3).map(tuple),
 }
+BESIDE = {"incarnation": st.integers(0, MAX_TSO), "version": st.integers(0, MAX_TSO), "partitioning": TEXTS, "collation": TEXTS}
 ORDERS = TableSchema(
     TableId("shop", "orders"), (Column("id", ColumnType(TypeKind.BIGINT, unsigned=True), nullable=False),), ("id",)
 )
@@ -56,9 +59,28 @@ def test_every_shape_is_read_back_as_it_was(schema: TableSchema) -> None:
     assert shape_to_text(shape_from_text(text)) == text
 
 
+@given(st.builds(TableShape, schema=st.builds(TableSchema, **SCHEMAS), **BESIDE))
+def test_what_is_kept_beside_a_shape_is_read_back_too(shape: TableShape) -> None:
+    text = kept_shape_to_text(shape)
+    assert kept_shape_from_text(shape.incarnation, shape.version, text) == shape
+    assert text.isascii()
+
+
+def test_a_shape_that_an_older_headrace_kept_is_read() -> None:
+    assert kept_shape_from_text(5, 7, shape_to_text(ORDERS)) == TableShape(5, 7, ORDERS)
+    assert kept_shape_to_text(TableShape(5, 7, ORDERS)) == shape_to_text(ORDERS)
+
+
 @pytest.mark.parametrize(
     ("kind", "tried"),
-    [(TableId, TABLE_IDS), (ColumnType, TYPES), (Column, COLUMNS), (Index, INDEXES), (TableSchema, SCHEMAS)],
+    [
+        (TableId, TABLE_IDS),
+        (ColumnType, TYPES),
+        (Column, COLUMNS),
+        (Index, INDEXES),
+        (TableSchema, SCHEMAS),
+        (TableShape, {**BESIDE, "schema": None}),
+    ],
 )
 def test_the_property_above_tries_every_field(kind: type, tried: dict[str, object]) -> None:
     assert {part.name for part in fields(kind)} == tried.keys()

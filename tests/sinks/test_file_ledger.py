@@ -434,7 +434,7 @@ def test_shapes_and_targets_are_read_back_and_a_state_without_them_too(tmp_path:
     ledger = open_file_ledger(str(tmp_path))
     acquire(ledger)
     own, archived = TableProgress(ORDERS, TSO), TableProgress(ORDERS, 9, target=TableId("archive", "orders"))
-    shape = TableShape(TSO, TSO, TableSchema(ORDERS, (Column("id", ColumnType(TypeKind.INT)),), ("id",)))
+    shape = TableShape(TSO, TSO, TableSchema(ORDERS, (Column("id", ColumnType(TypeKind.INT)),), ("id",)), "[…]", "utf8mb4_bin")
     ledger.update(LedgerUpdate(tables=(own,), shapes=(shape, replace(shape, version=7))))
     ledger.update(LedgerUpdate(tables=(archived,), forget_shapes=(replace(shape, version=7).key,)))
     state = ledger.peek("shop")

@@ -346,7 +346,7 @@ def test_a_new_pipeline_begins_with_nothing_of_a_former_one_of_its_name(session)
 def test_shapes_are_kept_by_table_life_and_version_where_the_pipeline_asks_for_them(session):
     LEDGER.create_tables(session, (LedgerPart.SHAPES,))
     claim = acquire(session)
-    first, second = TableShape(5, 6, SHAPE), TableShape(5, 9, replace(SHAPE, handle_key=()))
+    first, second = TableShape(5, 6, SHAPE), TableShape(5, 9, replace(SHAPE, handle_key=()), "[…]", "utf8mb4_bin")
     later = TableShape(8, 9, SHAPE)
     claim = step(session, claim, LedgerUpdate(shapes=(first, second, later)))
     claim = step(session, claim, LedgerUpdate(shapes=(replace(second, schema=SHAPE),), forget_shapes=(first.key,)))

@@ -383,6 +383,30 @@ def test_what_was_loaded_past_a_change_of_names_gets_no_rows_of_the_former_table
     assert bucket.state("u") == [(1, "a"), (2, "b"), (3, "t3")]
 
 
+@pytest.mark.parametrize("refused", [True, False])
+def test_what_was_loaded_into_a_later_table_of_a_name_does_not_pass_for_the_renamed_one(bucket: Bucket, refused: bool) -> None:
+    assert table(bucket, "hold", "test.t") == 0
+    assert bucket.at(130).code == 3
+    bucket.schema("u", 200, "id,v", "RENAME TABLE `test`.`t` TO `test`.`u`", 14)
+    bucket.create("t", 210)
+    bucket.rows("t/210/1", "I 220 50 new", "I 310 51 later")
+    assert bucket.at(300).code == 3
+    loaded(bucket, (50, "new"))
+    resync(bucket, 250)
+    if refused:
+        ran = bucket.at(305)
+        assert (ran.code, "its rows go over to test.u" in ran.told, "it stays held: load it again" in ran.told) == (3, True, True)
+    assert table(bucket, "release", "test.t") == 0
+    ran = bucket.at(320)
+    assert (ran.code, "it was loaded as of 250 and released" in ran.told) == (3, True)
+    assert (own(bucket).status, own(bucket, TableId("test", "u")).status) == (TableStatus.RUNNING, TableStatus.INCOMPLETE)
+    assert bucket.state("t") == [(50, "new"), (51, "later")]
+    execute(bucket, "DELETE FROM test.u", "INSERT INTO test.u VALUES (1, 'a'), (2, 'b')")
+    resync(bucket, 320, "test.u")
+    assert bucket.at(330).code == 0
+    assert bucket.state("u") == [(1, "a"), (2, "b")]
+
+
 def test_a_table_that_was_renamed_away_and_back_is_loaded_under_its_name(bucket: Bucket) -> None:
     assert table(bucket, "hold", "test.t") == 0
     assert bucket.at(130).code == 3

@@ -193,10 +193,22 @@ def _read_part(job: ReadJob, split: Split, part: TablePart) -> Iterator[ChangeBl
             yield item
             continue
         report = replace(item, given_up=window.given_up, ended=split.version < window.ended, place=split.place)
+        if report.problem is None and report.rolled_over and job.repeats is Repeats.TRANSACTIONS:
+            report = replace(report, problem=_ends_inside(split))
         if report.problem is not None and report.kept != got:
             # The reading was broken off here, and not by the source.
             report = replace(report, rank=split.rank, rows=got, kept=got, left=0, passed=0)
         yield report
+
+
+def _ends_inside(split: Split) -> Problem:
+    """What is told of a source that cannot keep what it says of repeats."""
+    message = (
+        "its source tells repeated transactions by the splits that hold them, and this one may end inside of a transaction: what "
+        "repeats it could not be told from its rest."
+    )
+    hint = "The connector of the source has to tell repeats by changes, or to say that nothing tells them: repeats=UNKNOWN."
+    return Problem(split.table_id, message, place=split.place, hint=hint)
 
 
 def _contained(items: Iterator[ChangeBlock | SplitReport], split: Split) -> Iterator[ChangeBlock | SplitReport]:

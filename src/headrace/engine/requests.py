@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 
 from headrace.ddl.statement import read_statement
 from headrace.engine.passed_changes import Overtaken, overtaken, told_ended
+from headrace.engine.shapes import told_shapes
 from headrace.engine.unreadable import is_unborn
 from headrace.model.commands import in_quotes, skip_command, word
-from headrace.model.events import DropDatabaseEvent, RenameTableEvent, SchemaChange
+from headrace.model.events import DropDatabaseEvent, DropTableEvent, RenameTableEvent, SchemaChange
 from headrace.model.ledger import (
     HOLDS,
     JournalEntry,
@@ -114,19 +115,31 @@ def does_not_fit(state: LedgerState, request: TableRequest) -> bool:
     """Whether a table that was loaded as of ``to`` cannot go on from where it stands.
 
     Nothing but changes that are there already is applied once more to rows of later, unless a resync to there was refused, or a
-    schema change waits in between that concerns other tables too: the rows of one of them have its name behind that.
+    schema change waits in between that concerns other tables too: the rows of one of them may have its name behind that, or those
+    of a later table, while its own go over to another name.
     """
     table_id, reached = request.table_id, state.table_checkpoint(request.table_id)
     waiting = (e for e in state.journal.values() if not e.state.is_settled and table_id in e.tables and len(e.tables) > 1)
-    between = (e for e in waiting if reached <= e.commit_ts <= request.to)
-    is_anothers = any(_brings_rows(entry.statement, table_id) for entry in between)
+    is_anothers = any(reached <= entry.commit_ts <= request.to for entry in waiting)
     return bool(request.to) and (request.kind in HOLDS or request.to < reached or is_anothers)
 
 
-def _brings_rows(statement: str, table_id: TableId) -> bool:
-    """Whether a schema change of several tables gives a name the rows of another one; not where it only takes them away."""
-    renames = read_statement(statement, table_id.database).renames
-    return not renames or any(new.folded == table_id.folded for _, new in renames)
+def _is_of_another_life(table_id: TableId, passed: Iterable[SchemaChange]) -> bool:
+    """Whether behind these schema changes other rows have a table's name than before them, if its own went with their table.
+
+    A RENAME to the name brings them, or it only takes its rows away, and another table is there under the name by then: what can
+    have been loaded under it are rows of that one. Behind a DROP or a TRUNCATE alone nothing is left of what was loaded.
+    """
+    is_taken = False
+    for change in sorted(passed, key=lambda change: change.commit_ts):
+        renames = read_statement(change.statement, change.database).renames
+        if len(change.changes) > 1 and (not renames or any(new.folded == table_id.folded for _, new in renames)):
+            return True
+        if any(old.folded == table_id.folded for old, _ in renames):
+            is_taken = True
+        elif is_taken and table_id in change.changes and not any(isinstance(e, DropTableEvent) for e in change.events):
+            return True
+    return False
 
 
 def give_up_places(
@@ -192,6 +205,7 @@ def carry_out(
     rows: list[TableProgress] = []
     refused: list[TableProgress] = []
     entries: list[JournalEntry] = []
+    passed: list[SchemaChange] = []
     notices: list[Notice] = []
     position = state.position
     for request in (request for request in state.requests.values() if request.kind in _OF_A_CUT):
@@ -220,6 +234,7 @@ def carry_out(
             kept.append(replace(request, kind=RequestKind.LOADED))
             found = _overtaken(state, offer, request)
             entries += [_settled(change, JournalState.SKIPPED) for change in found.changes]
+            passed += found.changes
             for ended, ts in found.ended.items():
                 former = state.tables.get(ended) or TableProgress(ended, ts)
                 rows.append(replace(former, checkpoint=ts, after=True, status=TableStatus.GONE, reason=""))
@@ -227,7 +242,9 @@ def carry_out(
                 notices.append(Notice(told_ended(found, ended, table_id), ended))
             if _reads_again(own, request):
                 position = source.read_again(position, table_id, request.to)
-                entries += [_settled(change, JournalState.DONE) for change in _at(state, offer, request)]
+                done = _at(state, offer, request)
+                entries += [_settled(change, JournalState.DONE) for change in done]
+                passed += done
             notices.append(Notice(f"the table was {told}, and goes on from there.", table_id))
             notices += [notice for change in found.changes if (notice := left(change)) is not None]
     if not used and not kept:
@@ -241,6 +258,8 @@ def carry_out(
         requests=tuple(kept),
         used_requests=tuple(used),
         used_decisions=tuple(entry.identity for entry in entries if entry.identity in state.decisions),
+        # The loaded rows have these changes behind them, and a source that tells them once will not do so again.
+        shapes=told_shapes(state.with_rows(rows), passed) if source.needs_shapes else (),
     )
     return Carried(update, tuple(notices))
 
@@ -272,7 +291,7 @@ def resyncs_due(state: LedgerState) -> frozenset[TableId]:
 def _stays_held(state: LedgerState, offer: Offer, request: TableRequest) -> bool:
     """Whether the table of a refused resync must not go on: it would run, or its rows do not fit its place.
 
-    They do not either where a schema change lies in between by which rows of another table have its name.
+    They do not either where a schema change lies in between behind which other rows have its name.
     """
     own = state.tables.get(request.table_id)
     if own is None or own.status.is_gone or request.kind is not RequestKind.RESYNC or _latest_resync(state, request) is not request:
@@ -280,10 +299,9 @@ def _stays_held(state: LedgerState, offer: Offer, request: TableRequest) -> bool
     if _stops_because_of(state, request):
         return True
     found = _overtaken(state, offer, request)
-    # Each part of a RENAME of several tables may be a change of its own.
-    shared = (change for change in found.changes if len(change.changes) > 1 and found.blocked is not None)
-    is_anothers = not is_unborn(own) and any(_brings_rows(change.statement, own.table_id) for change in shared)
-    return (is_anothers or does_not_fit(state, request)) and own.status is not TableStatus.INCOMPLETE
+    is_anothers = not is_unborn(own) and found.blocked is not None and _is_of_another_life(own.table_id, found.changes)
+    is_of_before = request.to < state.table_checkpoint(own.table_id)
+    return (is_anothers or is_of_before) and own.status is not TableStatus.INCOMPLETE
 
 
 def _latest_resync(state: LedgerState, request: TableRequest) -> TableRequest:

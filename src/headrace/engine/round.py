@@ -10,7 +10,7 @@ from headrace.engine.marked_tables import marks_of
 from headrace.engine.parts import Spreading, plan_parts
 from headrace.engine.read_task import ReadJob
 from headrace.engine.write_task import Chunks, WriteJob
-from headrace.model.cut import Cut, CutRound
+from headrace.model.cut import Cut, CutRound, Repeats
 from headrace.model.ledger import TableProgress
 from headrace.model.outcome import ReadCount, SplitReport, WriteCount, WriteOutcome
 from headrace.model.split import Split
@@ -130,7 +130,8 @@ class EngineRound:
         read = ReadJob(
             source=self.source,
             parts=plan_parts(splits, self.round.segments, spreading),
-            deletes_first=self.cut.precision.is_exact,
+            # A transaction that changes a key several times may delete it last.
+            deletes_first=self.cut.precision.is_exact and self.cut.repeats is Repeats.CHANGES,
             has_commit_ts=self.cut.precision.has_commit_ts,
             advice=self.cut.advice,
             repeats=self.cut.repeats,

@@ -27,7 +27,7 @@ from headrace.model.events import (
 )
 from headrace.model.ledger import LedgerState, ShapeKey, TableProgress, TableShape, TableStatus
 from headrace.model.offer import Offer
-from headrace.model.table import TableId
+from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import tso_from_ms, tso_to_ms
 
 
@@ -134,7 +134,7 @@ def with_kept_shapes(offer: Offer, state: LedgerState) -> Offer:
     entries = {entry.place: entry for entry in state.journal.values() if entry.state.is_settled}
     kept = []
     for table_id, shapes in state.shapes_by_table.items():
-        for shape in shapes:
+        for shape in shapes if table_id.table else ():
             entry = entries.get(f"{shape.version}/{table_id}")
             if (shape.version, table_id) in told or (entry is None and shape.version > state.table_checkpoint(table_id)):
                 continue
@@ -153,19 +153,27 @@ def told_shapes(state: LedgerState, changes: Iterable[SchemaChange]) -> tuple[Ta
 
     ``state`` has the rows of the step which journals the changes: done, passed over or waiting. What a person lets run in place of
     a change, or not run at all, is the target's matter; the source's rows have the shape all the same. A table that ends with
-    the change has none.
+    the change has none. Of a database its collation is kept, if a statement named one: tables that come later have it.
     """
     found = {}
     for change in changes:
         own = state.tables.get(change.table_id)
         ends = own is not None and own.status.is_gone and own.checkpoint >= change.commit_ts
-        if change.schema is None or not change.table_id.table or ends:
+        schema = change.schema if change.table_id.table else _of_database(state, change)
+        if schema is None or ends:
             continue
         lives = own is not None and not own.status.is_gone and own.incarnation <= change.commit_ts
         born = own.incarnation if own is not None and lives else change.commit_ts
-        shape = TableShape(born, change.commit_ts, change.schema)
+        collation = "" if change.table_id.table else change.database_collation
+        shape = TableShape(born, change.commit_ts, schema, change.partitioning, collation)
         found[shape.key] = shape
     return tuple(shape for key, shape in found.items() if state.shapes.get(key) != shape)
+
+
+def _of_database(state: LedgerState, change: SchemaChange) -> TableSchema | None:
+    """What stands for a database whose collation a statement names, or named before; ``None`` for any other."""
+    is_told = change.database_collation or change.table_id in state.shapes_by_table
+    return TableSchema(change.table_id, ()) if is_told else None
 
 
 def outgrown_shapes(state: LedgerState) -> tuple[ShapeKey, ...]:

@@ -21,7 +21,10 @@ class Repeats(StrEnum):
     CHANGES = "changes"
     """A transaction holds at most one deletion and one new row of a key: an equal one of the same commit ts is a repeat."""
     TRANSACTIONS = "transactions"
-    """A transaction may change a key several times. A split holds it once and whole, so one of a later split is a repeat."""
+    """A transaction may change a key several times. A split holds it once and whole, so one of a later split is a repeat.
+
+    Not for a stream: its ranges end anywhere, and partitions share transactions. A table stops whose split may end inside of one
+    (``SplitReport.rolled_over``)."""
     UNKNOWN = "unknown"
     """Nothing tells: changes may come twice."""
 

@@ -209,6 +209,9 @@ class SchemaChange:
     doubt: str = ""
     by_bytes: bool = False
     database_collation: str = ""
+    partitioning: str = ""
+    """How the table that ``table_id`` names is partitioned afterwards (``headrace.ddl.partition_text``); empty where it is not,
+    where nothing tells it, and for sources that can tell their schema changes again."""
     unread: Problem | None = None
     has_rows: bool = False
     known_as: str = ""

@@ -186,6 +186,11 @@ class TableShape:
     incarnation: int
     version: int
     schema: TableSchema
+    """Of a database one without columns, whose ``table_id`` is the database's."""
+    partitioning: str = ""
+    """How the table is partitioned (``headrace.ddl.partition_text``): statements after this one are read beside it."""
+    collation: str = ""
+    """The default collation of a database, where a statement named one."""
 
     @property
     def key(self) -> ShapeKey:

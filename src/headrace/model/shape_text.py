@@ -12,24 +12,50 @@ from dataclasses import MISSING, Field, fields
 from typing import Any
 
 from headrace.errors import DefinitionError
+from headrace.model.ledger import TableShape
 from headrace.model.table import Column, Generated, Index, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 
 FORMAT = 1
 
 
+_BESIDE = ("partitioning", "collation")
+"""What else of a :class:`TableShape` its text holds. Rows that were written before there was any of it have the default."""
+
+
+def kept_shape_to_text(shape: TableShape) -> str:
+    """A kept shape as text, but for its times, which the ledger keeps beside it."""
+    beside = {name: value for name in _BESIDE if (value := getattr(shape, name))}
+    return _text(shape.schema, beside)
+
+
+def kept_shape_from_text(incarnation: int, version: int, text: str) -> TableShape:
+    """The shape that :func:`kept_shape_to_text` was given. Raises DefinitionError as :func:`shape_from_text` does."""
+    schema, beside = _parsed(text)
+    return TableShape(incarnation, version, schema, **beside)
+
+
 def shape_to_text(schema: TableSchema) -> str:
     """The shape as text, in ASCII: of one shape always the same."""
-    return json.dumps({"format": FORMAT} | _to_json(schema), separators=(",", ":"))
+    return _text(schema, {})
 
 
 def shape_from_text(text: str) -> TableSchema:
     """The shape that :func:`shape_to_text` was given. Raises DefinitionError for another format, or a text that is none."""
+    return _parsed(text)[0]
+
+
+def _text(schema: TableSchema, beside: Mapping[str, str]) -> str:
+    return json.dumps({"format": FORMAT, **_to_json(schema), **beside}, separators=(",", ":"))
+
+
+def _parsed(text: str) -> tuple[TableSchema, dict[str, str]]:
     try:
         data = json.loads(text)
         number = data.pop("format")
         if number == FORMAT:
-            return _schema(data)
+            beside = {name: str(data.pop(name)) for name in _BESIDE if name in data}
+            return _schema(data), beside
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DefinitionError(
             f"The ledger holds a shape of a table that cannot be read ({error}): {text[:200]!r}.",

@@ -39,7 +39,7 @@ from headrace.model.ledger import (
     Words,
 )
 from headrace.model.place import fields_of, place_from
-from headrace.model.shape_text import shape_from_text, shape_to_text
+from headrace.model.shape_text import kept_shape_from_text, kept_shape_to_text
 from headrace.model.table import TableId
 from headrace.places.object_place import Place, folder_name, ignoring_absence, open_place
 from headrace.sinks.base import LedgerPart, LedgerUpdate
@@ -433,12 +433,12 @@ def _shape_to_dict(shape: TableShape) -> dict[str, str]:
     return {
         "incarnation": str(shape.incarnation),
         "version": str(shape.version),
-        "shape": shape_to_text(shape.schema),
+        "shape": kept_shape_to_text(shape),
     }
 
 
 def _shape_from_dict(data: Mapping[str, str]) -> TableShape:
-    return TableShape(int(data["incarnation"]), int(data["version"]), shape_from_text(data["shape"]))
+    return kept_shape_from_text(int(data["incarnation"]), int(data["version"]), data["shape"])
 
 
 def _table_to_dict(table: TableProgress) -> dict[str, object]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.model.ledger import ShapeKey, TableShape
-from headrace.model.shape_text import shape_from_text, shape_to_text
+from headrace.model.shape_text import kept_shape_from_text, kept_shape_to_text
 from headrace.sinks.base import LedgerPart
 from headrace.sinks.sql_dialect import LedgerDialect, SqlSession, integer
 
@@ -34,7 +34,7 @@ class ShapeRows:
         rows = session.execute(
             f"SELECT incarnation, version, shape FROM {self.place(LedgerPart.SHAPES)} WHERE pipeline = ?", (pipeline,)
         )
-        shapes = (TableShape(integer(born), integer(version), shape_from_text(str(text))) for born, version, text in rows)
+        shapes = (kept_shape_from_text(integer(born), integer(version), str(text)) for born, version, text in rows)
         return {shape.key: shape for shape in shapes}
 
     def put(self, session: SqlSession, pipeline: str, shape: TableShape) -> None:
@@ -42,7 +42,7 @@ class ShapeRows:
         self.forget(session, pipeline, shape.key)
         session.execute(
             f"INSERT INTO {self.place(LedgerPart.SHAPES)} ({', '.join(_KEY)}, shape) VALUES (?, ?, ?, ?, ?, ?)",
-            (*_values(pipeline, shape.key), shape_to_text(shape.schema)),
+            (*_values(pipeline, shape.key), kept_shape_to_text(shape)),
         )
 
     def forget(self, session: SqlSession, pipeline: str, key: ShapeKey) -> None:

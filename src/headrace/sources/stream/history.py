@@ -15,6 +15,7 @@ from headrace.ddl.classify import Classified, classify
 from headrace.ddl.columns import annotate
 from headrace.ddl.indexes import with_index_names
 from headrace.ddl.names import KnownNames, spelled
+from headrace.ddl.partition_text import partitioning_from_text, partitioning_to_text
 from headrace.ddl.partitions import Partitioning, partitioning_after
 from headrace.ddl.renames import Rename, plan_renames, rename_statement
 from headrace.ddl.statement import Statement, StatementKind, read_statement
@@ -38,15 +39,15 @@ class StreamHistory:
         """``known`` are the shapes of before, as the ledger keeps them."""
         self.changes: list[SchemaChange] = []
         self.problems: list[Problem] = []
-        self._versions = {table_id: {shape.version: shape.schema for shape in shapes} for table_id, shapes in known.items()}
+        tables = {table_id: shapes for table_id, shapes in known.items() if table_id.table}
+        self._versions = {table_id: {shape.version: shape.schema for shape in shapes} for table_id, shapes in tables.items()}
         self._tables: dict[TableId, TableSchema] = {}
         # A statement that comes again finds the tables as they were before it, though the ledger knows what it made of them.
-        kept = ((shape.version, table_id, shape.schema) for table_id, shapes in known.items() for shape in shapes)
-        self._kept = sorted(kept, key=lambda shape: shape[0], reverse=True)
+        self._kept = sorted((shape for shapes in known.values() for shape in shapes), key=lambda shape: shape.version, reverse=True)
         self._told: set[TableId] = set()
         # The versions by which a table came to be, came to its name, or lost its rows: no row from before them counts.
         self._beginnings = {
-            (t, shape.version) for t, shapes in known.items() for shape in shapes if shape.incarnation == shape.version
+            (t, shape.version) for t, shapes in tables.items() for shape in shapes if shape.incarnation == shape.version
         }
         self._partitionings: dict[TableId, Partitioning | None] = {}
         self._collations: dict[str, str] = defaultdict(str)
@@ -145,15 +146,22 @@ class StreamHistory:
                 None if gone else after,
                 origin=told.place,
                 database_collation=self._collations[database],
+                partitioning=partitioning_to_text(self._partitionings.get(told.table_id)),
             )
         )
 
     def _recall(self, commit_ts: int) -> None:
-        """Takes up the kept shapes from before a commit ts (TSO), of tables that no statement has told of yet."""
-        while self._kept and self._kept[-1][0] < commit_ts:
-            _, table_id, schema = self._kept.pop()
-            if table_id not in self._told:
-                self._tables[table_id] = schema
+        """Takes up what is kept from before a commit ts (TSO), of tables and databases that no statement has told of yet."""
+        while self._kept and self._kept[-1].version < commit_ts:
+            shape = self._kept.pop()
+            table_id = shape.schema.table_id
+            if table_id in self._told:
+                continue
+            if table_id.is_database:
+                self._collations[folded_name(table_id.database)] = shape.collation
+            else:
+                self._tables[table_id] = shape.schema
+                self._partitionings[table_id] = partitioning_from_text(shape.partitioning)
 
     def _after(
         self, told: StreamStatement, statement: Statement, text: str, before: TableSchema | None, pattern: TableSchema | None

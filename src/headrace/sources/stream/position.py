@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from headrace.model.place import PlaceInStream
 from headrace.model.stream import Mark, StageReport
@@ -112,7 +113,7 @@ class StreamPosition:
         fresh = {name: PartitionPosition(at, (Mark(at, 0),)) for name, at in offsets.items() if name not in self.partitions}
         return replace(self, partitions={**self.partitions, **fresh})
 
-    def moved_to(self, commit_ts: int, before: Mapping[str, int]) -> StreamPosition:
+    def moved_to(self, commit_ts: int, before: Mapping[str, int] = MappingProxyType({})) -> StreamPosition:
         """See :meth:`PartitionPosition.moved_to`; ``before`` has the offsets that partitions may not pass."""
         moved = replace(self, partitions={name: at.moved_to(commit_ts, before.get(name)) for name, at in self.partitions.items()})
         kept = frozenset((t, place) for t, place in self.given_up if place.offset >= moved.of(place.partition).offset)

@@ -30,7 +30,11 @@ class StreamReader(Protocol):
 
     @property
     def repeats(self) -> Repeats:
-        """How repeated changes can be told."""
+        """How repeated changes can be told.
+
+        Never ``TRANSACTIONS``, since what is staged may end inside of a transaction, which may lie in several partitions too. A
+        stream in which a transaction changes a key several times says ``UNKNOWN``.
+        """
         ...
 
     def ends(self) -> Sequence[PartitionEnds]:

@@ -1,0 +1,101 @@
+"""What people ask of tables of a stream: holds, loads and releases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.model.ledger import RequestKind, TableStatus
+from headrace.model.table import Column, TableId
+from headrace.testing.upstream_ddl import AddColumn
+from streams import INT, A, B, World
+
+D = TableId("shop", "d")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path, partitions=1)
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_rows_that_were_loaded_into_a_later_life_of_a_name_do_not_go_over_to_the_renamed_table(world: World, refused: bool) -> None:
+    world.create(A)
+    world.insert(A, 1, 2)
+    world.upstream.checkpoint()
+    world.run()
+    world.request(RequestKind.HOLD, A)
+    world.run()
+    world.upstream.rename_table(A, D)
+    world.create(A)
+    world.insert(A, 50, 51)
+    at = world.upstream.checkpoint()
+    world.run()
+    world.load(A)
+    world.request(RequestKind.RESYNC, A, at)
+    if refused:
+        world.run()
+        assert world.state.tables[A].status is TableStatus.HELD
+        assert at in {hold.to for hold in world.state.standing_holds}
+    world.request(RequestKind.RELEASE, A)
+    world.run()
+    # The loaded rows have gone over all the same; the name's later table begins with what the stream tells of it.
+    assert (world.state.tables[A].status, world.state.tables[D].status) == (TableStatus.RUNNING, TableStatus.INCOMPLETE)
+    assert world.rows(A) == world.wanted(A)
+    world.load(D)
+    world.request(RequestKind.RESYNC, D, world.upstream.checkpoint())
+    world.insert(D, 3)
+    world.upstream.checkpoint()
+    world.run()
+    world.check()
+
+
+def test_a_resync_of_a_name_that_no_table_has_any_more_is_over(world: World) -> None:
+    """Nothing can have been loaded under it: released, the table goes on, and its rows go over."""
+    world.create(A)
+    world.insert(A, 1, 2)
+    world.upstream.checkpoint()
+    world.run()
+    world.request(RequestKind.HOLD, A)
+    world.run()
+    world.upstream.rename_table(A, D)
+    at = world.upstream.checkpoint()
+    world.run()
+    world.request(RequestKind.RESYNC, A, at)
+    world.run()
+    assert [hold.to for hold in world.state.standing_holds] == [0]
+    world.request(RequestKind.RELEASE, A)
+    world.run()
+    world.check()
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_rows_behind_a_load_have_the_shape_of_the_changes_that_the_load_passed_over(world: World, renamed: bool) -> None:
+    """The stream tells these once, and the position has gone on by the time that the rows come."""
+    world.create(A)
+    world.create(B)
+    world.insert(A, 1)
+    world.upstream.checkpoint()
+    world.run()
+    world.request(RequestKind.HOLD, A)
+    world.run()
+    world.upstream.alter(A, AddColumn(Column("n", INT, default="7")))
+    own = A
+    if renamed:
+        own = D
+        world.upstream.rename_table(A, D)
+    world.insert(own, 2, n=8)
+    at = world.upstream.checkpoint()
+    world.run()
+    world.load(own)
+    world.request(RequestKind.RESYNC, own, at)
+    for key in (1, 2):
+        world.insert(B, key)
+        world.upstream.checkpoint()
+        world.run()
+    world.stream.forget(0, len(world.stream.partitions[0]) - 1)
+    world.insert(own, 3, n=9)
+    world.upstream.checkpoint()
+    world.run()
+    assert world.rows(own) == world.wanted(own)

@@ -1,0 +1,94 @@
+"""What a stream's statements say of later ones, when the records of the former are gone and a run begins anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from following import Recorder
+from headrace.model.cut import Cut
+from headrace.model.events import DeletePartitionRowsEvent, SchemaChange
+from headrace.model.policy import SchemaChangePolicies
+from headrace.model.table import Column, TableId
+from headrace.testing.ticdc_writer import SchemaFile
+from streams import ID, TEXT, A, World
+
+BANK = TableId("bank")
+D, E = TableId("bank", "d"), TableId("bank", "e")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path, partitions=1)
+
+
+@pytest.fixture
+def applied(monkeypatch: pytest.MonkeyPatch) -> list[SchemaChange]:
+    """The schema changes of all cuts."""
+    found: list[SchemaChange] = []
+
+    def note(recorder: Recorder, cut: Cut) -> None:
+        found.extend(change for cut_round in cut.rounds for change in cut_round.changes)
+
+    monkeypatch.setattr(Recorder, "cut_started", note)
+    return found
+
+
+def of_database(world: World, statement: str) -> None:
+    upstream = world.upstream
+    world.stream.schema_changes(upstream._commit(), [SchemaFile(BANK, statement, None, 1)])
+
+
+def follow(world: World) -> None:
+    """A run of its own, whose records are not kept behind it."""
+    world.upstream.checkpoint()
+    world.run(policies=SchemaChangePolicies.parse_text("alter-database=skip"))
+    world.stream.forget(0, len(world.stream.partitions[0]) - 1)
+
+
+def test_a_table_has_the_collation_of_its_database_when_the_record_that_named_it_is_gone(
+    world: World, applied: list[SchemaChange]
+) -> None:
+    of_database(world, "CREATE DATABASE `bank` COLLATE utf8mb4_bin")
+    follow(world)
+    world.create(D)
+    follow(world)
+    of_database(world, "ALTER DATABASE `bank` COLLATE utf8mb4_general_ci")
+    world.insert(D, 1)
+    follow(world)
+    world.create(E)
+    follow(world)
+    created = {change.table_id: change.database_collation for change in applied if change.table_id in (D, E)}
+    assert created == {D: "utf8mb4_bin", E: "utf8mb4_general_ci"}
+    assert [key.table_id for key in world.state.shapes].count(BANK) == 1
+
+
+def test_a_database_that_is_created_anew_has_no_collation_of_before(world: World, applied: list[SchemaChange]) -> None:
+    of_database(world, "CREATE DATABASE `bank` COLLATE utf8mb4_bin")
+    follow(world)
+    world.upstream.drop_database("bank")
+    follow(world)
+    world.upstream.create_database("bank")
+    follow(world)
+    world.create(D)
+    follow(world)
+    assert [change.database_collation for change in applied if change.table_id == D] == [""]
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_rows_of_a_partition_go_when_the_record_that_defined_it_is_gone(
+    world: World, applied: list[SchemaChange], renamed: bool
+) -> None:
+    table_id = A
+    world.upstream.create_table(A, [ID, Column("v", TEXT)], partitions={"p0": 10, "p1": None})
+    world.insert(A, 1, 20)
+    follow(world)
+    if renamed:
+        table_id = TableId("shop", "z")
+        world.upstream.rename_table(A, table_id)
+        follow(world)
+    world.upstream.truncate_partition(table_id, "p0")
+    follow(world)
+    (emptied,) = (event for change in applied for event in change.events if isinstance(event, DeletePartitionRowsEvent))
+    assert (emptied.table_id, emptied.condition) == (table_id, "((`id`) IS NULL OR (`id`) < (10))")
