@@ -37,6 +37,25 @@ def _quoted(table_id: TableId) -> str:
     return ".".join("`" + name.replace("`", "``") + "`" for name in (table_id.database, table_id.table))
 
 
+def can_run(renames: Sequence[Rename], known: Collection[TableId]) -> bool:
+    """Whether the renames can run one after another as they are told: no step is missing.
+
+    Of the ``known`` tables some may have gone: a name of theirs that a step needs counts as free where all steps are there.
+    """
+    made, left = set[TableId](), set[TableId]()
+    is_missing = is_taken = False
+    for old, new in renames:
+        if new in made or old in left:
+            return False
+        is_missing |= old not in made and old not in known
+        is_taken |= new in known and new not in left
+        made.discard(old)
+        left.add(old)
+        made.add(new)
+        left.discard(new)
+    return not (is_missing and is_taken)
+
+
 def plan_renames(
     renames: Sequence[Rename], existing: Mapping[TableId, TableSchema], shapes: Mapping[TableId, TableSchema]
 ) -> RenamePlan:

@@ -17,7 +17,7 @@ from headrace.ddl.indexes import with_index_names
 from headrace.ddl.names import KnownNames, spelled
 from headrace.ddl.partition_text import partitioning_from_text, partitioning_to_text
 from headrace.ddl.partitions import Partitioning, partitioning_after
-from headrace.ddl.renames import Rename, plan_renames, rename_statement
+from headrace.ddl.renames import Rename, can_run, plan_renames, rename_statement
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.ddl.told import named_collation
 from headrace.model.containment import contained
@@ -73,11 +73,16 @@ class StreamHistory:
     def _in_order(self, of_time: list[StreamStatement]) -> list[StreamStatement]:
         """The statements of one commit ts as they can run: the steps of one RENAME TABLE are told each by itself.
 
-        Of steps that give one table several names only the last one may be told.
+        Of steps that give one table several names only the last one may be told, or the steps in another order.
         """
         self._recall(of_time[0].commit_ts)
+        if len(of_time) > 1:
+            # Somebody may have typed a name in another case in one of the steps.
+            names = KnownNames({told.table_id for told in of_time}, self._tables.keys())
+            texts = (spelled(told.statement, read_statement(told.statement, told.database), names.meant) for told in of_time)
+            of_time = [replace(told, statement=text) for told, text in zip(of_time, texts, strict=True)]
         renames = {rename: told for told in of_time if (rename := _rename(told)) is not None}
-        if len(renames) < 2:
+        if len(renames) < 2 or can_run(tuple(renames), self._tables):
             return of_time
         shapes = {told.table_id: told.schema for told in renames.values() if told.schema is not None}
         plan = plan_renames(tuple(renames), self._tables, shapes)
