@@ -227,7 +227,8 @@ def _endings(state: LedgerState) -> Iterator[tuple[str, TableId, str]]:
             yield entry.identity, stopped[0], verb
 
 
-_LOOKS = {(Moment.AFTER, Step.CHECKPOINT)} | {(moment, step) for moment in Moment for step in (Step.POLL, Step.MYSQL_COMMIT)}
+_LOOKS = {(Moment.AFTER, Step.CHECKPOINT)}
+_LOOKS |= {(moment, step) for moment in Moment for step in (Step.POLL, Step.STAGE, Step.MYSQL_COMMIT)}
 """What a run comes by that writes nothing any more; what it looks up in MySQL ends with a commit too."""
 
 

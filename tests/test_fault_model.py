@@ -53,7 +53,7 @@ from upstreams import KEY, NAME
 pytestmark = pytest.mark.pipeline
 
 SECONDS = float(os.environ.get("HEADRACE_FAULTS_SECONDS", "0"))
-EXAMPLES = {"mariadb": 4, "duckdb": 3, "file ledger": 3}  # without a number of seconds: always the same ones
+EXAMPLES = {"mariadb": 4, "duckdb": 3}  # without a number of seconds: always the same ones
 EXAMPLES |= dict.fromkeys(CAPABILITIES, 12)
 DRAWN = [
     *(pytest.param(kind, OPTIONS, id=kind) for kind in (*CAPABILITIES, "duckdb")),
@@ -358,7 +358,7 @@ def test_after_every_history_of_faults_the_target_is_the_upstream(
     _run_model(lambda folder: empty(kind, folder), kind, options, SmallHistory)
 
 
-@pytest.mark.parametrize("kind", [*CAPABILITIES, "duckdb", "file ledger", pytest.param("mariadb", marks=pytest.mark.server)])
+@pytest.mark.parametrize("kind", [*CAPABILITIES, "duckdb", pytest.param("mariadb", marks=pytest.mark.server)])
 def test_after_every_history_of_faults_the_target_is_the_upstream_of_the_stream(
     kind: str, empty: Callable[[str, Path], Downstream]
 ) -> None:

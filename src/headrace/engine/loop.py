@@ -260,7 +260,6 @@ class Loop:
             timer.join()
 
     def _looked(self, done: int, total: int) -> None:
-        """A poll that has many files to look into shows how far it is."""
         if done < total and time.monotonic() - self._told_at >= _TELL_EVERY:
             self._told_at = time.monotonic()
             self._observer.phase(f"looking where the backlog's files begin: {done:,} of {total:,}")
@@ -462,13 +461,7 @@ class Loop:
         nobodys = [change.unread for change in cut.waiting if change.unread is not None and not change.changes]
         self._waits = bool(nobodys)
         self._tell((*run.notices, *(Notice(f"{p.message} Nothing tells of which table it is.", place=p.place) for p in nobodys)))
-        for problem in self._told_stops.news(run.stopped):
-            self._observer.table_stopped(problem)
-        told = self._told_stops.told(run.stopped)
-        resumed = told.resumed(before, self._state)
-        for table_id in resumed:
-            self._observer.table_resumed(str(table_id))
-        self._told_stops = told.without(resumed)
+        self._told_stops = self._told_stops.telling(self._observer, run.stopped, before, self._state)
         self._observer.cut_finished(record, offer.source_watermark, offer.left_bytes)
         rested = {t for t, own in before.tables.items() if own.status.is_stopped} - retried
         return [problem for t, problem in run.stopped.items() if t not in rested]
@@ -599,10 +592,7 @@ class Loop:
         return None
 
     def _forget_target(self) -> None:
-        """Nothing is known of the target's tables any more, and its address is asked anew.
-
-        A connection that is there may lead to a server that is not the target any more.
-        """
+        """Nothing is known of the target's tables any more, and its address is asked anew: another server may have it."""
         self._sink.abandon_cut()
         self._ledger.close()
 

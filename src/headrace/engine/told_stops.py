@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from headrace.engine.observer import Observer
 from headrace.model.ledger import LedgerState, TableStatus
 from headrace.model.outcome import Problem
 from headrace.model.table import TableId
@@ -34,3 +35,15 @@ class ToldStops:
     def without(self, resumed: Collection[TableId]) -> ToldStops:
         """After it was told that these go on: when they stop again, that is told with whatever words."""
         return ToldStops({t: sentence for t, sentence in self.sentences.items() if t not in resumed})
+
+    def telling(
+        self, observer: Observer, problems: Mapping[TableId, Problem], before: LedgerState, after: LedgerState
+    ) -> ToldStops:
+        """After a cut: tells what is new, and which tables go on."""
+        for problem in self.news(problems):
+            observer.table_stopped(problem)
+        told = self.told(problems)
+        resumed = told.resumed(before, after)
+        for table_id in resumed:
+            observer.table_resumed(str(table_id))
+        return told.without(resumed)
