@@ -241,6 +241,11 @@ def back(state: LedgerState, includes: Includes) -> frozenset[TableId]:
     return frozenset(t for t, own in state.tables.items() if own.status is TableStatus.EXCLUDED and includes(t))
 
 
+def is_unborn_outside(own: TableProgress) -> bool:
+    """Whether the table is left out, and was so at its CREATE: the pipeline never made it."""
+    return own.status is TableStatus.EXCLUDED and not own.after and own.incarnation == own.checkpoint
+
+
 def taken_back(
     state: LedgerState, tables: Iterable[TableId], missing: Callable[[TableId, int], str]
 ) -> tuple[LedgerUpdate, tuple[Notice, ...]]:
@@ -249,10 +254,12 @@ def taken_back(
     for table_id in sorted(tables):
         own = state.tables[table_id]
         at = format_tso(own.checkpoint)
-        why = missing(table_id, own.checkpoint) if table_id.table else ""
+        is_unborn = is_unborn_outside(own)
+        # What was never made needs its CREATE too.
+        why = missing(table_id, own.checkpoint - is_unborn) if table_id.table else ""
         if why:
             reason = f"--tables left it out since {at}, and {why} {_LOAD.format(at=at, table=word(table_id))}"
-            rows.append(replace(own, status=TableStatus.INCOMPLETE, reason=reason))
+            rows.append(replace(own, after=own.after or is_unborn, status=TableStatus.INCOMPLETE, reason=reason))
             notices.append(Notice(f"it does not go on: {reason}", table_id))
         else:
             rows.append(replace(own, status=TableStatus.CATCHING_UP, reason=""))

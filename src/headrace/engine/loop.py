@@ -24,6 +24,7 @@ from headrace.engine.keys import changed_definition, read_fingerprint, with_decl
 from headrace.engine.letter_replay import Replayer, waits_for
 from headrace.engine.marked_tables import caught_up, going_back, in_doubt, unknown
 from headrace.engine.observer import Observer
+from headrace.engine.passed_tables import note_passed
 from headrace.engine.plan import ending_incomplete, first_shared_change, plan_cut
 from headrace.engine.quiet import Quiet
 from headrace.engine.requests import Carried, carry_out, give_up_places, resyncs_due, take_up_holds
@@ -501,13 +502,15 @@ class Loop:
         return carried
 
     def _take_back(self, offer: Offer) -> None:
-        """Lets tables catch up that the filter takes in again, unless files that they need may be gone."""
+        """Lets tables catch up that the filter takes in again, unless files that they need may be gone; notes what is passed."""
 
         def missing(table_id: TableId, since: int) -> str:
             return self._source.missing(self._state.position, offer, table_id, since)
 
         if again := back(self._state, self._options.includes):
             self._serve(Carried(*taken_back(self._state, again, missing)))
+        if self._source.needs_shapes:
+            self._serve(note_passed(self._state, offer, self._options.includes, missing))
 
     def _plan(
         self,
