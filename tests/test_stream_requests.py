@@ -19,8 +19,8 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path, partitions=1)
 
 
-@pytest.mark.parametrize("refused", [True, False])
-def test_rows_that_were_loaded_into_a_later_life_of_a_name_do_not_go_over_to_the_renamed_table(world: World, refused: bool) -> None:
+@pytest.mark.parametrize("seen", ["refused", "waits", "never"])
+def test_rows_that_were_loaded_into_a_later_life_of_a_name_do_not_go_over_to_the_renamed_table(world: World, seen: str) -> None:
     world.create(A)
     world.insert(A, 1, 2)
     world.upstream.checkpoint()
@@ -31,10 +31,11 @@ def test_rows_that_were_loaded_into_a_later_life_of_a_name_do_not_go_over_to_the
     world.create(A)
     world.insert(A, 50, 51)
     at = world.upstream.checkpoint()
-    world.run()
+    if seen != "never":  # else no run has met the RENAME by the time of the release
+        world.run()
     world.load(A)
     world.request(RequestKind.RESYNC, A, at)
-    if refused:
+    if seen == "refused":
         world.run()
         assert world.state.tables[A].status is TableStatus.HELD
         assert at in {hold.to for hold in world.state.standing_holds}

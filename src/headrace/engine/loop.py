@@ -27,7 +27,7 @@ from headrace.engine.observer import Observer
 from headrace.engine.passed_tables import note_passed
 from headrace.engine.plan import ending_incomplete, first_shared_change, plan_cut
 from headrace.engine.quiet import Quiet
-from headrace.engine.requests import Carried, carry_out, give_up_places, resyncs_due, take_up_holds
+from headrace.engine.requests import Carried, carry_out, give_up_places, releases_to_judge, resyncs_due, take_up_holds
 from headrace.engine.reserved_columns import without_reserved_columns
 from headrace.engine.retries import Retries, all_stopped
 from headrace.engine.run_options import RunOptions
@@ -192,6 +192,7 @@ class Loop:
             self._may_be_ahead = False
         told = self._has_new_words()
         self._serve(take_up_holds(self._state))
+        self._plans_anew |= bool(releases_to_judge(self._state))
         retried = self._tables_to_retry(told=told) - apart
         self._serve(give_up_places(self._state, self._source.give_up, self._options.includes))
         self._replay()
@@ -469,7 +470,8 @@ class Loop:
 
     def _carry_out(self, offer: Offer) -> bool:
         """Carries out what people asked of tables. Whether the source has to offer anew before anything is planned."""
-        self._serve(take_up_holds(self._state))
+        released = releases_to_judge(self._state)
+        self._serve(take_up_holds(self._state, offer))
         options, applier = self._options, self._sink.metadata_applier
         anew = begin_anew(self._state, offer, self._source, options.includes, self._has_rows)
         self._serve(anew)
@@ -481,6 +483,8 @@ class Loop:
         self._serve(carried)
         if _moves(anew) or _moves(carried):
             self._learned = None  # files that count as not read by now are not missed
+            return True
+        if released:
             return True
         return _moves(self._end_incomplete(offer))
 

@@ -56,13 +56,21 @@ class Carried:
     notices: tuple[Notice, ...] = ()
 
 
-def take_up_holds(state: LedgerState) -> Carried | None:
+def releases_to_judge(state: LedgerState) -> frozenset[TableId]:
+    """The tables that are released after a load as of a time ahead of their place: the source tells whether the rows fit it."""
+    loads = (request for request in state.released if request.kind is RequestKind.RESYNC)
+    return frozenset(load.table_id for load in loads if load.table_id in state.tables and not does_not_fit(state, load))
+
+
+def take_up_holds(state: LedgerState, offer: Offer | None = None) -> Carried | None:
     """Holds tables that people want to be held, and lets go those that nobody holds any more; ``None``: there are none.
 
     From this step on no cut touches a held table. One that is stopped for another reason keeps that status, and is not tried.
+    Without an ``offer`` a release waits that only one can judge (:func:`releases_to_judge`).
     """
-    released = [request for request in state.requests.values() if request.kind is RequestKind.RELEASE]
-    lacking = {row.table_id: row for row in _released_unfit(state)}
+    waiting = releases_to_judge(state) if offer is None else frozenset[TableId]()
+    released = [r for r in state.requests.values() if r.kind is RequestKind.RELEASE and r.table_id not in waiting]
+    lacking = {row.table_id: row for row in _released_unfit(state, offer)}
     gone = {t for t, own in state.tables.items() if own.status in (TableStatus.GONE, TableStatus.GONE_WAITING)}
     ended = [hold for hold in state.standing_holds if hold.table_id in gone]
     fresh = [hold for hold in state.standing_holds if hold.table_id not in gone and hold.kind is RequestKind.HOLD]
@@ -70,6 +78,8 @@ def take_up_holds(state: LedgerState) -> Carried | None:
     rows: list[TableProgress] = []
     notices = [Notice("it is not held any more: the table is gone.", hold.table_id) for hold in ended]
     for table_id, own in state.tables.items():
+        if table_id in waiting:
+            continue
         if table_id in lacking:
             rows.append(lacking[table_id])
             notices.append(Notice(f"it does not go on: {lacking[table_id].reason}", table_id))
@@ -83,7 +93,7 @@ def take_up_holds(state: LedgerState) -> Carried | None:
         notices.append(Notice(f"the table is held at {at}: nothing touches it until it is released.", hold.table_id))
     if not (released or taken or rows or ended):
         return None
-    over = {request.identity for request in (*released, *state.released, *ended)}
+    over = {request.identity for request in (*released, *state.released, *ended) if request.table_id not in waiting}
     return Carried(LedgerUpdate(tables=tuple(rows), requests=tuple(taken), used_requests=tuple(sorted(over))), tuple(notices))
 
 
@@ -93,12 +103,12 @@ def as_reached(state: LedgerState, own: TableProgress) -> TableProgress:
     return replace(own, checkpoint=reached, after=own.after and own.checkpoint == reached)
 
 
-def _released_unfit(state: LedgerState) -> Iterator[TableProgress]:
+def _released_unfit(state: LedgerState, offer: Offer | None) -> Iterator[TableProgress]:
     """The tables that are released though they were loaded with rows that do not fit their place: they lack rows from then on.
 
     One that ``--tables`` leaves out does too: nothing would remember it until the table is taken back, or renamed into the filter.
     """
-    unfit = {r.table_id: r for r in state.released if does_not_fit(state, r)}
+    unfit = {r.table_id: r for r in state.released if does_not_fit(state, r) or _passes_another_life(state, offer, r)}
     for table_id, request in unfit.items():
         own = state.tables.get(table_id)
         if own is None or own.status.is_gone or own.status is TableStatus.INCOMPLETE:
@@ -109,6 +119,14 @@ def _released_unfit(state: LedgerState) -> Iterator[TableProgress]:
             why = f"was released before a resync to {request.to} was carried out"
         reason = f"it {why}. Load it anew, and run headrace table resync {word(table_id)} --at TIME."
         yield replace(row, status=TableStatus.INCOMPLETE, reason=reason)
+
+
+def _passes_another_life(state: LedgerState, offer: Offer | None, load: TableRequest) -> bool:
+    """Whether by the source's schema changes the rows of a load ahead of the table's place are not that table's."""
+    if offer is None or load.kind is not RequestKind.RESYNC or load.table_id not in state.tables:
+        return False
+    found = overtaken(state, offer, load.table_id, load.to)
+    return found.blocked is not None and _is_of_another_life(load.table_id, found.changes)
 
 
 def does_not_fit(state: LedgerState, request: TableRequest) -> bool:
