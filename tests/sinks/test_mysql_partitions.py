@@ -9,6 +9,7 @@ from headrace.ddl.classify import classify
 from headrace.ddl.partitions import partitioning_after
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Notice, Remedy
+from headrace.model.place import PlaceInFile
 from headrace.sinks.metadata_applier import SchemaChangeRefused
 
 pytestmark = pytest.mark.server
@@ -34,7 +35,9 @@ def filled(target: Target, create: str, rows: str = VALUES) -> None:
 def alter(target: Target, create: str, statement: str, *, by_bytes: bool = False) -> tuple[Notice, ...]:
     known = partitioning_after(None, create, "shop")
     found = classify(statement, database="shop", table_id=T, before=SHAPE, after=SHAPE, partitioning=known)
-    change = SchemaChange(5, T, found.events, statement, "shop", found.changes, found.reads, SHAPE, "f.json", by_bytes=by_bytes)
+    change = SchemaChange(
+        5, T, found.events, statement, "shop", found.changes, found.reads, SHAPE, PlaceInFile("f.json"), by_bytes=by_bytes
+    )
     return target.sink.metadata_applier.apply_schema_change(change)
 
 
