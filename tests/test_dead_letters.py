@@ -932,7 +932,7 @@ def test_options_that_do_not_go_together_are_refused(tmp_path: Path, capsys: pyt
     for words, told in {
         ("--on-error", "ignore"): "'ignore' is nothing that can be done on an error. Known are: dead-letter, stop.",
         ("--on-error", "dead-letter"): "no folder is named for dead letters. Name one with --dead-letters",
-        ("--on-error", "dead-letter", "--dead-letters", "~no-such-user/x"): "~no-such-user/x names no folder",
+        ("--on-error", "dead-letter", "--dead-letters", "~no-such-user/letters"): "~no-such-user/letters names no folder",
         ("--on-error", "dead-letter", "--dead-letters", "ftp://nowhere/"): "No dead-letter folder can be kept at ftp://nowhere/",
         ("--max-dead-letters", "0"): "'0' is no number of dead letters",
     }.items():

@@ -136,10 +136,24 @@ def does_not_fit(state: LedgerState, request: TableRequest) -> bool:
     schema change waits in between that concerns other tables too: the rows of one of them may have its name behind that, or those
     of a later table, while its own go over to another name.
     """
-    table_id, reached = request.table_id, state.table_checkpoint(request.table_id)
-    waiting = (e for e in state.journal.values() if not e.state.is_settled and table_id in e.tables and len(e.tables) > 1)
-    is_anothers = any(reached <= entry.commit_ts <= request.to for entry in waiting)
+    reached = state.table_checkpoint(request.table_id)
+    is_anothers = any(True for _ in _waiting_between(state, request))
     return bool(request.to) and (request.kind in HOLDS or request.to < reached or is_anothers)
+
+
+def _waiting_between(state: LedgerState, request: TableRequest) -> Iterator[JournalEntry]:
+    """The schema changes of several tables that wait between the table's place and what it was loaded as of."""
+    table_id, reached = request.table_id, state.table_checkpoint(request.table_id)
+    for entry in state.journal.values():
+        several = table_id in entry.tables and len(entry.tables) > 1
+        if several and not entry.state.is_settled and reached <= entry.commit_ts <= request.to:
+            yield entry
+
+
+def _may_bring_rows(entry: JournalEntry, table_id: TableId) -> bool:
+    """Whether a schema change of several tables may give a name the rows of another one: not where it only takes them away."""
+    renames = read_statement(entry.statement, table_id.database).renames
+    return not renames or any(new.folded == table_id.folded for _, new in renames)
 
 
 def _is_of_another_life(table_id: TableId, passed: Iterable[SchemaChange]) -> bool:
@@ -319,7 +333,8 @@ def _stays_held(state: LedgerState, offer: Offer, request: TableRequest) -> bool
     found = _overtaken(state, offer, request)
     is_anothers = not is_unborn(own) and found.blocked is not None and _is_of_another_life(own.table_id, found.changes)
     is_of_before = request.to < state.table_checkpoint(own.table_id)
-    return (is_anothers or is_of_before) and own.status is not TableStatus.INCOMPLETE
+    waits = any(_may_bring_rows(entry, own.table_id) for entry in _waiting_between(state, request))
+    return (is_anothers or is_of_before or waits) and own.status is not TableStatus.INCOMPLETE
 
 
 def _latest_resync(state: LedgerState, request: TableRequest) -> TableRequest:
