@@ -64,13 +64,16 @@ class Between:
 
     fell: bool = False
     """One was below the one before it in the range."""
-    equal: bool = False
-    """One was equal to the one before it in the range: nothing happened, or what writes the stream began again."""
     first: bool = False
     """The range's first one is among them: whether it fell, the range before it tells."""
+    is_known: bool = False
+    """One was not above the greatest one before it in the range: what writes the stream may have begun again, from there."""
+    least: int | None = None
+    """The least one (TSO); ``None``: there is none."""
 
     def __or__(self, other: Between) -> Between:
-        return Between(self.fell or other.fell, self.equal or other.equal, self.first or other.first)
+        least = min((ts for ts in (self.least, other.least) if ts is not None), default=None)
+        return Between(self.fell or other.fell, self.first or other.first, self.is_known or other.is_known, least)
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,8 @@ class StageReport:
     of which nobody knows the table."""
     first_watermark: int | None = None
     last_watermark: int | None = None
-    """The first and the last one of the range (TSO)."""
+    greatest_watermark: int | None = None
+    """The first, the last and the greatest one of the range (TSO)."""
     behind: Mapping[TableId, Between] = field(default_factory=dict)
     """What lies behind the last piece of each table that has one."""
     all_of_it: Between = field(default_factory=Between)

@@ -38,27 +38,29 @@ class _Piece:
 class _Tables:
     """The records of a range by table.
 
-    A piece ends where commit ts go down, and at a watermark that does not rise: what writes the stream may have begun again.
+    A piece ends where commit ts go down, and where a watermark lies within one: what writes the stream may have begun again.
     """
 
     def __init__(self) -> None:
         self.pieces: dict[TableId, list[_Piece]] = defaultdict(list)
         self.first: int | None = None
         self.last: int | None = None
+        self.greatest: int | None = None
         self.behind: dict[TableId, Between] = {}
         self.all_of_it = Between()
         self._reached: dict[TableId, int] = {}
 
     def promise(self, watermark: int) -> None:
         """A watermark (TSO)."""
+        is_first = self.last is None
         if self.last is None:
-            told, self.first = Between(first=True), watermark
-        else:
-            told = Between(fell=watermark < self.last, equal=watermark == self.last)
-        self.last = watermark
-        if told != Between():
-            self.all_of_it |= told
-            self.behind = {table_id: before | told for table_id, before in self.behind.items()}
+            self.first = self.last = self.greatest = watermark
+        assert self.last is not None
+        assert self.greatest is not None
+        told = Between(watermark < self.last, is_first, not is_first and watermark <= self.greatest, watermark)
+        self.last, self.greatest = watermark, max(self.greatest, watermark)
+        self.all_of_it |= told
+        self.behind = {table_id: before | told for table_id, before in self.behind.items()}
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Rows of any tables, in their order."""
@@ -70,7 +72,8 @@ class _Tables:
 
     def _append(self, table_id: TableId, records: pa.RecordBatch, first: int, last: int) -> None:
         between = self.behind.get(table_id, self.all_of_it)
-        if not self.pieces[table_id] or first < self._reached[table_id] or between != Between():
+        reached = self._reached.get(table_id, -1)
+        if not self.pieces[table_id] or first < reached or (first == reached and between.least is not None):
             self.pieces[table_id].append(_Piece(between))
         self.behind[table_id] = Between()
         self.pieces[table_id][-1].batches.append(records)
@@ -124,6 +127,7 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str) -> 
         watermark,
         tables.first,
         tables.last,
+        tables.greatest,
         tables.behind,
         tables.all_of_it,
         tuple(marks),

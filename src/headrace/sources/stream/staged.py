@@ -172,36 +172,45 @@ class _InStream:
 def _pieces(staged: Staged) -> dict[TableId, list[_InStream]]:
     """The pieces of each table, partition by partition."""
     of_stream: dict[tuple[TableId, str], list[_InStream]] = defaultdict(list)
-    last: dict[str, int] = {}
+    before_range: dict[str, _Watermarks] = {}
     behind: dict[tuple[TableId, str], _Follows] = defaultdict(lambda: _Follows.NOTHING)
     for report in sorted(staged.reports, key=lambda report: (report.range.partition, report.range.start)):
         partition = report.range.partition
+        known = before_range.get(partition)
         for piece in report.pieces:
             before = of_stream[piece.table_id, partition]
-            follows = max(
-                behind.pop((piece.table_id, partition), _Follows.NOTHING), _follows(piece.between, report, last.get(partition))
-            )
+            follows = max(behind.pop((piece.table_id, partition), _Follows.NOTHING), _follows(piece.between, report, known))
             if before and (follows is not _Follows.NOTHING or piece.min_ts < before[-1].piece.max_ts):
                 before[-1].goes_on = False
             before.append(_InStream(piece, follows is _Follows.A_RESTART))
         for table_id, name in of_stream:
             if name == partition:
                 between = report.behind.get(table_id, report.all_of_it)
-                known = behind[table_id, partition]
-                behind[table_id, partition] = max(known, _follows(between, report, last.get(partition)))
-        if report.last_watermark is not None:
-            last[partition] = report.last_watermark
+                behind[table_id, partition] = max(behind[table_id, partition], _follows(between, report, known))
+        if report.last_watermark is not None and report.greatest_watermark is not None:
+            greatest = max(report.greatest_watermark, known.greatest if known is not None else 0)
+            before_range[partition] = _Watermarks(report.last_watermark, greatest)
     found: dict[TableId, list[_InStream]] = defaultdict(list)
     for (table_id, _), pieces in of_stream.items():
         found[table_id] += pieces
     return found
 
 
-def _follows(between: Between, report: StageReport, last: int | None) -> _Follows:
-    """``last`` is the partition's watermark (TSO) before the report's range, where one is known."""
+@dataclass(frozen=True)
+class _Watermarks:
+    """The last and the greatest watermark (TSO) of a partition before a range."""
+
+    last: int
+    greatest: int
+
+
+def _follows(between: Between, report: StageReport, known: _Watermarks | None) -> _Follows:
+    """``known``: ``None`` where no watermark of the partition is known from before the report's range."""
     first = report.first_watermark
-    if between.fell or (between.first and first is not None and last is not None and first < last):
+    if between.fell or (between.first and first is not None and known is not None and first < known.last):
         return _Follows.A_RESTART
-    # Before the first watermark that is known nothing tells whether it fell.
-    unsure = between.equal or (between.first and (last is None or first == last))
+    # Before the first watermark that is known nothing tells whether it fell. One that what writes the stream had told before may
+    # be where it began again, for the second time in a row.
+    unsure = between.is_known or (between.first and known is None)
+    unsure |= between.least is not None and known is not None and between.least <= known.greatest
     return _Follows.PERHAPS_A_RESTART if unsure else _Follows.NOTHING
