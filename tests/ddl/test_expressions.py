@@ -5,7 +5,8 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from headrace.ddl.expressions import UntranslatableError, to_duckdb
+from headrace.ddl.expression_values import UntranslatableError
+from headrace.ddl.expressions import to_duckdb
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 

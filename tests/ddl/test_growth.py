@@ -14,7 +14,8 @@ import pytest
 from headrace.ddl.classify import classify
 from headrace.ddl.columns import annotate
 from headrace.ddl.defaults import added_column, bit_default, computed_default, zone_mismatch
-from headrace.ddl.expressions import UntranslatableError, condition_to_duckdb, to_duckdb
+from headrace.ddl.expression_values import UntranslatableError
+from headrace.ddl.expressions import condition_to_duckdb, to_duckdb
 from headrace.ddl.grammar.statements import judge
 from headrace.ddl.indexes import new_indexes, with_index_names
 from headrace.ddl.names import spelled

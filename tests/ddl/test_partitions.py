@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.ddl.classify import classify
-from headrace.ddl.expressions import UntranslatableError, condition_to_duckdb, to_duckdb
+from headrace.ddl.expression_values import UntranslatableError
+from headrace.ddl.expressions import condition_to_duckdb, to_duckdb
 from headrace.ddl.partition_text import partitioning_from_text, partitioning_to_text
 from headrace.ddl.partitions import Method, Partition, Partitioning, partitioning_after, row_events
 from headrace.model.events import AddColumnEvent, DeletePartitionRowsEvent, ExchangePartitionEvent, OtherEvent

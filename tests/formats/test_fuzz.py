@@ -24,7 +24,8 @@ from recorded import CASES, CONFORMANCE, options_of, schemas_of
 
 from headrace.ddl.classify import changes_rows_unseen, classify
 from headrace.ddl.columns import annotate
-from headrace.ddl.expressions import UntranslatableError, condition_to_duckdb, to_duckdb
+from headrace.ddl.expression_values import UntranslatableError
+from headrace.ddl.expressions import condition_to_duckdb, to_duckdb
 from headrace.ddl.partitions import partitioning_after, row_events
 from headrace.ddl.statement import read_statement
 from headrace.errors import DefinitionError, SourceNotReadyError

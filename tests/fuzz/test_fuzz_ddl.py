@@ -10,7 +10,8 @@ from fuzzing import PIECES, fuzz, mutated, tokens_of
 from headrace.ddl.classify import changes_rows_unseen, classify
 from headrace.ddl.columns import annotate
 from headrace.ddl.defaults import bit_default, computed_default, zone_mismatch
-from headrace.ddl.expressions import UntranslatableError, condition_to_duckdb, to_duckdb
+from headrace.ddl.expression_values import UntranslatableError
+from headrace.ddl.expressions import condition_to_duckdb, to_duckdb
 from headrace.ddl.grammar.statements import judge
 from headrace.ddl.indexes import changed_names, new_indexes, with_index_names
 from headrace.ddl.kinds import kinds_of

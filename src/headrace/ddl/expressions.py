@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from enum import Enum, auto
 from typing import Any
 
 from sqlglot import exp
@@ -24,50 +23,33 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
 from headrace.ddl.bounded_parser import parse
+from headrace.ddl.expression_values import (
+    EXACT,
+    MOMENTS,
+    MOST_DIGITS,
+    NUMBERS,
+    SPELLED_ALIKE,
+    TARGETS,
+    Family,
+    UntranslatableError,
+    Value,
+    cast,
+    common,
+    counting,
+    days,
+    family_of,
+    is_long,
+    is_text,
+    not_zero,
+    replaced,
+    rounds,
+    undressed,
+    wide,
+    wider,
+)
 from headrace.model.table import TableSchema
-from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS, INTEGER_KINDS, ColumnType, TypeKind, TypeMap, each
+from headrace.model.types import CHARACTER_KINDS, INTEGER_KINDS, ColumnType, TypeKind
 
-
-class UntranslatableError(Exception):
-    """The expression has no counterpart in DuckDB that is known to give the same values."""
-
-
-class _Family(Enum):
-    """What kind of value an expression gives. ``QUOTIENT`` is the result of ``/`` on exact numbers, ``NULL`` that of NULL."""
-
-    NULL = auto()
-    BOOLEAN = auto()
-    INTEGER = auto()
-    DECIMAL = auto()
-    QUOTIENT = auto()
-    DOUBLE = auto()
-    TEXT = auto()
-    DATE = auto()
-    DATETIME = auto()
-    JSON = auto()
-
-
-_EXACT = frozenset({_Family.INTEGER, _Family.DECIMAL})
-_NUMBERS = _EXACT | {_Family.DOUBLE}
-_MOMENTS = frozenset({_Family.DATE, _Family.DATETIME})
-_SPELLED_ALIKE = _EXACT | {_Family.TEXT, _Family.DATE}  # whose text is the same in both
-_TEXT_KINDS = CHARACTER_KINDS | {TypeKind.ENUM, TypeKind.SET}
-_APPROXIMATE_KINDS = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
-
-# Into which columns a value goes with the same result. Texts become numbers by a cast that gives NULL for what is no number;
-# TiDB refuses such rows in strict mode.
-_TARGETS = {
-    _Family.NULL: frozenset(TypeKind),
-    _Family.BOOLEAN: INTEGER_KINDS,
-    _Family.INTEGER: INTEGER_KINDS | _APPROXIMATE_KINDS | CHARACTER_KINDS | {TypeKind.DECIMAL},
-    _Family.DECIMAL: INTEGER_KINDS | _APPROXIMATE_KINDS | CHARACTER_KINDS | {TypeKind.DECIMAL},
-    _Family.QUOTIENT: INTEGER_KINDS | {TypeKind.DECIMAL},
-    _Family.DOUBLE: _APPROXIMATE_KINDS,
-    _Family.TEXT: _TEXT_KINDS | INTEGER_KINDS | _APPROXIMATE_KINDS | {TypeKind.DECIMAL},
-    _Family.DATE: frozenset({TypeKind.DATE, TypeKind.DATETIME}),
-    _Family.DATETIME: frozenset({TypeKind.DATE, TypeKind.DATETIME}),
-    _Family.JSON: INTEGER_KINDS | _APPROXIMATE_KINDS | {TypeKind.JSON, TypeKind.DECIMAL},
-}
 _CHARACTER_SETS = frozenset({"_utf8mb4", "_utf8", "_ascii"})
 _PLAIN_PATH = re.compile(r"\$(\.[A-Za-z_]\w*|\.\"[^\"\\']*\"|\[[1-9]\d*\])*")  # in MySQL [0] is also what is no array
 _DIGITS_OF_QUOTIENT = 9  # as many as TiDB keeps after the point, in the result of an integer by an integer
@@ -75,25 +57,10 @@ _PARTS = (exp.Year, exp.Quarter, exp.Month, exp.Day, exp.Hour, exp.Minute, exp.S
 _WRITTEN_MOMENT = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d{1,6})?)?")
 _DAY_0001_01_01 = 366  # as TO_DAYS counts
 _SECONDS_OF_DAY = 86400
-_MAX_QUOTIENT_SCALE = 6
-_MOST_DECIMAL_DIGITS = 38
 _LONGEST = 65_536  # characters of an expression, which takes about a second to read
-_MOST_DIGITS = 18  # of an integer that can be divided exactly
 _NO_CHARACTER = "\ufdd0"  # that no text has: Unicode keeps it free for uses within programs
 # In the text of a JSON value what comes before a comma or a colon that is outside of its texts, and that sign.
 _JSON_SIGNS = r'((?:"(?:[^"\\]|\\.)*"|[^",:])*)([,:])'
-
-
-@dataclass(frozen=True)
-class _Value:
-    """A piece of the DuckDB expression, and the kind of its values.
-
-    ``is_mixed``: they are numbers of several types, of which DuckDB makes one, with as many digits after the point.
-    """
-
-    node: Any
-    family: _Family
-    is_mixed: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,14 +85,14 @@ def _to_duckdb(expression: str, target: ColumnType, schema: TableSchema) -> Comp
     value = _Translation(schema).value(_read(expression))
     while isinstance(value.node, exp.Paren):
         value = replace(value, node=value.node.this)
-    if value.family is _Family.TEXT and target.kind not in CHARACTER_KINDS and _names_members(value.node, schema):
+    if value.family is Family.TEXT and target.kind not in CHARACTER_KINDS and _names_members(value.node, schema):
         raise UntranslatableError  # the number of a member is its place
     if value.is_mixed and target.kind in CHARACTER_KINDS:
         raise UntranslatableError
-    if target.kind not in _TARGETS[value.family] or _is_long(target) or _rounds(value, target, schema):
+    if target.kind not in TARGETS[value.family] or is_long(target) or rounds(value, target, schema):
         raise UntranslatableError
     node = value.node
-    if target.kind is TypeKind.CHAR and value.family is _Family.TEXT:  # which is read without the blanks at its end
+    if target.kind is TypeKind.CHAR and value.family is Family.TEXT:  # which is read without the blanks at its end
         node = exp.Anonymous(this="rtrim", expressions=[node, exp.Literal.string(" ")])
     return Computation(node.sql(dialect="duckdb"), sum(1 for _ in node.walk()), _columns_in(node))
 
@@ -134,27 +101,6 @@ def _names_members(node: Any, schema: TableSchema) -> bool:
     """Whether an ENUM or SET column is in it."""
     kinds = {schema.column(c.name).type.kind for c in node.find_all(exp.Column) if schema.has_column(c.name)}
     return not kinds.isdisjoint((TypeKind.ENUM, TypeKind.SET))
-
-
-def _is_long(column_type: ColumnType) -> bool:
-    """Whether it is a DECIMAL that DuckDB holds as text, if at all."""
-    return column_type.kind is TypeKind.DECIMAL and (column_type.length or 0) > _MOST_DECIMAL_DIGITS
-
-
-def _rounds(value: _Value, target: ColumnType, schema: TableSchema) -> bool:
-    """Whether the source rounds values when they go into the column, in a way that DuckDB does not."""
-    scale = target.scale or 0
-    if target.kind in _APPROXIMATE_KINDS:
-        return target.scale is not None  # DOUBLE(10,2)
-    if value.family is _Family.QUOTIENT:
-        return target.kind is TypeKind.DECIMAL and scale > _MAX_QUOTIENT_SCALE
-    if value.family is _Family.DATETIME:
-        kept = scale if target.kind is TypeKind.DATETIME else 0
-        columns = [schema.column(c.name).type for c in value.node.find_all(exp.Column) if schema.has_column(c.name)]
-        fractions = [c.scale or 0 for c in columns if c.kind in (TypeKind.DATETIME, TypeKind.TIMESTAMP)]
-        fractions += [len(text.this.partition(".")[2]) for text in value.node.find_all(exp.Literal) if text.is_string]
-        return max(fractions, default=0) > kept
-    return False
 
 
 @dataclass(frozen=True)
@@ -222,12 +168,12 @@ class _Translation:
         self._schema = schema
         self._compares_texts = compares_texts
         self.texts: dict[str, set[str]] = defaultdict(set)
-        self._rules: dict[Any, Callable[[Any], _Value]] = {
+        self._rules: dict[Any, Callable[[Any], Value]] = {
             exp.Paren: self._paren,
             exp.Column: self._column,
             exp.Literal: self._literal,
-            exp.Null: lambda node: _Value(exp.Null(), _Family.NULL),
-            exp.Boolean: lambda node: _Value(exp.Literal.number(int(node.this)), _Family.INTEGER),
+            exp.Null: lambda node: Value(exp.Null(), Family.NULL),
+            exp.Boolean: lambda node: Value(exp.Literal.number(int(node.this)), Family.INTEGER),
             exp.Add: self._arithmetic,
             exp.Sub: self._arithmetic,
             exp.Mul: self._arithmetic,
@@ -247,7 +193,7 @@ class _Translation:
             exp.And: self._connection,
             exp.Or: self._connection,
             exp.In: self._membership,
-            exp.Not: lambda node: _Value(exp.Not(this=self.condition(node.this)), _Family.BOOLEAN),
+            exp.Not: lambda node: Value(exp.Not(this=self.condition(node.this)), Family.BOOLEAN),
             exp.Is: self._is_null,
             exp.If: self._if,
             exp.Case: self._case,
@@ -282,13 +228,13 @@ class _Translation:
             exp.TimeToStr: self._formatted,
         }
 
-    def value(self, node: Any) -> _Value:
+    def value(self, node: Any) -> Value:
         rule = self._rules.get(type(node))
         if rule is None:
             raise UntranslatableError
         return rule(node)
 
-    def _of(self, node: Any, families: frozenset[_Family]) -> _Value:
+    def _of(self, node: Any, families: frozenset[Family]) -> Value:
         """The value of a node that has to be of one of these families."""
         value = self.value(node)
         if value.family not in families:
@@ -297,58 +243,58 @@ class _Translation:
 
     def condition(self, node: Any) -> Any:
         """The DuckDB expression of a node that is a condition."""
-        return self._of(node, frozenset({_Family.BOOLEAN})).node
+        return self._of(node, frozenset({Family.BOOLEAN})).node
 
     # --- values ---------------------------------------------------------------------------------------------------
 
-    def _paren(self, node: Any) -> _Value:
+    def _paren(self, node: Any) -> Value:
         inner = self.value(node.this)
         return replace(inner, node=exp.Paren(this=inner.node))
 
-    def _column(self, node: Any) -> _Value:
+    def _column(self, node: Any) -> Value:
         if node.args.get("db") or not self._schema.has_column(node.name):
             raise UntranslatableError
         column = self._schema.column(node.name)
-        family = _family_of(column.type)
+        family = family_of(column.type)
         named = exp.column(exp.to_identifier(column.name, quoted=True))
         # FLOAT is computed as DOUBLE in MySQL.
-        return _Value(_cast(named, "DOUBLE") if column.type.kind is TypeKind.FLOAT else named, family)
+        return Value(cast(named, "DOUBLE") if column.type.kind is TypeKind.FLOAT else named, family)
 
-    def _literal(self, node: Any) -> _Value:
+    def _literal(self, node: Any) -> Value:
         if node.is_string:
-            return _Value(exp.Literal.string(node.this), _Family.TEXT)
+            return Value(exp.Literal.string(node.this), Family.TEXT)
         if "e" in node.this.lower():
-            return _Value(exp.Literal.number(node.this), _Family.DOUBLE)
-        return _Value(exp.Literal.number(node.this), _Family.DECIMAL if "." in node.this else _Family.INTEGER)
+            return Value(exp.Literal.number(node.this), Family.DOUBLE)
+        return Value(exp.Literal.number(node.this), Family.DECIMAL if "." in node.this else Family.INTEGER)
 
     # --- numbers --------------------------------------------------------------------------------------------------
 
-    def _arithmetic(self, node: Any) -> _Value:
-        left, right = self._of(node.this, _NUMBERS), self._of(node.expression, _NUMBERS)
-        first = _wide(left)
-        if isinstance(node, exp.Mul) and left.family is right.family is _Family.DECIMAL:
+    def _arithmetic(self, node: Any) -> Value:
+        left, right = self._of(node.this, NUMBERS), self._of(node.expression, NUMBERS)
+        first = wide(left)
+        if isinstance(node, exp.Mul) and left.family is right.family is Family.DECIMAL:
             # The product of two narrow ones overflows at 18 digits.
-            first = exp.Paren(this=exp.Mul(this=_cast(exp.Literal.number(1), "HUGEINT"), expression=first))
+            first = exp.Paren(this=exp.Mul(this=cast(exp.Literal.number(1), "HUGEINT"), expression=first))
         is_mixed = left.is_mixed or right.is_mixed
-        return _Value(type(node)(this=first, expression=_wide(right)), _wider(left.family, right.family), is_mixed)
+        return Value(type(node)(this=first, expression=wide(right)), wider(left.family, right.family), is_mixed)
 
-    def _negative(self, node: Any) -> _Value:
-        inner = self._of(node.this, _NUMBERS)
-        return replace(inner, node=exp.Neg(this=_wide(inner)))
+    def _negative(self, node: Any) -> Value:
+        inner = self._of(node.this, NUMBERS)
+        return replace(inner, node=exp.Neg(this=wide(inner)))
 
-    def _quotient(self, node: Any) -> _Value:
+    def _quotient(self, node: Any) -> Value:
         """Of integers TiDB keeps nine digits after the point, and cuts off the rest."""
-        left, right = self._of(node.this, _NUMBERS), self._of(node.expression, _NUMBERS)
-        if _Family.DOUBLE in (left.family, right.family):
-            divisor = _not_zero(_cast(right.node, "DOUBLE"))
-            divided = exp.Div(this=_cast(left.node, "DOUBLE"), expression=divisor, typed=True, safe=False)
-            return _Value(exp.Paren(this=divided), _Family.DOUBLE)
+        left, right = self._of(node.this, NUMBERS), self._of(node.expression, NUMBERS)
+        if Family.DOUBLE in (left.family, right.family):
+            divisor = not_zero(cast(right.node, "DOUBLE"))
+            divided = exp.Div(this=cast(left.node, "DOUBLE"), expression=divisor, typed=True, safe=False)
+            return Value(exp.Paren(this=divided), Family.DOUBLE)
         if not all(self._is_divisible(side) for side in (node.this, node.expression)):
             raise UntranslatableError
-        digits = exp.Mul(this=_wide(left), expression=exp.Literal.number(10**_DIGITS_OF_QUOTIENT))
-        whole = exp.IntDiv(this=exp.Paren(this=digits), expression=_not_zero(_wide(right)))
-        unit = _cast(exp.Literal.number(f"0.{1:0{_DIGITS_OF_QUOTIENT}d}"), f"DECIMAL(10, {_DIGITS_OF_QUOTIENT})")
-        return _Value(exp.Paren(this=exp.Mul(this=_cast(whole, "DECIMAL(28, 0)"), expression=unit)), _Family.QUOTIENT)
+        digits = exp.Mul(this=wide(left), expression=exp.Literal.number(10**_DIGITS_OF_QUOTIENT))
+        whole = exp.IntDiv(this=exp.Paren(this=digits), expression=not_zero(wide(right)))
+        unit = cast(exp.Literal.number(f"0.{1:0{_DIGITS_OF_QUOTIENT}d}"), f"DECIMAL(10, {_DIGITS_OF_QUOTIENT})")
+        return Value(exp.Paren(this=exp.Mul(this=cast(whole, "DECIMAL(28, 0)"), expression=unit)), Family.QUOTIENT)
 
     def _is_divisible(self, node: Any) -> bool:
         """Whether it is an integer small enough for the digits of a quotient: a column, or a number."""
@@ -356,177 +302,177 @@ class _Translation:
         if isinstance(node, exp.Neg):
             return self._is_divisible(node.this)
         if isinstance(node, exp.Literal):
-            return not node.is_string and node.this.isdigit() and len(node.this) <= _MOST_DIGITS
+            return not node.is_string and node.this.isdigit() and len(node.this) <= MOST_DIGITS
         if not isinstance(node, exp.Column) or not self._schema.has_column(node.name):
             return False
         column_type = self._schema.column(node.name).type
         return column_type.kind in INTEGER_KINDS and not (column_type.kind is TypeKind.BIGINT and column_type.unsigned)
 
-    def _whole_quotient(self, node: Any) -> _Value:
+    def _whole_quotient(self, node: Any) -> Value:
         """DIV and %: both cut towards zero, and so does DuckDB."""
-        left, right = (self._of(side, frozenset({_Family.INTEGER})) for side in (node.this, node.expression))
-        return _Value(exp.Paren(this=type(node)(this=_wide(left), expression=_not_zero(_wide(right)))), _Family.INTEGER)
+        left, right = (self._of(side, frozenset({Family.INTEGER})) for side in (node.this, node.expression))
+        return Value(exp.Paren(this=type(node)(this=wide(left), expression=not_zero(wide(right)))), Family.INTEGER)
 
-    def _of_exact_number(self, node: Any) -> _Value:
+    def _of_exact_number(self, node: Any) -> Value:
         if node.args.get("decimals") is not None or node.args.get("to") is not None:
             raise UntranslatableError
-        inner = self._of(node.this, _EXACT)
-        if inner.family is _Family.INTEGER and not isinstance(node, exp.Abs):
+        inner = self._of(node.this, EXACT)
+        if inner.family is Family.INTEGER and not isinstance(node, exp.Abs):
             return inner  # which DuckDB would make a DOUBLE
-        return replace(inner, node=type(node)(this=_wide(inner)))
+        return replace(inner, node=type(node)(this=wide(inner)))
 
     # --- conditions -----------------------------------------------------------------------------------------------
 
-    def _comparison(self, node: Any) -> _Value:
+    def _comparison(self, node: Any) -> Value:
         if isinstance(node, exp.EQ) and (same := self._same_text(node.this, node.expression)) is not None:
-            return _Value(exp.EQ(this=same, expression=node.expression.unnest()), _Family.BOOLEAN)
+            return Value(exp.EQ(this=same, expression=node.expression.unnest()), Family.BOOLEAN)
         left, (right,) = self._compared(node.this, [node.expression])
-        return _Value(type(node)(this=left, expression=right), _Family.BOOLEAN)
+        return Value(type(node)(this=left, expression=right), Family.BOOLEAN)
 
     def _compared(self, left: Any, others: Sequence[Any]) -> tuple[Any, list[Any]]:
         """A value, and those that it is compared with, where both compare alike. A text beside a date is one, or a moment, too."""
-        sides = [side.unnest() if _is_text(side.unnest()) else side for side in (left, *others)]
-        if _is_text(sides[0]) and any(map(_is_text, sides[1:])):
+        sides = [side.unnest() if is_text(side.unnest()) else side for side in (left, *others)]
+        if is_text(sides[0]) and any(map(is_text, sides[1:])):
             raise UntranslatableError
-        values = [None if _is_text(side) else self.value(side) for side in sides]
-        moment = any(value is not None and value.family in _MOMENTS for value in values)
+        values = [None if is_text(side) else self.value(side) for side in sides]
+        moment = any(value is not None and value.family in MOMENTS for value in values)
         first, *known = (
             value or (self._moment(side) if moment else self.value(side)) for value, side in zip(values, sides, strict=True)
         )
         families = {value.family for value in known}
-        if len(families) == 1 and families | {first.family} == _MOMENTS:
-            return _cast(first.node, "TIMESTAMP"), [_cast(value.node, "TIMESTAMP") for value in known]
-        if not (families | {first.family} <= _NUMBERS or (families == {first.family} and families <= _MOMENTS)):
+        if len(families) == 1 and families | {first.family} == MOMENTS:
+            return cast(first.node, "TIMESTAMP"), [cast(value.node, "TIMESTAMP") for value in known]
+        if not (families | {first.family} <= NUMBERS or (families == {first.family} and families <= MOMENTS)):
             raise UntranslatableError
         return first.node, [value.node for value in known]
 
     def _same_text(self, left: Any, *texts: Any) -> Any:
         """The text column, if it is one, that is asked to equal one of these texts; the texts are noted."""
         column, listed = left.unnest(), [text.unnest() for text in texts]
-        if not (self._compares_texts and isinstance(column, exp.Column) and listed and all(map(_is_text, listed))):
+        if not (self._compares_texts and isinstance(column, exp.Column) and listed and all(map(is_text, listed))):
             return None
         named = self.value(column)
-        if named.family is not _Family.TEXT:
+        if named.family is not Family.TEXT:
             return None
         self.texts[named.node.name].update(str(text.this) for text in listed)
         return named.node
 
-    def _membership(self, node: Any) -> _Value:
+    def _membership(self, node: Any) -> Value:
         if (same := self._same_text(node.this, *node.expressions)) is not None:
-            return _Value(exp.In(this=same, expressions=[text.unnest() for text in node.expressions]), _Family.BOOLEAN)
+            return Value(exp.In(this=same, expressions=[text.unnest() for text in node.expressions]), Family.BOOLEAN)
         if not node.expressions:
             raise UntranslatableError
         left, listed = self._compared(node.this, node.expressions)
-        return _Value(exp.In(this=left, expressions=listed), _Family.BOOLEAN)
+        return Value(exp.In(this=left, expressions=listed), Family.BOOLEAN)
 
-    def _connection(self, node: Any) -> _Value:
+    def _connection(self, node: Any) -> Value:
         sides = self.condition(node.this), self.condition(node.expression)
-        return _Value(type(node)(this=sides[0], expression=sides[1]), _Family.BOOLEAN)
+        return Value(type(node)(this=sides[0], expression=sides[1]), Family.BOOLEAN)
 
-    def _is_null(self, node: Any) -> _Value:
+    def _is_null(self, node: Any) -> Value:
         if not isinstance(node.expression, exp.Null):
             raise UntranslatableError
-        return _Value(exp.Is(this=self.value(node.this).node, expression=exp.Null()), _Family.BOOLEAN)
+        return Value(exp.Is(this=self.value(node.this).node, expression=exp.Null()), Family.BOOLEAN)
 
-    def _if(self, node: Any) -> _Value:
+    def _if(self, node: Any) -> Value:
         then, other = self.value(node.args["true"]), self.value(node.args.get("false") or exp.Null())
         branch = exp.If(this=self.condition(node.this), true=then.node)
-        return _common(exp.Case(ifs=[branch], default=other.node), [then, other])
+        return common(exp.Case(ifs=[branch], default=other.node), [then, other])
 
-    def _case(self, node: Any) -> _Value:
+    def _case(self, node: Any) -> Value:
         if node.this is not None:
             raise UntranslatableError
         results = [self.value(branch.args["true"]) for branch in node.args["ifs"]]
         tests = [self.condition(branch.this) for branch in node.args["ifs"]]
         default = self.value(node.args.get("default") or exp.Null())
         branches = [exp.If(this=test, true=result.node) for test, result in zip(tests, results, strict=True)]
-        return _common(exp.Case(ifs=branches, default=default.node), [*results, default])
+        return common(exp.Case(ifs=branches, default=default.node), [*results, default])
 
-    def _coalesce(self, node: Any) -> _Value:
+    def _coalesce(self, node: Any) -> Value:
         values = [self.value(part) for part in (node.this, *node.expressions)]
         first, *more = (value.node for value in values)
-        return _common(exp.Coalesce(this=first, expressions=more), values)
+        return common(exp.Coalesce(this=first, expressions=more), values)
 
-    def _cast(self, node: Any) -> _Value:
+    def _cast(self, node: Any) -> Value:
         to = node.args["to"]
         if to.this is exp.DataType.Type.BIGINT:
-            return _Value(_cast(self._of(node.this, _EXACT | {_Family.JSON}).node, "BIGINT"), _Family.INTEGER)
+            return Value(cast(self._of(node.this, EXACT | {Family.JSON}).node, "BIGINT"), Family.INTEGER)
         if to.this is exp.DataType.Type.UBIGINT:  # of a negative number TiDB would take the bits
-            return _Value(_cast(self._of(node.this, frozenset({_Family.JSON})).node, "UBIGINT"), _Family.INTEGER)
+            return Value(cast(self._of(node.this, frozenset({Family.JSON})).node, "UBIGINT"), Family.INTEGER)
         if to.this is exp.DataType.Type.DECIMAL and to.expressions:
-            inner = self._of(node.this, _EXACT | {_Family.JSON})
-            return _Value(exp.TryCast(this=inner.node, to=to.copy()), _Family.DECIMAL)
+            inner = self._of(node.this, EXACT | {Family.JSON})
+            return Value(exp.TryCast(this=inner.node, to=to.copy()), Family.DECIMAL)
         if to.this is exp.DataType.Type.DATE:
             return self._date(node)
         if to.this in (exp.DataType.Type.CHAR, exp.DataType.Type.CHARACTER_SET) and not to.expressions:
-            return _Value(self._spelled(node.this), _Family.TEXT)
+            return Value(self._spelled(node.this), Family.TEXT)
         raise UntranslatableError
 
     # --- texts ----------------------------------------------------------------------------------------------------
 
     def _text(self, node: Any) -> Any:
-        return self._of(node, frozenset({_Family.TEXT})).node
+        return self._of(node, frozenset({Family.TEXT})).node
 
     def _spelled(self, node: Any) -> Any:
         """The text of a value that both write alike. Of a YEAR the year 0 is 0000."""
-        value = self._of(node, _SPELLED_ALIKE)
+        value = self._of(node, SPELLED_ALIKE)
         if value.is_mixed:
             raise UntranslatableError
         kinds = {self._schema.column(c.name).type.kind for c in node.find_all(exp.Column) if self._schema.has_column(c.name)}
         if TypeKind.YEAR in kinds:
             raise UntranslatableError
-        return _cast(value.node, "TEXT")
+        return cast(value.node, "TEXT")
 
-    def _concatenation(self, node: Any) -> _Value:
+    def _concatenation(self, node: Any) -> Value:
         """DuckDB's concat() passes over NULL; its ``||`` gives NULL, as CONCAT in MySQL."""
         parts = [self._spelled(part) for part in node.expressions]
         joined = parts[0]
         for part in parts[1:]:
             joined = exp.DPipe(this=joined, expression=part, safe=False)
-        return _Value(exp.Paren(this=joined) if len(parts) > 1 else joined, _Family.TEXT)
+        return Value(exp.Paren(this=joined) if len(parts) > 1 else joined, Family.TEXT)
 
-    def _joined(self, node: Any) -> _Value:
+    def _joined(self, node: Any) -> Value:
         parts = [self._spelled(part) for part in node.expressions]
-        return _Value(exp.Anonymous(this="concat_ws", expressions=parts), _Family.TEXT)
+        return Value(exp.Anonymous(this="concat_ws", expressions=parts), Family.TEXT)
 
-    def _of_text(self, node: Any) -> _Value:
-        return _Value(type(node)(this=self._text(node.this)), _Family.TEXT)
+    def _of_text(self, node: Any) -> Value:
+        return Value(type(node)(this=self._text(node.this)), Family.TEXT)
 
-    def _upper(self, node: Any) -> _Value:
+    def _upper(self, node: Any) -> Value:
         """TiDB leaves a sharp s as it is: the one character of which DuckDB makes another one."""
-        hidden = _replaced(self._text(node.this), "ß", _NO_CHARACTER)
-        return _Value(_replaced(exp.Upper(this=hidden), _NO_CHARACTER, "ß"), _Family.TEXT)
+        hidden = replaced(self._text(node.this), "ß", _NO_CHARACTER)
+        return Value(replaced(exp.Upper(this=hidden), _NO_CHARACTER, "ß"), Family.TEXT)
 
-    def _length(self, node: Any) -> _Value:
+    def _length(self, node: Any) -> Value:
         """LENGTH counts bytes, CHAR_LENGTH characters."""
         name = "strlen" if node.args.get("binary") else "length"
-        return _Value(exp.Anonymous(this=name, expressions=[self._text(node.this)]), _Family.INTEGER)
+        return Value(exp.Anonymous(this=name, expressions=[self._text(node.this)]), Family.INTEGER)
 
-    def _trim(self, node: Any) -> _Value:
+    def _trim(self, node: Any) -> Value:
         if node.args.get("position") or node.expression:
             raise UntranslatableError
-        return _Value(exp.Anonymous(this="trim", expressions=[self._text(node.this), exp.Literal.string(" ")]), _Family.TEXT)
+        return Value(exp.Anonymous(this="trim", expressions=[self._text(node.this), exp.Literal.string(" ")]), Family.TEXT)
 
-    def _end_of_text(self, node: Any) -> _Value:
-        return _Value(type(node)(this=self._text(node.this), expression=_counting(node.expression)), _Family.TEXT)
+    def _end_of_text(self, node: Any) -> Value:
+        return Value(type(node)(this=self._text(node.this), expression=counting(node.expression)), Family.TEXT)
 
-    def _substring(self, node: Any) -> _Value:
+    def _substring(self, node: Any) -> Value:
         start, length = node.args["start"], node.args.get("length")
-        more = {"length": _counting(length)} if length is not None else {}
-        return _Value(exp.Substring(this=self._text(node.this), start=_counting(start), **more), _Family.TEXT)
+        more = {"length": counting(length)} if length is not None else {}
+        return Value(exp.Substring(this=self._text(node.this), start=counting(start), **more), Family.TEXT)
 
     # --- JSON -----------------------------------------------------------------------------------------------------
 
-    def _json_extract(self, node: Any) -> _Value:
-        document = self._of(node.this, frozenset({_Family.JSON}))
+    def _json_extract(self, node: Any) -> Value:
+        document = self._of(node.this, frozenset({Family.JSON}))
         path = node.expression
         written = path.sql(dialect="mysql").strip("'") if isinstance(path, exp.JSONPath) else ""
         if node.expressions or not _PLAIN_PATH.fullmatch(written):
             raise UntranslatableError
         parts = [document.node, exp.Literal.string(written)]
-        return _Value(exp.Anonymous(this="json_extract", expressions=parts), _Family.JSON)
+        return Value(exp.Anonymous(this="json_extract", expressions=parts), Family.JSON)
 
-    def _unquoted(self, document: _Value) -> _Value:
+    def _unquoted(self, document: Value) -> Value:
         """The text of a JSON value. That of JSON's null is ``null`` in TiDB and NULL in DuckDB.
 
         In that of an object or an array TiDB puts a blank behind each comma and colon.
@@ -536,14 +482,14 @@ class _Translation:
         text = exp.Anonymous(this="json_extract_string", expressions=[node, exp.Literal.string("$")])
         null = exp.If(this=exp.EQ(this=kind, expression=exp.Literal.string("NULL")), true=exp.Literal.string("null"))
         arguments = map(exp.Literal.string, (_JSON_SIGNS, "\\1\\2 ", "g"))
-        spaced = exp.Anonymous(this="regexp_replace", expressions=[_cast(node, "TEXT"), *arguments])
+        spaced = exp.Anonymous(this="regexp_replace", expressions=[cast(node, "TEXT"), *arguments])
         nested = exp.In(this=kind, expressions=[exp.Literal.string(name) for name in ("OBJECT", "ARRAY")])
-        return _Value(exp.Case(ifs=[null, exp.If(this=nested, true=spaced)], default=text), _Family.TEXT)
+        return Value(exp.Case(ifs=[null, exp.If(this=nested, true=spaced)], default=text), Family.TEXT)
 
-    def _anonymous(self, node: Any) -> _Value:
+    def _anonymous(self, node: Any) -> Value:
         """The functions that sqlglot does not know."""
-        rules: dict[str, Callable[[Any], _Value]] = {
-            "JSON_UNQUOTE": lambda inner: self._unquoted(self._of(inner, frozenset({_Family.JSON}))),
+        rules: dict[str, Callable[[Any], Value]] = {
+            "JSON_UNQUOTE": lambda inner: self._unquoted(self._of(inner, frozenset({Family.JSON}))),
             "TO_SECONDS": self._seconds_since_0000,
             "UNIX_TIMESTAMP": self._unix_timestamp,
             "WEEKDAY": lambda inner: self._day_of_week(inner, "isodow", -1),
@@ -555,10 +501,10 @@ class _Translation:
 
     # --- dates ----------------------------------------------------------------------------------------------------
 
-    def _moment(self, node: Any) -> _Value:
+    def _moment(self, node: Any) -> Value:
         """A date or a moment; written as a text it has to be whole, and one that there is."""
-        if not _is_text(node):
-            return self._of(node, _MOMENTS)
+        if not is_text(node):
+            return self._of(node, MOMENTS)
         written = node.this
         try:
             datetime.fromisoformat(written)
@@ -566,31 +512,31 @@ class _Translation:
             raise UntranslatableError from None
         if not _WRITTEN_MOMENT.fullmatch(written):
             raise UntranslatableError
-        family = _Family.DATETIME if ":" in written else _Family.DATE
-        return _Value(_cast(exp.Literal.string(written), "DATE" if family is _Family.DATE else "TIMESTAMP"), family)
+        family = Family.DATETIME if ":" in written else Family.DATE
+        return Value(cast(exp.Literal.string(written), "DATE" if family is Family.DATE else "TIMESTAMP"), family)
 
-    def _date(self, node: Any) -> _Value:
-        return _Value(self._date_of(node.this), _Family.DATE)
+    def _date(self, node: Any) -> Value:
+        return Value(self._date_of(node.this), Family.DATE)
 
     def _date_of(self, node: Any) -> Any:
-        return _cast(self._moment(_undressed(node)).node, "DATE")
+        return cast(self._moment(undressed(node)).node, "DATE")
 
-    def _part_of_date(self, node: Any) -> _Value:
+    def _part_of_date(self, node: Any) -> Value:
         return self._part(type(node).__name__, node.this)
 
-    def _part(self, name: str, node: Any) -> _Value:
-        return _Value(exp.Anonymous(this=name.lower(), expressions=[self._date_of(node)]), _Family.INTEGER)
+    def _part(self, name: str, node: Any) -> Value:
+        return Value(exp.Anonymous(this=name.lower(), expressions=[self._date_of(node)]), Family.INTEGER)
 
-    def _day_of_week(self, node: Any, name: str, shift: int) -> _Value:
+    def _day_of_week(self, node: Any, name: str, shift: int) -> Value:
         """MySQL's days are counted from Sunday as 1, or from Monday as 0; DuckDB's from Sunday as 0, or from Monday as 1."""
         day = exp.Add(this=self._part(name, node).node, expression=exp.Literal.number(shift))
-        return _Value(exp.Paren(this=day), _Family.INTEGER)
+        return Value(exp.Paren(this=day), Family.INTEGER)
 
-    def _part_of_time(self, node: Any) -> _Value:
-        moment = _cast(self._moment(_undressed(node.this)).node, "TIMESTAMP")
-        return _Value(exp.Anonymous(this=type(node).__name__.lower(), expressions=[moment]), _Family.INTEGER)
+    def _part_of_time(self, node: Any) -> Value:
+        moment = cast(self._moment(undressed(node.this)).node, "TIMESTAMP")
+        return Value(exp.Anonymous(this=type(node).__name__.lower(), expressions=[moment]), Family.INTEGER)
 
-    def _extracted(self, node: Any) -> _Value:
+    def _extracted(self, node: Any) -> Value:
         rule = {
             kind.__name__.upper(): kind for kind in (exp.Year, exp.Quarter, exp.Month, exp.Day, exp.Hour, exp.Minute, exp.Second)
         }
@@ -598,27 +544,27 @@ class _Translation:
             raise UntranslatableError
         return self.value(rule[node.this.name.upper()](this=node.expression))
 
-    def _days_between(self, node: Any) -> _Value:
+    def _days_between(self, node: Any) -> Value:
         """DATEDIFF, and TO_DAYS, which sqlglot reads as a distance to a day that DuckDB counts otherwise, plus 1."""
         unit = node.args.get("unit")
         if unit is not None and unit.name.upper() != "DAY":
             raise UntranslatableError
-        end, start = (_undressed(side) for side in (node.this, node.expression))
-        if _is_text(start) and start.this == "0000-01-01":
-            days = _days(exp.Literal.string("0001-01-01"), self._date_of(end))
-            return _Value(exp.Paren(this=exp.Add(this=days, expression=exp.Literal.number(_DAY_0001_01_01 - 1))), _Family.INTEGER)
-        return _Value(_days(self._date_of(start), self._date_of(end)), _Family.INTEGER)
+        end, start = (undressed(side) for side in (node.this, node.expression))
+        if is_text(start) and start.this == "0000-01-01":
+            since = days(exp.Literal.string("0001-01-01"), self._date_of(end))
+            return Value(exp.Paren(this=exp.Add(this=since, expression=exp.Literal.number(_DAY_0001_01_01 - 1))), Family.INTEGER)
+        return Value(days(self._date_of(start), self._date_of(end)), Family.INTEGER)
 
-    def _seconds_since_0000(self, node: Any) -> _Value:
-        moment = _cast(self._moment(node).node, "TIMESTAMP")
+    def _seconds_since_0000(self, node: Any) -> Value:
+        moment = cast(self._moment(node).node, "TIMESTAMP")
         since = exp.Anonymous(
             this="date_diff",
-            expressions=[exp.Literal.string("second"), _cast(exp.Literal.string("0001-01-01"), "TIMESTAMP"), moment],
+            expressions=[exp.Literal.string("second"), cast(exp.Literal.string("0001-01-01"), "TIMESTAMP"), moment],
         )
         before = exp.Literal.number(_DAY_0001_01_01 * _SECONDS_OF_DAY)
-        return _Value(exp.Paren(this=exp.Add(this=since, expression=before)), _Family.INTEGER)
+        return Value(exp.Paren(this=exp.Add(this=since, expression=before)), Family.INTEGER)
 
-    def _unix_timestamp(self, node: Any) -> _Value:
+    def _unix_timestamp(self, node: Any) -> Value:
         """Of a TIMESTAMP column only: what a moment without time zone means, the source's session knew."""
         if not isinstance(node, exp.Column) or not self._schema.has_column(node.name):
             raise UntranslatableError
@@ -628,96 +574,16 @@ class _Translation:
         named = exp.column(exp.to_identifier(column.name, quoted=True))
         micros = exp.Anonymous(this="epoch_us", expressions=[named])
         if not column.type.scale:
-            return _Value(exp.Paren(this=exp.IntDiv(this=micros, expression=exp.Literal.number(1_000_000))), _Family.INTEGER)
-        exact = exp.Mul(this=_cast(micros, "DECIMAL(20, 0)"), expression=exp.Literal.number("0.000001"))
-        return _Value(exp.Paren(this=exact), _Family.DECIMAL)
+            return Value(exp.Paren(this=exp.IntDiv(this=micros, expression=exp.Literal.number(1_000_000))), Family.INTEGER)
+        exact = exp.Mul(this=cast(micros, "DECIMAL(20, 0)"), expression=exp.Literal.number("0.000001"))
+        return Value(exp.Paren(this=exact), Family.DECIMAL)
 
-    def _formatted(self, node: Any) -> _Value:
+    def _formatted(self, node: Any) -> Value:
         """DATE_FORMAT; sqlglot holds its format in the signs of Python's strftime, which are DuckDB's too."""
         written = node.args["format"]
         if not isinstance(node.this, exp.TsOrDsToTimestamp) or not isinstance(written, exp.Literal):
             raise UntranslatableError
         if set(re.findall(r"%(.?)", written.this)) - {"Y", "m", "d", "H", "M", "S"}:
             raise UntranslatableError
-        moment = _cast(self._of(node.this.this, _MOMENTS).node, "TIMESTAMP")
-        return _Value(exp.Anonymous(this="strftime", expressions=[moment, exp.Literal.string(written.this)]), _Family.TEXT)
-
-
-_FAMILIES: TypeMap[_Family | None] = TypeMap(
-    "families of expressions",
-    each(INTEGER_KINDS | {TypeKind.YEAR}, _Family.INTEGER),
-    each(_TEXT_KINDS, _Family.TEXT),
-    each(_APPROXIMATE_KINDS, _Family.DOUBLE),
-    {
-        TypeKind.DECIMAL: _Family.DECIMAL,
-        TypeKind.DATE: _Family.DATE,
-        TypeKind.DATETIME: _Family.DATETIME,
-        TypeKind.JSON: _Family.JSON,
-    },
-    each(BINARY_KINDS | {TypeKind.BIT, TypeKind.TIME, TypeKind.VECTOR}, None),
-    {TypeKind.TIMESTAMP: None},  # its text depends on the reader's time zone
-)
-"""``None`` where no expression over the type is translated."""
-
-
-def _family_of(column_type: ColumnType) -> _Family:
-    """Of a column's values. Raises UntranslatableError."""
-    found = None if _is_long(column_type) else _FAMILIES[column_type.kind]
-    if found is None:
-        raise UntranslatableError
-    return found
-
-
-def _is_text(node: Any) -> bool:
-    return isinstance(node, exp.Literal) and bool(node.is_string)
-
-
-def _replaced(node: Any, old: str, new: str) -> Any:
-    return exp.Anonymous(this="replace", expressions=[node, exp.Literal.string(old), exp.Literal.string(new)])
-
-
-def _undressed(node: Any) -> Any:
-    """Without the cast to a date that sqlglot reads into some functions."""
-    return node.this if isinstance(node, exp.TsOrDsToDate) else node
-
-
-def _days(start: Any, end: Any) -> Any:
-    return exp.Anonymous(this="date_diff", expressions=[exp.Literal.string("day"), _cast(start, "DATE"), end])
-
-
-def _cast(node: Any, type_name: str) -> Any:
-    return exp.TryCast(this=node, to=exp.DataType.build(type_name, dialect="duckdb"))
-
-
-def _wide(value: _Value) -> Any:
-    """An operand that does not overflow: TINYINT * TINYINT is TINYINT in DuckDB."""
-    return _cast(value.node, "HUGEINT") if value.family is _Family.INTEGER else value.node
-
-
-def _not_zero(node: Any) -> Any:
-    return exp.Nullif(this=node, expression=exp.Literal.number(0))
-
-
-def _wider(left: _Family, right: _Family) -> _Family:
-    return max(left, right, key=[_Family.INTEGER, _Family.DECIMAL, _Family.DOUBLE].index)
-
-
-def _common(node: Any, values: list[_Value]) -> _Value:
-    """What gives one of these values."""
-    families = {value.family for value in values} - {_Family.NULL}
-    if families <= _EXACT and families:
-        family = _Family.DECIMAL if _Family.DECIMAL in families else _Family.INTEGER
-        given = [value for value in values if value.family is not _Family.NULL]
-        return _Value(node, family, is_mixed=family is _Family.DECIMAL and len(given) > 1)
-    if len(families) != 1:
-        raise UntranslatableError
-    return _Value(node, families.pop())
-
-
-def _counting(node: Any) -> Any:
-    """A place or a length in characters: for zero and below, the two disagree."""
-    if not isinstance(node, exp.Literal) or node.is_string or not re.fullmatch(f"[0-9]{{1,{_MOST_DIGITS}}}", node.this):
-        raise UntranslatableError
-    if int(node.this) < 1:
-        raise UntranslatableError
-    return exp.Literal.number(node.this)
+        moment = cast(self._of(node.this.this, MOMENTS).node, "TIMESTAMP")
+        return Value(exp.Anonymous(this="strftime", expressions=[moment, exp.Literal.string(written.this)]), Family.TEXT)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from headrace import faults
@@ -23,7 +22,7 @@ from headrace.engine.kept_keys import left_unique_key
 from headrace.engine.keys import changed_definition, read_fingerprint, with_declared_keys
 from headrace.engine.letter_replay import Replayer, waits_for
 from headrace.engine.marked_tables import caught_up, going_back, in_doubt, unknown
-from headrace.engine.observer import Observer
+from headrace.engine.observer import Observer, telling
 from headrace.engine.passed_tables import note_passed
 from headrace.engine.plan import ending_incomplete, first_shared_change, plan_cut
 from headrace.engine.quiet import Quiet
@@ -239,7 +238,7 @@ class Loop:
         faults.before(Step.POLL)
         state, needs_shapes = self._state, self._source.needs_shapes
         shapes = state.shapes_by_table if needs_shapes else None
-        with self._telling("listing the source"):
+        with telling(self._observer, "listing the source", _TELL_EVERY):
             offer = self._source.poll(state.position, checkpoint, final=final, bound=bound, learned=self._learned, shapes=shapes)
         if needs_shapes:
             offer = with_kept_shapes(offer, state)
@@ -248,18 +247,6 @@ class Loop:
         if offer.schema_changes:  # an offer without anything new tells of none
             self._followed = frozenset(followed(self._state, offer.schema_changes, self._options.includes).until)
         return with_declared_keys(without_reserved_columns(offer), self._options.keys)
-
-    @contextmanager
-    def _telling(self, phase: str) -> Iterator[None]:
-        """What this step is, once it takes longer than a moment. It is told on another thread, and not after the step."""
-        timer = threading.Timer(_TELL_EVERY, self._observer.phase, (phase,))
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-            timer.join()
 
     def _looked(self, done: int, total: int) -> None:
         if done < total and time.monotonic() - self._told_at >= _TELL_EVERY:
@@ -296,7 +283,7 @@ class Loop:
 
     def _drain_when_quiet(self) -> bool:
         """Takes the source's final offer once nothing has changed for a while. True when the run is complete."""
-        with self._telling("listing the source"):
+        with telling(self._observer, "listing the source", _TELL_EVERY):
             mark, quiet = self._source.mark(self._state.position), self._options.quiet
         if mark != self._quiet.mark:
             self._quiet = self._quiet.seen(mark, time.monotonic())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from headrace.model.cut import Cut
@@ -36,3 +39,16 @@ class Observer(Protocol):
     def trying_again(self, reason: str, seconds: float) -> None:
         """A passing failure; the cut is planned again after ``seconds``."""
         ...
+
+
+@contextmanager
+def telling(observer: Observer, phase: str, after: float) -> Iterator[None]:
+    """Tells what a step is once it takes longer than ``after`` (seconds): on another thread, and not after the step."""
+    timer = threading.Timer(after, observer.phase, (phase,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()

@@ -12,7 +12,8 @@ from typing import Any
 
 import duckdb
 
-from headrace.ddl.expressions import UntranslatableError, to_duckdb
+from headrace.ddl.expression_values import UntranslatableError
+from headrace.ddl.expressions import to_duckdb
 from headrace.model.outcome import Notice
 from headrace.model.table import Column, Generated, TableId, TableSchema, folded_name
 from headrace.sealed_duckdb import open_duckdb, seal

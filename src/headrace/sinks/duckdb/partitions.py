@@ -6,7 +6,8 @@ only loading the table anew helps.
 
 from __future__ import annotations
 
-from headrace.ddl.expressions import Condition, UntranslatableError, condition_to_duckdb
+from headrace.ddl.expression_values import UntranslatableError
+from headrace.ddl.expressions import Condition, condition_to_duckdb
 from headrace.model.collation import fold_text
 from headrace.model.events import DeletePartitionRowsEvent, ExchangePartitionEvent, SchemaChange
 from headrace.model.outcome import Problem, Remedy
