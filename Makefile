@@ -72,7 +72,8 @@ differential: $(DEV) ## Put random histories before the targets, other ones each
 	@HEADRACE_DIFFERENTIAL_SECONDS=$${HEADRACE_DIFFERENTIAL_SECONDS:-900} $(PY) -m pytest tests/test_differential.py -q --timeout 0
 
 faults: $(DEV) ## Let runs meet random crashes, failures, late tasks and takeovers, other ones each time (15 minutes)
-	@HEADRACE_FAULTS_SECONDS=$${HEADRACE_FAULTS_SECONDS:-180} $(PY) -m pytest tests/test_fault_model.py -k history_of_faults -q --timeout 0
+	@HEADRACE_FAULTS_SECONDS=$${HEADRACE_FAULTS_SECONDS:-180} $(PY) -m pytest tests/test_fault_model.py tests/test_streams.py tests/test_long_changes.py \
+	  tests/test_memory_sink.py -k "history_of_faults or whatever_kills_the_runs or how_far_they_are" -q --timeout 0
 
 soak: $(DEV) java ## Kill runs, servers and connections at random moments; let others live long, and see that nothing grows (an hour)
 	@$(PY) tests/soak.py --seconds $${HEADRACE_SOAK_SECONDS:-1800}
