@@ -97,7 +97,7 @@ def _streams(reports: Iterable[SplitReport]) -> dict[str, list[SplitReport]]:
 def _repeats_end(members: Sequence[SplitReport], place: int, block: pa.RecordBatch) -> bool:
     """Whether a file that begins where the one before it ends holds all that was told before of that commit ts.
 
-    What is told there may lie in several files on both sides, each of which goes on in the next.
+    The transaction may lie in several files, and so may its repetition: each of these goes on in the next.
     """
     at = members[place].min_ts
     if at != members[place - 1].max_ts or members[place - 1].rolled_over:

@@ -116,7 +116,7 @@ class Barriers:
         if still and not self._passes_without(change, decision, still):
             if change.changes == {still[0]}:
                 self.left_behind.append(change)
-            # One that nobody understands goes on by a decision alone, whatever becomes of the tables that it holds.
+            # Only a decision lets a statement pass that nobody understands, whatever becomes of its tables.
             own = None if is_understood(change) else self._waits_for_a_person(change, decision)
             self._stop(change, own or self._depends_on(change, still[0]))
             return False

@@ -1,13 +1,14 @@
-"""Keeps the lines that every JVM of Spark prints while it starts off the terminal; whatever else it says passes through.
+"""Keeps what Spark's processes print at their start and at their end off the terminal; whatever else they say passes through.
 
-The JVM inherits standard error for its whole life, so the pipe that is laid under it here stays, drained by a thread.
+The JVM inherits standard error for its whole life, and so do the workers that it starts. So the pipe that is laid under it here
+stays, drained by a thread.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 _NOISE = (
@@ -24,10 +25,16 @@ _NOISE = (
     b"WARNING: Restricted methods will be blocked",
 )
 
+_TRACE = b"Traceback (most recent call last):"
+_OF_A_TRACE = (b" ", b"During handling of", b"The above exception", b"\n")
+_LOST = (b"BrokenPipeError", b"ConnectionResetError", b"ConnectionRefusedError", b"EOFError", b"OSError")
+"""How the trace of a process ends whose connection is gone."""
+
 
 @contextmanager
 def without_launch_noise() -> Iterator[None]:
     """Processes started inside write their standard error through a filter."""
+    _ending.clear()
     terminal = os.dup(2)
     reader, writer = os.pipe()
     os.dup2(writer, 2)
@@ -39,8 +46,27 @@ def without_launch_noise() -> Iterator[None]:
         os.dup2(terminal, 2)
 
 
+_ending = threading.Event()
+
+
+def expect_end() -> None:
+    """From now on the session ends: a worker whose connection to the JVM goes has nothing to tell by its stack trace."""
+    _ending.set()
+
+
+def without_noise(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines that people should see."""
+    in_trace = False
+    for line in lines:
+        in_trace = (in_trace and line.startswith(_OF_A_TRACE)) or (_ending.is_set() and line.startswith(_TRACE))
+        if in_trace:
+            continue
+        is_end_of_trace = _ending.is_set() and line.startswith(_LOST)
+        if not is_end_of_trace and not line.startswith(_NOISE):
+            yield line
+
+
 def _drain(reader: int, terminal: int) -> None:
     with os.fdopen(reader, "rb") as lines, os.fdopen(terminal, "wb", buffering=0) as out:
-        for line in lines:
-            if not line.startswith(_NOISE):
-                out.write(line)
+        for line in without_noise(lines):
+            out.write(line)

@@ -24,7 +24,7 @@ from headrace.engine import jvm
 from headrace.engine.exchange import REPORTING_UNIT, rows_of
 from headrace.engine.java import find_java
 from headrace.engine.launch import SECRET, SECRET_PART, is_local, java_option, launch_settings, require_no_secrets, spark_folders
-from headrace.engine.launch_noise import without_launch_noise
+from headrace.engine.launch_noise import expect_end, without_launch_noise
 from headrace.engine.progress_channel import ProgressReceiver
 from headrace.engine.read_task import ReadJob, exchange_rows
 from headrace.engine.spark_home import launch_environment
@@ -310,6 +310,7 @@ class SparkEngine:
             return
         try:
             if self._session is not None:
+                expect_end()
                 with suppress(JobFailedError), self._looking_after_jvm():
                     self._session.stop()
                 self._session = None
