@@ -333,6 +333,19 @@ class TestRestartsOfTheWriter:
         follow(world, [begins, restart, ends], monkeypatch)
         world.check()
 
+    @pytest.mark.parametrize("runs", [1, 2])
+    def test_the_writer_may_begin_again_twice_whether_or_not_a_run_ends_before(self, runs: int, tmp_path: Path) -> None:
+        world = self._keyless(tmp_path, 1)
+        first, second, _ = (world.upstream.checkpoint() for _ in range(3))
+        if runs == 2:  # else the run has the watermarks before it
+            world.run()
+        self._two_rows(world)
+        world.stream.repeat(first)
+        world.stream.repeat(second)
+        world.upstream.checkpoint()
+        world.run()
+        world.check()
+
     def test_a_watermark_that_comes_twice_between_rows_of_a_transaction_is_no_restart(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

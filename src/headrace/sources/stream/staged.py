@@ -115,13 +115,13 @@ def splits(
     history: StreamHistory,
     watermark: int,
     applied: Callable[[TableId], int],
-    given_up: Collection[tuple[TableId, PlaceInStream]],
+    position: StreamPosition,
 ) -> Iterator[StagedSplit]:
     """One split for each piece and shape that may have rows up to the watermark which are not applied yet."""
     skipped: dict[tuple[TableId, str], list[int]] = defaultdict(list)
-    for table_id, place in given_up:
+    for table_id, place in position.given_up:
         skipped[table_id, place.partition].append(place.offset)
-    for table_id, pieces in _pieces(staged).items():
+    for table_id, pieces in _pieces(staged, position.watermark).items():
         versions = history.versions(table_id)
         if not versions:
             continue
@@ -169,14 +169,15 @@ class _InStream:
     goes_on: bool = True
 
 
-def _pieces(staged: Staged) -> dict[TableId, list[_InStream]]:
-    """The pieces of each table, partition by partition."""
+def _pieces(staged: Staged, promised: int) -> dict[TableId, list[_InStream]]:
+    """The pieces of each table, partition by partition. Each of these has ``promised`` this watermark (TSO) before."""
     of_stream: dict[tuple[TableId, str], list[_InStream]] = defaultdict(list)
     before_range: dict[str, _Watermarks] = {}
+    at_least = _Watermarks(None, promised)
     behind: dict[tuple[TableId, str], _Follows] = defaultdict(lambda: _Follows.NOTHING)
     for report in sorted(staged.reports, key=lambda report: (report.range.partition, report.range.start)):
         partition = report.range.partition
-        known = before_range.get(partition)
+        known = before_range.get(partition, at_least)
         for piece in report.pieces:
             before = of_stream[piece.table_id, partition]
             follows = max(behind.pop((piece.table_id, partition), _Follows.NOTHING), _follows(piece.between, report, known))
@@ -188,8 +189,7 @@ def _pieces(staged: Staged) -> dict[TableId, list[_InStream]]:
                 between = report.behind.get(table_id, report.all_of_it)
                 behind[table_id, partition] = max(behind[table_id, partition], _follows(between, report, known))
         if report.last_watermark is not None and report.greatest_watermark is not None:
-            greatest = max(report.greatest_watermark, known.greatest if known is not None else 0)
-            before_range[partition] = _Watermarks(report.last_watermark, greatest)
+            before_range[partition] = _Watermarks(report.last_watermark, max(report.greatest_watermark, known.greatest))
     found: dict[TableId, list[_InStream]] = defaultdict(list)
     for (table_id, _), pieces in of_stream.items():
         found[table_id] += pieces
@@ -198,19 +198,18 @@ def _pieces(staged: Staged) -> dict[TableId, list[_InStream]]:
 
 @dataclass(frozen=True)
 class _Watermarks:
-    """The last and the greatest watermark (TSO) of a partition before a range."""
+    """What is known of a partition's watermarks (TSO) from before a range."""
 
-    last: int
+    last: int | None
     greatest: int
 
 
-def _follows(between: Between, report: StageReport, known: _Watermarks | None) -> _Follows:
-    """``known``: ``None`` where no watermark of the partition is known from before the report's range."""
+def _follows(between: Between, report: StageReport, known: _Watermarks) -> _Follows:
     first = report.first_watermark
-    if between.fell or (between.first and first is not None and known is not None and first < known.last):
+    if between.fell or (between.first and first is not None and known.last is not None and first < known.last):
         return _Follows.A_RESTART
     # Before the first watermark that is known nothing tells whether it fell. One that what writes the stream had told before may
     # be where it began again, for the second time in a row.
-    unsure = between.is_known or (between.first and known is None)
-    unsure |= between.least is not None and known is not None and between.least <= known.greatest
+    unsure = between.is_known or (between.first and known.last is None)
+    unsure |= between.least is not None and between.least <= known.greatest
     return _Follows.PERHAPS_A_RESTART if unsure else _Follows.NOTHING
