@@ -205,7 +205,7 @@ class Actions:
         elif kind == 2:
             upstream.truncate_table(chance.choice(tables))
         elif kind == 3 and absent:
-            upstream.rename_table(chance.choice(tables), chance.choice(absent))
+            self._rename(chance.sample(list(tables), len(tables)), chance.choice(absent))
         elif kind == 4:
             self._alter(chance.choice(tables))
         elif kind == 5:
@@ -218,6 +218,13 @@ class Actions:
             self._since = upstream.checkpoint()
         else:
             self._write(chance.sample(list(tables), chance.randrange(1, len(tables) + 1)))
+
+    def _rename(self, tables: list[TableId], free: TableId) -> None:
+        if len(tables) > 1 and self._chance.random() < 0.3:
+            first, second = tables[:2]
+            self._world.upstream.rename_tables((first, free), (second, first), (free, second))
+        else:
+            self._world.upstream.rename_table(tables[0], free)
 
     def _alter(self, table_id: TableId) -> None:
         names = [c.name for c in self._world.upstream.schema(table_id).columns]
@@ -244,8 +251,8 @@ class Actions:
         upstream.execute(*statements)  # type: ignore[arg-type]
 
 
-def run_with_kills(world: World, chance: Random, kills: int) -> None:
-    """Runs to the end, killed so many times at some step before."""
+def run_with_kills(world: World, chance: Random, kills: int, **options: object) -> None:
+    """Runs to the end, killed so many times at some step before. ``options`` are those of the runs."""
     for _ in range(kills):
         left = chance.randrange(1, 40)
 
@@ -258,7 +265,7 @@ def run_with_kills(world: World, chance: Random, kills: int) -> None:
         former = faults.arm(strike)
         try:
             with suppress(Crashed):
-                world.run()
+                world.run(**options)
         finally:
             faults.arm(former)
-    world.run()
+    world.run(**options)

@@ -15,7 +15,7 @@ from headrace.engine.barriers import PlanRules
 from headrace.engine.plan import plan_cut
 from headrace.model.cut import Cut
 from headrace.model.events import CreateTableEvent, DropTableEvent, OtherEvent, SchemaChange, unread_statement
-from headrace.model.ledger import LedgerState, TableProgress, TableStatus
+from headrace.model.ledger import LedgerState, TableProgress, TableStatus, in_order
 from headrace.model.offer import Offer
 from headrace.model.outcome import Problem
 from headrace.model.place import PlaceInFile
@@ -129,3 +129,18 @@ def test_twice_as_many_tables_and_changes_of_all_of_them_take_about_twice_the_wo
 
     once, twice = work(COUNT), work(2 * COUNT)
     assert twice < 2.4 * once, f"{once} calls for {COUNT}, {twice} for twice as many"
+
+
+def test_what_the_journal_keeps_of_files_that_cannot_be_read_grows_with_the_tables_alone() -> None:
+    def kept(files: int) -> tuple[int, int]:
+        every = frozenset(table(number) for number in range(100))
+        history = offer(unread(LATER + number, table(number % 100), every) for number in range(files))
+        waiting = planned(history, LedgerState("p"), PlanRules(includes=FILTERS["of all tables"])).waiting
+        return sum(len(change.changes) for change in waiting), len({id(in_order(change.changes)) for change in waiting})
+
+    assert kept(1_000) == kept(200) == (100 * 100, 1)
+
+
+def test_of_files_that_cannot_be_read_those_that_may_concern_few_tables_are_all_told() -> None:
+    history = offer(unread(LATER + number, table(number), frozenset({table(number)})) for number in range(300))
+    assert len(planned(history, LedgerState("p"), PlanRules(includes=FILTERS["of all tables"])).waiting) == 300

@@ -41,6 +41,7 @@ from headrace.model.ledger import (
     TableShape,
     TableStatus,
     Verdict,
+    in_order,
 )
 from headrace.model.offer import Offer
 from headrace.model.outcome import Notice, Problem, Remedy, SplitReport, WriteOutcome
@@ -282,7 +283,7 @@ class CutRun:
         behind = self._behind(change)
         if not behind:
             return []
-        rows = {row.table_id: row for row in table_places.after(self.state, change, behind)}
+        rows = {row.table_id: row for row in table_places.after(self.state, change, behind, self.cut.passed)}
         for table_id, row in rows.items():
             if row.status is TableStatus.INCOMPLETE:
                 self.notices.append(Notice(f"it does not go on: {row.reason}", table_id))
@@ -305,8 +306,7 @@ class CutRun:
     def _entry(self, change: SchemaChange) -> JournalEntry:
         decision = self.cut.decisions.get(change.identity)
         statement = decision.statement if decision and decision.verdict is Verdict.EDIT else change.statement
-        tables = tuple(sorted(change.changes))
-        return JournalEntry(change.identity, change.commit_ts, tables, statement, JournalState.PENDING)
+        return JournalEntry(change.identity, change.commit_ts, in_order(change.changes), statement, JournalState.PENDING)
 
     def _run_change(self, change: SchemaChange, entry: JournalEntry) -> JournalEntry:
         """Executes a change, or what a person wrote in its place, and returns its entry: it waits when the target refuses it."""
@@ -372,7 +372,7 @@ class CutRun:
         A table whose CREATE was skipped is not followed, unless the target has it. It stays so under each later name, whatever the
         target has there. A view that the sink does not make is gone.
         """
-        rows = self._inside(state, table_places.after(state, change, self._behind(change)), change)
+        rows = self._inside(state, table_places.after(state, change, self._behind(change), self.cut.passed), change)
         if self._verdict(change) is Verdict.SKIP and is_of(unfollowed(state), change):
             return tuple(row if row.status.is_gone else replace(row, status=TableStatus.NOT_FOLLOWED) for row in rows)
         kind = read_statement(change.statement, change.database).kind

@@ -18,7 +18,7 @@ from headrace.engine.shapes import from_shape_if_unknown, told_shapes
 from headrace.engine.unreadable import is_unborn
 from headrace.model.commands import word
 from headrace.model.events import CreateTableEvent, DropTableEvent, RenameTableEvent, SchemaChange, TruncateTableEvent
-from headrace.model.ledger import JournalEntry, JournalState, LedgerState, TableProgress, TableStatus
+from headrace.model.ledger import JournalEntry, JournalState, LedgerState, TableProgress, TableStatus, in_order
 from headrace.model.offer import Offer
 from headrace.model.outcome import Notice
 from headrace.model.table import TableId
@@ -92,7 +92,7 @@ class _Noted:
             own = self._own(table_id)
             if own is not None and is_unborn_outside(own) and own.checkpoint <= ts:
                 self._put(replace(own, checkpoint=ts, after=True, status=TableStatus.GONE))
-        for table_id in _begun(change):
+        for table_id in dict.fromkeys(newly_named(change)):
             own = self._own(table_id)
             if own is None or (own.status.is_gone and own.checkpoint <= ts):
                 self._put(TableProgress(table_id, ts, False, TableStatus.EXCLUDED, incarnation=ts))
@@ -105,7 +105,7 @@ class _Noted:
         lost = {}
         for table_id in sorted(t for t in change.changes if t.table and not self.follows.includes(t)):
             own = self._own(table_id)
-            if own is None and table_id not in self.created and not (_is_beginning(change) and table_id in _begun(change)):
+            if own is None and table_id not in self.created and not (_is_beginning(change) and table_id in newly_named(change)):
                 lost[table_id] = "the stream does not tell any more how it began."
             elif own is not None and is_unborn_outside(own) and (why := self.missing(table_id, own.checkpoint - 1)):
                 lost[table_id] = why
@@ -137,7 +137,8 @@ class _Noted:
         by_shape = not needed.statement or any(isinstance(event, CreateTableEvent) for event in needed.events)
         if self.state.start or is_known or not by_shape or _is_beginning(change) or not self.follows.includes(table_id):
             return False
-        return not any(isinstance(event, TruncateTableEvent) for event in change.events)
+        empties = any(isinstance(event, TruncateTableEvent) for event in change.events)
+        return not empties or bool(self.missing(table_id, change.commit_ts))
 
     def _lack(self, table_id: TableId, change: SchemaChange, why: str) -> None:
         ts = change.commit_ts
@@ -148,7 +149,7 @@ class _Noted:
         self.notices.append(Notice(f"it does not go on: {reason}", table_id))
 
     def _pass(self, change: SchemaChange) -> None:
-        tables = tuple(sorted(change.changes))
+        tables = in_order(change.changes)
         entry = JournalEntry(change.identity, change.commit_ts, tables, change.statement, JournalState.SKIPPED)
         self.entries.append(entry)
         self.passed.append(change)
@@ -166,12 +167,8 @@ def _is_beginning(change: SchemaChange) -> bool:
     return not change.statement or read_statement(change.statement, change.database).kind is StatementKind.CREATE_TABLE
 
 
-def _begun(change: SchemaChange) -> set[TableId]:
+def newly_named(change: SchemaChange) -> Iterator[TableId]:
     """The tables that have their names by the change, or are heard of with it."""
-    return set(_names(change))
-
-
-def _names(change: SchemaChange) -> Iterator[TableId]:
     for event in change.events:
         if isinstance(event, CreateTableEvent):
             yield event.table_id

@@ -17,10 +17,20 @@ from headrace.engine.excluded_tables import Followed, drops_with_databases, foll
 from headrace.engine.history import History
 from headrace.engine.journal import comes_late, is_of, is_pending, sets_of, tables_of_dropped, unfollowed
 from headrace.engine.namesakes import Namesakes
+from headrace.engine.passed_tables import newly_named
 from headrace.engine.requests import given_up_to
 from headrace.engine.segments import TablePlan, changes_of, is_found_later, of_other_shape
 from headrace.engine.shapes import from_shape_if_unknown, shapes_before
-from headrace.engine.unreadable import TablesBefore, is_unborn, lacks_shape, of_those_before, outdated, untold, without_shape
+from headrace.engine.unreadable import (
+    TablesBefore,
+    is_unborn,
+    kept_unread,
+    lacks_shape,
+    of_those_before,
+    outdated,
+    untold,
+    without_shape,
+)
 from headrace.model.commands import in_quotes
 from headrace.model.cut import Cut, CutRound, Repeats
 from headrace.model.events import (
@@ -45,7 +55,7 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     follows = followed(state, offer.schema_changes, rules.includes)
     bound = min(offer.schema_bound, hi + 1)
     changes = _pending_changes(state, offer, follows, bound)
-    ends = _ends_of_incomplete(state, changes, follows)
+    ends = _ends_of_incomplete(state, changes, follows, offer.passed)
     problems = _known_problems(state, offer, rules, follows, ends)
     reborn = _reborn(state, changes)
     # What cannot be read of a table that is gone is needed by nobody, unless a change of this cut brings the table back.
@@ -106,12 +116,13 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
         precision=offer.precision,
         advice=offer.advice,
         repeats=offer.repeats if offer.precision.is_exact else Repeats.UNKNOWN,
-        waiting=(*unreadable, *asked.values()),
+        waiting=(*kept_unread(unreadable), *asked.values()),
         outdated=outdated(state, offer, changes),
         left_behind=tuple(barriers.left_behind),
         new_collations=offer.new_collations,
         updates_alone=offer.updates_alone,
         lacking=frozenset(state.dead_letters),
+        passed=offer.passed,
     )
 
 
@@ -140,13 +151,23 @@ def _ahead(state: LedgerState, idle: Collection[TableId], hi: int) -> dict[Table
     return {t: own.checkpoint for t, own in stopped.items() if own.checkpoint > hi}
 
 
-def _ends_of_incomplete(state: LedgerState, changes: Iterable[SchemaChange], follows: Followed) -> dict[TableId, SchemaChange]:
-    """Per table that lacks rows the first change after which nobody needs them: it is dropped, emptied, or has another name."""
+def _ends_of_incomplete(
+    state: LedgerState, changes: Sequence[SchemaChange], follows: Followed, passed: int
+) -> dict[TableId, SchemaChange]:
+    """Per table that lacks rows the first change after which nobody needs them: it is dropped, emptied, or has another name.
+
+    Up to ``passed`` (TSO) rows of behind a change may be missing as well: then only the end of a name ends that.
+    """
     lacking = {t for t, own in state.tables.items() if own.status is TableStatus.INCOMPLETE and follows.end(t)} - state.held
     ends: dict[TableId, SchemaChange] = {}
+    again = {t: c.commit_ts for c in (changes if lacking else ()) if c.commit_ts < passed for t in newly_named(c)}
     for change in changes if lacking else ():
         ended = {e.table_id for e in change.events if isinstance(e, DropTableEvent | TruncateTableEvent | RenameTableEvent)}
-        for table_id in lacking & (ended | tables_of_dropped(change, lacking)):
+        ended |= tables_of_dropped(change, lacking)
+        if change.commit_ts < passed:
+            emptied = {e.table_id for e in change.events if isinstance(e, TruncateTableEvent)}
+            ended = {t for t in ended - emptied if again.get(t, -1) < change.commit_ts}
+        for table_id in lacking & ended:
             ends.setdefault(table_id, change)
     return ends
 
@@ -162,7 +183,7 @@ def ending_incomplete(state: LedgerState, offer: Offer, includes: Callable[[Tabl
     if not any(own.status is TableStatus.INCOMPLETE for own in state.tables.values()):
         return {}
     pending = [change for change in offer.schema_changes if is_pending(state, change)]
-    ends = _ends_of_incomplete(state, pending, followed(state, offer.schema_changes, includes))
+    ends = _ends_of_incomplete(state, pending, followed(state, offer.schema_changes, includes), offer.passed)
     return {table_id: change.commit_ts for table_id, change in ends.items()}
 
 

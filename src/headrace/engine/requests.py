@@ -25,6 +25,7 @@ from headrace.model.ledger import (
     TableProgress,
     TableRequest,
     TableStatus,
+    in_order,
 )
 from headrace.model.offer import Offer
 from headrace.model.outcome import Notice, SplitReport
@@ -500,8 +501,7 @@ def _at(state: LedgerState, offer: Offer, request: TableRequest) -> list[SchemaC
 
 
 def _settled(change: SchemaChange, state: JournalState) -> JournalEntry:
-    tables = tuple(sorted(change.changes))
-    return JournalEntry(change.identity, change.commit_ts, tables, change.statement, state)
+    return JournalEntry(change.identity, change.commit_ts, in_order(change.changes), change.statement, state)
 
 
 def given_up_to(state: LedgerState) -> dict[TableId, int]:

@@ -152,11 +152,12 @@ def passes_without(state: LedgerState, change: SchemaChange, still: Iterable[Tab
     return all(t in state.tables and state.tables[t].status.is_stopped and t not in state.held for t in still)
 
 
-def after(state: LedgerState, change: SchemaChange, behind: Collection[TableId] = ()) -> tuple[TableProgress, ...]:
+def after(state: LedgerState, change: SchemaChange, behind: Collection[TableId] = (), passed: int = 0) -> tuple[TableProgress, ...]:
     """The change's tables at (V, after): created, altered, gone, or under a new name.
 
     ``behind`` are those that are stopped before it, when a person let it pass all the same. They stay where they are, or end with
-    it; who gets their rows lacks what they lack.
+    it; who gets their rows lacks what they lack. Up to ``passed`` (TSO) rows may be missing behind it: a table that lacks rows
+    goes on doing so when it is emptied.
     """
     gone = set(dropped_by(change, read_statement(change.statement, change.database)))
     renamed: set[TableId] = set()
@@ -192,7 +193,7 @@ def after(state: LedgerState, change: SchemaChange, behind: Collection[TableId] 
         base = replace(base, reason=carried.get(table_id, base.reason))
         if table_id in lacking:
             base = replace(base, status=TableStatus.INCOMPLETE, reason=lacking[table_id])
-        elif table_id in emptied and base.status is TableStatus.INCOMPLETE:
+        elif table_id in emptied and base.status is TableStatus.INCOMPLETE and change.commit_ts >= passed:
             base = replace(base, status=TableStatus.CATCHING_UP, reason="")
         status = TableStatus.GONE if table_id in gone else base.status
         row = replace(base, checkpoint=_reached(base, change), after=True, status=status)

@@ -32,6 +32,23 @@ def is_understood(change: SchemaChange) -> bool:
     return change.unread is None and read_statement(change.statement, change.database).kind is not StatementKind.UNKNOWN
 
 
+_KEPT = 100
+
+
+def kept_unread(changes: Iterable[SchemaChange]) -> list[SchemaChange]:
+    """Of changes that cannot be read those that the journal keeps for people, whether they hold a table or not.
+
+    They are all that may concern few tables, and the first of the others: each is kept with all of its tables.
+    """
+    kept, others = [], 0
+    for change in changes:
+        is_large = len(change.changes) > _FEW
+        others += is_large
+        if not is_large or others <= _KEPT:
+            kept.append(change)
+    return kept
+
+
 def known_names(change: SchemaChange) -> frozenset[TableId]:
     """What the change is known to touch, without the many tables that only wait until somebody knows."""
     touched = change.touches

@@ -61,9 +61,9 @@ class Cut:
     tables that cannot take part, with the reason; their splits and changes are left out. ``holds`` are the tables that take part
     up to a schema change. ``decisions`` are what a person or a policy says of the cut's changes, by their identity. ``outside``
     are tables that the filter leaves out and that changes of the cut touch, or that it follows: up to where (TSO). ``waiting``
-    are changes that cannot be read now, whether they hold a table or not, and those that would end that a table lacks rows, if
-    they were let pass; ``outdated`` are identities of such ones in the journal
-    that can be read by now, or are gone.
+    are changes that people are told of though they may hold no table: the first that cannot be read now, and those that would end
+    that a table lacks rows, if they were let pass; ``outdated`` are identities of such ones in the journal that can be read by
+    now, or are gone.
     """
 
     hi: int
@@ -91,6 +91,8 @@ class Cut:
     """Changes that take no part because the one table which they are of is stopped before them."""
     repeats: Repeats = Repeats.CHANGES
     """See ``Offer.repeats``; unknown where commit ts are not exact."""
+    passed: int = 0
+    """See ``Offer.passed``."""
     lacking: frozenset[TableId] = frozenset()
     """Tables with dead letters: their target may hold rows that are gone in the source."""
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -131,6 +131,12 @@ class JournalState(StrEnum):
     def may_have_run(self) -> bool:
         """Whether it was begun, and nothing says yet how that ended."""
         return self in (JournalState.PENDING, JournalState.RUNNING, JournalState.UNCLEAR)
+
+
+@lru_cache(maxsize=16)
+def in_order(tables: frozenset[TableId]) -> tuple[TableId, ...]:
+    """The tables of a schema change as its journal entry has them. Changes that share a set of many tables share the result."""
+    return tuple(sorted(tables))
 
 
 @dataclass(frozen=True)

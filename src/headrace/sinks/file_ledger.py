@@ -409,7 +409,8 @@ def state_from_json(text: str) -> tuple[LedgerState, str]:
     if not isinstance(data, dict) or data.get("format") != _FORMAT:
         raise DefinitionError("The ledger was written by another version of Headrace, in a format that this one cannot read.")
     tables = [_table_from_dict(table) for table in data["tables"]]
-    journal = [_entry_from_dict(entry) for entry in data["journal"]]
+    known: dict[tuple[TableId, ...], tuple[TableId, ...]] = {}
+    journal = [_entry_from_dict(entry, known) for entry in data["journal"]]
     shapes = [_shape_from_dict(shape) for shape in data.get("shapes", ())]
     state = LedgerState(
         pipeline=data["pipeline"],
@@ -479,12 +480,14 @@ def _entry_to_dict(entry: JournalEntry) -> dict[str, object]:
     }
 
 
-def _entry_from_dict(data: dict[str, object]) -> JournalEntry:
-    tables = data["tables"]
+def _entry_from_dict(data: dict[str, object], known: dict[tuple[TableId, ...], tuple[TableId, ...]]) -> JournalEntry:
+    """``known`` are tables of other entries: many changes may have the same ones, and all there are."""
+    told = data["tables"]
+    tables = tuple(_table_id(table) for table in told) if isinstance(told, list) else ()
     return JournalEntry(
         identity=str(data["identity"]),
         commit_ts=int(str(data["commit_ts"])),
-        tables=tuple(_table_id(table) for table in tables) if isinstance(tables, list) else (),
+        tables=known.setdefault(tables, tables),
         statement=str(data["statement"]),
         state=JournalState(str(data["state"])),
         state_before=str(data["fingerprint"]),

@@ -483,11 +483,12 @@ class SqlLedger:
             f" FROM {self.table('ddl_journal')} WHERE pipeline = ? ORDER BY commit_ts, change_identity",
             (pipeline,),
         )
+        tables: dict[str, tuple[TableId, ...]] = {}  # many changes may have the same ones, and all there are
         return {
             str(identity): JournalEntry(
                 identity=str(identity),
                 commit_ts=integer(commit_ts),
-                tables=_tables_from_text(str(touched)),
+                tables=tables.get(str(touched)) or tables.setdefault(str(touched), _tables_from_text(str(touched))),
                 statement=str(statement),
                 state=JournalState(str(state)),
                 state_before=str(fingerprint),

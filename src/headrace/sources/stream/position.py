@@ -54,6 +54,11 @@ class PartitionPosition:
         offset = max(self.offset, reached)
         return replace(self, offset=offset)
 
+    @property
+    def passed(self) -> int:
+        """The greatest commit ts (TSO) that a record before the offset may have."""
+        return next((mark.reached for mark in self.marks if mark.offset >= self.offset), 0)
+
     def back_to(self, commit_ts: int) -> PartitionPosition:
         """The position from which all records above a commit ts (TSO) are read again."""
         return replace(self, offset=min(self.offset, self.begins(commit_ts)))
@@ -122,6 +127,11 @@ class StreamPosition:
     def giving_up(self, table_id: TableId, place: PlaceInStream) -> StreamPosition:
         """The position in which a record of the table is passed over; it is remembered until nobody needs what lies there."""
         return replace(self, given_up=self.given_up | {(table_id, place)})
+
+    @property
+    def passed(self) -> int:
+        """Above this commit ts (TSO) every record is still to be read, of whatever table."""
+        return max((at.passed for at in self.partitions.values()), default=0)
 
     def back_to(self, commit_ts: int) -> StreamPosition:
         """See :meth:`PartitionPosition.back_to`."""

@@ -124,6 +124,7 @@ class StreamEventSource:
             repeats=self.reader.repeats,
             learned=staged,
             more=more,
+            passed=place.passed,
         )
 
     def _staged(
