@@ -15,7 +15,7 @@ from headrace.model.cut import Cut, CutRound
 from headrace.model.ledger import TableStatus
 from headrace.model.place import PlaceInStream
 from headrace.model.stream import Mark, Range, StageReport
-from headrace.model.table import Column
+from headrace.model.table import NOBODYS, Column
 from headrace.sources.stream.position import StreamPosition
 from headrace.sources.stream.records import RecordKind
 from headrace.testing.memory_source import MemorySource
@@ -160,6 +160,45 @@ def test_another_tables_record_of_the_same_place_is_not_given_up_with_it(world: 
     world.run()
     told("table", "skip", "shop.a", "--partition", "0", "--offset", str(of_b), "--yes")
     assert {problem.table_id for problem in world.run().stopped} == {A, B}
+
+
+def test_a_record_of_which_nobody_knows_the_table_holds_its_partition_until_it_is_given_up(
+    world: World, told: Told, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.run()
+    place = len(world.stream.partitions[0])
+    world.stream.put_unknown(0, NOBODYS, "its kind is not known.")
+    world.insert(A, 4)
+    world.upstream.checkpoint()
+    another = len(world.stream.partitions[0])
+    world.stream.put_unknown(0, NOBODYS, "its kind is not known.")
+    world.insert(A, 5)
+    world.upstream.checkpoint()
+    for given_up, rows in ((place, [1, 2, 3]), (another, [1, 2, 3, 4])):
+        capsys.readouterr()
+        world.run()
+        command = f"headrace table skip --partition 0 --offset {given_up}"
+        assert f"it up with {command}." in capsys.readouterr().err
+        assert ids(world) == rows
+        assert f"the record at partition 0, offset {given_up} is given up" in told(*command.split()[1:], "--yes")
+    world.run()
+    assert f"what it tells is not in the target. (partition 0, offset {another})" in capsys.readouterr().err
+    world.check()
+    assert not world.state.requests
+
+
+def test_nothing_is_given_up_of_no_table_where_nobody_waits_for_it(world: World, told: Told) -> None:
+    world.run()
+    for words in (("--partition", "1", "--offset", "0"), ("--partition", "0", "--offset", "100000")):
+        assert "Nothing waits for a record at partition" in told("table", "skip", *words, "--yes", code=2)
+    assert "The table is missing" in told("table", "skip", "--to", "latest", "--yes", code=2)
+    assert world.state.requests == {}
+
+
+def test_a_record_of_a_table_is_not_given_up_as_one_of_no_table(world: World, damaged: int, told: Told) -> None:
+    world.run()
+    told("table", "skip", "--partition", "0", "--offset", str(damaged), "--yes")
+    assert [problem.place for problem in world.run().stopped] == [PlaceInStream("0", damaged)]
 
 
 def test_a_schema_change_that_cannot_be_read_goes_on_stopping_its_table(world: World, told: Told) -> None:

@@ -17,7 +17,7 @@ from headrace.model.commands import word
 from headrace.model.ledger import LedgerState, RequestKind, TableProgress, TableRequest, TableStatus
 from headrace.model.place import PlaceInFile, PlaceInStream, SourcePlace, fields_of
 from headrace.model.split import HeldSplit
-from headrace.model.table import TableId
+from headrace.model.table import NOBODYS, TableId
 from headrace.model.tso import format_tso, parse_tso
 from headrace.pipeline.definition import Settings
 from headrace.pipeline.registry import open_source, source_options
@@ -120,7 +120,10 @@ def skip_rows(settings: Settings, name: str, to: str, ask: _Ask, output: Output)
 
 
 def skip_place(settings: Settings, name: str, place: SourcePlace, ask: _Ask, output: Output) -> int:
-    """Gives up one file, or one record of a stream, that the table still needs. Raises DefinitionError."""
+    """Gives up one file, or one record of a stream, that the table still needs. Raises DefinitionError.
+
+    Without a name it is a record of which nobody can tell the table.
+    """
 
     def request(state: LedgerState, own: TableProgress) -> TableRequest | None:
         source = _source(settings, state)
@@ -132,7 +135,11 @@ def skip_place(settings: Settings, name: str, place: SourcePlace, ask: _Ask, out
         what = f"The changes in {place.name} will never be in the target, whatever their commit ts is."
         return _request(state, own, kind, place=place) if _sure(ask, what, own) else None
 
-    return _leave(settings, name, request, output)
+    return _leave(settings, name, request, output, find=None if name else _nobodys)
+
+
+def _nobodys(state: LedgerState, _: str) -> TableProgress:
+    return TableProgress(NOBODYS, state.checkpoint)
 
 
 def _waits_for_file(source: DataSource, state: LedgerState, own: TableProgress, file: str) -> None:
@@ -149,6 +156,8 @@ def _waits_for_record(source: DataSource, state: LedgerState, own: TableProgress
     if not reads_stream(source):
         raise DefinitionError(f"{source.identity} is no stream, and has no partitions.", "Name a file with --file.")
     if source.event_source.give_up(state.position, own.table_id, place) == state.position:
+        if own.table_id == NOBODYS:
+            raise DefinitionError(f"Nothing waits for a record at {place}.", "The run says which record nobody can read.")
         raise DefinitionError(
             f"The table {own.table_id} does not wait for a record at {place}.",
             "headrace table list says at which record it stopped.",
@@ -223,7 +232,7 @@ def _leave(
     if output.is_json:
         output.event("request", **_request_fields(request), takes_back=[_request_fields(other) for other in ended])
     else:
-        output.line(f"{own.table_id}: {_told(request)}")
+        output.line(f"{own.table_id}: {_told(request)}" if own.table_id != NOBODYS else _told(request))
         for line in _told_of_release(state, ended):
             output.line(line)
         output.line("a running pipeline takes this up within seconds, else the next run does when it starts")
@@ -310,7 +319,7 @@ def _within(state: LedgerState, own: TableProgress, tso: int, option: str) -> No
 
 
 def _sure(ask: _Ask, what: str, own: TableProgress) -> bool:
-    return ask is None or ask(what, str(own.table_id))
+    return ask is None or ask(what, str(own.table_id) or "skip")
 
 
 def _told(request: TableRequest) -> str:
@@ -361,7 +370,7 @@ def _told_of_release(state: LedgerState, ended: Sequence[TableRequest]) -> Itera
 
 def _request_fields(request: TableRequest) -> dict[str, object]:
     return {
-        "table": str(request.table_id),
+        "table": str(request.table_id) or None,
         "kind": str(request.kind),
         "since": request.since,
         "to": request.to or None,

@@ -75,7 +75,8 @@ def resume(
 
 @table.command()
 def skip(
-    table_name: Table,
+    table_name: Annotated[str, typer.Argument(metavar="[TABLE]", help="The table; none for a record of no known table.")] = "",
+    *,
     to: Annotated[str, typer.Option("--to", help="Give up the rows up to this TSO or ISO time, or up to latest.")] = "",
     file: Annotated[str, typer.Option("--file", help="Give up one file, as headrace table list names it.")] = "",
     partition: Annotated[str, typer.Option("--partition", help="Give up one record of a stream: its partition.")] = "",
@@ -95,6 +96,8 @@ def skip(
 
     if bool(partition) != (offset is not None):
         raise DefinitionError("--partition and --offset name a record together.", "Name both, as headrace table list does.")
+    if not table_name and not partition:
+        raise DefinitionError("The table is missing.", "Name it: headrace table skip shop.orders --to latest.")
     if sum(map(bool, (to, file, partition))) != 1:
         raise DefinitionError(
             "Either --to or --file says what is given up, or of a stream --partition with --offset.",

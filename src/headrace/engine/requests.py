@@ -30,7 +30,7 @@ from headrace.model.ledger import (
 from headrace.model.offer import Offer
 from headrace.model.outcome import Notice, SplitReport
 from headrace.model.place import PlaceInFile, SourcePlace
-from headrace.model.table import TableId
+from headrace.model.table import NOBODYS, TableId
 from headrace.model.tso import MAX_TSO
 from headrace.sinks.base import LedgerUpdate
 from headrace.sources.base import EventSource
@@ -194,6 +194,13 @@ def give_up_places(
     for request in (r for r in asked if r.table_id not in state.holds.keys() | resets):
         table_id, own, place = request.table_id, tables.get(request.table_id), request.place
         assert place is not None, "the request names what is given up"
+        if table_id == NOBODYS:
+            position = give_up(position, table_id, place)
+            used.append(request.identity)
+            notices.append(
+                Notice(f"the {place.noun} of no known table was given up: what it tells is not in the target.", place=place)
+            )
+            continue
         behind = own is not None and own.status in _MISSES_FILES
         after = give_up(position, table_id, place) if behind else position
         if own is not None and own.status is TableStatus.EXCLUDED and after == position:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from headrace.model.place import PlaceInFile, SourcePlace
-from headrace.model.table import TableId
+from headrace.model.table import NOBODYS, TableId
 
 
 def word(name: object) -> str:
@@ -19,8 +19,8 @@ def in_quotes(text: object) -> str:
 
 
 def skip_command(table_id: TableId, place: SourcePlace) -> str:
-    """What gives up a file, or a record of a stream."""
-    command = f"headrace table skip {word(table_id)}"
+    """What gives up a file, or a record of a stream. Of nobody's record no table is named."""
+    command = "headrace table skip" if table_id == NOBODYS else f"headrace table skip {word(table_id)}"
     if isinstance(place, PlaceInFile):
         return f"{command} --file {in_quotes(place.file)}"
     return f"{command} --partition {word(place.partition)} --offset {place.offset}"

@@ -118,13 +118,12 @@ class StageReport:
     range: Range
     pieces: tuple[StagedPiece, ...] = ()
     statements: tuple[StreamStatement, ...] = ()
-    watermark: int | None = None
-    """The partition's greatest promise in the range (TSO): everything up to there is before it. None that lies behind a record
-    of which nobody knows the table."""
+    promised_before: tuple[tuple[int, int | None], ...] = ()
+    """The offset of each record of which nobody knows the table, and the greatest promise (TSO) of the range before it."""
     first_watermark: int | None = None
     last_watermark: int | None = None
     greatest_watermark: int | None = None
-    """The first, the last and the greatest one of the range (TSO)."""
+    """The first, the last and the greatest one of the range (TSO). It promises that everything up to there is before it."""
     behind: Mapping[TableId, Between] = field(default_factory=dict)
     """What lies behind the last piece of each table that has one."""
     all_of_it: Between = field(default_factory=Between)

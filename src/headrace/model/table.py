@@ -43,6 +43,10 @@ class TableId:
         return f"{self.database}.{self.table}" if self.table else self.database
 
 
+NOBODYS = TableId("")
+"""Stands for the table of a record of which nobody can tell that."""
+
+
 class Generated(StrEnum):
     """How a generated column is kept. Neither kind is ever written to."""
 

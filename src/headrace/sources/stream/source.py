@@ -24,7 +24,7 @@ from headrace.model.outcome import Notice, Problem, SplitReport
 from headrace.model.place import PlaceInStream, SourcePlace
 from headrace.model.split import Split, Window
 from headrace.model.stream import PartitionEnds, Range, StageReport
-from headrace.model.table import TableId
+from headrace.model.table import NOBODYS, TableId
 from headrace.sources.base import Bound, KeptShapes, StageRunner, StagingPlace
 from headrace.sources.stream.history import StreamHistory
 from headrace.sources.stream.position import StreamPosition
@@ -342,7 +342,7 @@ def _to_stage(partitions: Sequence[PartitionEnds], place: StreamPosition, staged
 
     Where much is staged that no watermark lets go, only the partitions that hold it up are read further. Raises SourceLostError.
     """
-    ends, promised = staged.ends(), staged.watermarks()
+    ends, promised = staged.ends(), staged.watermarks(place)
     read = {p.partition for p in partitions}
     if limit and staged.size > _STALLED_TIMES * limit:
         reached = {name: max(promised.get(name, 0), place.watermark) for name in read}
@@ -413,7 +413,7 @@ def _names(staged: Staged, partitions: Iterable[PartitionEnds], place: StreamPos
 
 def _watermark(staged: Staged, partitions: Iterable[PartitionEnds], place: StreamPosition, least: int) -> int:
     """Up to where all partitions are complete, ``least`` (TSO) at least."""
-    promised = staged.watermarks()
+    promised = staged.watermarks(place)
     return max(least, min((promised.get(name, least) for name in _names(staged, partitions, place)), default=least))
 
 
@@ -421,8 +421,8 @@ def _final(staged: Staged, place: StreamPosition, least: int) -> int:
     """The greatest ts of all that is there; where a partition cannot be read to its end, no more than it promised before."""
     pieces = (piece.max_ts for report in staged.reports for piece in report.pieces)
     changes = (statement.commit_ts for report in staged.reports for statement in report.statements)
-    promised = staged.watermarks()
-    held = staged.blocked | (place.partitions.keys() - staged.begins.keys())
+    promised = staged.watermarks(place)
+    held = staged.blocked(place) | (place.partitions.keys() - staged.begins.keys())
     greatest = max([least, *pieces, *changes])
     return max(least, min([greatest, *(promised.get(name, least) for name in held)]))
 
@@ -430,7 +430,11 @@ def _final(staged: Staged, place: StreamPosition, least: int) -> int:
 def _blocking(problems: Iterable[Problem]) -> Iterator[Notice]:
     for problem in problems:
         if not problem.table_id.table:
-            yield Notice(f"{problem.place}: {problem.message} Nothing of this partition is applied behind it.")
+            way = skip_command(NOBODYS, problem.place) if problem.place is not None else ""
+            yield Notice(
+                f"{problem.place}: {problem.message} Nothing tells of which table the record is, so nothing is applied that comes "
+                f"behind it in this partition. If its changes are not wanted, give it up with {way}."
+            )
 
 
 def _absent(partitions: Iterable[PartitionEnds], place: StreamPosition, staged: Staged) -> Iterator[Notice]:

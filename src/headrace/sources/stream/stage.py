@@ -86,7 +86,7 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str) -> 
     statements: list[StreamStatement] = []
     problems: list[Problem] = []
     unknown: list[Problem] = []
-    watermark: int | None = None
+    promised_before: list[tuple[int, int | None]] = []
     marks: list[Mark] = []
     reached, step = 0, max(1, (of.end - of.start) // _MARK_EVERY)
     next_mark = of.start
@@ -105,26 +105,26 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str) -> 
                 reached = max(reached, statement.commit_ts)
         for row in np.flatnonzero(kinds == RecordKind.UNKNOWN):
             unknown.append(_unknown(of.partition, batch, int(row)))
-        nobodys = min((offset_of(problem) for problem in (*problems, *unknown) if not problem.table_id.table), default=None)
+        nobodys = sorted(offset_of(p) for p in (*problems, *unknown) if not p.table_id.table)[len(promised_before) :]
         for start, end, promised in _between_watermarks(batch, kinds):
             rows = batch.slice(start, end - start)
             rows = rows.filter(pa.array(kinds[start:end] == RecordKind.ROWS))
             if rows.num_rows:
                 reached = max(reached, int(pc.max(rows.column(4)).as_py()))
                 tables.add(rows)
+            while nobodys and nobodys[0] <= int(offsets[min(end, len(offsets) - 1)]):
+                promised_before.append((nobodys.pop(0), tables.greatest))
             if promised is not None:
                 # Its record is needed until the pipeline has come so far: the partition may tell no other.
                 reached = max(reached, promised)
                 tables.promise(promised)
-                if nobodys is None or int(offsets[end]) < nobodys:
-                    watermark = max(watermark or 0, promised)
     marks.append(Mark(of.end, reached))
     pieces = _written(of, tables.pieces, place, folder) if tables.pieces else ()
     return StageReport(
         of,
         pieces,
         tuple(statements),
-        watermark,
+        tuple(promised_before),
         tables.first,
         tables.last,
         tables.greatest,

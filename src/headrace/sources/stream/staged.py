@@ -11,7 +11,7 @@ from headrace.model.outcome import Problem
 from headrace.model.place import PlaceInStream, SourcePlace
 from headrace.model.split import Split
 from headrace.model.stream import Between, StagedPiece, StageReport
-from headrace.model.table import TableId
+from headrace.model.table import NOBODYS, TableId
 from headrace.model.tso import MAX_TSO
 from headrace.sources.stream.history import StreamHistory
 from headrace.sources.stream.position import StreamPosition
@@ -58,28 +58,35 @@ class Staged:
         """Up to where each partition is staged."""
         return {report.range.partition: report.range.end for report in self.reports}
 
-    def watermarks(self) -> dict[str, int]:
-        """What each partition promises (TSO). Behind a record of which nobody knows the table nothing is promised."""
+    def watermarks(self, position: StreamPosition) -> dict[str, int]:
+        """What each partition promises (TSO). Behind a record of which nobody knows the table nothing is, till it is given up."""
         found: dict[str, int] = {}
         blocked: set[str] = set()
         for report in self.reports:
-            partition = report.range.partition
-            if report.watermark is not None and partition not in blocked:
-                found[partition] = max(found.get(partition, 0), report.watermark)
-            if partition in _blocked(report):
-                blocked.add(partition)
+            partition, promised = report.range.partition, report.greatest_watermark
+            if partition in blocked:
+                continue
+            for offset, before in report.promised_before:
+                if (NOBODYS, PlaceInStream(partition, offset)) not in position.given_up:
+                    blocked.add(partition)
+                    promised = before
+                    break
+            if promised is not None:
+                found[partition] = max(found.get(partition, 0), promised)
         return found
 
-    @property
-    def blocked(self) -> frozenset[str]:
-        """The partitions with a record of which nobody knows the table."""
-        return frozenset(partition for report in self.reports for partition in _blocked(report))
+    def blocked(self, position: StreamPosition) -> frozenset[str]:
+        """The partitions with a record of which nobody knows the table, and that nobody gave up."""
+        places = (PlaceInStream(r.range.partition, offset) for r in self.reports for offset, _ in r.promised_before)
+        return frozenset(place.partition for place in places if (NOBODYS, place) not in position.given_up)
 
     def problems(self, position: StreamPosition) -> list[Problem]:
         """The records that cannot be understood, but for those that somebody gave up."""
         unknown = (problem for report in self.reports for problem in report.unknown)
+        # Rows behind a schema change that cannot be read may have another shape: giving it up would not do.
         read = [problem for report in self.reports for problem in report.problems]
-        return [*read, *(problem for problem in unknown if (problem.table_id, problem.place) not in position.given_up)]
+        kept = (p for p in unknown if (p.table_id, p.place) not in position.given_up)
+        return [p for p in (*read, *kept) if p.table_id.table or (NOBODYS, p.place) not in position.given_up]
 
     def unclear(self, position: StreamPosition) -> dict[str, int]:
         """The first offset of each partition at which such a record lies. The partition is needed from it on."""
@@ -102,12 +109,6 @@ class Staged:
             begins.setdefault(report.range.partition, report.range.start)
         known = position.partitions.keys()
         return all(start <= position.of(partition).offset for partition, start in begins.items() if partition in known)
-
-
-def _blocked(report: StageReport) -> frozenset[str]:
-    """The partition of the range, where nobody knows the table of one of its records."""
-    nobodys = any(not problem.table_id.table for problem in (*report.problems, *report.unknown))
-    return frozenset({report.range.partition} if nobodys else ())
 
 
 def splits(
