@@ -152,7 +152,7 @@ def test_an_old_end_of_a_tables_rows_does_not_make_it_whole_where_those_of_behin
         own = world.state.tables[table_id]
         is_whole = table_id in world.server.contents.tables and world.rows(table_id) == world.wanted(table_id)
         assert is_whole or own.status.is_stopped, (table_id, own)
-    assert world.state.tables[name].status is (TableStatus.STOPPED if after == "swap" else TableStatus.INCOMPLETE)
+    assert world.state.tables[name].status is TableStatus.INCOMPLETE
 
 
 def test_the_truncate_of_a_table_whose_beginning_was_passed_makes_it_whole_only_where_all_rows_behind_it_are_there(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -110,7 +110,14 @@ class CutEnd:
                 reason = running_reason(self.state, own)
                 reached = max(own.checkpoint, self.cut.hi)
                 rows.append(replace(own, checkpoint=reached, status=status, reason=reason))
-        return tuple(rows)
+        return (*rows, *self._left_lives())
+
+    def _left_lives(self) -> Iterator[TableProgress]:
+        """The left-out tables whose names are free for them by now."""
+        for table_id, row in self.cut.left_lives.items():
+            own = self.state.tables.get(table_id)
+            if own is not None and own.status.is_gone and own.checkpoint <= row.incarnation and row.checkpoint <= self.cut.hi:
+                yield row
 
     def _followed_row(self, table_id: TableId, own: TableProgress | None) -> list[TableProgress]:
         """Where a table stands that the filter leaves out, and that was followed up to a schema change, or so far."""

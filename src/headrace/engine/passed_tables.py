@@ -7,7 +7,7 @@ knows which rows it had: made by its later shape it would lack these, and nothin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from headrace.ddl.statement import StatementKind, read_statement
@@ -65,13 +65,10 @@ class _Noted:
         """The next change."""
         if not self.follows.takes(change):
             self._leave_out(change)
-        elif lost := self._lost(change):
-            self._lose(change, lost)
-        else:
+        elif not self._lose(change, self._lost(change)):
             needed = from_shape_if_unknown(self.state, change, self.created, self.follows)
-            if self._lacks_beginning(change, needed):
-                told = f"the schema change at {change.commit_ts} is the first that the source tells of it, so rows may be missing."
-                self._lack(change.table_id, change, told)
+            if lacks := self._lacks_beginning(change, needed):
+                self._lack(change.table_id, change, lacks)
                 self._pass(change)
             elif self._begins_held(change):
                 self._put(TableProgress(change.table_id, change.commit_ts, False, TableStatus.HELD, incarnation=change.commit_ts))
@@ -87,15 +84,14 @@ class _Noted:
     def _leave_out(self, change: SchemaChange) -> None:
         """Nothing is done about a left-out table but to remember that there is one, and which shape its rows have."""
         ts = change.commit_ts
-        ended = {e.table_id for e in change.events if isinstance(e, DropTableEvent | RenameTableEvent)}
-        for table_id in sorted(ended | tables_of_dropped(change, self.state.tables)):
+        for table_id in sorted(_ended(change, self.state.tables) - self.follows.until.keys()):
             own = self._own(table_id)
             if own is not None and is_unborn_outside(own) and own.checkpoint <= ts:
-                self._put(replace(own, checkpoint=ts, after=True, status=TableStatus.GONE))
-        for table_id in dict.fromkeys(newly_named(change)):
+                self._put(_gone_unborn(own, ts))
+        for table_id in (t for t in dict.fromkeys(newly_named(change)) if t not in self.follows.until):
             own = self._own(table_id)
             if own is None or (own.status.is_gone and own.checkpoint <= ts):
-                self._put(TableProgress(table_id, ts, False, TableStatus.EXCLUDED, incarnation=ts))
+                self._put(_left_out(table_id, ts))
         own = self._own(change.table_id)
         if own is not None and own.status is TableStatus.EXCLUDED and own.checkpoint <= ts:
             self.passed.append(change)
@@ -103,9 +99,10 @@ class _Noted:
     def _lost(self, change: SchemaChange) -> dict[TableId, str]:
         """The left-out tables of the change that were never made, and whose records were passed over, with the reason."""
         lost = {}
-        for table_id in sorted(t for t in change.changes if t.table and not self.follows.includes(t)):
+        for table_id in sorted(t for t in _there_before(change) if t.table and not self.follows.includes(t)):
             own = self._own(table_id)
-            if own is None and table_id not in self.created and not (_is_beginning(change) and table_id in newly_named(change)):
+            is_unknown = own is None or (own.status.is_gone and own.checkpoint < change.commit_ts)
+            if is_unknown and table_id not in self.created:
                 lost[table_id] = "the stream does not tell any more how it began."
             elif own is not None and is_unborn_outside(own) and (why := self.missing(table_id, own.checkpoint - 1)):
                 lost[table_id] = why
@@ -114,11 +111,14 @@ class _Noted:
                 self._put(replace(own, status=TableStatus.INCOMPLETE, reason=f"--tables left it out since {at}, and {why}"))
         return lost
 
-    def _lose(self, change: SchemaChange, lost: dict[TableId, str]) -> None:
-        """Passes over a change of left-out tables that were never made: who has their rows behind it lacks them."""
+    def _lose(self, change: SchemaChange, lost: dict[TableId, str]) -> bool:
+        """Passes over a change of left-out tables that were never made: who has their rows behind it lacks them.
+
+        False where it touches other tables too, or no such ones: then the target tells whether it can run.
+        """
         renamed = {e.new_table_id: e.table_id for e in change.events if isinstance(e, RenameTableEvent) and e.table_id in lost}
-        if not change.changes <= lost.keys() | renamed.keys():
-            return  # the target tells whether it can run
+        if not lost or not change.changes <= lost.keys() | renamed.keys():
+            return False
         for table_id in lost.keys() - renamed.keys():
             own = self._own(table_id)
             if own is not None and table_id in renamed.values():
@@ -127,18 +127,27 @@ class _Noted:
             if self.follows.includes(new):
                 self._lack(new, change, f"its rows come from {old}, which --tables leaves out, and {lost[old]}")
             else:
-                self._put(TableProgress(new, change.commit_ts, False, TableStatus.EXCLUDED, incarnation=change.commit_ts))
+                self._put(_left_out(new, change.commit_ts))
         self._pass(change)
+        return True
 
-    def _lacks_beginning(self, change: SchemaChange, needed: SchemaChange) -> bool:
-        """Whether the plan would make a table by its later shape that had rows before. As of a start a person loads these."""
+    def _lacks_beginning(self, change: SchemaChange, needed: SchemaChange) -> str:
+        """Why the plan would make a table that lacks rows: by its later shape, or anew where rows of behind that were passed.
+
+        These were passed with a table that was left out, in a cut in which a followed one of the name had its end. A table whose
+        beginning is not told, and that is there as of a start, a person has loaded.
+        """
         table_id, own = change.table_id, self._own(change.table_id)
         is_known = table_id in self.created or (own is not None and not own.status.is_gone and not is_unborn(own))
         by_shape = not needed.statement or any(isinstance(event, CreateTableEvent) for event in needed.events)
-        if self.state.start or is_known or not by_shape or _is_beginning(change) or not self.follows.includes(table_id):
-            return False
+        if is_known or not by_shape or not self.follows.includes(table_id):
+            return ""
         empties = any(isinstance(event, TruncateTableEvent) for event in change.events)
-        return not empties or bool(self.missing(table_id, change.commit_ts))
+        if change.statement and (empties or _is_beginning(change)):
+            return self.missing(table_id, change.commit_ts)
+        if self.state.start or _is_beginning(change):
+            return ""
+        return f"the schema change at {change.commit_ts} is the first that the source tells of it, so rows may be missing."
 
     def _lack(self, table_id: TableId, change: SchemaChange, why: str) -> None:
         ts = change.commit_ts
@@ -162,9 +171,57 @@ class _Noted:
         return is_its and table_id in self.state.held and self._own(table_id) is None
 
 
+def left_lives(state: LedgerState, offer: Offer, follows: Followed, bound: int) -> dict[TableId, TableProgress]:
+    """The rows of left-out tables that come to names which followed ones had before them, by schema changes below ``bound`` (TSO).
+
+    The ledger has one row of a name, so these cannot be written before the followed ones have had their end, and the source tells
+    of them once: they are written with the end of the cut.
+    """
+    rows: dict[TableId, TableProgress] = {}
+    forgets = offer.passed is not None and follows.until
+    pending = (c for c in offer.schema_changes if c.commit_ts < bound and is_pending(state, c)) if forgets else ()
+    for change in sorted(pending, key=lambda change: change.commit_ts):
+        if follows.takes(change):
+            for table_id in {*_ended(change, rows), *newly_named(change)}:
+                rows.pop(table_id, None)
+            continue
+        for table_id in _ended(change, rows) & rows.keys():
+            rows[table_id] = _gone_unborn(rows[table_id], change.commit_ts)
+        rows |= {t: _left_out(t, change.commit_ts) for t in newly_named(change) if t in follows.until}
+    return rows
+
+
+def _left_out(table_id: TableId, commit_ts: int) -> TableProgress:
+    """The row of a table that is left out from its very beginning."""
+    return TableProgress(table_id, commit_ts, False, TableStatus.EXCLUDED, incarnation=commit_ts)
+
+
+def _gone_unborn(own: TableProgress, commit_ts: int) -> TableProgress:
+    return replace(own, checkpoint=commit_ts, after=True, status=TableStatus.GONE)
+
+
+def _ended(change: SchemaChange, tables: Iterable[TableId]) -> frozenset[TableId]:
+    """The tables whose names the change frees. ``tables`` are those that may go with a database."""
+    ended = {e.table_id for e in change.events if isinstance(e, DropTableEvent | RenameTableEvent)}
+    return tables_of_dropped(change, tables) | ended
+
+
 def _is_beginning(change: SchemaChange) -> bool:
     """Whether its table has no rows before it: it is a CREATE TABLE, or the source tells where it stands by a shape alone."""
     return not change.statement or read_statement(change.statement, change.database).kind is StatementKind.CREATE_TABLE
+
+
+def _there_before(change: SchemaChange) -> frozenset[TableId]:
+    """The tables of the change that were there before it, as far as it tells: not the names that it gives."""
+    given: set[TableId] = set()
+    read: set[TableId] = set()
+    for event in change.events:
+        if isinstance(event, RenameTableEvent):
+            read |= {event.table_id} - given
+            given.add(event.new_table_id)
+        elif isinstance(event, CreateTableEvent) and _is_beginning(change):
+            given.add(event.table_id)
+    return frozenset((change.changes - given) | read)
 
 
 def newly_named(change: SchemaChange) -> Iterator[TableId]:

@@ -17,7 +17,7 @@ from headrace.engine.excluded_tables import Followed, drops_with_databases, foll
 from headrace.engine.history import History
 from headrace.engine.journal import comes_late, is_of, is_pending, sets_of, tables_of_dropped, unfollowed
 from headrace.engine.namesakes import Namesakes
-from headrace.engine.passed_tables import newly_named
+from headrace.engine.passed_tables import left_lives, newly_named
 from headrace.engine.requests import given_up_to
 from headrace.engine.segments import TablePlan, changes_of, is_found_later, of_other_shape
 from headrace.engine.shapes import from_shape_if_unknown, shapes_before
@@ -55,7 +55,7 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     follows = followed(state, offer.schema_changes, rules.includes)
     bound = min(offer.schema_bound, hi + 1)
     changes = _pending_changes(state, offer, follows, bound)
-    ends = _ends_of_incomplete(state, changes, follows, offer.passed)
+    ends = _ends_of_incomplete(state, changes, follows, offer.passed or 0)
     problems = _known_problems(state, offer, rules, follows, ends)
     reborn = _reborn(state, changes)
     # What cannot be read of a table that is gone is needed by nobody, unless a change of this cut brings the table back.
@@ -122,7 +122,8 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
         new_collations=offer.new_collations,
         updates_alone=offer.updates_alone,
         lacking=frozenset(state.dead_letters),
-        passed=offer.passed,
+        passed=offer.passed or 0,
+        left_lives=left_lives(state, offer, follows, bound),
     )
 
 
@@ -183,7 +184,7 @@ def ending_incomplete(state: LedgerState, offer: Offer, includes: Callable[[Tabl
     if not any(own.status is TableStatus.INCOMPLETE for own in state.tables.values()):
         return {}
     pending = [change for change in offer.schema_changes if is_pending(state, change)]
-    ends = _ends_of_incomplete(state, pending, followed(state, offer.schema_changes, includes), offer.passed)
+    ends = _ends_of_incomplete(state, pending, followed(state, offer.schema_changes, includes), offer.passed or 0)
     return {table_id: change.commit_ts for table_id, change in ends.items()}
 
 

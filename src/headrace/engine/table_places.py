@@ -97,6 +97,13 @@ def _lacking(state: LedgerState, change: SchemaChange, behind: Collection[TableI
     return lacking
 
 
+def _passed_behind(table_id: TableId, commit_ts: int, passed: int) -> str:
+    return (
+        f"records of behind the schema change at {commit_ts} were passed over. Load it anew as of a time after "
+        f"{format_tso(passed)}, and run headrace table resync {word(table_id)} --at TIME."
+    )
+
+
 def _told_of(reason: str, old: TableId, new: TableId) -> str:
     """A reason of one table as that of another, with the commands that it names."""
     return reason.replace(word(old), word(new)).replace(str(old), str(new))
@@ -157,7 +164,7 @@ def after(state: LedgerState, change: SchemaChange, behind: Collection[TableId] 
 
     ``behind`` are those that are stopped before it, when a person let it pass all the same. They stay where they are, or end with
     it; who gets their rows lacks what they lack. Up to ``passed`` (TSO) rows may be missing behind it: a table that lacks rows
-    goes on doing so when it is emptied.
+    goes on doing so when it is emptied, and one that begins below lacks some.
     """
     gone = set(dropped_by(change, read_statement(change.statement, change.database)))
     renamed: set[TableId] = set()
@@ -190,6 +197,8 @@ def after(state: LedgerState, change: SchemaChange, behind: Collection[TableId] 
             continue
         if base is None or base.status.is_gone or is_unborn(base):
             base = _newcomer(state, table_id, change)
+            if change.commit_ts < passed and table_id not in renamed | gone and table_id.table:
+                lacking.setdefault(table_id, _passed_behind(table_id, change.commit_ts, passed))
         base = replace(base, reason=carried.get(table_id, base.reason))
         if table_id in lacking:
             base = replace(base, status=TableStatus.INCOMPLETE, reason=lacking[table_id])

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from headrace.model.advice import NO_ADVICE, SourceAdvice
 from headrace.model.events import SchemaChange
-from headrace.model.ledger import Decision
+from headrace.model.ledger import Decision, TableProgress
 from headrace.model.outcome import Problem
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.split import Segment, Split, Window
@@ -93,6 +93,8 @@ class Cut:
     """See ``Offer.repeats``; unknown where commit ts are not exact."""
     passed: int = 0
     """See ``Offer.passed``."""
+    left_lives: Mapping[TableId, TableProgress] = field(default_factory=dict)
+    """The rows of left-out tables whose names followed ones have until the cut: for when these have had their end."""
     lacking: frozenset[TableId] = frozenset()
     """Tables with dead letters: their target may hold rows that are gone in the source."""
 

@@ -57,8 +57,9 @@ class Offer:
     """The source has no watermark that its rows wait for: splits make a cut though the watermark stands at the checkpoint.
 
     Rows have no commit ts then, their order is that of the splits, and the position alone tells which are applied."""
-    passed: int = 0
-    """Up to which commit ts (TSO) a source that forgets may have passed over records of tables that do not hold its position."""
+    passed: int | None = None
+    """Up to which commit ts (TSO) a source that forgets may have passed over records of tables that do not hold its position;
+    ``None`` for a source that can tell all of them again."""
     updates_alone: bool = False
     """An update may come without its old row although its key moved: CSV does so, unless it has old values."""
     advice: SourceAdvice = NO_ADVICE
