@@ -178,16 +178,18 @@ def left_lives(state: LedgerState, offer: Offer, follows: Followed, bound: int) 
     of them once: they are written with the end of the cut.
     """
     rows: dict[TableId, TableProgress] = {}
+    free: set[TableId] = set()
     forgets = offer.passed is not None and follows.until
-    pending = (c for c in offer.schema_changes if c.commit_ts < bound and is_pending(state, c)) if forgets else ()
-    for change in sorted(pending, key=lambda change: change.commit_ts):
-        if follows.takes(change):
-            for table_id in {*_ended(change, rows), *newly_named(change)}:
-                rows.pop(table_id, None)
-            continue
-        for table_id in _ended(change, rows) & rows.keys():
-            rows[table_id] = _gone_unborn(rows[table_id], change.commit_ts)
-        rows |= {t: _left_out(t, change.commit_ts) for t in newly_named(change) if t in follows.until}
+    for change in sorted(offer.schema_changes, key=lambda change: change.commit_ts) if forgets else ():
+        if change.commit_ts >= bound:
+            break
+        ended, begun = _ended(change, rows), frozenset(newly_named(change))
+        if not follows.takes(change):
+            rows |= {t: _gone_unborn(rows[t], change.commit_ts) for t in ended & rows.keys()}
+            rows |= {t: _left_out(t, change.commit_ts) for t in begun & free}
+        elif is_pending(state, change):
+            rows = {t: row for t, row in rows.items() if t not in ended | begun}
+            free = (free | (ended & follows.until.keys())) - begun
     return rows
 
 
