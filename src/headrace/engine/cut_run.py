@@ -106,6 +106,7 @@ class CutRun:
             sink.capabilities, sink.metadata_applier, lambda t, ts: includes(t) or cut.outside.get(t, 0) >= ts, includes
         )
         self._reborn = dict(cut.reborn)
+        self._passed = table_places.Passed.of(cut.passed, cut.checkpoints)
         self._left_behind = list(cut.left_behind)
         self._changes_done = 0
         self._rows = RowFigures()
@@ -276,17 +277,11 @@ class CutRun:
         return frozenset(t for t in tables if self._stands_still(t, change.commit_ts))
 
     def _ended_with(self, change: SchemaChange) -> list[JournalEntry]:
-        """The earlier changes of tables that end with this one and stood still before them: they will not run any more.
-
-        Tells of the tables that lack rows from then on.
-        """
+        """The earlier changes of tables that end with this one and stood still before them: they will not run any more."""
         behind = self._behind(change)
         if not behind:
             return []
-        rows = {row.table_id: row for row in table_places.after(self.state, change, behind, self.cut.passed)}
-        for table_id, row in rows.items():
-            if row.status is TableStatus.INCOMPLETE:
-                self.notices.append(Notice(f"it does not go on: {row.reason}", table_id))
+        rows = {row.table_id: row for row in table_places.after(self.state, change, behind, self._passed)}
         gone = {t for t in behind if t in rows and rows[t].status.is_gone}
         over = (c for c in self._left_behind if c.changes <= gone and c.commit_ts <= change.commit_ts)
         return [replace(self._entry(c), state=JournalState.SKIPPED) for c in over]
@@ -372,7 +367,11 @@ class CutRun:
         A table whose CREATE was skipped is not followed, unless the target has it. It stays so under each later name, whatever the
         target has there. A view that the sink does not make is gone.
         """
-        rows = self._inside(state, table_places.after(state, change, self._behind(change), self.cut.passed), change)
+        rows = self._inside(state, table_places.after(state, change, self._behind(change), self._passed), change)
+        for row in rows:
+            own = state.tables.get(row.table_id)
+            if row.status is TableStatus.INCOMPLETE and (own is None or own.status is not row.status):
+                self.notices.append(Notice(f"it does not go on: {row.reason}", row.table_id))
         if self._verdict(change) is Verdict.SKIP and is_of(unfollowed(state), change):
             return tuple(row if row.status.is_gone else replace(row, status=TableStatus.NOT_FOLLOWED) for row in rows)
         kind = read_statement(change.statement, change.database).kind

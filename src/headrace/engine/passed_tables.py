@@ -66,6 +66,7 @@ class _Noted:
         if not self.follows.takes(change):
             self._leave_out(change)
         elif not self._lose(change, self._lost(change)):
+            self._part(change)
             needed = from_shape_if_unknown(self.state, change, self.created, self.follows)
             if lacks := self._lacks_beginning(change, needed):
                 self._lack(change.table_id, change, lacks)
@@ -102,7 +103,9 @@ class _Noted:
         for table_id in sorted(t for t in _there_before(change) if t.table and not self.follows.includes(t)):
             own = self._own(table_id)
             is_unknown = own is None or (own.status.is_gone and own.checkpoint < change.commit_ts)
-            if is_unknown and table_id not in self.created:
+            if own is not None and self._is_later(own, change):
+                lost[table_id] = "another table has had that name since."
+            elif is_unknown and table_id not in self.created:
                 lost[table_id] = "the stream does not tell any more how it began."
             elif own is not None and is_unborn_outside(own) and (why := self.missing(table_id, own.checkpoint - 1)):
                 lost[table_id] = why
@@ -110,6 +113,25 @@ class _Noted:
                 at = format_tso(own.checkpoint)
                 self._put(replace(own, status=TableStatus.INCOMPLETE, reason=f"--tables left it out since {at}, and {why}"))
         return lost
+
+    def _is_later(self, own: TableProgress, change: SchemaChange) -> bool:
+        """Whether the one row of a name is of a left-out table that came to it behind the change."""
+        return is_unborn_outside(own) and own.incarnation > change.commit_ts and not self.follows.includes(own.table_id)
+
+    def _part(self, change: SchemaChange) -> None:
+        """Lets tables go that a change gives a name for a while of which the row is of a later, left-out table already."""
+        rows = [own for table_id in sorted(change.changes) if (own := self._own(table_id)) is not None and table_id.table]
+        later = [own for own in rows if self._is_later(own, change)]
+        for own in rows if later else ():
+            if self.follows.includes(own.table_id) and not own.status.is_gone and own.status is not TableStatus.INCOMPLETE:
+                name = later[0].table_id
+                why = f"its schema change at {change.commit_ts} needs the name {name}, which another table has had since."
+                at = format_tso(later[0].checkpoint)
+                reason = (
+                    f"{why} Load it anew as of a time after {at}, and run headrace table resync {word(own.table_id)} --at TIME."
+                )
+                self._put(replace(own, status=TableStatus.INCOMPLETE, reason=reason))
+                self.notices.append(Notice(f"it does not go on: {reason}", own.table_id))
 
     def _lose(self, change: SchemaChange, lost: dict[TableId, str]) -> bool:
         """Passes over a change of left-out tables that were never made: who has their rows behind it lacks them.

@@ -157,7 +157,8 @@ def _ends_of_incomplete(
 ) -> dict[TableId, SchemaChange]:
     """Per table that lacks rows the first change after which nobody needs them: it is dropped, emptied, or has another name.
 
-    Up to ``passed`` (TSO) rows of behind a change may be missing as well: then only the end of a name ends that.
+    Up to ``passed`` (TSO) rows of behind a change may be missing as well, and changes of the table's shape: then only the end of a
+    name ends that.
     """
     lacking = {t for t, own in state.tables.items() if own.status is TableStatus.INCOMPLETE and follows.end(t)} - state.held
     ends: dict[TableId, SchemaChange] = {}
@@ -165,10 +166,9 @@ def _ends_of_incomplete(
     for change in changes if lacking else ():
         ended = {e.table_id for e in change.events if isinstance(e, DropTableEvent | TruncateTableEvent | RenameTableEvent)}
         ended |= tables_of_dropped(change, lacking)
-        if change.commit_ts < passed:
-            emptied = {e.table_id for e in change.events if isinstance(e, TruncateTableEvent)}
-            ended = {t for t in ended - emptied if again.get(t, -1) < change.commit_ts}
-        for table_id in lacking & ended:
+        emptied = {e.table_id for e in change.events if isinstance(e, TruncateTableEvent)}
+        ended = {t for t in lacking & ended if t not in emptied or state.tables[t].checkpoint >= passed}
+        for table_id in ended if change.commit_ts >= passed else {t for t in ended if again.get(t, -1) < change.commit_ts}:
             ends.setdefault(table_id, change)
     return ends
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from headrace.ddl.statement import read_statement
 from headrace.engine.journal import was_let_in
@@ -23,6 +23,33 @@ from headrace.model.events import (
 from headrace.model.ledger import LedgerState, RequestKind, TableProgress, TableStatus, Verdict
 from headrace.model.table import TableId
 from headrace.model.tso import format_tso
+
+
+@dataclass(frozen=True)
+class Passed:
+    """Up to which commit ts (TSO) a source that forgets has passed over records, and what that means for tables."""
+
+    up_to: int = 0
+    lasting: frozenset[TableId] = frozenset()
+    """Tables that stood below before the cut: what they lack may be more than rows, so that a TRUNCATE does not end it."""
+
+    @classmethod
+    def of(cls, up_to: int, checkpoints: Mapping[TableId, int]) -> Passed:
+        """``checkpoints`` are the tables' before the cut (TSO)."""
+        return cls(up_to, frozenset(t for t, reached in checkpoints.items() if reached < up_to))
+
+    def behind(self, table_id: TableId, commit_ts: int) -> dict[TableId, str]:
+        """Why a table lacks rows that begins at a commit ts (TSO); nothing where it does not."""
+        if commit_ts >= self.up_to or table_id.is_database:
+            return {}
+        why = (
+            f"records of behind the schema change at {commit_ts} were passed over. Load it anew as of a time after "
+            f"{format_tso(self.up_to)}, and run headrace table resync {word(table_id)} --at TIME."
+        )
+        return {table_id: why}
+
+
+NOTHING_PASSED = Passed()
 
 
 def before(state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
@@ -97,13 +124,6 @@ def _lacking(state: LedgerState, change: SchemaChange, behind: Collection[TableI
     return lacking
 
 
-def _passed_behind(table_id: TableId, commit_ts: int, passed: int) -> str:
-    return (
-        f"records of behind the schema change at {commit_ts} were passed over. Load it anew as of a time after "
-        f"{format_tso(passed)}, and run headrace table resync {word(table_id)} --at TIME."
-    )
-
-
 def _told_of(reason: str, old: TableId, new: TableId) -> str:
     """A reason of one table as that of another, with the commands that it names."""
     return reason.replace(word(old), word(new)).replace(str(old), str(new))
@@ -159,12 +179,13 @@ def passes_without(state: LedgerState, change: SchemaChange, still: Iterable[Tab
     return all(t in state.tables and state.tables[t].status.is_stopped and t not in state.held for t in still)
 
 
-def after(state: LedgerState, change: SchemaChange, behind: Collection[TableId] = (), passed: int = 0) -> tuple[TableProgress, ...]:
+def after(
+    state: LedgerState, change: SchemaChange, behind: Collection[TableId] = (), passed: Passed = NOTHING_PASSED
+) -> tuple[TableProgress, ...]:
     """The change's tables at (V, after): created, altered, gone, or under a new name.
 
     ``behind`` are those that are stopped before it, when a person let it pass all the same. They stay where they are, or end with
-    it; who gets their rows lacks what they lack. Up to ``passed`` (TSO) rows may be missing behind it: a table that lacks rows
-    goes on doing so when it is emptied, and one that begins below lacks some.
+    it; who gets their rows lacks what they lack. ``passed``: up to where rows may be missing behind it.
     """
     gone = set(dropped_by(change, read_statement(change.statement, change.database)))
     renamed: set[TableId] = set()
@@ -188,21 +209,20 @@ def after(state: LedgerState, change: SchemaChange, behind: Collection[TableId] 
     rows = []
     for table_id in sorted(change.changes | gone):
         base = state.tables.get(table_id)
-        if table_id in behind and table_id not in gone | renamed:
-            continue
-        if table_id not in gone and not follows(base, change):
+        stays = table_id in behind and table_id not in renamed
+        if table_id not in gone and (stays or not follows(base, change)):
             continue
         if base is not None and base.status.is_gone and change.commit_ts < base.checkpoint:
             rows.append(replace(base, status=TableStatus.GONE, reason=""))
             continue
         if base is None or base.status.is_gone or is_unborn(base):
             base = _newcomer(state, table_id, change)
-            if change.commit_ts < passed and table_id not in renamed | gone and table_id.table:
-                lacking.setdefault(table_id, _passed_behind(table_id, change.commit_ts, passed))
+            if table_id not in renamed | gone:
+                lacking = passed.behind(table_id, change.commit_ts) | lacking
         base = replace(base, reason=carried.get(table_id, base.reason))
         if table_id in lacking:
             base = replace(base, status=TableStatus.INCOMPLETE, reason=lacking[table_id])
-        elif table_id in emptied and base.status is TableStatus.INCOMPLETE and change.commit_ts >= passed:
+        elif table_id in emptied - passed.lasting and base.status is TableStatus.INCOMPLETE:
             base = replace(base, status=TableStatus.CATCHING_UP, reason="")
         status = TableStatus.GONE if table_id in gone else base.status
         row = replace(base, checkpoint=_reached(base, change), after=True, status=status)

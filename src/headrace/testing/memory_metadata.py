@@ -76,6 +76,8 @@ class MemoryMetadataApplier:
         with self._sink.server.called(Call.FINGERPRINT):
             if any(isinstance(event, TruncateTableEvent) for event in change.events):
                 return Begun.REPEATABLE
+            if not state_before:
+                return Begun.UNCLEAR
             former: Contents = pickle.loads(base64.b64decode(state_before))
             after = former.copy()
             try:

@@ -430,7 +430,7 @@ class MemoryWriter:
                 contents.fenced(self._claim, self._context.attempt)
                 self._counted(contents)
             outcome = self._applied(contents, change, seen)
-            if change.progress is not None and not change.schema.handle_key:
+            if outcome.problem is None and change.progress is not None and not change.schema.handle_key:
                 state = contents.ledgers[self._context.pipeline]
                 contents.ledgers[self._context.pipeline] = LedgerUpdate(tables=(change.progress,)).applied_to(state)
         return outcome

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
@@ -132,25 +132,24 @@ def splits(
         beginnings = [first if history.begins(table_id, first) else 0, *(version for version, _ in versions[1:])]
         rank = 0
         for above, (version, schema), up_to in zip(beginnings, versions, [*beginnings[1:], MAX_TSO], strict=True):
-            for of in pieces:
+            for of in _between(pieces, max(own, above), min(up_to, watermark)):
                 piece = of.piece
-                if own < piece.max_ts and piece.min_ts <= min(up_to, watermark) and piece.max_ts > above:
-                    yield StagedSplit(
-                        f"{piece.partition}:{piece.first}-{piece.last}:{version}",
-                        table_id,
-                        version,
-                        rank,
-                        piece.size,
-                        schema,
-                        piece,
-                        above,
-                        up_to,
-                        of.goes_on,
-                        of.anew,
-                        tuple(o for o in skipped.get((table_id, piece.partition), ()) if piece.first <= o <= piece.last),
-                        earliest=piece.min_ts if above == 0 else None,
-                    )
-                    rank += 1
+                yield StagedSplit(
+                    f"{piece.partition}:{piece.first}-{piece.last}:{version}",
+                    table_id,
+                    version,
+                    rank,
+                    piece.size,
+                    schema,
+                    piece,
+                    above,
+                    up_to,
+                    of.goes_on,
+                    of.anew,
+                    tuple(o for o in skipped.get((table_id, piece.partition), ()) if piece.first <= o <= piece.last),
+                    earliest=piece.min_ts if above == 0 else None,
+                )
+                rank += 1
 
 
 class _Follows(IntEnum):
@@ -168,6 +167,23 @@ class _InStream:
     piece: StagedPiece
     anew: bool
     goes_on: bool = True
+
+
+def _between(pieces: Iterable[_InStream], least: int, greatest: int) -> Iterator[_InStream]:
+    """The pieces that may have rows above ``least`` and up to ``greatest`` (TSO), in order.
+
+    Where what writes the stream began again before one that is left out, or behind it, the next of these is what comes anew.
+    """
+    before: StagedPiece | None = None
+    anew = False
+    for of in pieces:
+        piece = of.piece
+        is_next = before is not None and before.partition == piece.partition
+        anew = (is_next and (anew or (before is not None and piece.min_ts < before.max_ts))) or of.anew
+        if piece.max_ts > least and piece.min_ts <= greatest:
+            yield replace(of, anew=anew)
+            anew = False
+        before = piece
 
 
 def _pieces(staged: Staged, promised: int) -> dict[TableId, list[_InStream]]:
