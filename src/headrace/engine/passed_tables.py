@@ -85,17 +85,22 @@ class _Noted:
     def _leave_out(self, change: SchemaChange) -> None:
         """Nothing is done about a left-out table but to remember that there is one, and which shape its rows have."""
         ts = change.commit_ts
-        for table_id in sorted(_ended(change, self.state.tables) - self.follows.until.keys()):
+        for table_id in sorted(filter(self._is_over, _ended(change, self.state.tables))):
             own = self._own(table_id)
             if own is not None and is_unborn_outside(own) and own.checkpoint <= ts:
                 self._put(_gone_unborn(own, ts))
-        for table_id in (t for t in dict.fromkeys(newly_named(change)) if t not in self.follows.until):
+        for table_id in filter(self._is_over, dict.fromkeys(newly_named(change))):
             own = self._own(table_id)
             if own is None or (own.status.is_gone and own.checkpoint <= ts):
                 self._put(_left_out(table_id, ts))
         own = self._own(change.table_id)
         if own is not None and own.status is TableStatus.EXCLUDED and own.checkpoint <= ts:
             self.passed.append(change)
+
+    def _is_over(self, table_id: TableId) -> bool:
+        """Whether no followed table has the name any more: the row of one that has it until the cut is still needed."""
+        own, end = self._own(table_id), self.follows.until.get(table_id, 0)
+        return not end or (own is not None and (is_unborn_outside(own) or own.status.is_gone) and own.checkpoint >= end)
 
     def _lost(self, change: SchemaChange) -> dict[TableId, str]:
         """The left-out tables of the change that were never made, and whose records were passed over, with the reason."""
