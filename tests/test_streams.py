@@ -115,6 +115,41 @@ def test_records_that_are_gone_before_they_were_applied_end_the_run(world: World
         world.run()
 
 
+@pytest.mark.parametrize("why", ["held", "damaged"])
+def test_records_that_are_gone_and_that_only_a_stopped_table_needs_let_the_others_go_on(world: World, why: str) -> None:
+    world.create(A)
+    world.create(B)
+    world.upstream.checkpoint()
+    world.run()
+    if why == "held":
+        world.request(RequestKind.HOLD, A)
+    world.insert(A, *range(10))
+    if why == "damaged":
+        world.stream.damage(*last_record(world, A))
+    kept: list[int] = []
+    for number in range(4):
+        world.insert(B, *range(10 * number, 10 * number + 10))
+        world.upstream.checkpoint()
+        world.run()
+        assert world.state.tables[A].status is (TableStatus.HELD if why == "held" else TableStatus.STOPPED)
+        kept = [len(records) for records in world.stream.partitions] if number < 3 else kept
+    for place, first in enumerate(kept):
+        world.stream.forget(place, first)
+    for number in range(2):
+        world.insert(B, 100 + number)
+        world.upstream.checkpoint()
+        world.run()
+        assert world.rows(B) == world.wanted(B)
+        assert world.state.tables[A].status is TableStatus.INCOMPLETE
+        assert "are not kept any more. Load it anew" in world.state.tables[A].reason
+    world.load(A)
+    world.request(RequestKind.RESYNC, A, world.upstream.checkpoint())
+    world.insert(A, 50)
+    world.upstream.checkpoint()
+    world.run()
+    world.check()
+
+
 def test_a_record_that_cannot_be_decoded_stops_its_table_and_the_others_go_on(world: World) -> None:
     world.create(A)
     world.create(B)

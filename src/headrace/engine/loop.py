@@ -23,7 +23,7 @@ from headrace.engine.keys import changed_definition, read_fingerprint, with_decl
 from headrace.engine.letter_replay import Replayer, waits_for
 from headrace.engine.marked_tables import caught_up, going_back, in_doubt, unknown
 from headrace.engine.observer import Observer, telling
-from headrace.engine.passed_tables import note_passed
+from headrace.engine.passed_tables import lose_gone, note_passed
 from headrace.engine.plan import ending_incomplete, first_shared_change, plan_cut
 from headrace.engine.quiet import Quiet
 from headrace.engine.requests import Carried, carry_out, give_up_places, releases_to_judge, resyncs_due, take_up_holds
@@ -501,6 +501,7 @@ class Loop:
         if again := back(self._state, self._options.includes):
             self._serve(Carried(*taken_back(self._state, again, missing)))
         if self._source.needs_shapes:
+            self._serve(lose_gone(self._state, offer) if offer.gone else None)
             self._serve(note_passed(self._state, offer, self._options.includes, missing))
 
     def _plan(

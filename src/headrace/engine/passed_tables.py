@@ -48,6 +48,22 @@ def note_passed(state: LedgerState, offer: Offer, includes: Includes, missing: M
     return Carried(update, tuple(noted.notices)) if update != LedgerUpdate() else None
 
 
+def lose_gone(state: LedgerState, offer: Offer) -> Carried | None:
+    """Lets tables that do not run wait until they are loaded anew, where records are not kept any more that they need."""
+    rows = []
+    for table_id, own in sorted(state.tables.items()):
+        waits = own.status is TableStatus.CATCHING_UP or (own.status.is_stopped and not own.status.is_gone)
+        needs = own.checkpoint < offer.gone or (own.checkpoint == offer.gone and not own.after)
+        if waits and needs and table_id.table and own.status is not TableStatus.INCOMPLETE:
+            reason = (
+                f"it stands at {format_tso(own.checkpoint)}, and records up to {format_tso(offer.gone)} are not kept any more. "
+                f"Load it anew as of a time after that, and run headrace table resync {word(table_id)} --at TIME."
+            )
+            rows.append(replace(own, status=TableStatus.INCOMPLETE, reason=reason))
+    notices = tuple(Notice(f"it does not go on: {own.reason}", own.table_id) for own in rows)
+    return Carried(LedgerUpdate(tables=tuple(rows)), notices) if rows else None
+
+
 @dataclass
 class _Noted:
     """What was found so far. ``state`` has the rows already."""

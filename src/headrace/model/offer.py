@@ -60,6 +60,8 @@ class Offer:
     passed: int | None = None
     """Up to which commit ts (TSO) a source that forgets may have passed over records of tables that do not hold its position;
     ``None`` for a source that can tell all of them again."""
+    gone: int = 0
+    """Up to which commit ts (TSO) records are not kept any more that only tables need which do not run."""
     updates_alone: bool = False
     """An update may come without its old row although its key moved: CSV does so, unless it has old values."""
     advice: SourceAdvice = NO_ADVICE

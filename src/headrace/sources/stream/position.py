@@ -59,6 +59,10 @@ class PartitionPosition:
         """The greatest commit ts (TSO) that a record before the offset may have."""
         return next((mark.reached for mark in self.marks if mark.offset >= self.offset), 0)
 
+    def reached_before(self, first: int) -> int:
+        """The greatest commit ts (TSO) that a record from the offset on up to ``first`` may have; 0 where there is none."""
+        return next((mark.reached for mark in self.marks if mark.offset >= first), 0) if self.offset < first else 0
+
     def back_to(self, commit_ts: int) -> PartitionPosition:
         """The position from which all records above a commit ts (TSO) are read again."""
         return replace(self, offset=min(self.offset, self.begins(commit_ts)))
@@ -114,9 +118,10 @@ class StreamPosition:
         return replace(self, partitions=found)
 
     def beginning(self, offsets: Mapping[str, int]) -> StreamPosition:
-        """With the partitions that it does not know yet, which were read from these offsets on."""
+        """With the partitions that it does not know yet, which were read from these offsets on, and without what is not kept."""
         fresh = {name: PartitionPosition(at, (Mark(at, 0),)) for name, at in offsets.items() if name not in self.partitions}
-        return replace(self, partitions={**self.partitions, **fresh})
+        known = {name: replace(at, offset=max(at.offset, offsets.get(name, 0))) for name, at in self.partitions.items()}
+        return replace(self, partitions={**known, **fresh})
 
     def moved_to(self, commit_ts: int, before: Mapping[str, int] = MappingProxyType({})) -> StreamPosition:
         """See :meth:`PartitionPosition.moved_to`; ``before`` has the offsets that partitions may not pass."""

@@ -98,7 +98,8 @@ class StreamEventSource:
     ) -> Offer:
         """Stages what is new, and offers what is known of all that is staged. Raises SourceUnreachableError, SourceLostError."""
         place = StreamPosition.parse(position)
-        former = learned if isinstance(learned, Staged) and learned.follows(place) else Staged()
+        kept_from = {p.partition: p.first for p in self.reader.ends()} if isinstance(learned, Staged) else {}
+        former = learned if isinstance(learned, Staged) and learned.follows(place, kept_from) else Staged()
         kept = former.needed(place)
         for key in sorted(_keys(learned) - _keys(kept)):
             self._place.remove(key.rpartition("/")[0])
@@ -125,6 +126,7 @@ class StreamEventSource:
             learned=staged,
             more=more,
             passed=place.passed,
+            gone=max((place.of(name).reached_before(at) for name, at in staged.begins.items()), default=0),
         )
 
     def _staged(
@@ -353,7 +355,7 @@ def _to_stage(partitions: Sequence[PartitionEnds], place: StreamPosition, staged
         known = place.of(partition.partition)
         begin = ends.get(partition.partition, staged.begins[partition.partition])
         if partition.partition not in ends and partition.partition in place.partitions:
-            begin = known.offset
+            begin = _begin(partition, place)
         if begin < partition.first:
             raise _lost(partition, begin, "were not applied yet, and are")
         if begin > partition.end:
@@ -374,8 +376,15 @@ def _to_stage(partitions: Sequence[PartitionEnds], place: StreamPosition, staged
 
 
 def _begin(partition: PartitionEnds, place: StreamPosition) -> int:
-    """From where on a partition is read: one that came to be while the pipeline was under way from its very first record on."""
-    return place.of(partition.partition).offset if place.partitions else partition.first
+    """From where on a partition is read: one that came to be while the pipeline was under way from its very first record on.
+
+    What is not kept any more is passed over where every table that runs has taken it. Below the watermark, since a record of
+    which nobody knows the table may lie right behind it.
+    """
+    known = place.of(partition.partition)
+    if known.offset < partition.first <= known.begins(place.watermark - 1):
+        return partition.first
+    return known.offset if place.partitions else partition.first
 
 
 def _require_kept(ranges: Iterable[Range], partitions: Iterable[PartitionEnds]) -> None:

@@ -102,13 +102,14 @@ class Staged:
         kept = tuple(r for r in self.reports if r.range.end > position.of(r.range.partition).offset)
         return replace(self, reports=kept)
 
-    def follows(self, position: StreamPosition) -> bool:
-        """Whether all that is to be read from the position on, up to where this ends, is in it."""
+    def follows(self, position: StreamPosition, kept_from: Mapping[str, int]) -> bool:
+        """Whether all that is to be read from the position on, and is kept, is in it up to where this ends."""
         begins: dict[str, int] = {}
         for report in self.reports:
             begins.setdefault(report.range.partition, report.range.start)
         known = position.partitions.keys()
-        return all(start <= position.of(partition).offset for partition, start in begins.items() if partition in known)
+        least = {name: max(position.of(name).offset, kept_from.get(name, 0)) for name in known}
+        return all(start <= least[partition] for partition, start in begins.items() if partition in known)
 
 
 def splits(
