@@ -14,7 +14,9 @@ from building import TEXT_KEY, Bucket, Ran
 
 from headrace.ddl.told import source_tables
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
+from headrace.model.ledger import RequestKind, TableRequest
 from headrace.model.policy import OnError
+from headrace.model.table import TableId
 from headrace.pipeline.registry import open_sink, open_source
 from headrace.sinks.dead_letters import open_dead_letters
 from large_rounds import as_if_large
@@ -181,6 +183,36 @@ def test_a_former_spelling_pushes_out_no_row_that_took_over_its_unique_value(mor
     assert (ran.code, ran.stopped) == (EXIT_OK, {})
     spelt = {(letter, str(n + 100)) for n, letter in enumerate(letters)}
     assert feed.rows() == spelt | {(letter * 2, str(n)) for n, letter in enumerate(letters)}
+
+
+@pytest.mark.parametrize("more", ["", "&new-collations=true"])
+def test_a_replay_of_dead_letters_writes_no_former_spelling_either(more: str, mariadb: MariaDb, tmp_path: Path) -> None:
+    """As above, with a record that cannot be decoded among them, and is repaired later."""
+    options, table_id = OPTIONS + more, TableId("test", "t")
+    feed = Feed(tmp_path, mariadb, collation="utf8mb4_general_ci", by_number=False, options=options, statement=BY_TEXT_AND_NUMBER)
+    pairs = list(enumerate("abcdefghijkl"))
+    former = [("I", letter.upper(), n) for n, letter in pairs]
+    later = [change for n, letter in pairs for change in (("U", letter, n + 100), ("I", letter * 2, n))]
+    spelt = {(letter, str(n + 100)) for n, letter in pairs} | {(letter * 2, str(n)) for n, letter in pairs}
+    lines = [f'"{kind}","t","test",{101 + n},"{key}",{number}\n' for n, (kind, key, number) in enumerate([*former, *later])]
+    file, record = "test/t/100/CDC000001.csv", '"I","t","test",{},"zz",99\n'
+    folder = open_dead_letters(str(tmp_path / "letters"), "default")
+
+    def run(commit_ts: object) -> None:
+        feed.bucket.write(file, "".join([record.format(commit_ts), *lines]))
+        ran = feed.bucket.run(sink=mariadb.uri(), on_error=OnError.DEAD_LETTER, letters=folder)
+        assert (ran.code, ran.stopped) == (EXIT_OK, {})
+
+    feed.bucket.checkpoint(200)
+    run("no number")
+    assert feed.rows() == spelt
+    with open_sink(mariadb.uri()) as sink:
+        assert sink.ledger is not None
+        sink.ledger.request("default", TableRequest("1", table_id, RequestKind.REPLAY))
+        sink.ledger.close()
+    run(101)
+    assert folder.of(table_id) == {}
+    assert feed.rows() == spelt | {("zz", "99")}
 
 
 ONE_VALUE = [

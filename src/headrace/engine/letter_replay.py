@@ -138,7 +138,8 @@ class Replayer:
         if wanted:
             window = Window(min(letter.lo for letter in wanted.values()), hi)
             splits = self._splits(state, table_id, offer, wanted, window)
-            new = self._write(state, splits, _segment(offer, table_id, splits, window, version), len(wanted))
+            cut = _cut(offer, splits, _segment(offer, table_id, splits, window, version))
+            new = self._write(state, cut, len(wanted))
         left = len(new) + outdated
         # With the checkpoint, which stays as it is, an atomic sink commits; and as after any round its tasks are over.
         update = LedgerUpdate(checkpoint=state.checkpoint, dead_letters={table_id: left}, attempt=state.attempt + 1)
@@ -209,23 +210,23 @@ class Replayer:
             raise _Refused(f"its dead letters are not replayed: none of its {noun}s is there any more. {_BY_HAND}")
         return splits
 
-    def _write(self, state: LedgerState, splits: tuple[Split, ...], segment: Segment, count: int) -> frozenset[str]:
-        """Reads and writes the window; the names of the letters that came of it. Raises _Refused."""
-        table_id, hi = segment.schema.table_id, segment.window.hi
+    def _write(self, state: LedgerState, cut: Cut, count: int) -> frozenset[str]:
+        """Reads and writes the cut of one table; the names of the letters that came of it. Raises _Refused."""
+        (cut_round,) = cut.rounds
+        ((table_id, segment),) = cut_round.segments.items()
         if self.sink.capabilities.demand_of(table_id, segment.schema) is ChangeDemand.ALL:
             raise _Refused(f"{self.sink.identity} takes nothing back, so dead letters cannot be replayed there. {_BY_HAND}")
         if not segment.schema.handle_key:
             raise _Refused(f"its dead letters are not replayed: it has no key. {_BY_HAND}")
-        cut = Cut(hi, (CutRound((), splits, {table_id: segment}),), {table_id: segment.window}, {table_id: hi})
         letters = replace(self.letters, most=self.letters.most + count)
-        context = WriterContext(state.pipeline, state.epoch, state.attempt, 0, letters)
+        context = WriterContext(state.pipeline, state.epoch, state.attempt, 0, letters, cut.advice)
         self.prepare()
         self.sink.begin_cut()
         try:
             faults.before(Step.ROUND)
-            report = self.sink.event_sink.write(self.make_round(cut, cut.rounds[0], context, None, {}))
+            report = self.sink.event_sink.write(self.make_round(cut, cut_round, context, None, {}))
             faults.after(Step.ROUND)
-            row_figures(report, splits, read_problems(report.splits).keys())
+            row_figures(report, cut_round.splits, read_problems(report.splits).keys())
             problem = next(iter((read_problems(report.splits) | report.problems()).values()), None)
         except RowsRefused as refused:
             problem = refused.problem
@@ -233,6 +234,18 @@ class Replayer:
             self.sink.abandon_cut()
             raise _Refused(f"its dead letters are not replayed: {problem.sentence()}")
         return report.letters().get(table_id, frozenset())
+
+
+def _cut(offer: Offer, splits: tuple[Split, ...], segment: Segment) -> Cut:
+    """The cut of one table that is repeated: its rows are netted and written by the same rules as in any cut of the offer."""
+    table_id, window = segment.schema.table_id, segment.window
+    return replace(
+        offer.empty_cut(window.hi),
+        rounds=(CutRound((), splits, {table_id: segment}),),
+        windows={table_id: window},
+        checkpoints={table_id: window.hi},
+        lacking=frozenset({table_id}),
+    )
 
 
 def _segment(offer: Offer, table_id: TableId, splits: tuple[Split, ...], window: Window, version: int) -> Segment:

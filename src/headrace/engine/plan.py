@@ -32,7 +32,7 @@ from headrace.engine.unreadable import (
     without_shape,
 )
 from headrace.model.commands import in_quotes
-from headrace.model.cut import Cut, CutRound, Repeats
+from headrace.model.cut import Cut, CutRound
 from headrace.model.events import (
     CreateDatabaseEvent,
     DropDatabaseEvent,
@@ -102,8 +102,8 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     windows = {t: _window(checkpoints[t], min(hi, barriers.floor(t)), offer, floors.get(t, 0), ended.get(t, 0)) for t in tables}
     unreadable = (change for change in changes if change.unread is not None and change.identity not in barriers.decisions)
     plans = _table_plans(state, offer, splits, windows, {t: min(bound, barriers.floor(t)) for t in tables})
-    return Cut(
-        hi=hi,
+    return replace(
+        offer.empty_cut(hi),
         rounds=_rounds(state, offer, passing, plans),
         windows=windows,
         checkpoints=checkpoints,
@@ -113,16 +113,10 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
         decisions=barriers.decisions,
         unapproved=frozenset(barriers.unapproved),
         outside=outside,
-        precision=offer.precision,
-        advice=offer.advice,
-        repeats=offer.repeats if offer.precision.is_exact else Repeats.UNKNOWN,
         waiting=(*kept_unread(unreadable), *asked.values()),
         outdated=outdated(state, offer, changes),
         left_behind=tuple(barriers.left_behind),
-        new_collations=offer.new_collations,
-        updates_alone=offer.updates_alone,
         lacking=frozenset(state.dead_letters),
-        passed=offer.passed or 0,
         left_lives=left_lives(state, offer, follows, bound),
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from headrace.model.advice import NO_ADVICE, SourceAdvice
-from headrace.model.cut import CutOutcome, Repeats
+from headrace.model.cut import Cut, CutOutcome, Repeats
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Notice, Problem, SplitReport
 from headrace.model.precision import CommitTsPrecision
@@ -74,6 +74,18 @@ class Offer:
     def source_watermark(self) -> int:
         """Up to where the source is complete, however much of it is offered."""
         return self.watermark if self.promised is None else self.promised
+
+    def empty_cut(self, hi: int) -> Cut:
+        """A cut up to ``hi`` (TSO) with nothing in it yet: what the source says of all its rows, whoever takes them."""
+        return Cut(
+            hi,
+            precision=self.precision,
+            advice=self.advice,
+            new_collations=self.new_collations,
+            updates_alone=self.updates_alone,
+            repeats=self.repeats if self.precision.is_exact else Repeats.UNKNOWN,
+            passed=self.passed or 0,
+        )
 
 
 class PositionAfter(Protocol):
