@@ -20,7 +20,7 @@ from headrace.model.events import RowKind
 from headrace.model.ledger import RequestKind, TableRequest
 from headrace.model.policy import OnError
 from headrace.model.table import Column, TableId, TableSchema
-from headrace.sinks.base import ChangeDemand
+from headrace.sinks.base import ChangeDemand, SinkCapabilities
 from headrace.sinks.dead_letters import open_dead_letters
 from headrace.sources.stream.records import RecordKind
 from headrace.testing.faults import Crashed, Moment, Passage, Step, armed, crash_at
@@ -116,6 +116,22 @@ def test_a_table_of_which_every_change_is_wanted_has_a_log_beside_tables_with_ro
         (third, RowKind.DELETE, "x"),
     ]
     assert not world.server.contents.tables[B].rows
+
+
+@pytest.mark.parametrize("demand", [ChangeDemand.NET, ChangeDemand.ALL])
+def test_a_sink_that_takes_no_bags_gets_the_log_of_a_table_without_key_and_no_other(
+    demand: ChangeDemand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it wants of tables of which it says nothing."""
+    monkeypatch.setitem(CAPABILITIES, "no bags", SinkCapabilities(demand))
+    world = World(tmp_path, capability="no bags", logged=logs_b)
+    for table_id in (A, B):
+        world.create(table_id, keyless=True)
+        world.insert(table_id, 1, 1)
+    world.upstream.checkpoint()
+    assert [problem.table_id for problem in world.run().stopped] == [A]
+    assert A not in world.server.contents.tables
+    assert [change.kind for change in world.server.contents.logs[B].changes] == [RowKind.INSERT] * 2
 
 
 @settings(max_examples=30, deadline=None)

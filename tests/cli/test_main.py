@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from headrace.errors import DefinitionError
 from headrace.model.table import Column, TableId
 from headrace.model.types import ColumnType, TypeKind
 from headrace.pipeline.definition import Settings, parse_seconds
+from headrace.sinks.base import ChangeDemand, SinkCapabilities
+from headrace.sinks.blackhole.sink import BlackholeSink
 from headrace.testing.shop import write_shop
 from headrace.testing.ticdc_writer import TicdcWriter
 from headrace.testing.upstream import Insert, Upstream
@@ -187,6 +190,47 @@ def test_validate_judges_tables_without_key_by_what_the_target_can_do(
     told = {line.split(":")[0].split(maxsplit=1)[1]: line.split()[0] for line in capsys.readouterr().out.splitlines()}
     assert told["keys"] == state
     assert told["commit ts"] == state
+
+
+ALL, NET = ChangeDemand.ALL, ChangeDemand.NET
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "told"),
+    [
+        (SinkCapabilities(NET), "failed  keys: no usable key: shop.log, shop.other."),
+        (
+            SinkCapabilities(NET, own_demand=lambda t, _: ALL if t.table == "log" else NET),
+            "failed  keys: no usable key: shop.other.",
+        ),
+        (SinkCapabilities(ALL, own_demand=lambda t, _: NET if t.table == "log" else ALL), "failed  keys: no usable key: shop.log."),
+        (
+            SinkCapabilities(NET, own_demand=lambda t, _: NET if t.table == "keyed" else ALL),
+            "ok      keys: every one of 1 tables has a key",
+        ),
+        (SinkCapabilities(NET, own_demand=lambda *_: ALL), None),
+        (SinkCapabilities(ALL), None),
+    ],
+)
+def test_validate_judges_tables_without_key_by_what_the_target_wants_of_each(
+    capabilities: SinkCapabilities,
+    told: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(BlackholeSink, "capabilities", capabilities)
+    upstream = Upstream(TicdcWriter(tmp_path / "cf"), datetime(2026, 5, 4, tzinfo=UTC))
+    upstream.create_database("shop")
+    column = Column("line", ColumnType(TypeKind.INT), nullable=False)
+    for name in ("log", "other", "keyed"):
+        upstream.create_table(TableId("shop", name), (replace(column, primary_key=name == "keyed"),))
+    upstream.checkpoint()
+    fails = told is not None and told.startswith("failed")
+    uri = f"{(tmp_path / 'cf').as_uri()}?protocol=csv"
+    assert main(["validate", "--source", uri, "--sink", "blackhole://", "--no-spark"]) == (2 if fails else 0)
+    lines = [line.partition(". Give them")[0] + "." * fails for line in capsys.readouterr().out.splitlines() if "keys:" in line]
+    assert lines == ([told] if told else [])
 
 
 def test_inspect_asks_the_source_and_says_so_where_it_offers_no_look(monkeypatch: pytest.MonkeyPatch) -> None:

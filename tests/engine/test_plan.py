@@ -30,6 +30,7 @@ from headrace.model.precision import CommitTsPrecision
 from headrace.model.split import Split
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
+from headrace.sinks.base import ChangeDemand, SinkCapabilities
 
 DB = TableId("shop")
 A, B = TableId("shop", "a"), TableId("shop", "b")
@@ -305,11 +306,25 @@ def test_until_bounds_rows_and_takes_the_change_at_it() -> None:
     assert [ts for ts, _ in levels(cut)] == [[100], [200]]
 
 
-def test_a_table_without_key_is_a_problem_for_sinks_that_take_net_changes() -> None:
-    found = offer(900, [create(100, A)], [split(A, 100, key=())])
-    assert set(plan_cut(LedgerState("p"), found, RULES).problems) == {A}
-    assert not plan_cut(LedgerState("p"), found, replace(RULES, nets=False)).problems
-    assert not plan_cut(LedgerState("p"), found, replace(RULES, bags=True)).problems
+@pytest.mark.parametrize("wanted", ChangeDemand)
+@pytest.mark.parametrize("otherwise", ChangeDemand)
+@pytest.mark.parametrize("bags", [False, True])
+@pytest.mark.parametrize("precision", CommitTsPrecision)
+def test_a_table_without_key_is_a_problem_by_what_is_wanted_of_it_and_not_of_others(
+    wanted: ChangeDemand, otherwise: ChangeDemand, bags: bool, precision: CommitTsPrecision
+) -> None:
+    """Of a log nothing is counted; anything else takes a sink that can, and rows of which the repeated ones can be told."""
+    capabilities = SinkCapabilities(otherwise, bags=bags, own_demand=lambda table, _: wanted if table == A else otherwise)
+    rules = replace(RULES, demand_of=capabilities.demand_of, bags=bags)
+    keyed = TableId("shop", "c")
+    splits = [split(A, 100, key=()), split(B, 101, key=()), split(keyed, 102)]
+    cut = plan_cut(
+        LedgerState("p"), offer(900, [create(s.version, s.table_id) for s in splits], splits, precision=precision), rules
+    )
+    counts = bags and precision is CommitTsPrecision.EXACT
+    refused = {t for t, demand in ((A, wanted), (B, otherwise)) if demand is not ChangeDemand.ALL and not counts}
+    assert set(cut.problems) == refused
+    assert {s.table_id for r in cut.rounds for s in r.splits} == {A, B, keyed} - refused
 
 
 def test_a_table_without_key_needs_exact_commit_ts_to_tell_repeated_rows() -> None:

@@ -116,8 +116,7 @@ def _source_checks(pipeline: Definition, capabilities: SinkCapabilities, check_t
         yield Check("source files", CheckState.WARNING, notice.sentence())
     yield from _reserved_databases(offer, includes, capabilities.reserved)
     yield from _objections(offer, includes)
-    if capabilities.demand is ChangeDemand.NET:
-        yield from _converge_checks(offer, includes, bags=capabilities.bags)
+    yield from _converge_checks(offer, includes, capabilities)
     if check_tables is not None:
         tables = [table for table_id, table in source_tables(offer.schema_changes).items() if includes(table_id)]
         yield from check_tables(pipeline.name, [replace(table, carried=source.carried(table.schema)) for table in tables])
@@ -139,11 +138,14 @@ def _objections(offer: Offer, includes: Callable[[TableId], bool]) -> Iterator[C
             yield Check("schema changes", CheckState.WARNING, f"{change.origin.name}: {why}" if change.origin else why, hint)
 
 
-def _converge_checks(offer: Offer, includes: Callable[[TableId], bool], *, bags: bool) -> Iterator[Check]:
-    """Conditions under which the order of writes does not matter (docs/guarantees.md)."""
-    shapes = newest_shapes(offer)
-    exact = offer.precision.is_exact
-    keyless = sorted(str(t) for t, s in shapes.items() if includes(t) and not s.handle_key)
+def _converge_checks(offer: Offer, includes: Callable[[TableId], bool], capabilities: SinkCapabilities) -> Iterator[Check]:
+    """Conditions under which the order of writes does not matter (docs/guarantees.md); in a log it always does."""
+    shapes = {t: s for t, s in newest_shapes(offer).items() if includes(t)}
+    netted = {t: s for t, s in shapes.items() if capabilities.demand_of(t, s) is not ChangeDemand.ALL}
+    if not netted and (shapes or capabilities.demand is ChangeDemand.ALL):
+        return
+    exact, bags = offer.precision.is_exact, capabilities.bags
+    keyless = sorted(str(t) for t, s in netted.items() if not s.handle_key)
     if keyless and bags and not exact:
         advice = "Give them a primary key upstream, declare their keys with --key, or let rows carry their commit ts."
         detail = f"no usable key, so rows are counted, which needs the exact commit ts: {', '.join(keyless)}."
@@ -154,7 +156,7 @@ def _converge_checks(offer: Offer, includes: Callable[[TableId], bool], *, bags:
         advice = "Give them a primary key upstream, declare their keys with --key, or leave them out with --tables."
         yield Check("keys", CheckState.FAILED, f"no usable key: {', '.join(keyless)}.", advice)
     else:
-        yield Check("keys", CheckState.OK, f"every one of {len(shapes)} tables has a key")
+        yield Check("keys", CheckState.OK, f"every one of {len(netted)} tables has a key")
     if exact:
         yield Check("commit ts", CheckState.OK, f"{offer.precision}: cuts are complete and repeatable")
     else:

@@ -27,8 +27,9 @@ from headrace.model.ledger import Decision, JournalState, LedgerState, TableStat
 from headrace.model.outcome import Problem, Remedy
 from headrace.model.place import SourcePlace
 from headrace.model.policy import ChangeKind, Policy, SchemaChangePolicies
-from headrace.model.table import TableId
+from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import MAX_TSO
+from headrace.sinks.base import ChangeDemand, SinkCapabilities
 from headrace.sinks.reserved import Reserved
 
 
@@ -36,8 +37,7 @@ from headrace.sinks.reserved import Reserved
 class PlanRules:
     """What the definition and the sink say about planning.
 
-    ``includes`` is the table filter; ``until`` bounds ``hi`` (TSO); ``nets``: the sink takes net changes, and ``bags``: those
-    of tables without key too; ``policies`` is what is done with schema changes of each kind.
+    ``includes`` is the table filter; ``until`` bounds ``hi`` (TSO); ``policies`` is what is done with schema changes of each kind.
     ``excluded`` and ``held`` are tables that an earlier try of this cut showed cannot go on, at all or behind a schema change;
     ``retried`` are stopped tables to try again, and ``apart`` those that catch up in cuts of their own. ``reserved`` are the
     target's databases that nothing may be written to.
@@ -45,8 +45,10 @@ class PlanRules:
 
     includes: Callable[[TableId], bool]
     until: int | None = None
-    nets: bool = True
+    demand_of: Callable[[TableId, TableSchema], ChangeDemand] = SinkCapabilities(ChangeDemand.NET).demand_of
+    """What the sink wants of a table of this shape."""
     bags: bool = False
+    """The sink can apply tables without key of which it does not want every change."""
     policies: SchemaChangePolicies = field(default_factory=SchemaChangePolicies)
     excluded: Mapping[TableId, Problem] = field(default_factory=dict)
     held: Mapping[TableId, Hold] = field(default_factory=dict)

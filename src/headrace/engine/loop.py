@@ -57,7 +57,7 @@ from headrace.model.policy import OnError
 from headrace.model.recent import Recent
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO, format_tso
-from headrace.sinks.base import ChangeDemand, DataSink, Ledger, LedgerPart, LedgerUpdate
+from headrace.sinks.base import DataSink, Ledger, LedgerPart, LedgerUpdate
 from headrace.sources.base import Bound, EventSource
 from headrace.transform.filters import TableFilter
 
@@ -515,7 +515,7 @@ class Loop:
         rules = PlanRules(
             includes=self._options.includes,
             until=self._until(offer, apart),
-            nets=self._sink.capabilities.demand is ChangeDemand.NET,
+            demand_of=self._sink.capabilities.demand_of,
             bags=self._sink.capabilities.bags,
             policies=self._options.policies,
             excluded=excluded,

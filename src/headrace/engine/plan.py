@@ -47,6 +47,7 @@ from headrace.model.outcome import Problem
 from headrace.model.split import Segment, Split, Window
 from headrace.model.table import TableId, folded_name
 from headrace.model.tso import tso_from_ms, tso_to_ms
+from headrace.sinks.base import ChangeDemand
 
 
 def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
@@ -64,8 +65,7 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     ignored = unfollowed(state)
     changed = {t for tables in sets_of(c for c in changes if not is_of(ignored, c)) for t in tables}
     splits = [s for s in offer.splits if s.begins < bound and follows.end(s.table_id) and _may_read(state, s, changed)]
-    if rules.nets:
-        _reject_keyless(splits, problems, rules, offer)
+    _reject_keyless(splits, problems, rules, offer)
     if rules.keeps_commit_ts and not offer.precision.is_exact:
         _reject_untimed(splits, problems, offer)
     refused = {d: why for d in {s.table_id.database for s in splits} if (why := rules.reserved.sentence(d))}
@@ -322,7 +322,10 @@ def _may_read(state: LedgerState, split: Split, changed: Collection[TableId]) ->
 
 
 def _reject_keyless(splits: Iterable[Split], problems: dict[TableId, Problem], rules: PlanRules, offer: Offer) -> None:
-    """Rows of a table without key are counted, which needs a sink that can, and to know which rows are repetitions."""
+    """Rows of a table without key are counted where not every change is wanted of it.
+
+    That needs a sink that can, and to know which rows are repetitions.
+    """
     exact = offer.precision.is_exact
     if rules.bags and exact:
         return
@@ -332,7 +335,7 @@ def _reject_keyless(splits: Iterable[Split], problems: dict[TableId, Problem], r
         else "and its rows carry no exact commit ts, so repeated ones cannot be told"
     )
     for split in splits:
-        if not split.schema.handle_key:
+        if not split.schema.handle_key and rules.demand_of(split.table_id, split.schema) is ChangeDemand.BAG:
             message = f"it has no primary key and no unique key that is known, {why}."
             hint = (
                 f"Name the columns that identify its rows with --key {in_quotes(f'{split.table_id}=COLUMN,…')}, or leave it out "

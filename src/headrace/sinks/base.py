@@ -83,7 +83,7 @@ class SinkCapabilities:
     writers: int = 0
     """The most tasks that may write at once (0: as many as Spark runs)."""
     bags: bool = False
-    """It can apply tables without key."""
+    """It can apply tables without key of which it does not want every change."""
     owns_stdout: bool = False
     """It writes to the standard output, which nothing else may."""
     spread: Spread = Spread.BY_TABLE
