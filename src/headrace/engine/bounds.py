@@ -9,8 +9,23 @@ from headrace.engine.journal import unfollowed
 from headrace.engine.plan import may_be_pending
 from headrace.model.events import SchemaChange
 from headrace.model.ledger import LedgerState
+from headrace.model.offer import Offer
 from headrace.model.table import TableId
 from headrace.sources.base import Bound
+
+
+def has_rows_at_once(
+    state: LedgerState, offer: Offer, includes: Callable[[TableId], bool], retried: Collection[TableId], apart: Collection[TableId]
+) -> bool:
+    """Whether the splits of an offer make a cut though its watermark stands (``Offer.at_once``): one of them would be read.
+
+    Those of tables that take no part are offered for as long as they do not.
+    """
+    if not offer.at_once:
+        return False
+    follows = followed(state, offer.schema_changes, includes)
+    reads = _reads(state, lambda table_id: follows.end(table_id) > 0, retried, apart)
+    return any(s.begins < min(offer.schema_bound, follows.end(s.table_id)) and reads(s.table_id, s.version) for s in offer.splits)
 
 
 def bound_of(
@@ -27,13 +42,7 @@ def bound_of(
     ``follows`` says of which tables files are read. ``retried`` are the stopped tables that are tried. Tables ``apart`` catch up
     in cuts of their own. ``looked`` is called with the number of files that were looked into, and of all that have to be.
     """
-    idle = {*apart, *unfollowed(state), *state.held}
-    idle |= {t for t, own in state.tables.items() if own.status.is_stopped and t not in retried}
-    # What comes late of a table that is gone is not read: a cut would wait for it for ever.
-    gone = {t: own.checkpoint for t, own in state.tables.items() if own.status.is_gone}
-
-    def counts(table_id: TableId, version: int) -> bool:
-        return table_id not in idle and gone.get(table_id, -1) < version and follows(table_id)
+    counts = _reads(state, follows, retried, apart)
 
     def pending(changes: Sequence[SchemaChange]) -> list[int]:
         # A DROP DATABASE that is over may be ahead of tables that are behind.
@@ -41,6 +50,7 @@ def bound_of(
         ahead = (c for c in changes if may_be_pending(state, c) and any(counts(t, c.commit_ts) for t in c.changes))
         return sorted(missed.union(change.commit_ts for change in ahead))
 
+    gone = _gone(state)
     return Bound(
         limit=limit,
         at_least=max(state.attempted, state.checkpoint + 1),
@@ -50,3 +60,19 @@ def bound_of(
         pending=pending,
         looked=looked,
     )
+
+
+def _reads(
+    state: LedgerState, follows: Callable[[TableId], bool], retried: Collection[TableId], apart: Collection[TableId]
+) -> Callable[[TableId, int], bool]:
+    """Whether a cut reads splits of a table's version (TSO), as far as the ledger tells."""
+    idle = {*apart, *unfollowed(state), *state.held}
+    idle |= {t for t, own in state.tables.items() if own.status.is_stopped and t not in retried}
+    # What comes late of a table that is gone is not read: a cut would wait for it for ever.
+    gone = _gone(state)
+    return lambda table_id, version: table_id not in idle and gone.get(table_id, -1) < version and follows(table_id)
+
+
+def _gone(state: LedgerState) -> dict[TableId, int]:
+    """The tables that are gone, and since when (TSO)."""
+    return {t: own.checkpoint for t, own in state.tables.items() if own.status.is_gone}

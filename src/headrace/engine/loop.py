@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from headrace import faults
 from headrace.engine.barriers import PlanRules
-from headrace.engine.bounds import bound_of
+from headrace.engine.bounds import bound_of, has_rows_at_once
 from headrace.engine.cut_letters import recounted
 from headrace.engine.cut_run import CutRun, RoundFactory, TablesExcluded
 from headrace.engine.excluded_tables import back, followed, left_out, taken_back
@@ -214,14 +214,16 @@ class Loop:
         if not apart:
             self._turns = self._turns.offered(behind)
         hi = min(offer.watermark, self._until(offer, apart))
-        more = (offer.at_once and offer.splits) or (looks and comes_back(self._state, offer.schema_changes))
+        more = has_rows_at_once(self._state, offer, self._options.includes, retried, apart)
+        more |= looks and comes_back(self._state, offer.schema_changes)
         if hi < self._state.attempted and not offer.catches_up:
             if offer.watermark < self._state.attempted:  # else it ends before a schema change that waits for other tables
                 self._wait_for_watermark(offer)
         elif hi > self._state.checkpoint or retried or self._plans_anew or offer.catches_up or more:
-            self._plans_anew = False
+            self._plans_anew, before = False, self._state
             problems = self._apply(offer, retried, apart)
-            if self._plans_anew or self._worth_another_look(problems) or not self._is_done(offer):
+            goes_on = not offer.at_once or self._state.has_moved(before)  # else the next poll would find the same at once
+            if self._plans_anew or self._worth_another_look(problems) or (goes_on and not self._is_done(offer)):
                 return False
         if self._turns.apart or self._retries.moved:
             return False

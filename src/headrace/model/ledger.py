@@ -411,6 +411,11 @@ class LedgerState:
         """All rows of tables, whether they go to one table of the target or to several."""
         return (*self.tables.values(), *self.pairs.values())
 
+    def has_moved(self, before: LedgerState) -> bool:
+        """Whether the source's position or the place of a table is another one than it was ``before``."""
+        places = ((own.position, own.checkpoint, own.tables, own.pairs) for own in (before, self))
+        return next(places) != next(places)
+
     def row_of(self, table_id: TableId, target: TableId) -> TableProgress | None:
         """The row of a source's table and one table of the target."""
         own = self.tables.get(table_id)

@@ -56,7 +56,8 @@ class Offer:
     at_once: bool = False
     """The source has no watermark that its rows wait for: splits make a cut though the watermark stands at the checkpoint.
 
-    Rows have no commit ts then, their order is that of the splits, and the position alone tells which are applied."""
+    Rows have no commit ts then, their order is that of the splits, and the position alone tells which are applied. Splits of tables
+    that take no part, since they stopped or are held or left out, make no cut by themselves; they stay offered."""
     passed: int | None = None
     """Up to which commit ts (TSO) a source that forgets may have passed over records of tables that do not hold its position;
     ``None`` for a source that can tell all of them again."""

@@ -161,11 +161,14 @@ class SinkRuns:
             finally:
                 ledger.close()
 
-    def run(self, *faults: Fault, engine: LocalEngine | None = None) -> Told:
-        """A run of its own up to the stream's watermark. Raises what ends it, with what the faults do."""
-        told = Told()
+    def run(self, *faults: Fault, engine: LocalEngine | None = None, options: RunOptions | None = None) -> Told:
+        """A run of its own up to the stream's watermark. Raises what ends it, with what the faults do.
+
+        With ``options`` of its own it may follow the source: until a fault ends it.
+        """
+        told, options = Told(), options or RunOptions(once=True)
         with armed(*faults), WorkLease() as work, WorkLease() as staging, self.opened() as (sink, ledger):
-            self._loop(sink, ledger, told, work, staging, engine or LocalEngine()).run()
+            self._loop(sink, ledger, told, work, staging, engine or LocalEngine(), options).run()
         return told
 
     def applied(self) -> Told:
@@ -194,7 +197,16 @@ class SinkRuns:
             found = sink.metadata_applier.describe(table_id)
         return found.columns if found is not None else None
 
-    def _loop(self, sink: DataSink, ledger: Ledger, told: Told, work: WorkLease, staging: WorkLease, engine: LocalEngine) -> Loop:
+    def _loop(
+        self,
+        sink: DataSink,
+        ledger: Ledger,
+        told: Told,
+        work: WorkLease,
+        staging: WorkLease,
+        engine: LocalEngine,
+        options: RunOptions,
+    ) -> Loop:
         events = staged(self.source.open(), staging.place())
 
         def make_round(
@@ -214,7 +226,7 @@ class SinkRuns:
             ledger=ledger,
             make_round=make_round,
             observer=told,
-            options=RunOptions(once=True),
+            options=options,
         )
 
 
