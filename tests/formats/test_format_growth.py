@@ -8,12 +8,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import pytest
+from changes import csv_quoted
 
 from headrace.formats.base import DecodeError
 from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json, has_commit_ts
 from headrace.formats.csv import CsvOptions, decode_csv, first_commit_ts
+from headrace.formats.csv_orders import OrderHistory, orders_in
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 
@@ -26,17 +29,25 @@ SCHEMA = TableSchema(
 
 
 def grows_in_proportion(read: Callable[[bytes], object], make: Callable[[int], bytes]) -> None:
-    def seconds(count: int) -> float:
-        data, taken = make(count), []
-        for _ in range(2):
-            began = time.process_time()
-            with suppress(DecodeError):
-                read(data)
-            taken.append(time.process_time() - began)
-        return min(taken)
+    takes_in_proportion(lambda count: partial(read, make(count)), REPEATED)
 
-    once, twice = seconds(REPEATED), seconds(2 * REPEATED)
-    assert twice < 3 * once + 0.2, f"{once:.3f} s for {REPEATED}, {twice:.3f} s for twice as many"
+
+def takes_in_proportion(prepare: Callable[[int], Callable[[], object]], repeated: int) -> None:
+    """``prepare`` gives what to do for so many; what it does itself is not measured."""
+
+    once, twice = seconds(prepare(repeated)), seconds(prepare(2 * repeated))
+    assert twice < 3 * once + 0.2, f"{once:.3f} s for {repeated}, {twice:.3f} s for twice as many"
+
+
+def seconds(read: Callable[[], object]) -> float:
+    """The time of the processor that it takes, the better of two."""
+    taken = []
+    for _ in range(2):
+        began = time.process_time()
+        with suppress(DecodeError):
+            read()
+        taken.append(time.process_time() - began)
+    return min(taken)
 
 
 ROW = b'"I","t","test",110,1,"a"\r\n'
@@ -102,3 +113,37 @@ def test_a_canal_json_file_of_twice_as_many_pieces_takes_about_twice_as_long(pie
     pieces = PIECES[piece]
     for before, behind in ((b"", b"x"), (MESSAGE, b"\r\n" + MESSAGE)):
         grows_in_proportion(read, lambda count: before + pieces * count + behind)  # noqa: B023
+
+
+COLUMNS = 2_000
+
+
+def wide(columns: int, name: str = "c{}", **more: object) -> TableSchema:
+    """A table without key, so that old images are wanted whole."""
+    kind = ColumnType(TypeKind.VARCHAR, length=16)
+    return TableSchema(TableId("test", "t"), tuple(Column(name.format(n), kind, **more) for n in range(columns)))  # type: ignore[arg-type]
+
+
+def test_headers_that_name_one_column_are_read_as_fast_in_a_wide_table_as_in_a_narrow_one() -> None:
+    data = b"ticdc-meta$operation,ticdc-meta$table,ticdc-meta$schema,c0\r\n" * COLUMNS
+
+    def reading(columns: int) -> float:
+        schema = wide(columns)
+        return seconds(lambda: list(decode_csv(data, schema, CsvOptions())))
+
+    narrow, of_many = reading(2), reading(COLUMNS)
+    assert of_many < 3 * narrow + 0.2, f"{narrow:.3f} s with 2 columns, {of_many:.3f} s with {COLUMNS}"
+
+
+def test_csv_records_of_a_table_of_twice_as_many_columns_take_about_twice_as_long() -> None:
+    """Columns change places back and forth, so that each record has another order than the one before it."""
+
+    def prepare(columns: int) -> Callable[[], object]:
+        schema = wide(columns)
+        names = tuple(column.name for column in schema.columns)
+        history = OrderHistory.of((version, names[:: 1 - version % 2 * 2]) for version in range(100, 120))
+        options = CsvOptions(include_commit_ts=True, orders=orders_in(100, history))
+        data = b"".join(csv_quoted(["x"] * columns, schema, commit_ts) for commit_ts in range(101, 105))
+        return lambda: list(decode_csv(data, schema, options))
+
+    takes_in_proportion(prepare, COLUMNS)

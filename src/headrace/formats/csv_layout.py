@@ -6,8 +6,9 @@ Format: TiCDC documentation, "TiCDC CSV Protocol". A record is ``operation, tabl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 
 from headrace.formats.base import SchemaMismatchError, told_tso
@@ -129,7 +130,11 @@ class CsvLayout:
 
     def column(self, field: int) -> Column:
         """The column in a field. Raises KeyError."""
-        return dict(self.columns)[field]
+        return self._by_field[field]
+
+    @cached_property
+    def _by_field(self) -> Mapping[int, Column]:
+        return dict(self.columns)
 
     def expectation(self, field: int) -> str:
         """What the field should have held, for a message."""
@@ -158,7 +163,7 @@ def layout_from_header(names: list[str], schema: TableSchema, options: CsvOption
         present = names[position : position + 1] == [meta] and not (wanted is False and schema.has_column(meta))
         places.append(position if present else None)
         position += present
-    order = {folded_name(column.name): number for number, column in enumerate(schema.columns)}
+    order = schema.places
     # The header has no name for the handle-key field.
     shift = 1 if options.output_handle_key else 0
     found: dict[int, int] = {}

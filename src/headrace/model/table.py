@@ -115,6 +115,11 @@ class TableSchema:
     def _by_name(self) -> Mapping[str, Column]:
         return {folded_name(column.name): column for column in reversed(self.columns)}
 
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """Where each column stands, from 0, by its folded name."""
+        return {folded_name(column.name): number for number, column in enumerate(self.columns)}
+
     @property
     def row_columns(self) -> tuple[Column, ...]:
         """The columns that rows carry: all but virtual generated and hidden ones."""
