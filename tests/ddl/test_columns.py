@@ -140,3 +140,20 @@ def test_without_a_primary_key_the_unique_key_that_was_there_all_along_is_the_ha
     )
     assert created.handle_key == ("a",)
     assert annotate("ALTER TABLE t DROP PRIMARY KEY", shape("a", "b", not_null="a b"), created).handle_key == ("b",)
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("SET(" + ",".join(f"'{n}'" for n in range(64)) + ")", 64),
+        ("SET(" + ",".join(f"'{n}'" for n in range(65)) + ")", 0),
+        ("ENUM('" + "x" * 65_535 + "','y')", 2),
+        ("ENUM('" + "x" * 65_536 + "','y')", 0),
+    ],
+)
+def test_members_that_no_type_of_tidb_has_are_not_taken_from_a_statement(written: str, expected: int) -> None:
+    """What they stand for is not known then."""
+    kind = TypeKind.SET if written.startswith("SET") else TypeKind.ENUM
+    schema = TableSchema(TableId("test", "t"), (Column("m", ColumnType(kind)),))
+    (column,) = annotate(f"CREATE TABLE t (m {written})", schema, None).columns
+    assert len(column.type.elements) == expected

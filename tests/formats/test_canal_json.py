@@ -28,6 +28,22 @@ def decode(
     return rows
 
 
+@pytest.mark.parametrize(
+    ("kind", "listed", "message"),
+    [
+        ("set", ",".join(["'x'"] * 65), "By the message's mysqlType the column has 65 members, and TiDB has 64 at most"),
+        ("enum", f"'{'x' * 70_000}'", "By the message's mysqlType the column has a member of 70000 characters"),
+    ],
+)
+def test_members_that_no_type_has_are_refused_wherever_they_stand(kind: str, listed: str, message: str) -> None:
+    schema = table(id="INT", m=ColumnType(TypeKind(kind.upper())))
+    data = canal("INSERT", {"id": 1, "m": "1"}, mysql_types={"m": f"{kind}({listed})"})
+    for options in (CanalJsonOptions(), STREAM):
+        with pytest.raises(SchemaMismatchError, match=message) as caught:
+            list(decode_canal_json(data + options.terminator.encode(), schema, options))
+        assert caught.value.column == "m"
+
+
 def only_changed(message: bytes, *keys: str) -> bytes:
     """The message with an old row that holds these columns only."""
     return re.sub(

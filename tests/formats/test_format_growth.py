@@ -8,16 +8,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 import pytest
-from changes import csv_quoted
+from changes import canal, csv_quoted
 
 from headrace.formats.base import DecodeError
 from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json, has_commit_ts
 from headrace.formats.csv import CsvOptions, decode_csv, first_commit_ts
 from headrace.formats.csv_orders import OrderHistory, orders_in
-from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.table import Column, Generated, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 
 REPEATED = 10_000
@@ -116,12 +117,63 @@ def test_a_canal_json_file_of_twice_as_many_pieces_takes_about_twice_as_long(pie
 
 
 COLUMNS = 2_000
+NAMES = {"plain": "c{}", "letters beyond ASCII": "列{}", "quotes": '"{}'}
 
 
 def wide(columns: int, name: str = "c{}", **more: object) -> TableSchema:
     """A table without key, so that old images are wanted whole."""
     kind = ColumnType(TypeKind.VARCHAR, length=16)
     return TableSchema(TableId("test", "t"), tuple(Column(name.format(n), kind, **more) for n in range(columns)))  # type: ignore[arg-type]
+
+
+def messages_of(schema: TableSchema, old: dict[str, str | None] | None, count: int, *, damaged: bool = False) -> bytes:
+    """Updates of the whole row; a damaged one at the end has the block read message by message."""
+    data = {column.name: "1" for column in schema.columns}
+    text = canal("UPDATE", data, old, commit_ts=262144).replace(b'"sqlType":', b'"ignored":')
+    return (text + b"\r\n") * count + (b'{"type":"UPDATE"}\r\n' if damaged else b"")
+
+
+@pytest.mark.parametrize("damaged", [False, True], ids=["sound", "damaged"])
+@pytest.mark.parametrize("terminator", ["\r\n", ""], ids=["lines", "stream"])
+@pytest.mark.parametrize("name", NAMES)
+def test_old_rows_of_a_table_of_twice_as_many_columns_take_about_twice_as_long(name: str, terminator: str, damaged: bool) -> None:
+    def prepare(columns: int) -> Callable[[], object]:
+        schema = wide(columns, NAMES[name])
+        data = messages_of(schema, {schema.columns[0].name: None}, 6, damaged=damaged)
+        return lambda: list(decode_canal_json(data, schema, CanalJsonOptions(terminator=terminator)))
+
+    takes_in_proportion(prepare, COLUMNS)
+
+
+def test_a_long_old_value_is_not_searched_for_each_column() -> None:
+    """The table has twice as many columns; the old value, which holds a ``null``, has as many letters as before."""
+    value = "null " * 200_000
+
+    def prepare(columns: int) -> Callable[[], object]:
+        schema = wide(columns)
+        data = messages_of(schema, {schema.columns[0].name: value}, 2)
+        return lambda: list(decode_canal_json(data, schema, CanalJsonOptions()))
+
+    takes_in_proportion(prepare, COLUMNS)
+
+
+def test_members_that_do_not_end_are_read_once() -> None:
+    schema = TableSchema(TableId("test", "t"), (Column("e", ColumnType(TypeKind.ENUM)),))
+
+    def make(count: int) -> bytes:
+        return canal("INSERT", {"e": "x"}, mysql_types={"e": "enum('" + r"\'" * count}) + b"\r\n"
+
+    grows_in_proportion(lambda data: list(decode_canal_json(data, schema, CanalJsonOptions())), make)
+
+
+def test_columns_that_rows_need_not_bring_are_passed_over_one_by_one() -> None:
+    def prepare(columns: int) -> Callable[[], object]:
+        schema = wide(columns, generated=Generated.VIRTUAL)
+        schema = replace(schema, columns=(Column("id", ColumnType(TypeKind.INT)), *schema.columns))
+        data = messages_of(schema, None, 4, damaged=True)
+        return lambda: list(decode_canal_json(data, schema, CanalJsonOptions()))
+
+    takes_in_proportion(prepare, COLUMNS)
 
 
 def test_headers_that_name_one_column_are_read_as_fast_in_a_wide_table_as_in_a_narrow_one() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import struct
 
-from changes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Row, canal, csv_escaped, csv_quoted, rows_of, table
+from changes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Row, canal, csv_escaped, csv_quoted, rows_and_error, rows_of, table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.formats.base import DecodeError, MembersNotKnownError, TruncatedRecordError
+from headrace.formats.base import MEMBER_TIMES, DecodeError, MembersNotKnownError, OverlongMembersError, TruncatedRecordError
 from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json
 from headrace.formats.csv import CsvOptions, decode_csv
 from headrace.formats.csv_exact import decode_exact
@@ -94,32 +94,37 @@ def test_a_file_cut_anywhere_gives_a_beginning_of_its_rows(rows: list[tuple[obje
         assert failed == (cut not in ends)
 
 
-UPDATED = table(id="INT", v="VARCHAR", w="VARCHAR")
-NAMES = ("id", "v", "w")
+Names = tuple[str, str, str]
+NAMES: tuple[Names, ...] = (("id", "v", "w"), ("id", "列", "null"), ("id", '"v":null', "a\\b"), ("id", "é\n", "}],"))
 VALUES = st.none() | st.sampled_from(["a", "null", '"v":null', "v"]) | TEXT
 STATES = st.tuples(st.integers(0, 2), VALUES, VALUES)
 
 
 @st.composite
-def canal_changes(draw: st.DrawFn) -> tuple[bytes, list[Row]]:
+def canal_changes(draw: st.DrawFn, names: Names) -> tuple[bytes, list[Row]]:
     """A message and its rows; of an update's old row it holds all columns, the changed ones, or those and some others."""
     kind, before, after = draw(st.sampled_from(["INSERT", "UPDATE", "UPDATE", "DELETE"])), draw(STATES), draw(STATES)
     if kind == "INSERT":
-        return canal(kind, dict(zip(NAMES, after, strict=True))), [(INSERT, 100, *after)]
+        return canal(kind, dict(zip(names, after, strict=True))), [(INSERT, 100, *after)]
     if kind == "DELETE":
-        return canal(kind, dict(zip(NAMES, before, strict=True))), [(DELETE, 100, *before)]
-    left_out = draw(st.sets(st.sampled_from(NAMES)))
-    old = {n: b for n, b, a in zip(NAMES, before, after, strict=True) if b != a or n not in left_out}
-    return canal(kind, dict(zip(NAMES, after, strict=True)), old), [(UPDATE_BEFORE, 100, *before), (UPDATE_AFTER, 100, *after)]
+        return canal(kind, dict(zip(names, before, strict=True))), [(DELETE, 100, *before)]
+    left_out = draw(st.sets(st.sampled_from(names)))
+    old = {n: b for n, b, a in zip(names, before, after, strict=True) if b != a or n not in left_out}
+    return canal(kind, dict(zip(names, after, strict=True)), old), [(UPDATE_BEFORE, 100, *before), (UPDATE_AFTER, 100, *after)]
 
 
-@given(st.lists(canal_changes(), min_size=1, max_size=8), st.booleans())
+@given(
+    st.sampled_from(NAMES).flatmap(lambda n: st.tuples(st.just(n), st.lists(canal_changes(n), min_size=1, max_size=8))),
+    st.booleans(),
+)
 @settings(max_examples=300, deadline=None)
 def test_each_update_of_canal_json_shows_which_columns_its_old_row_holds(
-    changes: list[tuple[bytes, list[Row]]], with_key: bool
+    drawn: tuple[Names, list[tuple[bytes, list[Row]]]], with_key: bool
 ) -> None:
     """By Arrow's reader, which takes lines, and message by message, as where messages are no lines."""
-    schema = UPDATED if with_key else TableSchema(UPDATED.table_id, UPDATED.columns, ())
+    names, changes = drawn
+    keyed = table(**dict(zip(names, ("INT", "VARCHAR", "VARCHAR"), strict=True)))
+    schema = keyed if with_key else TableSchema(keyed.table_id, keyed.columns, ())
     expected = [row for _, rows in changes for row in rows]
     for terminator in ("\r\n", ""):
         data = b"".join(message + terminator.encode() for message, _ in changes)
@@ -170,3 +175,29 @@ def _member(kind: TypeKind, members: tuple[str, ...], place: int) -> str | None:
         return ("", *members)[place] if place <= len(members) else None
     chosen = [member for bit, member in enumerate(members) if place & 1 << bit]
     return ",".join(chosen) if place < 1 << len(members) else None
+
+
+@given(
+    st.sampled_from([TypeKind.ENUM, TypeKind.SET]),
+    st.lists(st.integers(1, 20_000).map(lambda length: "é" * (length % 2) + "x" * length), min_size=1, max_size=6),
+    st.lists(st.integers(0, 9), min_size=1, max_size=40),
+    st.sampled_from(["\r\n", ""]),
+)
+@settings(max_examples=100, deadline=None)
+def test_rows_that_name_long_members_are_no_more_than_so_many_times_as_large_as_their_messages(
+    kind: TypeKind, members: list[str], places: list[int], terminator: str
+) -> None:
+    known = tuple(members)
+    places = [place for place in places if _member(kind, known, place) is not None]
+    schema = table(id="INT", a=ColumnType(kind, elements=known), b=ColumnType(kind, elements=known))
+    data = b"".join(canal("INSERT", {"id": n, "a": str(p), "b": str(p)}) + terminator.encode() for n, p in enumerate(places))
+    wanted = [_member(kind, known, place) for place in places]
+    size = 2 * sum(len((text or "").encode()) for text in wanted)
+    batches = decode_canal_json(data, schema, CanalJsonOptions(terminator=terminator))
+    if size <= MEMBER_TIMES * len(data):
+        assert [row[3:] for row in rows_of(batches)] == [(text, text) for text in wanted]
+        return
+    found, error = rows_and_error(batches)
+    assert isinstance(error, OverlongMembersError)
+    assert (found, error.line) == ([], 1 if terminator else None)
+    assert error.column in ("a", "b")

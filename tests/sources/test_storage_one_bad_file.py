@@ -72,6 +72,13 @@ def many_columns(document: dict[str, Any]) -> None:
     document["TableColumnsTotal"] = 4_097
 
 
+def of_type(kind: str, members: list[str]) -> Edit:
+    def edit(document: dict[str, Any]) -> None:
+        document["TableColumns"][2] |= {"ColumnType": kind, "ColumnElems": members}
+
+    return edit
+
+
 COLUMN = ("TableColumns", 2)
 BAD_SCHEMAS: dict[str, tuple[Edit, str]] = {
     "a version of 5,000 digits": (put("TableVersion", value="@5000"), "TableVersion in the schema file is not an integer"),
@@ -87,6 +94,9 @@ BAD_SCHEMAS: dict[str, tuple[Edit, str]] = {
     "more columns than TiDB has": (many_columns, "The schema file lists 4097 columns"),
     "a long name": (put(*COLUMN, "ColumnName", value="c" * 100_000), "ColumnName in the schema file has 100000 characters"),
     "many members": (put(*COLUMN, "ColumnElems", value=["x"] * 70_000), "Column c has 70000 members"),
+    "many members of a SET": (of_type("SET", ["x"] * 65), "Column c has 65 members, and TiDB has 64 at most"),
+    "a long member": (of_type("ENUM", ["x", "y" * 70_000]), "Column c has a member of 70000 characters, and none has more than"),
+    "a long default": (put(*COLUMN, "ColumnDefault", value="x" * 70_000), "Column c has a default of 70000 characters"),
 }
 
 

@@ -188,6 +188,24 @@ def test_places_of_members_are_no_dead_letters(tmp_path: Path, on_error: OnError
     assert (ran.code, list(ran.stopped)) == (EXIT_TABLE_STOPPED, ["test.t"])
 
 
+@pytest.mark.parametrize("kind", ["ENUM", "SET"])
+@pytest.mark.parametrize("on_error", list(OnError))
+def test_rows_that_name_long_members_time_and_again_stop_their_table_alone(tmp_path: Path, kind: str, on_error: OnError) -> None:
+    """A place is a digit: 30 KiB of rows would be 12 MiB."""
+    bucket = Bucket(tmp_path, LF)
+    bucket.create("ok", 100)
+    bucket.write("test/ok/100/CDC000001.json", message("INSERT", row(1, "a")).replace(b'"table":"t"', b'"table":"ok"') + b"\n")
+    bucket.schema("t", 100, (ID, column("e", kind, ColumnElems=["x" * 60_000, "y"])), "", 0)
+    rows = (message("INSERT", {"id": str(number), "e": "1"}) for number in range(200))
+    bucket.write("test/t/100/CDC000001.json", b"".join(text + b"\n" for text in rows))
+    letters = open_dead_letters(str(tmp_path / "letters"), "default")
+    ran = bucket.at(120, on_error=on_error, letters=letters)
+    assert (ran.code, list(ran.stopped)) == (EXIT_TABLE_STOPPED, ["test.t"])
+    assert "CDC000001.json, line 1, column e: Rows name members of the " + kind in ran.stopped["test.t"]
+    assert bucket.state(table="ok") == [(1, "a")]
+    assert bucket.state() in (None, [])
+
+
 def test_statements_tell_members_that_older_schema_files_do_not(tmp_path: Path) -> None:
     bucket = Bucket(tmp_path, LF)
     columns = (ID, column("e", "ENUM"))

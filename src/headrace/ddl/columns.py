@@ -15,7 +15,7 @@ from headrace.ddl.indexes import CONSTRAINTS, new_indexes
 from headrace.ddl.lexer import Cursor, Word, rendered, split_at_commas
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.model.table import Column, Generated, Index, TableSchema, folded_name
-from headrace.model.types import TypeKind
+from headrace.model.types import TypeKind, unfit_members
 
 HIDDEN_PREFIX = "_V$_"
 
@@ -79,13 +79,18 @@ def _marked(column: Column, facts: _Facts, former: Column | None) -> Column:
 
 
 def _with_members(column: Column, facts: _Facts, former: Column | None) -> Column:
-    """The column with the members that the text tells, or that it had before a text that leaves it alone."""
+    """The column with the members that the text tells, or that it had before a text that leaves it alone.
+
+    None where TiDB has no such members.
+    """
     kind, name = column.type.kind, folded_name(column.name)
     if kind not in (TypeKind.ENUM, TypeKind.SET) or column.type.elements:
         return column
     members = facts.members.get(name, ())
     if name not in facts.generated and former is not None and former.type.kind is kind:
         members = former.type.elements
+    if unfit_members(kind, members):
+        members = ()
     return replace(column, type=replace(column.type, elements=members))
 
 

@@ -15,6 +15,13 @@ MOST_RECORD_BYTES = 1 << 30
 """A record that is longer is a damaged one: TiDB's rows are far smaller, and Arrow's arrays hold 2 GiB at most."""
 
 
+MEMBER_TIMES = 32
+"""How many times as many bytes as messages have the members may have that they name by their places.
+
+A place is a digit, and a member may be long, so a file of a few KiB could become GiB of rows. A column takes 25 bytes of a
+message at least (its value, ``sqlType`` and ``mysqlType``): inserts with members of 255 characters in each ENUM, the most that
+TiDB takes unless it is told otherwise, stay below.
+"""
 _LONGEST_TSO = 20
 
 
@@ -68,6 +75,18 @@ class MembersNotKnownError(SchemaMismatchError):
     def __init__(self, kind: str, column: str, value: str) -> None:
         super().__init__(
             f"The value is the place of a member of the {kind} column, and the members are not known.", column=column, value=value
+        )
+
+
+class OverlongMembersError(SchemaMismatchError):
+    """Rows name members of an ENUM or SET by their places, and would be very much larger than the file is."""
+
+    def __init__(self, kind: str, column: str) -> None:
+        super().__init__(
+            f"Rows name members of the {kind} column, and these are so long that the rows would be more than {MEMBER_TIMES} times "
+            "as large as the messages that hold them.",
+            column=column,
+            hint="Compare the column's ColumnElems in the schema file with the table in the source.",
         )
 
 

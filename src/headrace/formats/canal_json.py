@@ -127,7 +127,7 @@ def _decode_block(block: bytes, mark: bytes, reader: CanalReader, number: int) -
             parse_options=pyarrow.json.ParseOptions(explicit_schema=reader.arrow_schema(), unexpected_field_behavior="ignore"),
         )
         messages = pa.RecordBatch.from_arrays([column.combine_chunks() for column in table.columns], schema=table.schema)
-        return reader.build(messages, number, OldTexts(block, mark, table.column("old"))), table.num_rows
+        return reader.build(messages, number, len(block), OldTexts(block, mark, table.column("old"))), table.num_rows
     except (ValueError, DecodeError):
         return None, 0
 

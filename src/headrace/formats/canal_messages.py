@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.formats import base
 from headrace.formats.base import (
     DecodeError,
     MembersNotKnownError,
+    OverlongMembersError,
     OverlongRecordError,
     Rejects,
     SchemaMismatchError,
@@ -24,20 +26,20 @@ from headrace.formats.canal_rows import ROWS_PER_MESSAGE, TYPES, BoolArray, Cana
 from headrace.formats.values import UnknownMembersError, bad_places
 from headrace.model.table import Column, TableSchema, folded_name
 from headrace.model.tso import LOGICAL_BITS, MAX_TSO
-from headrace.model.types import TypeKind
+from headrace.model.types import TypeKind, unfit_members
 
 BATCH_ROWS = 65_536
 _BATCH_CHARACTERS = 4 << 20
 _LINE_END = re.compile(rb"[\r\n]")
 _FULL_ROW = re.compile(rb'"type"\s*:\s*"(?:INSERT|UPDATE)"')
-_PLAIN_KEY = re.compile(r"[A-Za-z0-9_$ .-]+")
 # Marks between the parts of a message. Their quotes are not escaped, so no string can hold them.
 _OLD = b'"old":[{'
 _DATA = b'],"data":'
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 # Numbers stand unquoted only outside of rows, so no column of that name can be meant.
 _COMMIT_TS = re.compile(rb'"commitTs"\s*:\s*(\d+)\s*[,}]')
-_MYSQL_MEMBER = re.compile(r"'((?:[^'\\]|''|\\.)*)'", re.DOTALL)
+# The next member, past what stands before it: a search would begin again at each quote of a member that does not end.
+_MYSQL_MEMBER = re.compile(r"[^']*+'((?:[^'\\]++|''|\\.)*+)'", re.DOTALL)
 _LONGEST_NUMBER = 40
 _SHOWN = 100
 # No row can hold it: in rows every value is a text or null, and the quotes in texts are escaped.
@@ -116,51 +118,56 @@ def carried_columns(data: memoryview, schema: TableSchema, terminator: str) -> t
 class OldTexts:
     """The old rows of a block of lines as they are written: an :class:`~headrace.formats.canal_rows.OldNulls`.
 
-    Only those are looked into that a question is about, and only where they hold a ``null``.
+    Only those are looked into that a question is about, and only where they hold a ``null``; each once, whatever the number of
+    columns that are asked about.
     """
 
     def __init__(self, block: bytes, mark: bytes, old: pa.ChunkedArray) -> None:
         """``old`` are the old rows of the block's messages as Arrow read them."""
         self._block, self._mark, self._old = block, mark, old
+        self._rows: dict[int, dict[str, object]] = {}  # those that were looked into, by the number of the message
 
     def says_null(self, key: str, messages: BoolArray) -> BoolArray:
-        """See ``OldNulls``. Raises ValueError where the block is not written as TiCDC does it."""
+        """See ``OldNulls``. Raises ValueError where the block is not written as TiCDC does it, DecodeError for what is no row."""
         said = np.zeros(len(messages), bool)
-        for number in np.flatnonzero(messages).tolist():
-            text, place = self._with_null.get(number, (b"", 0))
-            said[number] = bool(text) and self._says_null(key, text, place)
+        numbers = self._numbers
+        for number in numbers[messages[numbers]].tolist():
+            row = self._rows.get(number)
+            if row is None:
+                row = self._rows[number] = _parse_beginning(b"{" + self._with_null[number])
+            said[number] = row.get(key, key) is None
         return said
 
-    def _says_null(self, key: str, text: bytes, place: int) -> bool:
-        if _PLAIN_KEY.fullmatch(key):
-            # Inside of a text the quotes were escaped.
-            name = f'"{key}"'.encode()
-            if name + b":null" in text:
-                return True
-            if name not in text:
-                return False
-        message = _message_of_line(memoryview(self._block), place)
-        row = None if message is None else _row(message, "old")
-        if row is None:
-            raise DecodeError("The message does not follow the format.")
-        return key in row and row[key] is None
+    @cached_property
+    def _numbers(self) -> npt.NDArray[np.int64]:
+        return np.fromiter(self._with_null, np.int64, len(self._with_null))
 
     @cached_property
-    def _with_null(self) -> dict[int, tuple[bytes, int]]:
-        """The text of the old rows that hold a ``null``, and where it stands, by the number of the message."""
+    def _with_null(self) -> dict[int, bytes]:
+        """The text of the old rows that hold a ``null``, behind the brace that begins it, by the number of the message."""
         block, mark = self._block, self._mark
         if len(self._old) != block.count(mark) or block.count(_OLD) != len(self._old) - self._old.null_count:
             raise ValueError("there are blank lines, or another writer's spaces")
-        found: dict[int, tuple[bytes, int]] = {}
+        found: dict[int, bytes] = {}
         first, *parts = block.split(_OLD)
-        number, place = first.count(mark), len(first)
+        number = first.count(mark)
         for part in parts:
             text = part[: part.find(_DATA)]
             if b"null" in text:
-                found[number] = text, place
+                found[number] = text
             number += part.count(mark)
-            place += len(_OLD) + len(part)
         return found
+
+
+def _parse_beginning(text: bytes) -> dict[str, object]:
+    """The JSON object that a text begins with. Raises DecodeError."""
+    try:
+        row, _ = _decoder.raw_decode(text.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        row = None
+    if not isinstance(row, dict):
+        raise DecodeError("The message does not follow the format.")
+    return row
 
 
 def has_other_columns(block: bytes, mark: bytes, reader: CanalReader) -> bool:
@@ -197,12 +204,19 @@ def mysql_members(mysql_type: str) -> tuple[str, ...]:
     """The members in ``enum('a','it''s')`` or ``set(…)``; nothing for a bare ``enum``."""
     if not mysql_type.lower().startswith(("enum(", "set(")):
         return ()
-    return tuple(re.sub(r"''|\\(.)", lambda m: m[1] or "'", text) for text in _MYSQL_MEMBER.findall(mysql_type))
+    found, position = [], 0
+    while (member := _MYSQL_MEMBER.match(mysql_type, position)) is not None:
+        found.append(re.sub(r"''|\\(.)", lambda m: m[1] or "'", member[1]))
+        position = member.end()
+    return tuple(found)
 
 
 def _with_members(column: Column, mysql_type: str) -> Column:
     if column.type.kind in (TypeKind.ENUM, TypeKind.SET) and not column.type.elements:
-        return replace(column, type=replace(column.type, elements=mysql_members(mysql_type)))
+        members = mysql_members(mysql_type)
+        if unfit := unfit_members(column.type.kind, members):
+            raise SchemaMismatchError(f"By the message's mysqlType the column {unfit}.", line=1, column=column.name)
+        return replace(column, type=replace(column.type, elements=members))
     return column
 
 
@@ -314,12 +328,11 @@ def _written(value: object) -> str:
 
 
 def _texts(row: dict[str, object], reader: CanalReader) -> dict[str, str | None]:
-    names = {folded_name(carried.key): carried.key for carried in reader.carried}
     texts: dict[str, str | None] = {}
     for key, value in row.items():
-        name = names.get(folded_name(key))
+        name = reader.keys.get(folded_name(key))
         if name is None:
-            if reader.schema.has_column(key) and all(folded_name(key) != folded_name(c.name) for c in reader.schema.row_columns):
+            if folded_name(key) in reader.passed_over:
                 continue
             raise SchemaMismatchError(f"The message has a column {key} that the first message lacks.", column=key)
         if value is not None and (isinstance(value, bool) or not isinstance(value, str | int)):
@@ -365,7 +378,12 @@ class _Pending:
         reader, schema = self._reader, self._reader.arrow_schema()
 
         def build(start: int, stop: int) -> pa.RecordBatch:
-            return reader.build(message_batch(messages[start:stop], schema), number + start)
+            size = sum(end - begin for begin, end in origins[start:stop])
+            try:
+                return reader.build(message_batch(messages[start:stop], schema), number + start, size)
+            except OverlongMembersError as error:
+                error.line = self._source(*origins[start])[0]
+                raise
 
         def rows(start: int, stop: int) -> Iterator[pa.RecordBatch]:
             if start < stop and (batch := build(start, stop)).num_rows:
@@ -521,8 +539,10 @@ def _bad_value(message: Message, reader: CanalReader) -> DecodeError:
         row = _row(message, key) or {}
         for carried in reader.carried:
             value = row.get(carried.key)
+            if value is None:
+                continue
             try:
-                reader.convert(carried.column, pa.array([value], pa.string()))
+                reader.convert(carried.column, pa.array([value], pa.string()), base.MOST_RECORD_BYTES)
             except UnknownMembersError as unknown:
                 return MembersNotKnownError(str(carried.column.type.kind), carried.column.name, unknown.value)
             except ValueError:

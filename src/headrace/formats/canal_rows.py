@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -11,7 +12,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.formats.values import WRITTEN, Written, binary_from_latin1, canonical_from_text, members_from_numbers
+from headrace.formats.base import MEMBER_TIMES, OverlongMembersError
+from headrace.formats.values import (
+    WRITTEN,
+    NoRoomError,
+    Written,
+    binary_from_latin1,
+    canonical_from_text,
+    members_from_numbers,
+)
 from headrace.model.block import META_FIELDS
 from headrace.model.events import RowKind
 from headrace.model.table import Column, TableSchema, folded_name
@@ -55,18 +64,31 @@ class CanalReader:
     old_images: bool
     exact: bool = True
 
+    @cached_property
+    def keys(self) -> Mapping[str, str]:
+        """The names that messages write the columns with, by the folded name."""
+        return {folded_name(carried.key): carried.key for carried in self.carried}
+
+    @cached_property
+    def passed_over(self) -> frozenset[str]:
+        """The folded names of the table's columns that rows need not bring, and that nobody reads."""
+        needed = {folded_name(column.name) for column in self.schema.row_columns}
+        return frozenset(folded_name(column.name) for column in self.schema.columns) - needed
+
     def arrow_schema(self) -> pa.Schema:
         """What to read of each message: ``type``, ``es``, ``data``, ``old`` and ``_tidb.commitTs``."""
         row = pa.list_(pa.struct([pa.field(carried.key, pa.string()) for carried in self.carried]))
         fields = [("type", pa.string()), ("es", pa.int64()), ("data", row), ("old", row)]
         return pa.schema([*fields, ("_tidb", pa.struct([("commitTs", pa.int64())]))])
 
-    def build(self, messages: pa.RecordBatch, number: int, old_nulls: OldNulls | None = None) -> pa.RecordBatch:
-        """The rows of messages in the shape of :meth:`arrow_schema`. Raises ValueError when something does not fit.
+    def build(self, messages: pa.RecordBatch, number: int, size: int, old_nulls: OldNulls | None = None) -> pa.RecordBatch:
+        """The rows of messages in the shape of :meth:`arrow_schema`. Raises ValueError when something does not fit, and
+        OverlongMembersError.
 
-        ``number`` is the first message's in the file. A message has two places in ``seq``, the second for its new row, so
-        an old row comes before the new one and places do not depend on ``old_images``. An old row may hold all columns or the
-        changed ones: each message decides for itself, and ``old_nulls`` tells. Without it old rows were completed already.
+        ``number`` is the first message's in the file, ``size`` how long all are there (bytes). A message has two places in
+        ``seq``, the second for its new row, so an old row comes before the new one and places do not depend on ``old_images``. An
+        old row may hold all columns or the changed ones: each message decides for itself, and ``old_nulls`` tells. Without it old
+        rows were completed already.
         """
         types = pc.index_in(messages.column("type"), pa.array(TYPES))
         if types.null_count:
@@ -86,20 +108,29 @@ class CanalReader:
             kind = np.where(is_old, np.int8(RowKind.UPDATE_BEFORE), kind[row_order])
             places = places[row_order] - is_old
             commit_ts = commit_ts[row_order]
-        columns = [
-            self.convert(carried.column, self._texts(number_of, data, old, order)) for number_of, carried in enumerate(self.carried)
-        ]
+        columns, room = [], MEMBER_TIMES * size
+        for number_of, carried in enumerate(self.carried):
+            values = self.convert(carried.column, self._texts(number_of, data, old, order), room)
+            if WRITTEN[carried.column.type.kind] is Written.MEMBER:
+                room -= pc.sum(pc.binary_length(values)).as_py() or 0
+            columns.append(values)
         fields = [pa.field(carried.column.name, arrow_type(carried.column.type)) for carried in self.carried]
         arrays = [pa.array(kind), pa.array(commit_ts), pa.array(places), *columns]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*META_FIELDS, *fields]))
 
-    def convert(self, column: Column, texts: pa.Array) -> pa.Array:
-        """Text of the messages to canonical values. Raises ValueError."""
+    def convert(self, column: Column, texts: pa.Array, room: int) -> pa.Array:
+        """Text of the messages to canonical values. Raises ValueError.
+
+        Raises OverlongMembersError for members of an ENUM or SET that have more than ``room`` bytes together.
+        """
         written = WRITTEN[column.type.kind]
         if written is Written.CODE:
             return binary_from_latin1(texts)
         if written is Written.MEMBER:
-            return members_from_numbers(texts, column.type)
+            try:
+                return members_from_numbers(texts, column.type, room)
+            except NoRoomError:
+                raise OverlongMembersError(str(column.type.kind), column.name) from None
         return canonical_from_text(texts, column.type, self.time_zone)
 
     def _old(self, rows: pa.Array, kinds: np.ndarray) -> tuple[list[pa.Array], np.ndarray]:

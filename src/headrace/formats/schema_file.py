@@ -15,12 +15,11 @@ from dataclasses import dataclass
 
 from headrace.model.table import Column, TableId, TableSchema, folded_name
 from headrace.model.tso import MAX_TSO
-from headrace.model.types import ColumnType, TypeKind
+from headrace.model.types import LONGEST_TEXT, ColumnType, TypeKind, unfit_members
 
 MOST_BYTES = 64 << 20
 """A larger schema file is none of TiCDC's: 4,096 columns and a statement of 16 MiB stay far below."""
 MOST_COLUMNS = 4_096
-_MOST_MEMBERS = 65_535
 _LONGEST_NAME = 256
 _LONGEST_TABLE_NAME = 64  # in TiDB; hidden columns of indexes have longer ones
 _LONGEST_INTEGER = 20
@@ -299,13 +298,19 @@ def _columns(document: dict[str, object]) -> tuple[Column, ...]:
 def _column(entry: dict[str, object]) -> Column:
     name = _name(entry, "ColumnName")
     default = entry.get("ColumnDefault")
+    if default is not None:
+        default = _unicode(default if isinstance(default, str) else json.dumps(default))
+        if len(default) > LONGEST_TEXT:
+            raise SchemaFileError(
+                f"Column {name} has a default of {len(default)} characters, and none has more than {LONGEST_TEXT}."
+            )
     column_id = entry.get("ColumnId")
     return Column(
         name=name,
         type=_column_type(entry, name),
         nullable=not _flag(entry, "ColumnNullable", "false"),
         primary_key=_flag(entry, "ColumnIsPk", "true"),
-        default=None if default is None else _unicode(default if isinstance(default, str) else json.dumps(default)),
+        default=default,
         column_id=None if column_id in (None, "") else str(column_id),
     )
 
@@ -318,8 +323,9 @@ def _column_type(entry: dict[str, object], name: str) -> ColumnType:
     elements = entry.get("ColumnElems") or []
     if not isinstance(elements, list):
         raise SchemaFileError(f"ColumnElems of column {name} in the schema file is not a list.")
-    if len(elements) > _MOST_MEMBERS:
-        raise SchemaFileError(f"Column {name} has {len(elements)} members, and TiDB has {_MOST_MEMBERS} at most.")
+    members = tuple(_unicode(str(element)) for element in elements)
+    if unfit := unfit_members(kind, members):
+        raise SchemaFileError(f"Column {name} {unfit}.")
     where = f" of column {name}"
     length = _integer(entry, "ColumnPrecision" if "ColumnPrecision" in entry else "ColumnLength", default=-1, where=where)
     scale = _integer(entry, "ColumnScale", default=-1, where=where)
@@ -330,7 +336,7 @@ def _column_type(entry: dict[str, object], name: str) -> ColumnType:
         unsigned=written.endswith(_UNSIGNED),
         length=None if length < 0 else length,
         scale=None if scale < 0 else scale,
-        elements=tuple(_unicode(str(element)) for element in elements),
+        elements=members,
     )
 
 

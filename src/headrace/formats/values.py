@@ -156,14 +156,26 @@ class UnknownMembersError(ValueError):
         self.value = value
 
 
-def members_from_numbers(texts: pa.Array, column_type: ColumnType) -> pa.Array:
+class NoRoomError(Exception):
+    """The members of an ENUM or SET that values stand for have more bytes together than there is room for."""
+
+
+def members_from_numbers(texts: pa.Array, column_type: ColumnType, most: int) -> pa.Array:
     """ENUM indexes (from 1; 0 is the empty string) or SET bit masks to member text, as canal-JSON needs it.
 
-    Text that is no number stays. Raises ValueError for an index or a bit that has no member, and UnknownMembersError for a
-    number where the members are not known.
+    Text that is no number stays. Raises ValueError for an index or a bit that has no member, UnknownMembersError for a
+    number where the members are not known, and NoRoomError where all values together have more than ``most`` bytes.
     """
     distinct = texts.dictionary_encode()
-    named = [_member(text, column_type) for text in distinct.dictionary.to_pylist()]
+    counts = np.bincount(distinct.indices.drop_null().to_numpy(), minlength=len(distinct.dictionary))
+    named: list[bytes | None] = []
+    for text, count in zip(distinct.dictionary.to_pylist(), counts.tolist(), strict=True):
+        # Each is counted before the next one is made: a mask of a few digits can name many long members.
+        name = _member(text, column_type)
+        named.append(None if name is None else name.encode())
+        most -= count * len(named[-1] or b"")
+        if most < 0:
+            raise NoRoomError
     return pa.array(named, pa.string()).take(distinct.indices)
 
 

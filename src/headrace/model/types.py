@@ -8,7 +8,7 @@ VECTOR) as MySQL's own text in UTF-8. Names are those of ``ColumnType`` in TiCDC
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
@@ -111,6 +111,24 @@ CHARACTER_KINDS = frozenset(
         TypeKind.LONGTEXT,
     }
 )
+
+
+LONGEST_TEXT = 65_535
+"""Characters of the longest text that a table's definition may hold for rows: a default value, or a member of an ENUM or SET.
+
+TiDB takes defaults for columns of 65,535 bytes at most, and members of 255 characters, or of any length where
+``enable-enum-length-limit`` is off and before v5.0.
+"""
+_MOST_MEMBERS = {TypeKind.ENUM: 65_535, TypeKind.SET: 64}
+
+
+def unfit_members(kind: TypeKind, members: Sequence[str]) -> str:
+    """What is wrong with the members of an ENUM or SET, as the rest of a sentence about the column; empty for possible ones."""
+    most = _MOST_MEMBERS.get(kind, max(_MOST_MEMBERS.values()))
+    if len(members) > most:
+        return f"has {len(members)} members, and TiDB has {most} at most"
+    longest = max(map(len, members), default=0)
+    return f"has a member of {longest} characters, and none has more than {LONGEST_TEXT}" if longest > LONGEST_TEXT else ""
 
 
 @dataclass(frozen=True)
