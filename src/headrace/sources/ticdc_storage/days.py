@@ -55,19 +55,29 @@ def ordinal_of(name: str) -> int | None:
 
 def has_ended(name: str, now: datetime) -> bool:
     """Whether no writer's clock, in whatever zone, shows this date any more at ``now``."""
-    ordinal = ordinal_of(name)
-    if ordinal is None or int(name[:4]) < _FIRST_YEAR:
-        return False
-    try:
-        if len(name) == 10:
-            following = date.fromordinal(ordinal + 1)
-        elif len(name) == 7:
-            following = date((ordinal + 1) // 12, (ordinal + 1) % 12 + 1, 1)
-        else:
-            following = date(ordinal + 1, 1, 1)
-    except (ValueError, OverflowError):
+    following = _following(name)
+    if following is None or int(name[:4]) < _FIRST_YEAR:
         return False
     return now >= datetime(following.year, following.month, following.day, tzinfo=UTC) + LAST_ZONE + _SKEW
+
+
+def last_day(name: str) -> str:
+    """The last day (ISO) of a day, a month or a year; ``""`` for no date."""
+    following = _following(name)
+    return (following - timedelta(days=1)).isoformat() if following is not None else ""
+
+
+def _following(name: str) -> date | None:
+    """The day after a date; ``None`` for no date."""
+    ordinal = ordinal_of(name)
+    if ordinal is None:
+        return None
+    try:
+        if len(name) == 10:
+            return date.fromordinal(ordinal + 1)
+        return date((ordinal + 1) // 12, (ordinal + 1) % 12 + 1, 1) if len(name) == 7 else date(ordinal + 1, 1, 1)
+    except (ValueError, OverflowError):
+        return None
 
 
 def numbers_at(text: str, name: str) -> Intervals:

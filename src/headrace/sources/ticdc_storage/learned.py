@@ -12,6 +12,7 @@ from headrace.sources.ticdc_storage.omitted_files import LeftOutFiles
 from headrace.sources.ticdc_storage.paths import parse_data_name
 from headrace.sources.ticdc_storage.position import Drain, FileState, StoragePosition
 from headrace.sources.ticdc_storage.position_update import adopted
+from headrace.sources.ticdc_storage.reader import Listing
 from headrace.sources.ticdc_storage.stores import StoredFile
 
 Announced = Mapping[str, tuple[TableId, StoredFile]]
@@ -54,6 +55,8 @@ class StorageLearned:
     forgotten: Forgotten = field(default_factory=Forgotten)
     drain: Drain | None = None
     """The final drain that a cut of the offer is a part of."""
+    listing: Listing = field(default_factory=Listing)
+    """What was there, where there is a catalogue."""
 
     def without(self, tables: Collection[TableId]) -> StorageLearned:
         """See ``Learned.without``."""

@@ -168,7 +168,8 @@ class Poll:
                 left_bytes=_size_of(candidates) - _size_of(part.candidates),
                 catches_up=part.bounded.catches_up,
             )
-        return replace(offer, learned=self._learned(found, offer, part.left_out, owned))
+        learned = self._learned(found, offer, part.left_out, owned)
+        return replace(offer, learned=replace(learned, listing=listing))
 
     def _learned(self, found: _Found, offer: Offer, left_out: LeftOutFiles, owned: Announced) -> StorageLearned:
         """What a cut of the offer, and the next poll, have to know."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from headrace.model.table import TableId
-from headrace.sources.ticdc_storage.days import check_days, days_of, numbers_at, reaches
+from headrace.sources.ticdc_storage.days import check_days, days_of, last_day, numbers_at, reaches
 from headrace.sources.ticdc_storage.intervals import (
     Intervals,
     add_number,
@@ -127,6 +127,20 @@ class Owner:
     table_id: TableId
 
 
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Consumed files of a table's path that are gone, and that the position does not name any more (:mod:`~.forgetting`)."""
+
+    files: int
+    """How many, each as often as it was forgotten."""
+    version: int
+    """The newest one of theirs."""
+    day: str = ""
+    """The last day (ISO) of the newest date of theirs that was over; ``""`` for none."""
+    undated: bool = False
+    """Whether some had no date, or one that was not over."""
+
+
 @dataclass(frozen=True)
 class StoragePosition:
     """The source's place in a changefeed's folder."""
@@ -153,6 +167,8 @@ class StoragePosition:
     """There until the watermark has passed it."""
     owners: Mapping[str, Owner] = field(default_factory=dict)
     """Table id -> the table: no path tells it when its schema files are damaged or removed."""
+    gone: Mapping[str, Gone] = field(default_factory=dict)
+    """A table's path -> what was forgotten of it."""
 
     @classmethod
     def parse(cls, text: str) -> StoragePosition:
@@ -185,6 +201,7 @@ class StoragePosition:
             "l": [[left.lo, left.hi, _files_to_json(left.files)] for left in self.left_out],
             "b": _files_to_json(self.begun),
             "t": {parent: [o.version, o.table_id.database, o.table_id.table] for parent, o in self.owners.items()},
+            "g": {parent: [g.files, g.version, g.day, int(g.undated)] for parent, g in self.gone.items()},
         }
         document |= {key: part for key, part in parts.items() if part}
         if self.drain is not None:
@@ -222,6 +239,13 @@ class StoragePosition:
         """Whether a later date than the directory's is sealed already."""
         base, _, name = directory.rpartition("/")
         return any(reaches(text, name) for text in self.days.get(base, {}).values())
+
+    def is_before_gone(self, path: DataPath) -> bool:
+        """Whether nothing is known of the file, and files of its date or of later ones of its table are forgotten."""
+        gone = self.gone.get(path.parent)
+        if gone is None or not gone.day or self.is_open(path.key) or path.stream in self.consumed.get(path.directory, {}):
+            return False
+        return "" < last_day(path.date) <= gone.day
 
     def is_unread(self, directory: str, key: str) -> bool:
         """Whether the file has to be read whatever the watermark is, and was announced."""
@@ -266,7 +290,8 @@ class StoragePosition:
 
     def has_part(self, prefix: str) -> bool:
         """Whether anything was read, or is to be read, of a path that begins like this."""
-        return any(path.startswith(prefix) for path in (*self.consumed, *self.days, *self.unread, *self.open))
+        tables = (f"{parent}/" for parent in self.gone)
+        return any(path.startswith(prefix) for path in (*self.consumed, *self.days, *self.unread, *self.open, *tables))
 
     def goes_on_from(self, former: StoragePosition) -> bool:
         """Whether every file that counts as consumed at ``former`` counts as consumed here too."""
@@ -434,6 +459,7 @@ def _of_document(document: Mapping[str, object]) -> StoragePosition:
         begun=_files(document.get("b", {})),
         drain=_drain(document["e"]) if "e" in document else None,
         owners={parent: _owner(entry) for parent, entry in _members(document.get("t", {}))},
+        gone={parent: _gone(entry) for parent, entry in _members(document.get("g", {}))},
     )
 
 
@@ -472,6 +498,11 @@ def _of_first_format(document: Mapping[str, object]) -> StoragePosition:
 def _owner(entry: object) -> Owner:
     version, database, table = _list(entry)
     return Owner(_whole(version), TableId(_text(database), _text(table)))
+
+
+def _gone(entry: object) -> Gone:
+    files, version, day, undated = _numbers(entry, 4)
+    return Gone(_whole(files), _whole(version), _text(day), bool(_whole(undated)))
 
 
 def _integer(value: object) -> int:

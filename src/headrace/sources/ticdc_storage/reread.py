@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 
 from headrace.sources.ticdc_storage.days import days_of, with_days
-from headrace.sources.ticdc_storage.position import Files, StoragePosition
+from headrace.sources.ticdc_storage.position import Files, Gone, StoragePosition
+from headrace.sources.ticdc_storage.vanished_files import oldest_day
 
 
 def without(place: StoragePosition, parents: set[str], wanted: Callable[[str], bool]) -> StoragePosition:
@@ -31,6 +33,12 @@ def without(place: StoragePosition, parents: set[str], wanted: Callable[[str], b
         unknown_below={parent: version for parent, version in place.unknown_below.items() if parent not in parents},
         left_out=tuple(left for left in left_out if left.files),
     )
+
+
+def earlier(gone: Gone, since: int) -> Gone:
+    """What counts as read of what was forgotten, when nothing does that may hold rows above a commit ts (TSO)."""
+    before = (oldest_day(since) - timedelta(days=1)).isoformat()
+    return replace(gone, day=min(gone.day, before), undated=False)
 
 
 def _without(files: Files, wanted: Callable[[str], bool]) -> Files:

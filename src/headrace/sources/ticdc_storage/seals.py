@@ -1,4 +1,7 @@
-"""What of a position needs no more than a few bytes: versions that were passed, and the directories of dates that are over."""
+"""What of a position needs no more than a few bytes: versions that were passed, and the directories of dates that are over.
+
+What is gone needs none, but for the newest of it (:mod:`~.forgetting`).
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,11 @@ from headrace.model.table import TableId
 from headrace.model.tso import tso_to_datetime
 from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.days import has_ended
+from headrace.sources.ticdc_storage.forgetting import without_gone
 from headrace.sources.ticdc_storage.paths import DataPath, DateSeparator, SchemaPath, parse_path
 from headrace.sources.ticdc_storage.position import StoragePosition
 from headrace.sources.ticdc_storage.position_update import newest_passed, passed_below, sealed_days, without_marks
+from headrace.sources.ticdc_storage.reader import Listing
 from headrace.sources.ticdc_storage.table_versions import TableVersion
 
 _ANY_NAME = "CDC000001.csv"
@@ -55,12 +60,14 @@ def sealed(
     progress: CutOutcome,
     checkpoints: Mapping[TableId, int],
     unread: Iterable[SchemaChange] = (),
+    listing: Listing | None = None,
 ) -> StoragePosition:
-    """The position with versions behind their tables' checkpoints passed, and dates sealed that are over.
+    """The position with versions behind their tables' checkpoints passed, dates sealed that are over, and gone files forgotten.
 
     Nothing is sealed that holds files which are not applied; ``announced`` are the paths of those that the position does not name.
     ``unread`` are the schema changes that cannot be read: no version is passed while a table may wait before it.
-    While a final drain is remembered no date is sealed.
+    ``listing`` is what was there, ``None`` where nothing is to be forgotten.
+    While a final drain is remembered no date is sealed, and nothing forgotten.
     """
 
     directories.forget_others()
@@ -82,7 +89,8 @@ def sealed(
     if place.drain is not None:
         return place
     old = [d for d in place.marks if (found := parsed(d)) is not None and found.version < place.passed.get(found.parent, 0)]
-    return sealed_days(without_marks(place, old), _ended(place, unapplied, parsed))
+    place = sealed_days(without_marks(place, old), _ended(place, unapplied, parsed))
+    return place if listing is None else without_gone(place, listing, parsed, unapplied)
 
 
 def _ended(place: StoragePosition, unapplied: Collection[str], parsed: Callable[[str], DataPath | None]) -> list[str]:

@@ -22,6 +22,7 @@ from headrace.sources.base import Bound, KeptShapes, Progress
 from headrace.sources.ticdc_storage.accessor import StorageMetadataAccessor
 from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.folder import Folder
+from headrace.sources.ticdc_storage.forgetting import gone_since
 from headrace.sources.ticdc_storage.inspection import inspect_folder
 from headrace.sources.ticdc_storage.intervals import format_intervals
 from headrace.sources.ticdc_storage.learned import Announced, StorageLearned, learned_of
@@ -30,7 +31,7 @@ from headrace.sources.ticdc_storage.paths import METADATA, DataPath, first_file_
 from headrace.sources.ticdc_storage.poll import Poll, published_in, schema_problems, table_of
 from headrace.sources.ticdc_storage.position import FileState, StoragePosition
 from headrace.sources.ticdc_storage.position_update import advanced, file_states
-from headrace.sources.ticdc_storage.reread import without
+from headrace.sources.ticdc_storage.reread import earlier, without
 from headrace.sources.ticdc_storage.retention import held_files
 from headrace.sources.ticdc_storage.row_checks import check_folder
 from headrace.sources.ticdc_storage.seals import sealed
@@ -165,7 +166,10 @@ class StorageEventSource:
             damaged = unread_files(catalogue, schema_problems(catalogue, place), (), (), self._options.use_table_id_as_path)
             unread = unread_changes(catalogue, damaged)
             announced = learned.without(progress.gone).at(place).announced
-            place = sealed(place, announced, catalogue, self._opened().directories, progress, checkpoints, unread)
+            # Files without commit ts that come back would be applied once more.
+            is_told = learned.exact is not None and offer.precision.has_commit_ts
+            listing = learned.listing if is_told else None
+            place = sealed(place, announced, catalogue, self._opened().directories, progress, checkpoints, unread, listing)
         return place.to_text()
 
     def taking(self, position: str, offer: Offer, keys: Collection[str]) -> Taking:
@@ -202,14 +206,22 @@ class StorageEventSource:
         place = _position(position)
         listing, catalogue = self._opened().scan(StoragePosition(owners=place.owners))
         theirs = (d for d in place.consumed_directories() if self._parent_of(d, table_id, since, catalogue) is not None)
-        return tuple(f"{directory}, number {number}" for directory, _, number in gone_files(place, theirs, listing))
+        forgotten = (
+            f"{parent}, whatever was written{f' up to {gone.day}' if gone.day else ''} and removed"
+            for parent, gone in place.gone.items()
+            if (gone.undated or (gone.day and not is_of_earlier_date(gone.day, since))) and _is_of(table_id, parent, catalogue)
+        )
+        named = (f"{directory}, number {number}" for directory, _, number in gone_files(place, theirs, listing))
+        return (*named, *forgotten)
 
     def missing_again(self, former: str, position: str) -> str:
         """See ``EventSource.missing_again``."""
         known, place = _position(former), _position(position)
-        listing, _ = self._opened().scan(StoragePosition(owners=known.owners))
+        listing, catalogue = self._opened().scan(StoragePosition(owners=known.owners))
         extension = detect_protocol(listing, self._options).extension
-        lost = [path for path in lost_files(known, place, listing, extension) if not place.is_open(path)]
+        forgotten = gone_since(known, place, listing, lambda directory: self._parsed(directory, catalogue))
+        lost = [*lost_files(known, place, listing, extension), *(f"{path}.{extension}" for path in forgotten)]
+        lost = [path for path in lost if not place.is_open(path)]
         states = [FileState(path, 0, 0, consumed=False) for path in lost]
         return advanced(place, place.watermark, states).to_text() if states else position
 
@@ -224,14 +236,19 @@ class StorageEventSource:
         read = {*place.consumed_directories(), *place.settled, *(path.rpartition("/")[0] for path in place.open)}
         parents = {parent for parent in map(parent_of, read) if parent is not None}
         parents |= {parent for parent in place.unknown_below if catalogue.table_of(parent) == table_id}
+        gone = {parent: forgotten for parent, forgotten in place.gone.items() if _is_of(table_id, parent, catalogue)}
+        place = replace(place, gone={**place.gone, **{parent: earlier(forgotten, since) for parent, forgotten in gone.items()}})
         return without(place, parents, lambda directory: parent_of(directory) is not None).to_text()
 
     def _parent_of(self, directory: str, table_id: TableId, since: int, catalogue: Catalogue) -> str | None:
         """The folder of the table, if files of this directory are its and may hold rows above a commit ts (TSO)."""
-        parsed = first_file_in(directory, self._options.date_separator, catalogue.table_ids)
+        parsed = self._parsed(directory, catalogue)
         if parsed is None or catalogue.table_of(parsed.parent, parsed.version) != table_id:
             return None
         return None if is_of_earlier_date(parsed.date, since) else parsed.parent
+
+    def _parsed(self, directory: str, catalogue: Catalogue) -> DataPath | None:
+        return first_file_in(directory, self._options.date_separator, catalogue.table_ids)
 
     def missing(self, position: str, offer: Offer, table_id: TableId, since: int) -> str:
         """See ``EventSource.missing``: what TiCDC may have removed by its age, and holes in the numbers of files not read yet."""
@@ -326,6 +343,11 @@ def _position(text: str) -> StoragePosition:
         raise DefinitionError(
             "The ledger's position is not one of this source.", "Was the pipeline's source of another kind before?"
         ) from None
+
+
+def _is_of(table_id: TableId, parent: str, catalogue: Catalogue) -> bool:
+    """Whether files of the table may have lain in a folder."""
+    return table_id == catalogue.table_of(parent) or table_id in catalogue.owners(parent).values()
 
 
 def _name(path: str) -> str:

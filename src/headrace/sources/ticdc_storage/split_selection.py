@@ -106,7 +106,7 @@ def select_files(
                 suspects.append((stored, path, version))
                 continue
             again.append((stored, path, version))
-        elif position.is_sealed(path.directory):
+        elif position.is_sealed(path.directory) or position.is_before_gone(path):
             late.append((stored, path, version))
         # A schema change at the watermark is not certain yet, and the rows behind it are above the watermark.
         if path.version >= schema_bound and (not exact or version.stale_from < path.version):
@@ -288,15 +288,21 @@ def gaps(
     ``unread``: only those behind what was applied.
     """
     numbers: dict[tuple[str, str], set[int]] = defaultdict(set)
+    forgotten: set[str] = set()
     for _, path in listing.data:
         if path.directory in busy:
             numbers[path.directory, path.dispatcher].add(path.number)
+            if (gone := position.gone.get(path.parent)) is not None and (gone.undated or position.is_before_gone(path)):
+                forgotten.add(path.directory)
     found = {}
     for (directory, dispatcher), present in numbers.items():
         known = add_numbers((), present)
-        for stream, intervals in position.consumed_in(directory).items():
-            if intervals and stream.rpartition("/")[0] == dispatcher:
-                known = united(known, ((1, intervals[-1][1]),) if unread else intervals)
+        consumed = [n for stream, n in position.consumed_in(directory).items() if n and stream.rpartition("/")[0] == dispatcher]
+        for intervals in consumed:
+            known = united(known, ((1, intervals[-1][1]),) if unread else intervals)
+        if directory in forgotten and not consumed and not unread:
+            # What came before may be what is forgotten.
+            known = united(known, ((1, known[0][0]),))
         missing = missing_numbers(known)
         if missing:
             found[directory, dispatcher] = missing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import date, timedelta
 
 from headrace.model.table import TableId
 from headrace.model.tso import tso_to_datetime
@@ -69,8 +69,12 @@ def _stream(path: DataPath) -> tuple[str, str, str]:
 
 def is_of_earlier_date(date: str, ts: int) -> bool:
     """Whether what was written on the date of a directory, the writer's local one, was committed before a commit ts (TSO)."""
-    oldest = (tso_to_datetime(ts) - timedelta(days=1)).date().isoformat()
-    return bool(date) and date < oldest[: len(date)]
+    return bool(date) and date < oldest_day(ts).isoformat()[: len(date)]
+
+
+def oldest_day(ts: int) -> date:
+    """The first day on which a writer's clock may have shown what was committed at a commit ts (TSO)."""
+    return (tso_to_datetime(ts) - timedelta(days=1)).date()
 
 
 def gone_files(
