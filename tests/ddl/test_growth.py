@@ -13,6 +13,7 @@ import pytest
 
 from headrace.ddl.classify import classify
 from headrace.ddl.columns import annotate
+from headrace.ddl.computing import excess
 from headrace.ddl.defaults import added_column, bit_default, computed_default, zone_mismatch
 from headrace.ddl.expression_values import UntranslatableError
 from headrace.ddl.expressions import condition_to_duckdb, to_duckdb
@@ -59,6 +60,11 @@ def create(parts: str, options: str = "") -> str:
 CONSTRUCTS: dict[str, Callable[[int], Case]] = {
     "columns": lambda n: (create(joined(n, "c# INT DEFAULT # COMMENT 'x'")), [], many(n)),
     "generated columns": lambda n: (create(joined(n, "c# INT AS (id + #) STORED")), [], many(n)),
+    "generated columns of one another": lambda n: (
+        create("c0 INT, " + ", ".join(f"c{number + 1} INT AS (ABS(c{number})) STORED" for number in range(n - 1))),
+        [],
+        many(n),
+    ),
     "unique columns": lambda n: (create(joined(n, "c# INT UNIQUE")), [], many(n)),
     "indexes without a name": lambda n: (create("c0 INT, " + joined(n, "KEY (c0)")), [], many(1)),
     "columns of an index": lambda n: (create(joined(n, "c# INT") + ", KEY k (" + joined(n, "c#") + ")"), [], many(n)),
@@ -138,6 +144,7 @@ def seconds(case: Case, count: int) -> float:
             left.condition([partition.name for partition in left.partitions])
         if annotated is not None:
             zone_mismatch(with_names, annotated, "UTC")
+            excess(with_names, annotated)
         for column in annotated.columns if annotated else ():
             added_column(read, column.name)
             computed_default(read, column.name)

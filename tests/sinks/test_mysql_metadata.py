@@ -459,3 +459,30 @@ def test_a_table_is_described_by_its_columns_and_whether_it_has_rows(target):
     assert (first.columns, first.has_rows, second.has_rows) == (("id", "a"), False, True)
     database = target.sink.metadata_applier.describe(TableId("shop"))
     assert (database.columns, database.has_rows) == ((), True)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE `t` (`id` INT PRIMARY KEY, `a` VARCHAR(20),"
+        " `g` BIGINT AS (CHAR_LENGTH(REGEXP_REPLACE(REPEAT(`a`, 4000000), 'a', 'b'))) STORED)",
+        "CREATE TABLE `t` (`id` INT PRIMARY KEY, `a` VARCHAR(20), CHECK (SPACE(`id`) <> 'x'))",
+    ],
+)
+def test_a_statement_by_which_the_server_would_compute_for_minutes_for_a_row_waits(target, statement):
+    with pytest.raises(SchemaChangeRefused) as caught:
+        apply(target, statement, CreateTableEvent(T, SHAPE), schema=SHAPE)
+    assert "the target would compute for long for each row, because" in caught.value.problem.message
+    assert "headrace ddl edit" in caught.value.problem.hint
+    assert target.execute("SHOW TABLES FROM shop") == []
+
+
+def test_expressions_that_make_no_long_texts_run(target):
+    generated = (
+        "`g` VARCHAR(40) AS (LPAD(`id`, 10, '0')) STORED, `h` VARCHAR(40) AS (CONCAT(`a`, REPEAT('x', 3))) VIRTUAL, "
+        "`i` VARCHAR(40) AS (REGEXP_REPLACE(`a`, '[^0-9]', '')) STORED"
+    )
+    shape = table("t", [*SHAPE.columns, *(column(name, "VARCHAR", length=40) for name in "ghi")])
+    apply(target, CREATE.replace("PRIMARY", f"{generated},PRIMARY"), CreateTableEvent(T, shape), schema=shape)
+    target.execute("INSERT INTO shop.t (id, a) VALUES (7, 'b12')")
+    assert target.execute("SELECT * FROM shop.t") == [(7, "b12", "0000000007", "b12xxx", "12")]

@@ -39,6 +39,7 @@ from headrace.sinks.base import TextComparison
 from headrace.sinks.metadata_applier import Begun, SchemaChangeUnclear, TableDescription, TargetUnreadableError
 from headrace.sinks.mysql import catalogue, collation, databases, end_state
 from headrace.sinks.mysql.adaptation import Adapted, UnadaptableError, adapt
+from headrace.sinks.mysql.computing import refuse_long_computing
 from headrace.sinks.mysql.connection import MySqlSession, repeat
 from headrace.sinks.mysql.end_state import Before, EndState
 from headrace.sinks.mysql.fill_values import filled_as_by_tidb
@@ -224,6 +225,7 @@ class MySqlMetadataApplier:
                 # Not every layout tells of databases, so a rename may be the first that is heard of one.
                 notices.extend(_ensure_database(session, change, renamed.new_table_id.database))
         refuse_exploding_view(session, change)
+        refuse_long_computing(change)
         refuse_other_zone(change, self._settings.time_zone)
         notices.extend(refuse_unseen_values(session, change, self._settings.time_zone))
         notices.extend(_differing_default(session, change))

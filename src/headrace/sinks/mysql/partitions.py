@@ -7,6 +7,7 @@ texts compare as in the source.
 
 from __future__ import annotations
 
+from headrace.ddl.computing import excess
 from headrace.ddl.grammar.statements import judge_expression
 from headrace.ddl.lexer import words
 from headrace.ddl.statement import read_statement
@@ -40,7 +41,8 @@ def same_rows(session: MySqlSession, change: SchemaChange, statement: str) -> st
             return statement
         deleted = [event for event in change.events if isinstance(event, DeletePartitionRowsEvent)]
         if deleted and len(deleted) == len(change.events) == len(read.actions):
-            if why := next(filter(None, (judge_expression(event.condition) for event in deleted)), ""):
+            judged = (judge_expression(event.condition) or excess(event.condition, change.schema) for event in deleted)
+            if why := next(filter(None, judged), ""):
                 raise refused(change, f"which rows the partition has is told by an expression that does not run: {why}.")
             conditions = " OR ".join(f"({event.condition})" for event in deleted)
             return f"DELETE FROM {qualified(table_id)} WHERE {conditions}"

@@ -1,0 +1,282 @@
+"""What the expressions of a statement make a server compute for each row, told by reading them: how long the texts are.
+
+A few words make a text that is a million times longer than the row (``REPEAT(v, 1000000)``), and a few more search it for hours:
+REPLACE and REGEXP_REPLACE take time by the square of a text in MariaDB (10.11, tried: 64 KB in a second, 256 KB in a minute), and
+no KILL ends them.
+
+Nothing is parsed: what operators and keywords give is no longer than all that stands between them, so lengths are added up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+
+from headrace.ddl.defaults import defined_columns
+from headrace.ddl.grammar.vocabulary import FUNCTIONS, RESERVED
+from headrace.ddl.lexer import Cursor, Word, rendered, split_at_commas, words
+from headrace.ddl.statement import StatementKind, read_statement
+from headrace.model.table import TableSchema, folded_name
+
+_MOST = 65_536
+_MOST_TIMES = 2_000
+_MOST_SEARCHED = 2_048
+_MOST_TIMES_SEARCHED = 16
+_MOST_IN_ALL = 262_144
+_MOST_TIMES_IN_ALL = 20_000
+_MOST_DEPTH = 100
+_MOST_APART = 64
+"""Columns that are counted each by itself; of more they count as one, so that reading does not take the square of their number."""
+_SHORT = 32
+"""About as long as a number, a date or a hash is: what functions give that are not of texts."""
+_SHOWN = 80
+_SEARCHES = frozenset({"REPLACE", "REGEXP_REPLACE"})
+_PASSING = frozenset(
+    {"CAST", "COALESCE", "CONCAT", "CONVERT", "ELT", "GREATEST", "IF", "IFNULL", "INSERT", "JSON_UNQUOTE", "LCASE", "LEAST", "LEFT"}
+    | {"LOWER", "LTRIM", "MID", "NULLIF", "REVERSE", "RIGHT", "RTRIM", "SUBSTR", "SUBSTRING", "SUBSTRING_INDEX", "TRIM", "UCASE"}
+    | {"UPPER"}
+)
+"""Functions that give what they are given, or pieces of it."""
+_TIMES = {
+    **dict.fromkeys(("HEX", "TO_BASE64", "QUOTE", "LOWER", "UPPER", "LCASE", "UCASE"), 2),
+    **dict.fromkeys(("CONVERT", "CHAR", "WEIGHT_STRING", "AES_ENCRYPT", "COMPRESS"), 4),
+    **dict.fromkeys(("DATE_FORMAT", "TIME_FORMAT", "JSON_QUOTE", "JSON_OBJECT", "JSON_ARRAY"), 6),
+    "EXPORT_SET": 64,
+    "JSON_PRETTY": 100,
+    "UNCOMPRESS": 1_032,  # as much as zlib makes of a byte
+}
+"""How many times longer than its arguments together the text of a function may be."""
+_LENGTHS = {"CHAR_LENGTH": 1, "CHARACTER_LENGTH": 1, "LENGTH": 4, "OCTET_LENGTH": 4, "BIT_LENGTH": 32}
+_OF_NUMBERS = frozenset({"ABS", "CEIL", "CEILING", "COALESCE", "FLOOR", "GREATEST", "IFNULL", "ROUND"})
+_LOOKS_AROUND = re.compile(r"\(\?<?[=!]")
+"""Only in such a group can what a replacement repeats be longer than what it replaces."""
+
+
+def excess(statement: str, schema: TableSchema | None) -> str:
+    """Why a server shall not compute what the statement has it compute for each row, a clause; empty where it may.
+
+    ``schema`` is the table's shape after it. Its generated columns count too: the statement may give what they read another length.
+    """
+    read = read_statement(statement, schema.table_id.database if schema else "")
+    if read.kind is StatementKind.CREATE_VIEW:  # computed for whoever reads it, and only then
+        return ""
+    generated = {folded_name(c.name): words(c.expression) or () for c in (schema.columns if schema else ()) if c.expression}
+    generated |= {folded_name(found[0].text): inner for found in defined_columns(read) if (inner := _expression(found))}
+    read_by = {name: _columns(found) & generated.keys() - {name} for name, found in generated.items()}
+    reading = _Reading()
+    try:
+        for name in TopologicalSorter(read_by).static_order():
+            reading.column(name, generated[name])
+        reading.whole(words(statement) or ())
+    except _TooMuchError as error:
+        return str(error)
+    except CycleError:
+        return "its generated columns are made of one another"
+    return ""
+
+
+def _expression(definition: tuple[Word, ...]) -> tuple[Word, ...]:
+    """That of a generated column; empty for another one. Behind the AS of CAST is no parenthesis."""
+    for at in range(1, len(definition)):
+        if definition[at].says("(") and definition[at - 1].says("AS"):
+            return Cursor(definition, at).group()
+    return ()
+
+
+def _columns(expression: tuple[Word, ...]) -> set[str]:
+    """The folded names of all columns that it reads, and of what else is no function and no value."""
+    behind = (*expression[1:], Word(""))
+    return {
+        folded_name(word.text)
+        for word, following in zip(expression, behind, strict=True)
+        if word.is_name or not (word.is_literal or following.says("("))
+    }
+
+
+class _TooMuchError(Exception):
+    """The message is a clause."""
+
+
+@dataclass(frozen=True)
+class _Length:
+    """The most characters of a text: ``fixed`` ones, and for each column so many times its value. Of a number: the most it is."""
+
+    fixed: int = 0
+    columns: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def times(self) -> int:
+        return max(self.columns.values(), default=0)
+
+    def repeated(self, times: int) -> _Length:
+        return _Length(self.fixed * times, {name: count * times for name, count in self.columns.items()})
+
+
+def _together(lengths: Iterable[_Length]) -> _Length:
+    fixed, columns = 0, dict[str, int]()
+    for length in lengths:
+        fixed += length.fixed
+        for name, times in length.columns.items():
+            columns[name] = columns.get(name, 0) + times
+        if len(columns) > _MOST_APART:
+            columns = {"": sum(columns.values())}
+    return _Length(fixed, columns)
+
+
+class _Reading:
+    """Adds up what all expressions of a table compute. Its methods raise _TooMuchError."""
+
+    def __init__(self) -> None:
+        self._generated: dict[str, _Length] = {}
+        self._fixed = self._times = 0
+
+    def column(self, name: str, expression: tuple[Word, ...]) -> None:
+        """Reads the expression of a generated column, after those of the columns that it is made of."""
+        self._generated[name] = self.whole(expression)
+
+    def whole(self, found: tuple[Word, ...]) -> _Length:
+        """Reads an expression that nobody may have judged, or a statement."""
+        depth = 0
+        for word in found:
+            depth += word.says("(") - word.says(")")
+            if depth > _MOST_DEPTH:
+                raise _TooMuchError(f"its parentheses are nested more than {_MOST_DEPTH} deep")
+        return self._length(found)
+
+    def _length(self, found: tuple[Word, ...]) -> _Length:
+        """Of all that stands there, added up."""
+        cursor, parts, fixed = Cursor(found), list[_Length](), 0
+        while not cursor.done:
+            word = cursor.next()
+            if word.is_literal:
+                fixed += len(word.text)
+            elif word.says("("):
+                cursor.back()
+                parts.append(self._length(cursor.group()))
+            elif not word.is_name and cursor.peek().says("("):
+                parts.append(self._called(word.text.upper(), cursor.group()))
+            elif word.is_name or (word.text[0].isalnum() and word.text.upper() not in RESERVED):
+                name = folded_name(word.text)
+                parts.append(self._generated.get(name) or _Length(columns={name: 1}))
+        return _together([_Length(fixed), *parts])
+
+    def _called(self, name: str, inner: tuple[Word, ...]) -> _Length:
+        if name in ("BINARY", "VARBINARY") and len(inner) == 1:  # to which CAST fills a value up
+            return _number(inner[0]) or _Length()
+        if name not in FUNCTIONS:  # AND (…), IN (…), a type
+            return self._length(inner)
+        arguments = split_at_commas(inner)
+        if name in _SEARCHES and len(arguments) > 2:
+            made = self._replaced(name, arguments)
+        elif name in ("REPEAT", "SPACE", "LPAD", "RPAD"):
+            made = self._filled(name, arguments)
+        else:
+            made = self._length(inner).repeated(_TIMES.get(name, 1))
+            if name == "WEIGHT_STRING":  # AS CHAR(20)
+                made = _together([made, *filter(None, map(_number, inner))])
+            if name == "CONCAT_WS" and arguments:
+                made = _together([made, self._length(arguments[0]).repeated(len(arguments))])
+            if name.startswith("JSON") and any(word.is_text and "**" in word.text for word in inner):
+                made = made.repeated(_MOST_DEPTH)  # of nested values, each with those in it
+            if name not in _PASSING:
+                made = _together([made, _Length(_SHORT)])
+        self._add(name, inner, made)
+        return made
+
+    def _filled(self, name: str, arguments: list[tuple[Word, ...]]) -> _Length:
+        """REPEAT, SPACE, LPAD and RPAD, which take a number of characters or texts."""
+        lengths = [self._length(argument) for argument in arguments]
+        of_number = 0 if name == "SPACE" else 1
+        if len(arguments) <= of_number:
+            return _together(lengths)  # which no server takes
+        number = self._number(name, arguments[of_number])
+        return number if name != "REPEAT" else self._product(name, lengths[0], number)
+
+    def _replaced(self, name: str, arguments: list[tuple[Word, ...]]) -> _Length:
+        searched, by = self._length(arguments[0]), self._length(arguments[2])
+        others = [self._length(argument) for argument in (arguments[1], *arguments[3:])]
+        of_row = max(length.times for length in (searched, *others))
+        if max(searched.fixed, *(length.fixed for length in others)) > _MOST_SEARCHED or of_row > _MOST_TIMES_SEARCHED:
+            raise _TooMuchError(
+                f"{_shown(name, arguments)} may search a text with more than {_MOST_SEARCHED:,} characters beside the row's, or"
+                f" {_MOST_TIMES_SEARCHED} times as long as they are"
+            )
+        pattern, replacement = (_literal(argument) for argument in arguments[1:3])
+        if name == "REPLACE" and pattern and replacement is not None:
+            return searched.repeated(max(1, -(-len(replacement) // len(pattern))))
+        repeats = replacement is None or "\\" in replacement or "$" in replacement
+        if name != "REPLACE" and repeats and (pattern is None or _LOOKS_AROUND.search(pattern)):
+            raise _TooMuchError(f"{_shown(name, arguments)} may repeat more than it replaces")
+        places = _together([searched, _Length(1)])
+        return _together([searched, self._product(name, places, by)])
+
+    def _number(self, name: str, found: tuple[Word, ...]) -> _Length:
+        """The most that a number may be, whatever its signs."""
+        cursor = Cursor(found)
+        if cursor.accept("LEAST"):
+            arguments = split_at_commas(cursor.group())
+            bounds = [number for argument in arguments if len(argument) == 1 and (number := _number(argument[0]))]
+            if bounds and cursor.done:
+                return min(bounds, key=lambda bound: bound.fixed)
+            cursor = Cursor(found)
+        parts = list[_Length]()
+        while not cursor.done:
+            word = cursor.next()
+            text = word.text.upper()
+            if (number := _number(word)) is not None:
+                parts.append(number)
+            elif (word.says("/") or word.says("DIV")) and (number := _number(cursor.peek())) and number.fixed:
+                cursor.next()
+            elif word.says("("):
+                cursor.back()
+                parts.append(self._number(name, cursor.group()))
+            elif text in _LENGTHS and not word.is_name and cursor.peek().says("("):
+                parts.append(self._length(cursor.group()).repeated(_LENGTHS[text]))
+            elif text in _OF_NUMBERS and not word.is_name and cursor.peek().says("("):
+                parts.extend(self._number(name, argument) for argument in split_at_commas(cursor.group()))
+            elif text not in ("+", "-", "*") or word.is_name or word.is_literal:
+                raise _TooMuchError(f"nothing bounds the number {rendered(found)[:_SHOWN]} in {name}")
+        if not any(word.says("*") for word in found):
+            return _together(parts)
+        product = _Length(1)
+        for part in parts:
+            product = self._product(name, product, _together([part, _Length(1)]))
+        return product
+
+    def _product(self, name: str, text: _Length, number: _Length) -> _Length:
+        if not text.columns:
+            text, number = number, text
+        if number.columns:
+            raise _TooMuchError(f"{name} may make a text as long as the product of two of the row's")
+        return text.repeated(number.fixed)
+
+    def _add(self, name: str, inner: tuple[Word, ...], made: _Length) -> None:
+        shown = f"{name}({rendered(inner)[:_SHOWN]})"
+        if made.fixed > _MOST or made.times > _MOST_TIMES:
+            raise _TooMuchError(
+                f"{shown} may make a text of more than {_MOST:,} characters, or one {_MOST_TIMES:,} times as long as the row's"
+                " values"
+            )
+        self._fixed += made.fixed if made.fixed > _SHORT else 0
+        self._times += made.times
+        if self._fixed > _MOST_IN_ALL or self._times > _MOST_TIMES_IN_ALL:
+            raise _TooMuchError(
+                f"its expressions may make texts of more than {_MOST_IN_ALL:,} characters together, or {_MOST_TIMES_IN_ALL:,} times"
+                " as long as the row's values"
+            )
+
+
+def _number(word: Word) -> _Length | None:
+    """A number without a fraction that is written there."""
+    return _Length(int(word.written)) if word.is_literal and word.written.isdecimal() and len(word.written) <= 18 else None
+
+
+def _literal(found: tuple[Word, ...]) -> str | None:
+    """The text, where it is nothing but one between quotes."""
+    return found[0].text if len(found) == 1 and found[0].is_text else None
+
+
+def _shown(name: str, arguments: list[tuple[Word, ...]]) -> str:
+    return f"{name}({', '.join(map(rendered, arguments))[:_SHOWN]})"

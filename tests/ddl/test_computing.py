@@ -1,0 +1,142 @@
+"""What the expressions of a statement may make a server compute for each row, told without running them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from headrace.ddl.computing import excess
+from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.types import ColumnType, TypeKind
+
+T = TableId("d", "t")
+MOST = 65_536
+PLACES = {
+    "generated": "CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` TEXT, `n` INT, `g` TEXT AS ({}) STORED)",
+    "added": "ALTER TABLE `t` ADD COLUMN `g` TEXT GENERATED ALWAYS AS ({}) VIRTUAL",
+    "check": "CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` TEXT, CHECK (({}) <> 'x'))",
+    "default": "ALTER TABLE `t` ADD COLUMN `g` TEXT DEFAULT ({})",
+    "index": "CREATE INDEX `i` ON `t` ((CHAR_LENGTH({})))",
+    "partitions": "CREATE TABLE `t` (`id` INT) PARTITION BY HASH (CHAR_LENGTH({}))",
+}
+BOUNDED = (
+    "LPAD(`id`, 10, '0')",
+    "RPAD(`v`, 255, ' ')",
+    "REPEAT('x', 3)",
+    "CONCAT(`a`, '-', LOWER(`b`))",
+    "REGEXP_REPLACE(`v`, '[^0-9]', '')",
+    r"REGEXP_REPLACE(`v`, '([0-9]+)-([0-9]+)', '\\2-\\1')",
+    "REPLACE(REPLACE(REPLACE(`v`, ' ', '-'), '--', '-'), '.', '')",
+    "REPLACE(`v`, '&', '&amp;')",
+    "CONCAT(LEFT(`v`, 2), REPEAT('*', CHAR_LENGTH(`v`) - 2))",
+    "RPAD(`v`, CEIL(CHAR_LENGTH(`v`) / 3) * 4, '=')",
+    "REPEAT('-', LEAST(`n`, 20))",
+    "LPAD(HEX(`id`), 16, '0')",
+    "SHA2(CONCAT_WS('|', `a`, `b`, `c`), 256)",
+    "JSON_UNQUOTE(JSON_EXTRACT(`j`, '$.a.b'))",
+    "CASE `v` WHEN 'a' THEN 'Andorra' ELSE CAST(`n` AS CHAR(20)) END",
+)
+UNBOUNDED = (
+    "REGEXP_REPLACE(REPEAT(`v`, 4000000), 'a', 'b')",
+    "REPEAT('x', `n`)",
+    "SPACE(`n` * 2)",
+    "REPEAT(`v`, CHAR_LENGTH(`v`))",
+    "REPEAT('x', LEAST(`n`, 5) - `n`)",
+    "REPEAT('x', 10 + 10000000)",
+    "REPEAT(REPEAT('a', 1000), 1000)",
+    "LPAD(`v`, '4000000', 'a')",
+    "LPAD(`v`, 0xFFFFFF, 'a')",
+    "RPAD(`v`, 1e7, 'a')",
+    "LPAD(`v`, 9999999 / 0.1, 'a')",
+    "CAST(`v` AS BINARY(16000000))",
+    "WEIGHT_STRING(`v` AS CHAR(1000000))",
+    "REPLACE(`a`, 'x', `b`)",
+    r"REGEXP_REPLACE(`v`, '(?=(.*)).', '\\1')",
+    r"REGEXP_REPLACE(`v`, `a`, '\\1')",
+    "REPLACE(LPAD(`v`, 4000, 'a'), 'a', 'b')",
+    "REPLACE(REPLACE(`v`, 'a', 'aaaaaaaaaaaaaaaaaaaaaaaa'), 'a', 'b')",
+    "HEX(" * 14 + "`v`" + ")" * 14,
+    "JSON_PRETTY(JSON_PRETTY(`v`))",
+    " + ".join(["CHAR_LENGTH(LPAD(`v`, 20000, 'x'))"] * 20),
+)
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("expression", BOUNDED)
+def test_an_ordinary_expression_is_within_the_bounds(place: str, expression: str) -> None:
+    assert excess(place.format(expression), None) == ""
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("expression", UNBOUNDED)
+def test_an_expression_that_makes_long_texts_of_short_ones_is_told(place: str, expression: str) -> None:
+    assert excess(place.format(expression), None) != ""
+
+
+def test_a_view_is_computed_for_whoever_reads_it() -> None:
+    assert excess("CREATE VIEW `v` AS SELECT SPACE(`n`) FROM `t`", None) == ""
+
+
+def doubling(count: int) -> list[Column]:
+    pairs = zip(["v", *(f"g{i}" for i in range(count))], range(count), strict=False)
+    text = ColumnType(TypeKind.LONGTEXT)
+    return [Column(f"g{i}", text, expression=f"CONCAT({former}, {former})") for former, i in pairs]
+
+
+def test_what_a_generated_column_is_made_of_is_counted_in_whatever_order_they_stand() -> None:
+    few, many = doubling(10), doubling(20)
+    for columns in (few, few[::-1]):
+        assert excess("ALTER TABLE `t` ADD COLUMN `x` INT", TableSchema(T, tuple(columns), ())) == ""
+    for columns in (many, many[::-1]):
+        assert excess("ALTER TABLE `t` ADD COLUMN `x` INT", TableSchema(T, tuple(columns), ())) != ""
+    written = ", ".join(f"{column.name} LONGTEXT AS ({column.expression})" for column in many)
+    assert excess(f"CREATE TABLE t (v TEXT, {written})", None) != ""
+    assert excess("ALTER TABLE t ADD CHECK (HEX(g9) <> '')", TableSchema(T, tuple(few), ())) != ""
+
+
+def test_a_text_of_many_columns_is_as_long_as_they_are_together() -> None:
+    columns = ", ".join(f"`c{number}`" for number in range(1_000))
+    assert excess(f"CREATE TABLE `t` (`g` TEXT AS (SHA2(CONCAT({columns}), 256)))", None) == ""
+    assert excess(f"CREATE TABLE `t` (`g` TEXT AS (HEX(HEX(CONCAT({columns})))))", None) != ""
+
+
+def test_a_column_may_have_the_name_of_a_function_that_makes_it() -> None:
+    assert excess("CREATE TABLE `t` (`at` DATETIME, `year` INT AS (YEAR(`at`)) STORED, `day` INT AS (DAY(`at`)))", None) == ""
+
+
+_LITERALS = st.sampled_from(["a", "bbb", "", "a" * 50]).map(lambda text: f"'{text}'")
+_NUMBERS = st.sampled_from([1, 2, 7, 30])
+_EXPRESSIONS = st.recursive(
+    _LITERALS,
+    lambda inner: st.one_of(
+        st.builds(lambda a, n: f"REPEAT({a}, {n})", inner, _NUMBERS),
+        st.builds(lambda a, n, b: f"LPAD({a}, {n}, {b})", inner, _NUMBERS, inner),
+        st.builds(lambda a, b: f"CONCAT({a}, {b})", inner, inner),
+        st.builds(lambda a, b, c: f"REPLACE({a}, {b}, {c})", inner, _LITERALS, inner),
+        st.builds(lambda a, b: f"REPEAT({a}, CHAR_LENGTH({b}) * 2 + 1)", inner, inner),
+        inner.map(lambda a: f"HEX({a})"),
+    ),
+    max_leaves=6,
+)
+
+
+def value(expression: str) -> str:
+    """What MySQL's functions give, in Python."""
+    functions = {
+        "REPEAT": lambda text, times: text * times,
+        "LPAD": lambda text, size, by: text[:size] if len(text) >= size else ((by * size)[: size - len(text)] if by else "") + text,
+        "CONCAT": lambda *texts: "".join(texts),
+        "REPLACE": lambda text, old, new: text.replace(old, new) if old else text,
+        "HEX": lambda text: text.encode().hex(),
+        "CHAR_LENGTH": len,
+    }
+    return str(eval(expression, functions))
+
+
+@given(_EXPRESSIONS)
+def test_no_expression_makes_a_longer_text_than_is_told(expression: str) -> None:
+    """Repeated just so often that the text that it makes is longer than the bound."""
+    made = len(value(expression))
+    assume(0 < made < MOST)
+    assert excess(f"ALTER TABLE t ADD CHECK (REPEAT({expression}, {MOST // made + 1}) <> '')", None) != ""
