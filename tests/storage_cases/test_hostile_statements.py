@@ -22,6 +22,7 @@ pytestmark = pytest.mark.pipeline
 OPTIONS: dict[str, Any] = {"includes": TableFilter.parse(FILTER).includes, "filter_text": FILTER}
 RUN_IN_PART = [statement for statement in hostile_statements() if statement.ends is not Ends.REFUSED]
 THEIRS = ('"shop"."secrets"', '"private"."people"')
+MULTI = 60
 X = {"ColumnName": "x", "ColumnType": "INT", "ColumnPrecision": "11"}
 
 
@@ -92,6 +93,62 @@ def test_a_foreign_key_to_a_table_of_others_is_left_out_and_told(place: Place, t
         assert 'CONSTRAINT "c" FOREIGN KEY' in scene.shown('"shop"."orders"')
         assert "secrets" not in scene.shown('"shop"."orders"')
         assert "REFERENCES `secrets` (`id`) ON DELETE RESTRICT was left out: the table that it refers to" in ran.told
+
+
+def test_a_column_that_would_take_minutes_to_compute_for_one_row_stops_its_table_alone(place: Place, tmp_path: Path) -> None:
+    scene = Scene(place, tmp_path)
+    scene.bucket.create("customers", database="shop")
+    expression = "CHAR_LENGTH(REGEXP_REPLACE(REPEAT(`v`, 4000000), 'a', 'b'))"
+    statement = f"CREATE TABLE `orders` (`id` INT PRIMARY KEY, `v` VARCHAR(16), `x` INT AS ({expression}) STORED)"
+    scene.bucket.schema("orders", 110, (COLUMNS["id"], COLUMNS["v"], X), statement, 3, database="shop")
+    scene.bucket.rows("orders/110/1", "I 120 1 aaaa 16000000", database="shop")
+    scene.bucket.rows("customers/100/1", "I 130 1 a", database="shop")
+    ran = scene.bucket.at(300, sink=scene.uri, **OPTIONS)
+    assert scene.person.run('SELECT id FROM "shop"."customers"') == [(1,)]
+    if scene.is_mariadb:
+        assert set(ran.stopped) == {"shop.orders"}
+        assert "REPEAT(`v`, 4000000) may make a text of more than 65,536 characters" in ran.stopped["shop.orders"]
+    else:  # where STORED columns are plain ones
+        assert scene.person.run('SELECT id, x FROM "shop"."orders"') == [(1, 16_000_000)]
+
+
+def test_a_foreign_key_to_a_table_that_is_not_there_binds_none_that_somebody_makes_later(place: Place, tmp_path: Path) -> None:
+    scene = Scene(place, tmp_path)
+    scene.bucket.create("customers", database="shop")
+    keys = (
+        "CONSTRAINT `l` FOREIGN KEY (`uk`) REFERENCES `later` (`id`) ON DELETE RESTRICT, "
+        "CONSTRAINT `o` FOREIGN KEY (`uk`) REFERENCES `orders` (`id`), "
+        "CONSTRAINT `c` FOREIGN KEY (`uk`) REFERENCES `customers` (`id`)"
+    )
+    scene.bucket.schema(
+        "orders", 110, "id,uk", f"CREATE TABLE `orders` (`id` INT PRIMARY KEY, `uk` INT NOT NULL, {keys})", 3, database="shop"
+    )
+    scene.bucket.schema("customers", 120, "id,v", "DROP TABLE `customers`", 4, database="shop")
+    added = "ALTER TABLE `orders` ADD CONSTRAINT `d` FOREIGN KEY (`uk`) REFERENCES `customers` (`id`)"
+    scene.bucket.schema("orders", 130, "id,uk", added, 9, database="shop")
+    scene.bucket.rows("orders/130/1", "I 140 1 5", database="shop")
+    ran = scene.bucket.at(300, sink=scene.uri, **OPTIONS)
+    assert ran.code == EXIT_OK
+    if scene.is_mariadb:
+        assert ran.told.count("was left out: the table that it refers to is not one of this pipeline's, or not there.") == 2
+        shown = scene.shown('"shop"."orders"')
+        assert [name for name in "locd" if f'CONSTRAINT "{name}"' in shown] == ["o", "c"]
+    scene.person.run('CREATE TABLE "shop"."later" (id INT PRIMARY KEY)', 'INSERT INTO "shop"."later" VALUES (5)')
+    scene.person.run('DELETE FROM "shop"."later"')
+
+
+def test_a_foreign_key_that_was_left_out_can_be_dropped(place: Place, tmp_path: Path) -> None:
+    scene = Scene(place, tmp_path)
+    statement = "CREATE TABLE `orders` (`id` INT PRIMARY KEY, CONSTRAINT `l` FOREIGN KEY (`id`) REFERENCES `later` (`id`))"
+    scene.bucket.schema("orders", 110, "id", statement, 3, database="shop")
+    scene.bucket.schema(
+        "orders", 120, "id,v", "ALTER TABLE `orders` DROP FOREIGN KEY `L`, ADD COLUMN `v` INT", MULTI, database="shop"
+    )
+    ran = scene.bucket.at(300, sink=scene.uri, **OPTIONS)
+    assert ran.code == EXIT_OK
+    assert scene.target.columns("shop", "orders") == {"id", "v"}
+    if scene.is_mariadb:
+        assert "DROP FOREIGN KEY `L` was left out: the table in MariaDB has no such key." in ran.told
 
 
 def test_a_view_over_a_table_that_the_pipeline_did_not_make_waits(place: Place, tmp_path: Path) -> None:

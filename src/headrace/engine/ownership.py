@@ -49,7 +49,7 @@ class Ownership:
         if read.like is not None and change.schema is not None and self._is_strange(read.like, change, state):
             change = replace(change, by_shape=True)
         elif read.reads and read.like is None and read.kind is not StatementKind.CREATE_VIEW:
-            foreign = frozenset(name for name in read.reads if self._is_strange(name, change, state))
+            foreign = frozenset(name for name in read.reads if not self._may_be_referred_to(name, change, state))
             change = replace(change, foreign=foreign)
         if not any(isinstance(event, DropDatabaseEvent) for event in change.events):
             return change
@@ -62,6 +62,18 @@ class Ownership:
     def _is_strange(self, name: TableId, change: SchemaChange, state: LedgerState) -> bool:
         """Whether a table is left out by the filter, or is there and not the pipeline's."""
         return not self.follows(name, change.commit_ts) or self._is_foreign(name, change, state)
+
+    def _may_be_referred_to(self, name: TableId, change: SchemaChange, state: LedgerState) -> bool:
+        """Whether a foreign key may bind a table: one that is there, and the pipeline's.
+
+        A key to a name that no table has yet would bind the table that somebody makes later.
+        """
+        if name in change.changes:
+            return True
+        if self._is_strange(name, change, state):
+            return False
+        row = state.tables.get(name)
+        return (row is not None and row.is_made) or self.applier.describe(name) is not None
 
     def _tables_in(self, database: str, change: SchemaChange, state: LedgerState) -> frozenset[TableId]:
         """Those that were there at the commit ts of the change, which may have been found late."""

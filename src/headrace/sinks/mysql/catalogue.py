@@ -84,6 +84,16 @@ def has_index(session: MySqlSession, table_id: TableId, index: str) -> bool:
     return any(folded_name(str(row[2])) == folded_name(index) for row in found)
 
 
+def has_foreign_key(session: MySqlSession, table_id: TableId, name: str) -> bool:
+    """Whether the table has a foreign key of that name; of a table that is not there, nobody can say that it has not."""
+    select = (
+        "SELECT constraint_name FROM information_schema.table_constraints"
+        " WHERE table_schema = ? AND table_name = ? AND constraint_type = 'FOREIGN KEY'"
+    )
+    found = session.find([select], (table_id.database, table_id.table))
+    return any(folded_name(str(key)) == folded_name(name) for (key,) in found) or not exists(session, table_id)
+
+
 def unique_keys(session: MySqlSession, table_id: TableId) -> dict[str, frozenset[str]]:
     """The table's unique keys, its primary key among them, each with the folded names of its columns; empty if there is no table.
 

@@ -42,12 +42,14 @@ class Adapted:
 class Server:
     """What adaptations depend on.
 
-    ``knows_collation`` asks the server for a name, ``has_index`` whether the statement's table has an index of that name.
+    ``knows_collation`` asks the server for a name, ``has_index`` and ``has_foreign_key`` whether the statement's table has one of
+    that name.
     """
 
     name: str
     knows_collation: Callable[[str], bool] = lambda _: True
     has_index: Callable[[str], bool] = lambda _: True
+    has_foreign_key: Callable[[str], bool] = lambda _: True
 
     @property
     def is_tidb(self) -> bool:
@@ -67,7 +69,10 @@ def adapt(statement: str, session: MySqlSession, database: str, foreign: Collect
     def has_index(index: str) -> bool:
         return not tables or catalogue.has_index(session, tables[0], index)
 
-    server = Server(name, lambda collation: _knows_collation(session, collation), has_index)
+    def has_foreign_key(key: str) -> bool:
+        return not tables or catalogue.has_foreign_key(session, tables[0], key)
+
+    server = Server(name, lambda collation: _knows_collation(session, collation), has_index, has_foreign_key)
     return adapt_for(statement, server, database, foreign)
 
 
@@ -77,6 +82,7 @@ def adapt_for(statement: str, server: Server, database: str = "", foreign: Colle
     kind = read_statement(statement, database).kind
     if kind in _OF_TABLES:
         foreign_keys.leave_out(draft, database, foreign)
+        foreign_keys.leave_out_missing(draft, server.name, server.has_foreign_key)
     if kind in _OF_TABLES | _WITH_OPTIONS:
         features.leave_out_of_others(draft)
     if kind in _OF_TABLES | _WITH_OPTIONS and not server.is_tidb:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from headrace.ddl.lexer import Cursor, words
 from headrace.model.table import TableId
 from headrace.sinks.mysql.adaptation.draft import Draft
+from headrace.sinks.mysql.text import unquoted_name
 
 _NAME = r"[\w$.]+"
 _KEY = re.compile(
@@ -15,6 +16,7 @@ _KEY = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _ACTION = r"(?:RESTRICT|CASCADE|SET\s+NULL|SET\s+DEFAULT|NO\s+ACTION)"
+_DROPPED = re.compile(r"\s*DROP\s+FOREIGN\s+KEY\s+(?:IF\s+EXISTS\s+)?(?P<name>[^\s;]+)", re.IGNORECASE)
 _OF_COLUMN = re.compile(
     rf"\bREFERENCES\s+{_NAME}(?:\s*\([^()]*(?:\([^()]*\)[^()]*)*\))?(?:\s+MATCH\s+\w+)?(?:\s+ON\s+(?:DELETE|UPDATE)\s+{_ACTION})*",
     re.IGNORECASE,
@@ -32,7 +34,9 @@ def leave_out(draft: Draft, database: str, foreign: Collection[TableId]) -> None
         found = _KEY.match(masked)
         return found is not None and _named(text[slice(*found.span("name"))], database).folded in folded
 
-    draft.drop_clauses(is_foreign, "{clause} was left out: the table that it refers to is not one of this pipeline's.")
+    draft.drop_clauses(
+        is_foreign, "{clause} was left out: the table that it refers to is not one of this pipeline's, or not there."
+    )
     for start, end in reversed(draft.clauses()):
         masked = draft.masked[start:end]
         if _KEY.match(masked):
@@ -41,6 +45,16 @@ def leave_out(draft: Draft, database: str, foreign: Collection[TableId]) -> None
             first, last = start + found.start(), start + found.end()
             draft.tell("{clause} of a column was left out, as TiDB ignores it.", draft.text[first:last])
             draft.put(first, last)
+
+
+def leave_out_missing(draft: Draft, server: str, has_key: Callable[[str], bool]) -> None:
+    """Leaves out the DROP of keys that the table does not have: they may have been left out when they were to be made."""
+
+    def is_missing(text: str, masked: str) -> bool:
+        found = _DROPPED.match(masked)
+        return found is not None and not has_key(unquoted_name(text[slice(*found.span("name"))]))
+
+    draft.drop_clauses(is_missing, f"{{clause}} was left out: the table in {server} has no such key.")
 
 
 def _named(text: str, database: str) -> TableId:
