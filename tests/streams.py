@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from headrace.engine.loop import Loop
 from headrace.engine.round import EngineRound
 from headrace.engine.run_options import RunOptions
 from headrace.engine.stage import Stage
+from headrace.errors import FencedError
 from headrace.model.cut import Cut, CutRound
 from headrace.model.ledger import LedgerState, RequestKind, TableProgress, TableRequest
 from headrace.model.stream import Range, StageReport
@@ -28,7 +29,7 @@ from headrace.sinks.cut_commit import CutCommit
 from headrace.testing.engine import LocalEngine
 from headrace.testing.faults import Crashed
 from headrace.testing.memory_server import Server, Table
-from headrace.testing.memory_sink import CAPABILITIES, MemorySink
+from headrace.testing.memory_sink import CAPABILITIES, TABLE_COMMIT, MemorySink
 from headrace.testing.memory_source import MemorySource, MemoryStream
 from headrace.testing.upstream import Delete, Insert, Update, Upstream
 from headrace.testing.upstream_ddl import AddColumn, DropColumn
@@ -192,12 +193,21 @@ class Actions:
         self._next = 0
         self._since = 0
 
-    def step(self) -> None:
+    def new_lives(self) -> None:
+        """Tables begin, end, are emptied and change names, and get rows; all of that arrives."""
+        for _ in range(self._chance.randrange(1, 6)):
+            self.step(range(4))
+            if self._chance.random() < 0.5:
+                self.step([11])
+        self._world.stream.go_on()
+        self._world.upstream.checkpoint()
+
+    def step(self, kinds: Sequence[int] = range(20)) -> None:
         """Something happens upstream, or on the way."""
         upstream, chance = self._world.upstream, self._chance
         tables = upstream.tables
         absent = [t for t in (A, B, C) if t not in tables]
-        kind = chance.randrange(20)
+        kind = chance.choice(kinds)
         if not tables or (kind == 0 and absent):
             self._world.create(chance.choice(absent), keyless=chance.random() < 0.2)
         elif kind == 1:
@@ -251,21 +261,54 @@ class Actions:
         upstream.execute(*statements)  # type: ignore[arg-type]
 
 
+def run_taken_over(world: World, chance: Random, between: Callable[[], object], **options: object) -> None:
+    """A run stands still at some step, ``between`` happens, and another run takes over; then the first goes on.
+
+    Mostly it stands right before a table's own commit, which no fence of the ledger reaches. The other run comes to its end, or
+    dies at some step: what the first one meets is then what it would meet while the other is there.
+    """
+    at_commits = chance.random() < 0.8
+    left = chance.choice([1, 1, 2]) if at_commits else chance.randrange(1, 30)
+
+    def strike(moment: faults.Moment, step: faults.FaultPoint, detail: str) -> None:
+        nonlocal left
+        left -= not at_commits or (moment, step) == (faults.Moment.BEFORE, TABLE_COMMIT)
+        if left == 0:
+            faults.arm(former)
+            between()
+            if chance.random() < 0.5:
+                world.run(**options)
+            else:
+                run_killed(world, chance, **options)
+
+    former = faults.arm(strike)
+    try:
+        with suppress(FencedError):
+            world.run(**options)
+    finally:
+        faults.arm(former)
+
+
 def run_with_kills(world: World, chance: Random, kills: int, **options: object) -> None:
     """Runs to the end, killed so many times at some step before. ``options`` are those of the runs."""
     for _ in range(kills):
-        left = chance.randrange(1, 40)
-
-        def strike(moment: faults.Moment, step: faults.Step, detail: str) -> None:
-            nonlocal left
-            left -= 1
-            if left <= 0:  # and what the interpreter still runs on the way out changes nothing durable
-                raise Crashed(f"{moment} {step}")
-
-        former = faults.arm(strike)
-        try:
-            with suppress(Crashed):
-                world.run(**options)
-        finally:
-            faults.arm(former)
+        run_killed(world, chance, **options)
     world.run(**options)
+
+
+def run_killed(world: World, chance: Random, **options: object) -> None:
+    """A run that is killed at some step, if it gets so far."""
+    left = chance.randrange(1, 40)
+
+    def strike(moment: faults.Moment, step: faults.Step, detail: str) -> None:
+        nonlocal left
+        left -= 1
+        if left <= 0:  # and what the interpreter still runs on the way out changes nothing durable
+            raise Crashed(f"{moment} {step}")
+
+    former = faults.arm(strike)
+    try:
+        with suppress(Crashed):
+            world.run(**options)
+    finally:
+        faults.arm(former)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from random import Random
@@ -16,22 +17,32 @@ from hypothesis import strategies as st
 
 from headrace.cli.output import JsonOutput
 from headrace.cli.reset import reset_pipeline
+from headrace.engine import loop
+from headrace.errors import FencedError
+from headrace.faults import FaultPoint
 from headrace.model.events import RowKind
 from headrace.model.ledger import RequestKind, TableRequest
 from headrace.model.policy import OnError
 from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.tso import MAX_TSO
 from headrace.sinks.base import ChangeDemand, SinkCapabilities
 from headrace.sinks.dead_letters import open_dead_letters
+from headrace.sinks.table_marks import TableMark
 from headrace.sources.stream.records import RecordKind
 from headrace.testing.faults import Crashed, Moment, Passage, Step, armed, crash_at
 from headrace.testing.memory_server import Call, Failing, Failure
-from headrace.testing.memory_sink import CAPABILITIES, TABLE_COMMIT, MemoryLedger, MemorySink
+from headrace.testing.memory_sink import CAPABILITIES, TABLE_COMMIT, TABLE_MARK, MemoryLedger, MemorySink
 from headrace.testing.memory_source import MemoryRecord
 from headrace.testing.upstream import Delete, Insert, Update
 from headrace.testing.upstream_ddl import AddColumn, DropColumn
-from streams import INT, NAME, A, Actions, B, World, run_with_kills
+from streams import INT, NAME, A, Actions, B, C, World, run_taken_over, run_with_kills
 
 pytestmark = pytest.mark.pipeline
+
+
+@pytest.fixture(autouse=True)
+def _quick_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "_FIRST_PAUSE", 0.0)
 
 
 def logs_all(table_id: TableId, schema: TableSchema) -> ChangeDemand:
@@ -241,6 +252,27 @@ def test_any_history_is_applied_once_where_tables_say_themselves_how_far_they_ar
     world.check()
 
 
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 1 << 30))
+def test_runs_that_were_taken_over_and_go_on_change_nothing_where_tables_say_themselves_how_far_they_are(
+    seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """No fence of the ledger reaches a table's commit: what the table says has to keep such a run out, in each of its lives."""
+    chance = Random(seed)
+    world = World(tmp_path_factory.mktemp("marks"), capability="nothing atomic", streams=chance.random() < 0.5, marks_tables=True)
+    actions = Actions(world, chance)
+    for _ in range(chance.randrange(1, 4)):
+        for _ in range(chance.randrange(1, 10)):
+            actions.step()
+        actions.new_lives()
+        run_taken_over(world, chance, actions.new_lives)
+        run_with_kills(world, chance, chance.randrange(2))
+    world.stream.go_on()
+    world.upstream.checkpoint()
+    world.run()
+    world.check()
+
+
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 1 << 30))
 def test_every_change_is_in_a_log_that_takes_what_comes_once_where_tables_say_themselves_how_far_they_are(
@@ -303,12 +335,8 @@ def test_a_table_that_goes_back_does_not_say_any_more_that_it_was_further(tmp_pa
     world.check()
 
 
-def test_a_pipeline_that_is_reset_finds_no_mark_in_its_tables(tmp_path: Path) -> None:
-    world = World(tmp_path, capability="nothing atomic", marks_tables=True)
-    world.create(A)
-    world.insert(A, 1)
-    world.upstream.checkpoint()
-    world.run()
+def reset(world: World) -> None:
+    """As ``headrace reset`` does."""
     sink = MemorySink(world.server, CAPABILITIES["nothing atomic"], marks_tables=True)
     settings = SimpleNamespace(name=NAME, target=SimpleNamespace(assembled=lambda: SimpleNamespace(opened=opened, sink=sink)))
 
@@ -316,10 +344,212 @@ def test_a_pipeline_that_is_reset_finds_no_mark_in_its_tables(tmp_path: Path) ->
     def opened() -> Iterator[MemoryLedger | None]:
         yield sink.ledger
 
-    assert world.server.contents.tables[A].mark is not None
     reset_pipeline(settings, None, JsonOutput(StringIO(), StringIO()))  # type: ignore[arg-type]
-    assert world.server.contents.tables[A].mark is None
+
+
+def put_rows(world: World, table_id: TableId, *rows: dict[str, object]) -> None:
+    """A person empties the target's table and loads these rows: the table stays, with what it says of itself."""
+    contents = world.server.contents.copy()
+    contents.tables[table_id].rows = {(row["id"],): row for row in rows}
+    world.server.contents = contents
+
+
+def taken_over_before_it_commits(world: World, meanwhile: Callable[[], object]) -> None:
+    """A run that stands still before it commits a table, until ``meanwhile`` is over, and then commits it if the table lets it."""
+    is_waiting = True
+
+    def stand_still(passage: Passage) -> None:
+        nonlocal is_waiting
+        if is_waiting and (passage.moment, passage.step) == (Moment.BEFORE, TABLE_COMMIT):
+            is_waiting = False
+            meanwhile()
+
+    with armed(stand_still), pytest.raises(FencedError):
+        world.run()
+
+
+def take_the_name(world: World, keyless: bool) -> None:
+    world.upstream.drop_table(A)
+    world.upstream.rename_table(B, A)
+
+
+def swap(world: World, keyless: bool) -> None:
+    world.upstream.rename_tables((A, C), (B, A), (C, B))
+
+
+def make_anew(world: World, keyless: bool) -> None:
+    world.upstream.drop_table(A)
+    world.create(A, keyless=keyless)
+
+
+def make_anew_with_rows(world: World, keyless: bool) -> None:
+    make_anew(world, keyless)
+    world.insert(A, 7)
+
+
+LIVES = (take_the_name, swap, make_anew, make_anew_with_rows)
+WINDOWS: tuple[tuple[Moment, FaultPoint] | None, ...] = (
+    None,
+    (Moment.AFTER, Step.SCHEMA_CHANGE),
+    (Moment.AFTER, TABLE_MARK),
+)
+
+
+@pytest.mark.parametrize("skip", [0, 1], ids=["first change", "second change"])
+@pytest.mark.parametrize("dies_at", WINDOWS, ids=str)
+@pytest.mark.parametrize("keyless", [False, True], ids=["key", "keyless"])
+@pytest.mark.parametrize("new_life", LIVES)
+def test_a_run_that_was_taken_over_commits_nothing_to_the_table_that_has_the_name_now(
+    new_life: Callable[[World, bool], None], keyless: bool, dies_at: tuple[Moment, FaultPoint] | None, skip: int, tmp_path: Path
+) -> None:
+    """Also where the run that took over is in the middle of its schema changes by then. Both tables came to their names at once."""
+    world = World(tmp_path, capability="nothing atomic", marks_tables=True)
+    world.create(A, keyless=keyless)
+    world.create(B, keyless=keyless)
+    world.insert(A, 1)
+    world.insert(B, 1)
+    swap(world, keyless)
+    world.upstream.checkpoint()
+    world.run()
+    world.insert(A, 2, 7)
+    world.upstream.checkpoint()
+
+    def take_over() -> None:
+        new_life(world, keyless)
+        world.upstream.checkpoint()
+        with armed(*([crash_at(*dies_at, skip=skip)] if dies_at else [])), suppress(Crashed):
+            world.run()
+
+    taken_over_before_it_commits(world, take_over)
+    world.run()
+    world.check()
+    world.insert(A, 9)
+    world.upstream.checkpoint()
+    world.run()
+    world.check()
+
+
+def test_a_pipeline_that_is_reset_finds_no_mark_in_its_tables(tmp_path: Path) -> None:
+    world = World(tmp_path, capability="nothing atomic", marks_tables=True)
+    world.create(A)
+    world.insert(A, 1)
+    world.upstream.checkpoint()
+    world.run()
+    assert world.server.contents.tables[A].mark is not None
+    reset(world)
+    mark = world.server.contents.tables[A].mark
+    assert mark is not None
+    assert not TableMark(NAME, 0, MAX_TSO, MAX_TSO, mark.epoch).follows(mark)
     assert NAME not in world.server.contents.ledgers
+
+
+def test_a_pipeline_that_is_reset_under_a_living_run_begins_anew_in_a_table_that_was_emptied(tmp_path: Path) -> None:
+    world = World(tmp_path, capability="nothing atomic", marks_tables=True, partitions=1)
+    world.create(A)
+    world.insert(A, 1)
+    world.upstream.checkpoint()
+    world.run()
+    world.insert(A, 2)
+    world.upstream.checkpoint()
+    taken_over_before_it_commits(world, lambda: reset(world))
+    put_rows(world, A)
+    world.run()
+    world.check()
+
+
+def test_what_tables_said_to_a_record_that_was_removed_says_nothing_to_the_next_one(tmp_path: Path) -> None:
+    """The reset broke off before it came to the tables."""
+    world = World(tmp_path, capability="nothing atomic", marks_tables=True, partitions=1)
+    world.create(A, keyless=True)
+    world.insert(A, 1)
+    world.upstream.checkpoint()
+    with armed(crash_at(Moment.AFTER, TABLE_COMMIT)), pytest.raises(Crashed):
+        world.run()
+    mark = world.server.contents.tables[A].mark
+    MemorySink(world.server, CAPABILITIES["nothing atomic"], marks_tables=True).ledger.reset(NAME)  # type: ignore[union-attr]
+    put_rows(world, A)
+    assert world.server.contents.tables[A].mark == mark
+    world.run()
+    world.check()
+
+
+def test_a_table_that_was_loaded_anew_takes_nothing_of_a_run_that_was_taken_over(tmp_path: Path) -> None:
+    """The rows that such a run has were deleted upstream before the table was loaded."""
+    world = World(tmp_path, capability="nothing atomic", marks_tables=True, partitions=1)
+    world.create(A)
+    world.insert(A, 1)
+    world.upstream.checkpoint()
+    world.run()
+    world.insert(A, 2)
+    world.upstream.checkpoint()
+
+    def load_anew() -> None:
+        world.upstream.execute(Delete(A, (2,)))
+        loaded = world.upstream.checkpoint()
+        world.request(RequestKind.HOLD, A)
+        world.run()
+        put_rows(world, A, {"id": 1, "v": "1"})
+        world.request(RequestKind.RESYNC, A, to=loaded)
+        world.insert(B, 5)
+        world.upstream.checkpoint()
+        world.run()
+        world.run()
+
+    world.create(B)
+    taken_over_before_it_commits(world, load_anew)
+    world.run()
+    world.check()
+
+
+def test_a_ledger_that_a_restore_brought_back_goes_on_with_tables_that_a_later_run_wrote(tmp_path: Path) -> None:
+    world = World(tmp_path, capability="nothing atomic", marks_tables=True, partitions=1)
+    world.create(A, keyless=True)
+    world.insert(A, 1)
+    world.upstream.checkpoint()
+    world.run()
+    backup = world.server.contents
+    for key in (2, 3):
+        world.insert(A, key)
+        world.upstream.checkpoint()
+        world.run()
+    world.server.contents = replace(world.server.contents.copy(), ledgers=dict(backup.ledgers), claims=dict(backup.claims))
+    world.insert(A, 4)
+    world.upstream.checkpoint()
+    world.run()
+    world.check()
+
+
+@pytest.mark.parametrize("repaired", [False, True])
+@pytest.mark.parametrize("skip", [0, 1], ids=["before the schema change", "behind it"])
+def test_letters_of_a_table_that_is_ahead_of_the_ledger_are_counted_once(skip: int, repaired: bool, tmp_path: Path) -> None:
+    """Two tries of a cut with two rounds of the table: the run dies before, or after, a round's commit; a record may be mended."""
+    world = World(tmp_path / "world", partitions=1, capability="nothing atomic", marks_tables=True)
+    letters = open_dead_letters(str(tmp_path / "letters"), NAME)
+    world.create(A)
+    world.upstream.checkpoint()
+    world.run()
+    (records,) = world.stream.partitions
+    damaged: list[tuple[int, MemoryRecord]] = []
+    for first in (1, 3):
+        before = len(records)
+        world.insert(A, first)
+        world.insert(A, first + 1)
+        place = next(n for n in range(before, len(records)) if records[n].kind is RecordKind.ROWS)
+        damaged.append((place, records[place]))
+        world.stream.damage(0, place)
+        if first == 1:
+            world.upstream.alter(A, AddColumn(Column("n", INT, default="7")))
+    world.upstream.checkpoint()
+    for moment in (Moment.BEFORE, Moment.AFTER):
+        with armed(crash_at(moment, TABLE_COMMIT, skip=skip if moment is Moment.BEFORE else 0)), pytest.raises(Crashed):
+            world.run(on_error=OnError.DEAD_LETTER, letters=letters)
+        if repaired:
+            for place, record in damaged:
+                records[place] = record
+    world.run(on_error=OnError.DEAD_LETTER, letters=letters)
+    assert world.state.dead_letters.get(A, 0) == len(letters.names(A))
+    held = world.server.contents.tables[A].rows
+    assert len(letters.names(A)) == 4 - len(held)
 
 
 def test_dead_letters_of_a_table_with_a_log_are_not_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from headrace.model.commands import word
 from headrace.model.ledger import LedgerState, RequestKind, TableStatus
 from headrace.model.tso import format_tso
 from headrace.pipeline.definition import Settings
+from headrace.sinks.table_marks import TableMark
 
 Ask = Callable[[str, str], bool] | None
 """Asks a person, who has to write the name; ``None``: it is known."""
@@ -31,12 +32,12 @@ def reset_pipeline(settings: Settings, ask: Ask, output: Output) -> int:
         if is_there and ask is not None and not ask(what, name):
             output.line("nothing was removed")
             return 0
-        if state is not None and sink.table_marks is not None:
-            # Else a table that is emptied in place of being dropped would go on from where it was.
-            sink.table_marks.remove(name, [row.pair[1] for row in state.rows])
         # What an interrupted removal left, without a record, nobody has to be asked about.
         if not ledger.reset(name):
             state_of(ledger, settings)
+        if state is not None and sink.table_marks is not None:
+            # A run that lives knows nothing of the reset before its next step, and has the epoch that was the last one.
+            sink.table_marks.put({row.pair[1]: TableMark.of_no_life(name, state.epoch) for row in state.rows})
         place = sink.identity if sink.ledger is not None else settings.ledger_place
     if output.is_json:
         output.event("reset", pipeline=name, table=None)

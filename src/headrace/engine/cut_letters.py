@@ -7,10 +7,10 @@ letters, and where a table goes back and reads again what they are about.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from headrace.model.cut import Cut
+from headrace.model.cut import Cut, CutRound
 from headrace.model.ledger import LedgerState, TableStatus
 from headrace.model.letters import begins
 from headrace.model.outcome import Notice, Problem
@@ -30,6 +30,19 @@ class CutLetters:
     folder: DeadLetters | None
     _new: dict[TableId, set[str]] = field(default_factory=lambda: defaultdict(set))
     _counted: dict[TableId, set[str]] = field(default_factory=lambda: defaultdict(set))
+
+    def begin(self, cut_round: CutRound, tables: Iterable[TableId]) -> None:
+        """Sets aside what earlier tries of a round left out, before it is written by a sink whose tables say how far they are.
+
+        This try leaves out anew what is bad still. Else the ledger would count a letter that was repaired, where the run dies once
+        a table has its rows: the table says then that it is further, and not what it is without. Raises SinkUnreachableError.
+        """
+        if self.folder is None or not self.cut.precision.is_exact:
+            return
+        for table_id in sorted(t for t in tables if self._may_be_tried_again(t)):
+            former = [n for n in self.folder.names(table_id) if begins(n) >= cut_round.segments[table_id].lo]
+            if former:
+                self.folder.set_aside(table_id, former)
 
     def take(self, report: WriteReport, stopped: Collection[TableId]) -> Mapping[TableId, Problem]:
         """Takes up what a round left out. Returns why tables that go on so far have too many letters."""

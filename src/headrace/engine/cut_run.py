@@ -24,6 +24,7 @@ from headrace.engine.cut_letters import CutLetters
 from headrace.engine.journal import forgettable, is_of, journalled_together, unfollowed
 from headrace.engine.kept_keys import kept_unique_key, left_unique_key
 from headrace.engine.leftovers import leftovers, rows_under_skip
+from headrace.engine.marked_tables import begin_to_say, say
 from headrace.engine.ownership import Ownership
 from headrace.engine.requests import over_with_table, served_requests, told_given_up
 from headrace.engine.shapes import outgrown_shapes, told_shapes
@@ -352,7 +353,7 @@ class CutRun:
     def _hold_rest(self, change: SchemaChange, cause: TableId) -> None:
         """A change that cannot run because one of its tables is stopped holds its other tables too."""
         message = f"its schema change at {change.commit_ts} also touches {cause}, which has stopped."
-        problem = Problem(cause, message, place=change.origin, remedy=_remedy_behind(self.stopped[cause]))
+        problem = Problem(cause, message, place=change.origin, remedy=self.stopped[cause].remedy.behind)
         if change.changes == {cause}:
             self._left_behind.append(change)
         for table_id in change.changes | table_places.dropped_with(change):
@@ -414,6 +415,7 @@ class CutRun:
             begun = [changes[e.identity] for e in entries if e.state not in _NOT_BEGUN]
             tables = tuple(row for change in begun for row in rows(self.state, change))
             ended = [changes[e.identity] for e in entries if e.state.is_settled]
+            say(self.state, (row for row in tables if row.is_made), self._sink.table_marks)
             self._update(self._journalled_step((*entries, *also), tables, ended), step)
 
     def _journalled_step(
@@ -463,11 +465,14 @@ class CutRun:
         splits = tuple(s for s in (*cut_round.splits, *self._go_on(cut_round)) if s.table_id in there)
         if not splits:
             return
+        progress = {t: self.state.tables.get(t) or self._new_row(t) for t in {s.table_id for s in splits}}
+        if begin_to_say(self.state, progress.values(), self._sink.table_marks):
+            self._update(LedgerUpdate(), Step.INTENT)
+        if self._sink.table_marks is not None:
+            self._letters.begin(cut_round, progress.keys())
         state = self.state
         context = WriterContext(state.pipeline, state.epoch, state.attempt, 0, self._letters.folder, self.cut.advice)
         commit = self._commit_of(splits) if self._is_one_transaction(splits) else None
-        tables = {s.table_id for s in splits}
-        progress = {t: self.state.tables.get(t) or self._new_row(t) for t in tables}
         part = self._make_round(self.cut, replace(cut_round, splits=splits), context, commit, progress)
         faults.before(Step.ROUND)
         try:
@@ -591,8 +596,3 @@ class CutRun:
             Step.CHECKPOINT,
         )
         return record
-
-
-def _remedy_behind(problem: Problem) -> Remedy:
-    """What a table waits for that waits for another one."""
-    return Remedy.REPAIR if problem.remedy is Remedy.REPAIR else Remedy.DECISION

@@ -224,7 +224,7 @@ class Replayer:
         self.sink.begin_cut()
         try:
             faults.before(Step.ROUND)
-            report = self.sink.event_sink.write(self.make_round(cut, cut_round, context, None, {}))
+            report = self.sink.event_sink.write(self.make_round(cut, cut_round, context, None, {table_id: state.tables[table_id]}))
             faults.after(Step.ROUND)
             row_figures(report, cut_round.splits, read_problems(report.splits).keys())
             problem = next(iter((read_problems(report.splits) | report.problems()).values()), None)

@@ -21,7 +21,7 @@ from headrace.engine.journal import comes_back, concerns
 from headrace.engine.kept_keys import left_unique_key
 from headrace.engine.keys import changed_definition, read_fingerprint, with_declared_keys
 from headrace.engine.letter_replay import Replayer, waits_for
-from headrace.engine.marked_tables import caught_up, going_back, in_doubt, unknown
+from headrace.engine.marked_tables import LedgerOutrunError, caught_up, in_doubt, say_of_requests, unknown
 from headrace.engine.observer import Observer, telling
 from headrace.engine.passed_tables import lose_gone, note_passed
 from headrace.engine.plan import ending_incomplete, first_shared_change, plan_cut
@@ -50,7 +50,7 @@ from headrace.errors import (
 )
 from headrace.faults import Step
 from headrace.model.cut import Cut, Hold
-from headrace.model.ledger import Decision, JournalState, LedgerState, TableStatus
+from headrace.model.ledger import Decision, JournalState, LedgerState, TableProgress, TableStatus
 from headrace.model.offer import Learned, Offer
 from headrace.model.outcome import Notice, Problem
 from headrace.model.policy import OnError
@@ -160,7 +160,7 @@ class Loop:
                 break
         self._tries = Tries()
 
-    def _acquire(self) -> None:
+    def _acquire(self, above: int = 0) -> None:
         options = self._options
         known = self._ledger.peek(self._name)
         if known is not None:
@@ -168,7 +168,8 @@ class Loop:
             self._tell(changed_definition(known, options.filter_text, options.keys))
         faults.before(Step.ACQUIRE)
         parts = [LedgerPart.SHAPES] if self._source.needs_shapes else []
-        self._begin(self._ledger.acquire(self._name, self._source_identity, options.fingerprint, options.start or 0, parts))
+        record = self._name, self._source_identity, options.fingerprint, options.start or 0
+        self._begin(self._ledger.acquire(*record, parts, above))
         faults.after(Step.ACQUIRE)
         changed = known is not None and known.fingerprint != options.fingerprint
         # Nothing that is stopped leads to a look at a change of which nothing tells the table.
@@ -187,7 +188,7 @@ class Loop:
         gone = {t for t, own in self._state.tables.items() if own.status.is_gone}
         apart, self._turns = self._turns.without(gone), self._turns.taken()
         if self._may_be_ahead:
-            self._serve(caught_up(self._state, in_doubt(self._state), self._sink.table_marks, self._options.letters))
+            self._follow(in_doubt(self._state))
             self._may_be_ahead = False
         told = self._has_new_words()
         self._serve(take_up_holds(self._state))
@@ -360,12 +361,16 @@ class Loop:
         self._state = replace(self._state, decisions=words.decisions, requests=words.requests)
         return bool(fresh or asked)
 
-    def _serve(self, carried: Carried | None) -> None:
-        """Writes what follows from requests about tables, and tells it."""
+    def _follow(self, rows: Iterable[TableProgress]) -> None:
+        """Lets the ledger follow those of the tables that say they are ahead of their rows."""
+        self._serve(caught_up(self._state, rows, self._sink.table_marks, self._options.letters), of_tables=True)
+
+    def _serve(self, carried: Carried | None, *, of_tables: bool = False) -> None:
+        """Writes what follows from requests about tables, and tells it. ``of_tables``: the tables have said it."""
         if carried is not None:
             faults.before(Step.REQUESTS)
-            if self._sink.table_marks is not None and (back := going_back(self._state, carried.update.tables)):
-                self._sink.table_marks.remove(self._name, back)
+            if not of_tables:
+                say_of_requests(self._state, carried.update.tables, self._sink.table_marks)
             self._ledger.update(carried.update)
             faults.after(Step.REQUESTS)
             self._state = carried.update.applied_to(self._state)
@@ -400,8 +405,7 @@ class Loop:
 
     def _apply(self, offer: Offer, retried: frozenset[TableId], apart: frozenset[TableId] = frozenset()) -> Iterable[Problem]:
         """Plans and applies one cut; returns why tables stopped in it."""
-        found = unknown(self._state, (s.table_id for s in offer.splits if self._options.includes(s.table_id)))
-        self._serve(caught_up(self._state, found, self._sink.table_marks, self._options.letters))
+        self._follow(unknown(self._state, (s.table_id for s in offer.splits if self._options.includes(s.table_id))))
         self._take_back(offer)
         if self._carry_out(offer):
             self._plans_anew = True  # the offer lacks all files of tables that miss some, and those that are read again
@@ -470,12 +474,12 @@ class Loop:
         if carried is not None and options.letters is not None:
             carried = replace(carried, update=recounted(carried.update, self._state, options.letters))
         self._serve(carried)
-        if _moves(anew) or _moves(carried):
+        if any(each is not None and each.reads_anew for each in (anew, carried)):
             self._learned = None  # files that count as not read by now are not missed
             return True
         if released:
             return True
-        return _moves(self._end_incomplete(offer))
+        return self._end_incomplete(offer) is not None
 
     def _has_rows(self, table_id: TableId) -> bool:
         """Whether the target has rows of the table; one that keeps no tables is not asked."""
@@ -542,7 +546,8 @@ class Loop:
             self._wait_after(failure)
             if isinstance(failure, SourceNotReadyError | SourceUnreachableError) and not self._farthest:
                 return
-            failure = self._take_again() if self._farthest or isinstance(failure, TargetWentBackError) else self._reload()
+            again = self._farthest or isinstance(failure, TargetWentBackError)
+            failure = self._take_again(failure) if again else self._reload()
 
     def _wait_after(self, error: HeadraceError) -> None:
         """Waits, longer each time. Gives up when it is to end, and on jobs that break again and again."""
@@ -572,7 +577,7 @@ class Loop:
             return None if self.stopping else error
         return None
 
-    def _take_again(self) -> HeadraceError | None:
+    def _take_again(self, why: HeadraceError) -> HeadraceError | None:
         """Goes on from where the ledger stands now, as a new run would. Returns why that is not possible yet."""
         self._learned = None
         self._forget_target()
@@ -580,7 +585,9 @@ class Loop:
         try:
             if self._ledger.peek(self._name) is None:
                 raise FencedError.forgotten(self._name)
-            self._acquire()
+            if isinstance(why, LedgerOutrunError):
+                self._ledger.next_attempt()  # else the later run is one that took over, and this one ends here
+            self._acquire(why.epoch if isinstance(why, LedgerOutrunError) else 0)
             position = self._source.missing_again(self._farthest, self._state.position)
             self._serve(Carried(LedgerUpdate(position=position)) if position != self._state.position else None)
             self._farthest = ""
@@ -592,8 +599,3 @@ class Loop:
         """Nothing is known of the target's tables any more, and its address is asked anew: another server may have it."""
         self._sink.abandon_cut()
         self._ledger.close()
-
-
-def _moves(carried: Carried | None) -> bool:
-    """Whether the source has to offer anew."""
-    return carried is not None and carried.update.position is not None

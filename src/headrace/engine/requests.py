@@ -56,6 +56,11 @@ class Carried:
     update: LedgerUpdate
     notices: tuple[Notice, ...] = ()
 
+    @property
+    def reads_anew(self) -> bool:
+        """Whether the source has to offer anew."""
+        return self.update.position is not None
+
 
 def releases_to_judge(state: LedgerState) -> frozenset[TableId]:
     """The tables that are released after a load as of a time ahead of their place: the source tells whether the rows fit it."""

@@ -81,7 +81,7 @@ class EngineRound:
 
     def marks(self) -> Mapping[TableId, TableMark]:
         """See ``Round.marks``."""
-        return marks_of(self.context.pipeline, self.cut, self.round, self.progress)
+        return marks_of(self.context, self.cut, self.round, self.progress)
 
     def write_in_tasks(self, writer: UnitWriter, texts: TextComparisons | None = None) -> WriteReport:
         """See ``Round.write_in_tasks``."""

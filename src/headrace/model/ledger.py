@@ -405,6 +405,9 @@ class LedgerState:
     pairs: dict[tuple[TableId, TableId], TableProgress] = field(default_factory=dict)
     shapes: dict[ShapeKey, TableShape] = field(default_factory=dict)
     """What the source's tables looked like, where the source asks for it (``EventSource.needs_shapes``)."""
+    began: int = 0
+    """The epoch of the run that made this record: what tables say of themselves since an earlier one says nothing (``TableMark``).
+    0 in ledgers that do not keep it, as those of sinks whose tables say nothing, and in records of an older Headrace."""
 
     @property
     def rows(self) -> tuple[TableProgress, ...]:

@@ -26,6 +26,11 @@ class Remedy(StrEnum):
     RESYNC = "resync"
     """Rows changed that no event tells: the table is loaded anew, and then the schema change skipped."""
 
+    @property
+    def behind(self) -> Remedy:
+        """What a table waits for that waits for one with this remedy."""
+        return self if self is Remedy.REPAIR else Remedy.DECISION
+
 
 _STATUS = {
     Remedy.REPAIR: TableStatus.STOPPED,

@@ -142,7 +142,7 @@ class TableChange:
     ordered: pa.Table
     progress: TableProgress | None = None
     lo: int = 0
-    """The table's checkpoint (TSO) before the cut, for its dead letters."""
+    """Up to where (TSO) the table was applied before the round, for its dead letters."""
     watch: SpellingWatch | None = None
     """With it the three tables have a last column more, ``headrace.model.block.SIGHT``. Without it they may have it too."""
     groups: tuple[int, ...] = ()
@@ -384,7 +384,7 @@ class Round(Protocol):
     def marks(self) -> Mapping[TableId, TableMark]:
         """What each table of the target says of itself in the commit with its rows of the round (``DataSink.table_marks``).
 
-        Only in one that has all of them. Nothing is said where rows carry no exact commit ts, or dead letters are replayed.
+        Only in one that has all of them.
         """
         ...
 
@@ -439,11 +439,12 @@ class Ledger(Protocol):
         ...
 
     def acquire(
-        self, pipeline: str, source_identity: str, fingerprint: str, start: int, parts: Collection[LedgerPart] = ()
+        self, pipeline: str, source_identity: str, fingerprint: str, start: int, parts: Collection[LedgerPart] = (), above: int = 0
     ) -> LedgerState:
         """Takes the next epoch (creating the record at first) and ends the former run's writers.
 
-        ``fingerprint`` and ``start`` count only for a new record. The epoch is larger than any that this object had before.
+        ``fingerprint`` and ``start`` count only for a new record. The epoch is larger than any that this object had before, and
+        than ``above``: what the target's tables tell of a run that the ledger has forgotten.
         ``parts`` is what the pipeline's steps will write beside what all pipelines write; it is made if it is not there.
 
         Raises DefinitionError when the record belongs to another source (``source_identity``), naming the way out.

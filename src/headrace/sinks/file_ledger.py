@@ -114,7 +114,7 @@ class FileLedger:
             return _Held(number, LedgerState(pipeline, "unreadable", "", number), "")
 
     def acquire(
-        self, pipeline: str, source_identity: str, fingerprint: str, start: int, parts: Collection[LedgerPart] = ()
+        self, pipeline: str, source_identity: str, fingerprint: str, start: int, parts: Collection[LedgerPart] = (), above: int = 0
     ) -> LedgerState:
         """Takes the next epoch; the former run's next write fails. ``fingerprint`` and ``start`` count only for a new record.
 
@@ -127,11 +127,13 @@ class FileLedger:
             newest = self._load(pipeline)
             if newest is None or newest.is_reset:
                 self._forget_words(pipeline)  # of a pipeline that was removed by hand, or whose reset broke off
-                epoch = newest.state.epoch + 1 if newest else 1
-                state = LedgerState(pipeline, source_identity, fingerprint, epoch, start=start, checkpoint=start, attempted=start)
+                epoch = max(newest.state.epoch if newest else 0, above) + 1
+                state = LedgerState(
+                    pipeline, source_identity, fingerprint, epoch, start=start, checkpoint=start, attempted=start, began=epoch
+                )
             else:
                 _check_source(newest.state, source_identity)
-                state = replace(newest.state, epoch=newest.state.epoch + 1, attempt=0)
+                state = replace(newest.state, epoch=max(newest.state.epoch, above) + 1, attempt=0)
             held = _Held(newest.number + 1 if newest else 1, state, uuid.uuid4().hex)
             if self._create(held):
                 self._require_conditions(held)
@@ -387,6 +389,7 @@ def state_to_json(state: LedgerState, writer: str) -> str:
             "source_identity": state.source_identity,
             "fingerprint": state.fingerprint,
             "epoch": state.epoch,
+            "began": state.began,
             "attempt": state.attempt,
             "start": str(state.start),
             "checkpoint": str(state.checkpoint),
@@ -417,6 +420,7 @@ def state_from_json(text: str) -> tuple[LedgerState, str]:
         source_identity=data["source_identity"],
         fingerprint=data["fingerprint"],
         epoch=data["epoch"],
+        began=data.get("began", 0),
         attempt=data["attempt"],
         start=int(data["start"]),
         checkpoint=int(data["checkpoint"]),

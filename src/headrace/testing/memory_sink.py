@@ -52,6 +52,7 @@ CAPABILITIES = {
 
 TABLE_COMMIT = OwnStep("memory", "commit a table")
 """Of a sink that commits each table by itself."""
+TABLE_MARK = OwnStep("memory", "leave a mark in a table")
 
 Seen = Mapping[TableId, Counter[LoggedChange]]
 """What a unit, or a round on the driver, has brought of each table of which every change is wanted."""
@@ -74,7 +75,8 @@ class MemorySink(StatelessSink):
     """It takes its rows on the driver (``Round.stream_from_tasks``), and commits a round there. It has no ``atomic_bytes`` then."""
     marks_tables: bool = False
     """It commits each table by itself, on the driver, and the table says then up to where it is applied. Only that keeps a log or a
-    table without key from having rows twice. It has neither atomic cuts nor ``atomic_bytes``."""
+    table without key from having rows twice, and no fence of its ledger reaches these commits. It has neither atomic cuts nor
+    ``atomic_bytes``."""
     runs_long: bool = False
     """Changes of columns run long there (``LongChanges``)."""
     identity = "memory://"
@@ -143,15 +145,16 @@ class MemoryLedger:
         return sorted(self._server.contents.ledgers)
 
     def acquire(
-        self, pipeline: str, source_identity: str, fingerprint: str, start: int, parts: Collection[LedgerPart] = ()
+        self, pipeline: str, source_identity: str, fingerprint: str, start: int, parts: Collection[LedgerPart] = (), above: int = 0
     ) -> LedgerState:
         with self._server.called(Call.ACQUIRE), self._server.transaction() as contents:
-            new = LedgerState(pipeline, source_identity, fingerprint, start=start, checkpoint=start, attempted=start)
-            state = contents.ledgers.get(pipeline, new)
-            if state.source_identity != source_identity:
+            state = contents.ledgers.get(pipeline)
+            if state is not None and state.source_identity != source_identity:
                 raise DefinitionError("The ledger belongs to another source.")
             last = contents.claims.get(pipeline, self.claim).epoch
-            state = replace(state, epoch=max(state.epoch, last, self.claim.epoch) + 1, attempt=0)
+            epoch = max(state.epoch if state else 0, last, self.claim.epoch, above) + 1
+            new = LedgerState(pipeline, source_identity, fingerprint, start=start, checkpoint=start, attempted=start, began=epoch)
+            state = replace(state or new, epoch=epoch, attempt=0)
             claim = Claim(pipeline, state.epoch, uuid.uuid4().hex)
             contents.ledgers[pipeline], contents.claims[pipeline] = state, claim
             contents.forget_commits(pipeline)
@@ -294,20 +297,18 @@ class MemoryEventSink:
         failed: dict[TableId, Problem] = {}
         for target, own in of_table.items():
             faults.before(TABLE_COMMIT, str(target))
-            found = self._commit_table(target, own, marks.get(target))
+            found = self._commit_table(target, own, marks[target])
             faults.after(TABLE_COMMIT, str(target))
             failed |= {problem.table_id: problem for problem in found}
         return failed
 
-    def _commit_table(self, target: TableId, changes: list[TableChange], mark: TableMark | None) -> list[Problem]:
+    def _commit_table(self, target: TableId, changes: list[TableChange], mark: TableMark) -> list[Problem]:
         with self._server.called(Call.LOAD) as refused:
-            if self._sink.ledger is not None:
-                self._sink.ledger.prove()
             if refused:
                 return [Problem(change.table_id, "the simulated server does not like these rows.") for change in changes]
             contents = self._server.contents.copy()
-            if mark is not None and target in contents.tables and not mark.follows(contents.tables[target].mark):
-                raise TransientError(f"{target} says that it is further than {mark.since}.")
+            if target not in contents.tables or not mark.follows(contents.tables[target].mark):
+                raise TransientError(f"{target} is not as the commit from {mark.since} on takes it to be.")
             written = [_write(contents, change, self._sink.capabilities.demand_of, None) for change in changes]
             problems = [outcome.problem for outcome in written if outcome.problem is not None]
             if not problems:
@@ -362,12 +363,16 @@ class MemoryMarks:
             found = {t: tables[t].mark for t in targets if t in tables}
             return {t: mark for t, mark in found.items() if mark is not None and mark.pipeline == pipeline}
 
-    def remove(self, pipeline: str, targets: Collection[TableId]) -> None:
-        """See ``TableMarks.remove``."""
-        with self._server.called(Call.MARKS), self._server.transaction() as contents:
-            for target in targets:
-                if target in contents.tables:
-                    contents.tables[target].mark = None
+    def put(self, marks: Mapping[TableId, TableMark]) -> None:
+        """See ``TableMarks.put``."""
+        for target, mark in marks.items():
+            faults.before(TABLE_MARK, str(target))
+            with self._server.called(Call.MARKS):
+                table = self._server.contents.tables.get(target)
+                if table is not None and mark.replaces(table.mark):
+                    with self._server.transaction() as contents:
+                        contents.tables[target].mark = mark
+            faults.after(TABLE_MARK, str(target))
 
 
 def _nothing_seen() -> Seen:

@@ -49,13 +49,13 @@ class DuckDbLedger:
             return self.tables.pipelines(session)
 
     def acquire(
-        self, pipeline: str, source_identity: str, fingerprint: str, start: int, parts: Collection[LedgerPart] = ()
+        self, pipeline: str, source_identity: str, fingerprint: str, start: int, parts: Collection[LedgerPart] = (), above: int = 0
     ) -> LedgerState:
         """Takes the next epoch. A former run that still works is fenced at its next update."""
         with self.database.transaction() as session:
             self.tables.verify_place(session, pipeline, source_identity)
             self.tables.create_tables(session, parts)
-            above = 0 if self._claim is None else self._claim.epoch
+            above = max(above, 0 if self._claim is None else self._claim.epoch)
             state, claim = self.tables.acquire(session, pipeline, source_identity, fingerprint, start, above=above)
         self._claim, self._words = claim, (None, Words(state.decisions, state.requests))
         return state

@@ -84,7 +84,7 @@ class MySqlLedger:
         return self._in_transaction(lambda s: self.tables.pipelines(s) if self.tables.exists(s) else [])
 
     def acquire(
-        self, pipeline: str, source_identity: str, fingerprint: str, start: int, parts: Collection[LedgerPart] = ()
+        self, pipeline: str, source_identity: str, fingerprint: str, start: int, parts: Collection[LedgerPart] = (), above: int = 0
     ) -> LedgerState:
         """See ``Ledger.acquire``. The former run's connections are ended before its locks can hold this up, and again after."""
 
@@ -93,13 +93,13 @@ class MySqlLedger:
             self._create_tables(session, parts)
             self._require_transactions(session)
 
-        above = 0 if self._claim is None else self._claim.epoch
+        last = max(above, 0 if self._claim is None else self._claim.epoch)
 
         def take(session: MySqlSession) -> tuple[LedgerState, Claim]:
             self.tables.verify_source(session, pipeline, source_identity)
             self._end_writers(session, pipeline, self.fence.recorded(session, pipeline, ddl=True), ddl=True)
             try:
-                state, claim = self.tables.acquire(session, pipeline, source_identity, fingerprint, start, above=above)
+                state, claim = self.tables.acquire(session, pipeline, source_identity, fingerprint, start, above=last)
             except pymysql.err.IntegrityError:
                 raise TransientError(f"Another run of pipeline {pipeline!r} began at the same moment.") from None
             recorded = self.fence.recorded(session, pipeline, ddl=True)
