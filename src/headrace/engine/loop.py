@@ -477,9 +477,7 @@ class Loop:
         if any(each is not None and each.reads_anew for each in (anew, carried)):
             self._learned = None  # files that count as not read by now are not missed
             return True
-        if released:
-            return True
-        return self._end_incomplete(offer) is not None
+        return bool(released) or self._end_incomplete(offer) is not None
 
     def _has_rows(self, table_id: TableId) -> bool:
         """Whether the target has rows of the table; one that keeps no tables is not asked."""
