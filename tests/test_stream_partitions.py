@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -13,10 +14,12 @@ from headrace.engine.loop import Loop
 from headrace.errors import SourceLostError
 from headrace.model.ledger import RequestKind, TableStatus
 from headrace.model.table import TableId
+from headrace.model.tso import MAX_TSO, latest_tso
 from headrace.sources.base import Bound
 from headrace.sources.stream.records import RecordKind
 from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at
 from headrace.testing.memory_source import MemoryReader, MemoryRecord, MemorySource
+from headrace.testing.ticdc_writer import RowChange
 from headrace.testing.upstream import Insert
 from streams import A, B, World
 
@@ -60,6 +63,36 @@ def follow(world: World, acts: Sequence[Act], monkeypatch: pytest.MonkeyPatch) -
     with monkeypatch.context() as patch:
         patch.setattr(Loop, "_poll", acting)
         world.run(once=False, poll_interval=0.0)
+
+
+class TestTimesOfTheFuture:
+    @pytest.mark.parametrize("partitions", [1, 3])
+    def test_a_watermark_promises_nothing(self, tmp_path: Path, partitions: int, capsys: pytest.CaptureFixture[str]) -> None:
+        world = world_of(tmp_path, partitions)
+        reached = world.state.checkpoint
+        world.insert(A, 2)
+        world.stream.checkpoint(MAX_TSO)
+        world.run()
+        assert "ahead of this machine's clock, so it is not used" in " ".join(capsys.readouterr().err.split())
+        assert world.state.checkpoint == reached
+        world.insert(A, 3)
+        world.upstream.checkpoint()
+        world.run()
+        world.check()
+        assert world.state.checkpoint < latest_tso(time.time())
+
+    def test_a_row_is_not_the_end(self, tmp_path: Path) -> None:
+        world = world_of(tmp_path)
+        world.create(B)
+        world.insert(B, 1)
+        world.upstream.checkpoint()
+        world.insert(A, 2)
+        world.insert(B, 2)
+        last = world.stream.partitions[0][-1].commit_ts
+        world.stream.rows(A, MAX_TSO, [RowChange(None, {"id": 3, "v": "3"})])
+        ran = world.run(once=False, until_end=True, quiet=0.0, poll_interval=0.01)
+        assert {problem.table_id for problem in ran.stopped} == {A}
+        assert (world.state.checkpoint, len(world.rows(B))) == (last, 2)
 
 
 class TestRecordsThatNobodyUnderstands:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import SourceNotReadyError, SourceUnreachableError
+from headrace.model.tso import MAX_TSO, tso_from_ms
 from headrace.model.uri import parse_uri
 from headrace.sources.ticdc_storage.checkpoint import read_checkpoint
 from headrace.sources.ticdc_storage.reader import StorageReader
@@ -112,6 +113,17 @@ def test_metadata_that_stays_unreadable_is_never_taken_for_zero(folder: StorageF
     folder.write("metadata", content)
     with pytest.raises(SourceNotReadyError, match="holds no checkpoint"):
         read_checkpoint(store(folder), lambda seconds: None)
+
+
+def test_a_checkpoint_of_the_future_is_none(folder: StorageFolder) -> None:
+    now = 1_764_000_000.0
+    hour = tso_from_ms(3_600_000)
+    folder.checkpoint(tso_from_ms(int(now * 1000)) + 23 * hour)
+    assert read_checkpoint(store(folder), clock=lambda: now) == tso_from_ms(int(now * 1000)) + 23 * hour
+    for far in (tso_from_ms(int(now * 1000)) + 25 * hour, 10**18, MAX_TSO):
+        folder.checkpoint(far)
+        with pytest.raises(SourceNotReadyError, match=f"{far}.*more than a day ahead of this machine's clock .2025-11-24 16:00:00"):
+            read_checkpoint(store(folder), clock=lambda: now)
 
 
 def test_what_is_missing_is_told_apart(folder: StorageFolder, tmp_path: Path) -> None:

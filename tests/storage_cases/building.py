@@ -7,6 +7,7 @@ of :data:`COLUMNS`, such as ``id,v``. Runs are in this process and without Spark
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ from headrace.model.cut import Cut
 from headrace.model.events import RowKind
 from headrace.model.ledger import Decision, JournalState, LedgerState, TableRequest, Verdict
 from headrace.model.outcome import Notice, Problem, SplitReport
-from headrace.model.tso import MAX_TSO
+from headrace.model.tso import latest_tso
 from headrace.pipeline.assembly import DEFAULT_LEDGER
 from headrace.pipeline.registry import open_sink
 from headrace.pipeline.runner import Definition, PipelineRun
@@ -150,7 +151,7 @@ class Bucket:
         """The rows of a data file of ``test.t`` with this content, as its source reads them, and the report on it."""
         self.schema("t", 100, columns, statement)
         self.write(f"test/t/100/CDC000001.{'json' if 'canal-json' in self.options else 'csv'}", raw)
-        self.checkpoint(MAX_TSO)
+        self.checkpoint(latest_tso(time.time()))
         consumer = self.consumer()
         consumer.cut()
         (report,) = consumer.reports

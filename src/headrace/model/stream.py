@@ -134,3 +134,5 @@ class StageReport:
     """Schema changes that cannot be read, with their place."""
     unknown: tuple[Problem, ...] = ()
     """Records of which nobody can tell what they are, with their place."""
+    ahead: tuple[tuple[int, int], ...] = ()
+    """The first watermark of the future, its offset and TSO: such promise nothing."""

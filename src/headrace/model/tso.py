@@ -12,6 +12,8 @@ LOGICAL_BITS = 18
 MAX_TSO = (1 << 63) - 1
 _MOST_DIGITS = 40  # with zeros before it
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MOST_AHEAD_MS = 24 * 60 * 60 * 1000
+"""How far the source's clock may be ahead of this machine's. Clocks differ, and zones are set wrongly: by hours, not by more."""
 
 
 def tso_from_ms(physical_ms: int, logical: int = 0) -> int:
@@ -36,11 +38,25 @@ def tso_from_datetime(when: datetime) -> int:
     return tso_from_ms((when - _EPOCH) // timedelta(milliseconds=1))
 
 
+def latest_tso(now: float) -> int:
+    """The greatest TSO that anything can have by now; ``now`` is this machine's clock (Unix time in seconds), and clocks differ.
+
+    Progress never goes beyond it: it does not go back, so nothing would be applied until that time has come.
+    """
+    return tso_from_ms(int(now * 1000) + _MOST_AHEAD_MS)
+
+
 def format_tso(tso: int) -> str:
     """``2024-06-05 09:30:23.694 UTC`` for people; a value that is no plausible TSO is printed as the number it is."""
     if tso < 1 << 40 or tso_to_ms(tso) > 32_503_680_000_000:
         return str(tso)
     return tso_to_datetime(tso).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
+
+
+def tso_and_time(tso: int) -> str:
+    """A TSO as a number, with its time where it is a plausible one."""
+    shown = format_tso(tso)
+    return shown if shown == str(tso) else f"{tso}, {shown}"
 
 
 def parse_tso(text: str) -> int:

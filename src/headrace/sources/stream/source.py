@@ -8,6 +8,7 @@ make others be read again.
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -25,6 +26,7 @@ from headrace.model.place import PlaceInStream, SourcePlace
 from headrace.model.split import Split, Window
 from headrace.model.stream import PartitionEnds, Range, StageReport
 from headrace.model.table import NOBODYS, TableId
+from headrace.model.tso import latest_tso, tso_and_time
 from headrace.sources.base import Bound, KeptShapes, StageRunner, StagingPlace
 from headrace.sources.stream.history import StreamHistory
 from headrace.sources.stream.position import StreamPosition
@@ -109,7 +111,8 @@ class StreamEventSource:
         applied = bound.reached if bound is not None else lambda _: -1
         reached = bound.reached if bound is not None else lambda _: checkpoint
         history = StreamHistory(shapes or {}, (told for report in staged.reports for told in report.statements))
-        watermark = _final(staged, place, least) if final else _watermark(staged, partitions, place, least)
+        latest = latest_tso(time.time())
+        watermark = _final(staged, place, least, latest) if final else _watermark(staged, partitions, place, least)
         problems = staged.problems(place)
         return Offer(
             watermark,
@@ -120,8 +123,9 @@ class StreamEventSource:
                 *(p for p in problems if p.table_id.table),
                 *history.problems,
                 *_shapeless(staged, history, reached, watermark),
+                *(_of_the_future(staged, latest) if final else ()),
             ),
-            notices=(*_blocking(problems), *_absent(partitions, place, staged)),
+            notices=(*_blocking(problems), *_absent(partitions, place, staged), *_ahead(staged)),
             repeats=self.reader.repeats,
             learned=staged,
             more=more,
@@ -426,13 +430,16 @@ def _watermark(staged: Staged, partitions: Iterable[PartitionEnds], place: Strea
     return max(least, min((promised.get(name, least) for name in _names(staged, partitions, place)), default=least))
 
 
-def _final(staged: Staged, place: StreamPosition, least: int) -> int:
-    """The greatest ts of all that is there; where a partition cannot be read to its end, no more than it promised before."""
-    pieces = (piece.max_ts for report in staged.reports for piece in report.pieces)
-    changes = (statement.commit_ts for report in staged.reports for statement in report.statements)
+def _final(staged: Staged, place: StreamPosition, least: int, latest: int) -> int:
+    """The greatest ts of all that is there, but for what lies behind ``latest`` (TSO).
+
+    Where a partition cannot be read to its end, no more than it promised before.
+    """
+    pieces = [piece.max_ts for report in staged.reports for piece in report.pieces]
+    changes = [statement.commit_ts for report in staged.reports for statement in report.statements]
     promised = staged.watermarks(place)
     held = staged.blocked(place) | (place.partitions.keys() - staged.begins.keys())
-    greatest = max([least, *pieces, *changes])
+    greatest = max([least, *(ts for ts in (*pieces, *changes) if ts <= latest)])
     return max(least, min([greatest, *(promised.get(name, least) for name in held)]))
 
 
@@ -444,6 +451,26 @@ def _blocking(problems: Iterable[Problem]) -> Iterator[Notice]:
                 f"{problem.place}: {problem.message} Nothing tells of which table the record is, so nothing is applied that comes "
                 f"behind it in this partition. If its changes are not wanted, give it up with {way}."
             )
+
+
+def _ahead(staged: Staged) -> Iterator[Notice]:
+    for report in staged.reports:
+        for offset, watermark in report.ahead:
+            yield Notice(
+                f"{PlaceInStream(report.range.partition, offset)}: the watermark ({tso_and_time(watermark)}) lies more than a day "
+                "ahead of this machine's clock, so it is not used. Correct the clock if it is wrong, and start the run again."
+            )
+
+
+def _of_the_future(staged: Staged, latest: int) -> Iterator[Problem]:
+    """The tables with changes behind ``latest`` (TSO): no source can have committed them yet, and its end is not told by them."""
+    told = [(s.table_id, s.commit_ts, s.place) for report in staged.reports for s in report.statements]
+    pieces = [piece for report in staged.reports for piece in report.pieces]
+    told += [(p.table_id, p.max_ts, PlaceInStream(p.partition, p.first, p.last)) for p in pieces]
+    for table_id, commit_ts, place in told:
+        if commit_ts > latest:
+            message = f"a change's commit ts ({tso_and_time(commit_ts)}) lies more than a day ahead of this machine's clock."
+            yield Problem(table_id, message, place, hint="Correct the clock if it is wrong. Else give the record up.")
 
 
 def _absent(partitions: Iterable[PartitionEnds], place: StreamPosition, staged: Staged) -> Iterator[Notice]:

@@ -5,8 +5,9 @@ The pieces of a range lie in one object, one behind the other, so that a thousan
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -19,6 +20,7 @@ from headrace.model.outcome import Problem
 from headrace.model.place import PlaceInStream
 from headrace.model.stream import Between, Mark, Range, StagedPiece, StageReport, StreamStatement
 from headrace.model.table import TableId
+from headrace.model.tso import latest_tso
 from headrace.sources.base import StagingPlace
 from headrace.sources.stream.reader import StreamReader
 from headrace.sources.stream.records import PIECE, RecordKind
@@ -80,9 +82,10 @@ class _Tables:
         self._reached[table_id] = last
 
 
-def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str) -> StageReport:
+def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str, clock: Callable[[], float] = time.time) -> StageReport:
     """Reads a range and writes its pieces into an object in ``folder``. Raises SourceUnreachableError, TransientError."""
     tables = _Tables()
+    ahead: tuple[tuple[int, int], ...] = ()
     statements: list[StreamStatement] = []
     problems: list[Problem] = []
     unknown: list[Problem] = []
@@ -114,7 +117,9 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str) -> 
                 tables.add(rows)
             while nobodys and nobodys[0] <= int(offsets[min(end, len(offsets) - 1)]):
                 promised_before.append((nobodys.pop(0), tables.greatest))
-            if promised is not None:
+            if promised is not None and promised > latest_tso(clock()):
+                ahead = ahead or ((int(offsets[end]), promised),)
+            elif promised is not None:
                 # Its record is needed until the pipeline has come so far: the partition may tell no other.
                 reached = max(reached, promised)
                 tables.promise(promised)
@@ -133,6 +138,7 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str) -> 
         tuple(marks),
         tuple(problems),
         tuple(unknown),
+        ahead,
     )
 
 

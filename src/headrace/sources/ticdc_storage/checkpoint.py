@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from headrace.errors import NoWatermarkError, SourceNotReadyError
-from headrace.model.tso import MAX_TSO
+from headrace.model.tso import MAX_TSO, format_tso, latest_tso, tso_and_time, tso_from_ms
 from headrace.sources.ticdc_storage.paths import METADATA, ForeignPath, parse_path
 from headrace.sources.ticdc_storage.stores import Store
 
@@ -18,11 +18,11 @@ _PAUSES = (0.02, 0.1, 0.3)
 """Seconds between the attempts. TiCDC rewrites the file in place every two seconds, so a read may fall into the gap."""
 
 
-def read_checkpoint(store: Store, sleep: Callable[[float], None] = time.sleep) -> int:
+def read_checkpoint(store: Store, sleep: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.time) -> int:
     """The checkpoint (TSO): all rows with ``commit_ts <=`` it, and all schema changes with a smaller ts, are in the files.
 
-    Raises SourceNotReadyError when there is none that can be read (NoWatermarkError when a changefeed has written none yet),
-    SourceUnreachableError.
+    Raises SourceNotReadyError when there is none that can be read, or it lies in the future (NoWatermarkError when a changefeed has
+    written none yet), SourceUnreachableError.
     """
     for pause in (*_PAUSES, None):
         try:
@@ -31,12 +31,23 @@ def read_checkpoint(store: Store, sleep: Callable[[float], None] = time.sleep) -
             # Nothing is half written here: either the first checkpoint is still to come, or this is no changefeed's folder.
             raise _missing(store) from None
         if checkpoint is not None:
-            return checkpoint
+            return _come(checkpoint, store, clock())
         if pause is not None:
             sleep(pause)
     raise SourceNotReadyError(
         f"The file {METADATA} in {store.place} holds no checkpoint.", f'It should read {{"{_KEY}":…}}, as TiCDC writes it.'
     )
+
+
+def _come(checkpoint: int, store: Store, now: float) -> int:
+    """The checkpoint. Raises SourceNotReadyError for one that no changefeed can have reached yet."""
+    if checkpoint > latest_tso(now):
+        raise SourceNotReadyError(
+            f"The checkpoint in the file {METADATA} in {store.place} ({tso_and_time(checkpoint)}) lies more than a day ahead of "
+            f"this machine's clock ({format_tso(tso_from_ms(int(now * 1000)))}), so it is not used.",
+            "Correct the clock if it is wrong. Else nothing is applied until TiCDC writes the file again.",
+        )
+    return checkpoint
 
 
 def _parsed(raw: bytes) -> int | None:

@@ -9,10 +9,11 @@ import pyarrow.compute as pc
 
 from headrace.model.block import KIND
 from headrace.model.events import RowKind
-from headrace.model.outcome import Notice, SplitReport
+from headrace.model.outcome import Notice, Problem, SplitReport
 from headrace.model.place import PlaceInFile
 from headrace.model.split import Window
-from headrace.model.tso import MAX_TSO, format_tso
+from headrace.model.table import TableId
+from headrace.model.tso import MAX_TSO, tso_and_time
 from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.position import Drain
 from headrace.sources.ticdc_storage.splits import FileSplit, read_split
@@ -53,13 +54,13 @@ class FileEnds:
         self.above = {stored: above for stored, above in self.above.items() if stored in present}
 
     def find_rest(
-        self, splits: Iterable[FileSplit], catalogue: Catalogue, *, watermark: int, published: int, checkpoint: int
+        self, splits: Iterable[FileSplit], catalogue: Catalogue, *, watermark: int, published: int, checkpoint: int, latest: int
     ) -> Rest:
         """What the files of a final offer hold above ``checkpoint``, by reading them; ``end`` is no less than ``watermark``.
 
-        ``published`` is the greatest watermark that ``metadata`` had (TSO).
+        ``published`` is the greatest watermark that ``metadata`` had (TSO); ``latest`` is the TSO behind which nothing counts.
         """
-        end = max([watermark, *versions_of(catalogue)])
+        end = max([watermark, *versions_of(catalogue, latest)])
         rows = 0
         for split in splits:
             if split.has_commit_ts:
@@ -69,7 +70,7 @@ class FileEnds:
                 end, rows = max(end, self.ends[stored]), rows + self.above[stored][1]
         # The change at a published checkpoint is not certain to be there; at a drained one it was taken.
         first = checkpoint if checkpoint == published else checkpoint + 1
-        return Rest(end, rows, sum(change.commit_ts >= first for change in catalogue.changes))
+        return Rest(end, rows, sum(first <= change.commit_ts <= latest for change in catalogue.changes))
 
     def find_end(self, splits: Iterable[FileSplit], checkpoint: int) -> int:
         """The greatest commit ts (TSO) in the files of a final offer, 0 where there is none."""
@@ -80,6 +81,16 @@ class FileEnds:
                     self._read(split, checkpoint)
                 end = max(end, self.ends[_stored(split)])
         return end
+
+    def find_ahead(self, splits: Iterable[FileSplit], checkpoint: int, latest: int) -> tuple[Problem, ...]:
+        """The tables with rows behind ``latest`` (TSO), each with a file of such: no changefeed can have written them yet."""
+        found: dict[TableId, Problem] = {}
+        for split in splits:
+            if split.table_id not in found and (end := self.find_end([split], checkpoint)) > latest:
+                message = f"a row's commit ts ({tso_and_time(end)}) lies more than a day ahead of this machine's clock."
+                hint = "Correct the clock if it is wrong. Else replace the file, or give it up with headrace table skip."
+                found[split.table_id] = Problem(split.table_id, message, place=PlaceInFile(split.key), hint=hint)
+        return tuple(found.values())
 
     def _read(self, split: FileSplit, checkpoint: int) -> None:
         """Reads a file. Its rows themselves are read again, by tasks, when it is known up to where."""
@@ -98,12 +109,12 @@ def rest_notices(rest: Rest, published: int, *, has_commit_ts: bool) -> tuple[No
         return (_WITHOUT_COMMIT_TS,)
     if not rest.rows and not rest.changes:
         return ()
-    promised = f"lie beyond what metadata promises ({_time(published)})" if published else "are in the files"
+    promised = f"lie beyond what metadata promises ({tso_and_time(published)})" if published else "are in the files"
     return (
         Notice(
             f"{rest.rows} rows and {rest.changes} schema changes {promised}. They are "
-            f"taken, up to {_time(rest.end)}, because --until-end says that the changefeed is finished; nothing tells whether "
-            "their last transactions are complete."
+            f"taken, up to {tso_and_time(rest.end)}, because --until-end says that the changefeed is finished; nothing tells "
+            "whether their last transactions are complete."
         ),
     )
 
@@ -134,8 +145,8 @@ def late_schema_files(drain: Drain, catalogue: Catalogue) -> tuple[Notice, ...]:
 def went_on(drain: Drain, read: int) -> Notice:
     """For a watermark that has not reached the end of a drain."""
     return Notice(
-        f"--until-end took everything up to {_time(drain.end)}; metadata says {_time(read)}. If the changefeed goes on after all, "
-        "it is followed again when metadata has passed that."
+        f"--until-end took everything up to {tso_and_time(drain.end)}; metadata says {tso_and_time(read)}. If the changefeed "
+        "goes on after all, it is followed again when metadata has passed that."
     )
 
 
@@ -143,16 +154,26 @@ def _schema_files(catalogue: Catalogue, low: int, high: int) -> int:
     return sum(low <= version <= high for version in versions_of(catalogue))
 
 
-def versions_of(catalogue: Catalogue) -> list[int]:
-    """Of every schema file: those of tables by their versions, those of databases by their changes."""
+def versions_of(catalogue: Catalogue, latest: int = MAX_TSO) -> list[int]:
+    """Of every schema file up to ``latest`` (TSO): those of tables by their versions, those of databases by their changes."""
     databases = [change.commit_ts for change in catalogue.changes if change.table_id.is_database]
-    return databases + [number for versions in catalogue.versions.values() for number in versions]
+    tables = [number for versions in catalogue.versions.values() for number in versions]
+    return [number for number in (*databases, *tables) if number <= latest]
+
+
+def ahead_notices(catalogue: Catalogue, latest: int) -> tuple[Notice, ...]:
+    """What a final drain does without: schema files with versions behind ``latest`` (TSO)."""
+    return tuple(
+        Notice(
+            f"the version of the schema file ({tso_and_time(change.commit_ts)}) lies more than a day ahead of this machine's "
+            "clock: its schema change is not taken.",
+            change.table_id,
+            change.origin,
+        )
+        for change in catalogue.changes
+        if change.commit_ts > latest
+    )
 
 
 def _stored(split: FileSplit) -> StoredFile:
     return StoredFile(split.key, split.size, split.modified)
-
-
-def _time(ts: int) -> str:
-    shown = format_tso(ts)
-    return shown if shown == str(ts) else f"{ts}, {shown}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,7 +12,7 @@ from headrace.model.offer import Offer
 from headrace.model.outcome import Notice, Problem
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.table import TableId
-from headrace.model.tso import MAX_TSO, format_tso
+from headrace.model.tso import MAX_TSO, format_tso, latest_tso, tso_and_time
 from headrace.sources.base import Bound
 from headrace.sources.ticdc_storage.advice import advice_for, no_commit_ts
 from headrace.sources.ticdc_storage.bounded_offer import (
@@ -24,6 +25,7 @@ from headrace.sources.ticdc_storage.bounded_offer import (
 from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.final_drain import (
     NO_PROMISE,
+    ahead_notices,
     drained,
     rest_notices,
     versions_of,
@@ -130,8 +132,10 @@ class Poll:
         stopped = {problem.table_id for problem in vanished}
         candidates = [c for c in found.selected.candidates if c[2].table_id not in stopped]
         if self.final:
-            end, told = self._end(found, candidates)
+            end, told, ahead = self._end(found, candidates)
             notices += told
+            vanished, stopped = (*vanished, *ahead), {problem.table_id for problem in ahead}
+            candidates = [c for c in candidates if c[2].table_id not in stopped]
             found = replace(found, watermark=end, schema_bound=end + 1)
         early = self._early(found, candidates)
         part = self._part(found, candidates, (*catalogue.changes, *unread), early)
@@ -197,6 +201,14 @@ class Poll:
         known = replace(self.known, watermark=max(seen, read), published=published)
         if read >= seen:
             return known, []
+        if seen > latest_tso(time.time()):
+            return known, [
+                Notice(
+                    f"Everything up to {tso_and_time(seen)} counts as applied, which lies more than a day ahead of this machine's "
+                    "clock. Nothing is applied until then. If the clock is right, metadata was wrong once: begin anew "
+                    "with headrace reset."
+                )
+            ]
         if drain is not None and read >= published:
             return known, [] if self.final else [went_on(drain, read)]
         return known, [
@@ -262,21 +274,26 @@ class Poll:
             *found.judged.problems,
         )
 
-    def _end(self, found: _Found, candidates: Sequence[Candidate]) -> tuple[int, tuple[Notice, ...]]:
-        """Where the files of a final offer end (TSO), and what a person vouches for.
+    def _end(self, found: _Found, candidates: Sequence[Candidate]) -> tuple[int, tuple[Notice, ...], tuple[Problem, ...]]:
+        """Where the files of a final offer end (TSO), what a person vouches for, and the tables with rows of the future.
 
-        That is said of a drain once, not of each of its parts.
+        What a person vouches for is said of a drain once, not of each of its parts.
         """
         catalogue, ends, known = found.catalogue, self.folder.ends, self.known
         splits = ranked_splits(candidates, self.location, self.options, found.protocol, found.precision.has_commit_ts, self.place)
         ends.keep({stored for stored, _, _ in candidates})
-        least = max([known.watermark, *versions_of(catalogue)])
+        latest = latest_tso(time.time())
+        ahead, told = ends.find_ahead(splits, self.checkpoint, latest), ahead_notices(catalogue, latest)
+        stopped = {problem.table_id for problem in ahead}
+        splits = tuple(split for split in splits if split.table_id not in stopped)
+        least = max([known.watermark, *versions_of(catalogue, latest)])
         aim = self.place.drain.aim if self.place.drain is not None else 0
         if aim >= max(least, ends.find_end(splits, self.checkpoint) if aim else 0):
-            return aim, ()
-        marks = {"watermark": known.watermark, "published": known.published, "checkpoint": self.checkpoint}
+            return aim, told, ahead
+        marks = {"watermark": known.watermark, "published": known.published, "checkpoint": self.checkpoint, "latest": latest}
         rest = ends.find_rest(splits, catalogue, **marks)
-        return max(rest.end, least), rest_notices(rest, known.published, has_commit_ts=found.precision.has_commit_ts)
+        told += rest_notices(rest, known.published, has_commit_ts=found.precision.has_commit_ts)
+        return max(rest.end, least), told, ahead
 
     def _early(self, found: _Found, candidates: Sequence[Candidate]) -> Mapping[StoredFile, int]:
         """The files with rows that count below their version, and where they begin (TSO)."""
