@@ -53,6 +53,7 @@ def decide(settings: Settings, change: str, verdict: Verdict, statement: str, ou
         output.event("decision", change=entry.identity, verdict=str(verdict), statement=statement)
     else:
         output.line(f"{verdict}: {entry.identity}")
+        output.line(f"  at {_when(entry)}, {_tables(entry)}: {_statement(entry)}")
         output.line("a run that goes on takes it up within seconds, else the next one does")
     return 0
 

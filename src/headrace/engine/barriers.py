@@ -11,6 +11,7 @@ from headrace.ddl.kinds import kinds_of
 from headrace.engine.begun_changes import asks, decision_hint
 from headrace.engine.excluded_tables import Followed
 from headrace.engine.history import History
+from headrace.engine.identities import asks_about_former
 from headrace.engine.journal import comes_late, drops_databases, is_of, of_former_lives, tables_of_dropped, unfollowed
 from headrace.engine.objections import objection, reserved_database
 from headrace.engine.table_places import passes_without
@@ -23,7 +24,7 @@ from headrace.model.events import (
     RenameTableEvent,
     SchemaChange,
 )
-from headrace.model.ledger import Decision, JournalState, LedgerState, TableStatus, Verdict
+from headrace.model.ledger import Decision, JournalEntry, JournalState, LedgerState, TableStatus, Verdict
 from headrace.model.outcome import Problem, Remedy
 from headrace.model.place import SourcePlace
 from headrace.model.policy import ChangeKind, Policy, SchemaChangePolicies
@@ -76,10 +77,14 @@ class Barriers:
         problems: Mapping[TableId, Problem],
         follows: Followed,
         history: History,
+        begun: Mapping[str, JournalEntry],
     ) -> None:
-        """``idle`` are the tables that take no part from a commit ts (TSO) on."""
+        """``idle`` are the tables that take no part from a commit ts (TSO) on.
+
+        ``begun`` are changes of the journal in whose places there are others (``identities.replaced_while_begun``).
+        """
         self._state, self._rules, self._problems, self._follows = state, rules, problems, follows
-        self._history = history
+        self._history, self._begun = history, begun
         self._floors = {**idle, **dict.fromkeys(problems, 0)}
         self._standing: set[TableId] = set()
         self._later: list[tuple[int, TableId]] = []
@@ -187,8 +192,11 @@ class Barriers:
         return final and passes_without(self._state, change, still)
 
     def _is_unclear(self, change: SchemaChange, decision: Decision | None) -> Problem | None:
-        """Why a change that may have run waits for a person's decision."""
+        """Why a change that may have run, or in whose place another one may have, waits for a person's decision."""
         entry = self._state.journal.get(change.identity)
+        former = self._begun.get(change.place)
+        if former is not None and decision is None and change.unread is None and (entry is None or not entry.state.may_have_run):
+            return asks_about_former(change, former)
         is_asked = decision is None and entry is not None and entry.state is JournalState.UNCLEAR
         return asks(change, entry) if entry is not None and is_asked else None
 
@@ -283,6 +291,8 @@ def _came_late(change: SchemaChange, former: Collection[TableId] = ()) -> Proble
 def awaits_approval(change: SchemaChange) -> Problem:
     """Why a change stops its tables that a policy lets nobody but a person approve."""
     statement = " ".join(change.statement.split()) or "a change of shape"
+    if not change.statement and change.schema is not None:
+        statement += f" to ({', '.join(f'{column.name} {column.type}' for column in change.schema.columns)})"
     return Problem(
         change.table_id,
         f"its schema change waits for approval: {statement}.",

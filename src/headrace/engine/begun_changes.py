@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from headrace.model.commands import in_quotes
 from headrace.model.events import SchemaChange
-from headrace.model.ledger import Decision, JournalEntry, JournalState, Verdict
+from headrace.model.ledger import Decision, JournalEntry, JournalState, LedgerState, Verdict
 from headrace.model.outcome import Notice, Problem, Remedy
 from headrace.sinks.metadata_applier import Begun
 
@@ -75,6 +75,18 @@ def asks(change: SchemaChange, entry: JournalEntry) -> Problem:
     hint = "If all of it did, or you did the rest by hand, skip the change; else take back what did, and approve or edit it."
     hint = f"{hint} {decision_hint(change, Verdict)}"
     return Problem(change.table_id, message, place=change.origin, hint=hint, remedy=Remedy.DECISION)
+
+
+def unused(state: LedgerState, outdated: Iterable[str]) -> list[Notice]:
+    """What is told of decisions about changes in whose place there is another one, or none, by now."""
+    decided = [(state.decisions[identity], state.journal.get(identity)) for identity in outdated if identity in state.decisions]
+    return [
+        Notice(
+            f"the decision to {decision.verdict} {decision.identity} was not used: the source tells something else there by now.",
+            entry.tables[0] if entry is not None and entry.tables else None,
+        )
+        for decision, entry in decided
+    ]
 
 
 def decision_hint(change: SchemaChange, verdicts: Iterable[Verdict]) -> str:

@@ -578,7 +578,7 @@ class CutRun:
         letters = self._letters.count(self.state.dead_letters, self.cut.tables - self.problems.keys())
         self.notices.extend(self._letters.told(self.problems.keys()))
         served = served_requests(settled)
-        self.notices.extend(told_given_up(served))
+        self.notices.extend([*told_given_up(served), *begun_changes.unused(self.state, self.cut.outdated)])
         self._update(
             LedgerUpdate(
                 checkpoint=end.checkpoint,

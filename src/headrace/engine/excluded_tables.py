@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from headrace.engine.identities import recognised
 from headrace.engine.journal import is_pending, sets_of, tables_of_dropped
 from headrace.model.commands import in_quotes, word
 from headrace.model.events import (
@@ -196,7 +197,7 @@ def drops_with_databases(state: LedgerState, changes: Sequence[SchemaChange], fo
             if table_id not in state.tables or state.tables[table_id].status.is_gone:
                 stands.setdefault(table_id, change.commit_ts)
     return [
-        _drop(change, table_id)
+        recognised(_drop(change, table_id), state)
         for change in drops
         for table_id in sorted(tables_of_dropped(change, stands))
         if table_id.table and stands[table_id] <= change.commit_ts and follows.end(table_id) >= change.commit_ts
@@ -213,7 +214,9 @@ def _has_dropped(state: LedgerState, change: SchemaChange) -> bool:
 def _drop(change: SchemaChange, table_id: TableId) -> SchemaChange:
     name = ".".join("`" + part.replace("`", "``") + "`" for part in (table_id.database, table_id.table))
     events = (DropTableEvent(table_id),)
-    return replace(change, table_id=table_id, events=events, statement=f"DROP TABLE {name}", changes=frozenset({table_id}))
+    return replace(
+        change, table_id=table_id, events=events, statement=f"DROP TABLE {name}", named="", changes=frozenset({table_id})
+    )
 
 
 def left_out(state: LedgerState, includes: Includes, former: Includes) -> tuple[TableProgress, ...]:

@@ -17,6 +17,7 @@ from headrace.engine.bounds import bound_of, has_rows_at_once
 from headrace.engine.cut_letters import recounted
 from headrace.engine.cut_run import CutRun, RoundFactory, TablesExcluded
 from headrace.engine.excluded_tables import back, followed, left_out, taken_back
+from headrace.engine.identities import as_journalled
 from headrace.engine.journal import comes_back, concerns
 from headrace.engine.kept_keys import left_unique_key
 from headrace.engine.keys import changed_definition, read_fingerprint, with_declared_keys
@@ -249,7 +250,7 @@ class Loop:
         self._learned = offer.learned
         if offer.schema_changes:  # an offer without anything new tells of none
             self._followed = frozenset(followed(self._state, offer.schema_changes, self._options.includes).until)
-        return with_declared_keys(without_reserved_columns(offer), self._options.keys)
+        return as_journalled(with_declared_keys(without_reserved_columns(offer), self._options.keys), self._state)
 
     def _looked(self, done: int, total: int) -> None:
         if done < total and time.monotonic() - self._told_at >= _TELL_EVERY:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from headrace.engine.barriers import Barriers, PlanRules, of_reserved
 from headrace.engine.excluded_tables import Followed, drops_with_databases, followed
 from headrace.engine.history import History
+from headrace.engine.identities import replaced_while_begun
 from headrace.engine.journal import comes_late, is_of, is_pending, sets_of, tables_of_dropped, unfollowed
 from headrace.engine.namesakes import Namesakes
 from headrace.engine.passed_tables import left_lives, newly_named
@@ -76,9 +77,11 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     problems |= _holes_in_shapes(history, offer, [s for s in splits if s.table_id not in problems], bound)
     asked: dict[str, SchemaChange] = {}
     missed = {problem.table_id for problem in offer.problems}
+    begun = replaced_while_begun(state, (*changes, *offer.schema_changes))
     while True:
         idle = rules.apart | (_idle(state, rules, follows, hi) - ends.keys())
-        barriers = Barriers(state, rules, {**dict.fromkeys(idle, 0), **_ahead(state, idle, hi)}, problems, follows, history)
+        floors = {**dict.fromkeys(idle, 0), **_ahead(state, idle, hi)}
+        barriers = Barriers(state, rules, floors, problems, follows, history, begun)
         passing = [change for change in changes if barriers.lets_pass(change)]
         run = {change.identity for change in passing if not _leaves_rows(change, barriers.decisions.get(change.identity))}
         if all(end.identity in run for end in ends.values()):

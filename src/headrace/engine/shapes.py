@@ -14,6 +14,7 @@ from headrace.ddl.grammar.statements import judge
 from headrace.ddl.lexer import begins_with
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.engine.excluded_tables import Followed
+from headrace.engine.identities import recognised
 from headrace.engine.journal import comes_late, is_of, tables_of_dropped, unfollowed
 from headrace.engine.unreadable import is_unborn
 from headrace.model.events import (
@@ -47,7 +48,7 @@ def shapes_before(state: LedgerState, offer: Offer, includes: Callable[[TableId]
     def is_unknown(own: TableProgress | None) -> bool:
         return own is None or is_unborn(own) or (own.status.is_gone and own.checkpoint < state.start)
 
-    return [_as_shape(change) for t, change in newest.items() if is_unknown(state.tables.get(t)) and includes(t)]
+    return [_as_shape(state, change) for t, change in newest.items() if is_unknown(state.tables.get(t)) and includes(t)]
 
 
 def _without_shape(change: SchemaChange) -> frozenset[TableId]:
@@ -58,11 +59,12 @@ def _without_shape(change: SchemaChange) -> frozenset[TableId]:
     return frozenset(renamed | {event.table_id for event in change.events if isinstance(event, DropTableEvent)})
 
 
-def _as_shape(change: SchemaChange) -> SchemaChange:
+def _as_shape(state: LedgerState, change: SchemaChange) -> SchemaChange:
     assert change.schema is not None
     created = CreateTableEvent(change.table_id, change.schema)
     reads = change.reads | {TableId(change.table_id.database)}
-    return replace(change, statement="", events=(created,), changes=frozenset({change.table_id}), reads=reads)
+    made = replace(change, statement="", named="", events=(created,), changes=frozenset({change.table_id}), reads=reads)
+    return recognised(made, state)
 
 
 def from_shape_if_unknown(state: LedgerState, change: SchemaChange, created: set[TableId], follows: Followed) -> SchemaChange:
@@ -91,7 +93,7 @@ def from_shape_if_unknown(state: LedgerState, change: SchemaChange, created: set
         return change
     # Rows that were exchanged with a table of ours do not come with an empty one either: the target tells whether it can run.
     exchanged = any(map(is_there, read_statement(change.statement, change.database).tables[1:]))
-    return _of_namesake(state, change, before) or (change if exchanged else _as_shape(change))
+    return _of_namesake(state, change, before) or (change if exchanged else _as_shape(state, change))
 
 
 def _of_namesake(state: LedgerState, change: SchemaChange, before: Iterable[TableId]) -> SchemaChange | None:

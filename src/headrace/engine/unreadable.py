@@ -150,7 +150,7 @@ def outdated(state: LedgerState, offer: Offer, pending: Iterable[SchemaChange]) 
     """The waiting changes of the journal that are something else or nothing by now.
 
     Such are those that could not be read and are read or gone now, and those in whose place another one was settled, or is
-    ``pending`` now (its file was mended, or the plan takes it otherwise).
+    ``pending`` now (its file was mended, or the plan takes it otherwise). Of one that was begun another has to be settled.
     """
     planned = {change.identity: (change.commit_ts, change.place) for change in pending}
     known = {change.identity for change in (*offer.schema_changes, *offer.unread)} | planned.keys()
@@ -158,9 +158,12 @@ def outdated(state: LedgerState, offer: Offer, pending: Iterable[SchemaChange]) 
     return tuple(
         identity
         for identity, entry in state.journal.items()
-        if entry.state is JournalState.WAITING
-        and identity not in known
-        and (is_unread_statement(entry.statement) or (entry.commit_ts, entry.place) in replaced)
+        if identity not in known
+        and (
+            (is_unread_statement(entry.statement) or (entry.commit_ts, entry.place) in replaced)
+            if entry.state is JournalState.WAITING
+            else entry.state.may_have_run and (entry.commit_ts, entry.place) in state.settled
+        )
     )
 
 

@@ -6,10 +6,14 @@ commit ts, with the statement itself and the tables it changes and reads.
 
 from __future__ import annotations
 
+import json
 import zlib
+from base64 import b32encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from functools import cached_property
+from hashlib import sha256
 
 from headrace.model.outcome import Problem
 from headrace.model.place import SourcePlace, file_of
@@ -192,7 +196,8 @@ class SchemaChange:
 
     ``unread`` says why the source cannot read now what the change is: ``changes`` are then all tables that it may concern, and wait
     until it can be read, or a person decides. ``has_rows``: there are rows behind it that cannot be read without it.
-    ``known_as`` is its identity in the journal where that alone still tells of it.
+    ``known_as`` is its identity in the journal where that alone still tells of it, ``named`` where the journal has another one for
+    it (``headrace.engine.identities``).
     ``by_shape``: a target makes the table as ``schema`` says, since the table that the statement copies is another one by now.
     ``foreign`` are tables that foreign keys of the statement refer to, and that are not the pipeline's: a target leaves these out.
     """
@@ -215,6 +220,7 @@ class SchemaChange:
     unread: Problem | None = None
     has_rows: bool = False
     known_as: str = ""
+    named: str = ""
     by_shape: bool = False
     foreign: frozenset[TableId] = frozenset()
 
@@ -223,10 +229,24 @@ class SchemaChange:
         """The name of the file that it was read in, where there is one."""
         return file_of(self.origin)
 
-    @property
+    @cached_property
     def identity(self) -> str:
-        """The journal's key: stable between runs, different for each statement of one commit ts."""
-        return self.known_as or f"{self.place}/{zlib.crc32(self.statement.encode()):08x}"
+        """The journal's key, which people give for their decisions: stable between runs, and of this very change.
+
+        It has 120 bits of a digest of the statement and the columns that the source tells of after it. Whoever writes the source
+        can make no two changes with one identity, so what a person decided of one counts for no other.
+        """
+        return self.known_as or self.named or f"{self.place}/{self._digest()}"
+
+    @property
+    def former_identity(self) -> str:
+        """The identity that older versions of Headrace gave it: with a checksum of the statement alone."""
+        return f"{self.place}/{zlib.crc32(self.statement.encode()):08x}"
+
+    def _digest(self) -> str:
+        shape = self.schema.told if self.schema is not None else ""
+        content = json.dumps([self.database, self.statement, shape])
+        return b32encode(sha256(content.encode()).digest()[:15]).decode().lower()
 
     @property
     def place(self) -> str:

@@ -155,7 +155,7 @@ class JournalEntry:
 
     @property
     def place(self) -> str:
-        """The ``place`` of its schema change: its identity without the checksum of the statement."""
+        """The ``place`` of its schema change: its identity without the digest."""
         return self.identity.rpartition("/")[0]
 
     def running(self, handle: str) -> JournalEntry:
@@ -455,6 +455,14 @@ class LedgerState:
             if entry.state.is_settled:
                 key = entry.commit_ts, entry.place
                 found[key] = (*found.get(key, ()), entry)
+        return found
+
+    @cached_property
+    def journal_by_place(self) -> Mapping[str, tuple[JournalEntry, ...]]:
+        """All entries of the journal, by the place in the source that told of them."""
+        found: dict[str, tuple[JournalEntry, ...]] = {}
+        for entry in self.journal.values():
+            found[entry.place] = (*found.get(entry.place, ()), entry)
         return found
 
     def running_change(self, table_id: TableId) -> JournalEntry | None:

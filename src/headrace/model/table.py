@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -100,6 +101,14 @@ class TableSchema:
     handle_key: tuple[str, ...] = ()
     indexes: tuple[Index, ...] = ()
 
+    @cached_property
+    def told(self) -> str:
+        """What the source itself tells of the columns, as text of one form for good: identities in ledgers are made of it.
+
+        What statements of before tell besides is not in it, since they may be gone.
+        """
+        return json.dumps([_told(column) for column in self.columns])
+
     @property
     def unique_keys(self) -> tuple[Index, ...]:
         return tuple(index for index in self.indexes if index.unique)
@@ -129,6 +138,12 @@ class TableSchema:
     def written_columns(self) -> tuple[Column, ...]:
         """The columns a sink writes to: all that rows carry, without the stored generated ones."""
         return tuple(c for c in self.row_columns if c.generated is None)
+
+
+def _told(column: Column) -> list[object]:
+    kind = column.type
+    of_type = [str(kind.kind), kind.unsigned, kind.length, kind.scale, kind.elements]
+    return [column.name, of_type, column.nullable, column.primary_key, column.default]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,67 @@
+"""Under which identity the journal has a schema change, and what was begun in a place where another change stands by now. Pure.
+
+An identity is of one statement and one shape (``SchemaChange.identity``). What is over stays over, though, whatever its shape looks
+like by then, and journals of older versions have identities of another form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from headrace.engine.begun_changes import decision_hint
+from headrace.model.events import SchemaChange
+from headrace.model.ledger import JournalEntry, JournalState, LedgerState, Verdict
+from headrace.model.offer import Offer
+from headrace.model.outcome import Problem, Remedy
+
+
+def as_journalled(offer: Offer, state: LedgerState) -> Offer:
+    """The offer with its schema changes under the identities that the journal has for them."""
+    if not state.journal:
+        return offer
+    changes = tuple(recognised(change, state) for change in offer.schema_changes)
+    return replace(offer, schema_changes=changes, unread=tuple(recognised(change, state) for change in offer.unread))
+
+
+def recognised(change: SchemaChange, state: LedgerState) -> SchemaChange:
+    """The change under the identity that the journal has for it."""
+    entries = state.journal_by_place.get(change.place, ())
+    if not entries or change.known_as or any(entry.identity == change.identity for entry in entries):
+        return change
+    named = next((entry.identity for entry in entries if _is_of(entry, change, state)), "")
+    return replace(change, named=named) if named else change
+
+
+def _is_of(entry: JournalEntry, change: SchemaChange, state: LedgerState) -> bool:
+    """Whether an entry of the change's place is of the change, though its identity is another one.
+
+    Of one that waits that has an identity of the old form, the statement was shown. Without a statement nothing was: such an entry
+    counts only for a decision that was made before there were others.
+    """
+    is_former = entry.identity == change.former_identity
+    if entry.state.is_settled:
+        return is_former or entry.statement == change.statement
+    if entry.state is JournalState.WAITING:
+        was_shown = bool(change.statement) or entry.identity in state.decisions
+        return is_former and was_shown and entry.statement == change.statement
+    return is_former
+
+
+def replaced_while_begun(state: LedgerState, changes: Iterable[SchemaChange]) -> Mapping[str, JournalEntry]:
+    """By their places the changes that were begun and that are not among ``changes`` any more."""
+    begun = [entry for entry in state.journal.values() if entry.state.may_have_run]
+    told = {change.identity for change in changes} if begun else frozenset()
+    return {entry.place: entry for entry in begun if entry.identity not in told}
+
+
+def asks_about_former(change: SchemaChange, entry: JournalEntry) -> Problem:
+    """Why a change stops its tables in whose place another one was begun."""
+    now, then = (" ".join(text.split()) or "a change of shape" for text in (change.statement, entry.statement))
+    return Problem(
+        change.table_id,
+        f"another schema change at {change.commit_ts} was begun, and may have run: {then}. In its place there is now: {now}.",
+        place=change.origin,
+        hint=f"Look in the target whether that one ran, and take back what did. {decision_hint(change, Verdict)}",
+        remedy=Remedy.DECISION,
+    )
