@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+from random import Random
+
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from headrace.engine.bag import EqualInStreams, MissingOldImages, bag_change, deliveries, unsure_places
+from headrace.engine.bag import EqualInStreams, Guess, MissingOldImages, bag_change, deliveries
 from headrace.model.block import COMMIT_TS, KIND, SEQ, SEQ_RANK_SHIFT
 from headrace.model.events import RowKind
 from headrace.model.outcome import SplitReport
@@ -44,7 +50,7 @@ def reports_of(files: tuple[File, ...], streams: str = "", *, full: bool = False
 
 def net(*files: File, streams: str = "", full: bool = False) -> tuple[list[str | None], list[str | None]]:
     block = block_of(files)
-    change = bag_change(block, deliveries(reports_of(files, streams, full=full), block))
+    change = bag_change(block, deliveries(reports_of(files, streams, full=full), block).of)
     assert change.inserts.column_names == ["v", "f"]
     return sorted(change.deletes["v"].to_pylist(), key=str), sorted(change.inserts["v"].to_pylist(), key=str)
 
@@ -83,12 +89,100 @@ def test_an_update_without_its_old_row_is_refused() -> None:
         net([(AFTER, 1, "a")])
 
 
+def guesses(*files: File, full: bool = False) -> tuple[Guess, ...]:
+    return deliveries(reports_of(files, full=full), block_of(files)).guesses
+
+
 def test_a_guess_about_a_repetition_is_told() -> None:
-    repeats = ([(INS, 1, "x"), (INS, 2, "a")], [(INS, 2, "a"), (INS, 3, "b")])
-    goes_on = ([(INS, 1, "x"), (INS, 2, "a")], [(INS, 2, "c"), (INS, 3, "b")])
-    assert unsure_places(reports_of(repeats), block_of(repeats)) == [PlaceInFile("1")]
-    assert unsure_places(reports_of(repeats, full=True), block_of(repeats)) == []
-    assert unsure_places(reports_of(goes_on), block_of(goes_on)) == []
+    repeats: tuple[File, ...] = ([(INS, 1, "x"), (INS, 2, "a")], [(INS, 2, "a"), (INS, 3, "b")])
+    assert guesses(*repeats) == (Guess(PlaceInFile("1"), is_repetition=True),)
+    assert guesses(*repeats, full=True) == (Guess(PlaceInFile("1"), is_repetition=False),)
+    assert guesses([(INS, 1, "x"), (INS, 2, "a")], [(INS, 2, "c"), (INS, 3, "b")]) == ()
+
+
+def inserts(values: str) -> File:
+    return [(INS, 2, value) for value in values]
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize(
+    ("files", "begins"),
+    [
+        ("abc abcdef", "1"),
+        ("abc def abc def ghi", "2"),
+        ("abc def abcd ef ghi", "2"),
+        ("abc def abc abc def ghi", "3"),
+        ("abc abc def abc def ghi", "3"),
+        ("abc def ab abc def ghi", "3"),
+        ("a b a b c", "2"),
+    ],
+)
+def test_a_transaction_of_several_files_that_is_written_again_counts_once_and_is_told(files: str, begins: str, full: bool) -> None:
+    told = [inserts(values) for values in files.split()]
+    assert net(*told, full=full) == ([], sorted(set(files) - {" "}))
+    assert guesses(*told, full=full) == (Guess(PlaceInFile(begins), is_repetition=True),)
+
+
+def test_full_files_of_few_different_rows_are_one_transaction_and_that_is_told() -> None:
+    told = [inserts(values) for values in ("aaab", "abaa", "aabaa")]
+    assert net(*told, full=True) == ([], sorted("aaababaaaabaa"))
+    assert guesses(*told, full=True) == (Guess(PlaceInFile("1"), is_repetition=False),)
+
+
+def test_full_files_of_different_rows_are_one_transaction_without_a_word() -> None:
+    told = [inserts(values) for values in ("abc", "dea", "fgh")]
+    assert net(*told, full=True) == ([], sorted("abcdeafgh"))
+    assert guesses(*told, full=True) == ()
+
+
+def test_between_pieces_of_a_stream_that_certainly_goes_on_nothing_is_a_repetition() -> None:
+    files = (inserts("ab"), inserts("ab"))
+    reports = [replace(report, goes_on=True) for report in reports_of(files, full=True)]
+    told = deliveries(reports, block_of(files))
+    assert (len({delivery.number for delivery in told.of.values()}), told.guesses) == (1, ())
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 1 << 30))
+def test_whatever_a_writer_repeats_of_a_transaction_counts_once(seed: int) -> None:
+    """A writer dies again and again in the middle of a transaction, and begins anew with it or with what came before."""
+    chance = Random(seed)
+    transaction: File = [(chance.choice((INS, DEL)), 10, str(n)) for n in range(chance.randrange(2, 30))]
+    earlier: File = [(INS, ts, "before") for ts in range(1, chance.randrange(1, 5))]
+    files: list[File] = []
+    for _ in range(chance.randrange(4)):
+        since = chance.randrange(len(earlier) + 1)
+        files += cut_into_files([*earlier[since:], *transaction], chance, chance.randrange(2, len(transaction) + 2))
+        if chance.random() < 0.3:
+            chance.shuffle(transaction)
+    files += cut_into_files([*earlier, *transaction, (INS, 11, "after")], chance, len(transaction) + 10)
+    if chance.random() < 0.5:
+        files.pop(0)  # what was told of it first lies in the cut before
+        files.append([*earlier, *transaction])
+    block, reports = block_of(tuple(files)), reports_of(tuple(files))
+    reports = [replace(report, rolled_over=chance.random() < 0.7) for report in reports]
+    change = bag_change(block, deliveries(reports, block).of)
+    for kind, rows in ((INS, change.inserts), (DEL, change.deletes)):
+        found = [value for value in rows["v"].to_pylist() if value.isdigit()]
+        assert sorted(found) == sorted(value for k, _, value in transaction if k is kind and value is not None)
+
+
+def test_many_files_that_meet_cost_time_in_proportion_to_their_number() -> None:
+    def taken(count: int) -> float:
+        files = tuple([(INS, at, f"{at}"), (INS, at + 1, f"{at} too")] for at in range(count))
+        block, reports = block_of(files), reports_of(files)
+        began = time.process_time()
+        assert {delivery.number for delivery in deliveries(reports, block).of.values()} == {1}
+        return time.process_time() - began
+
+    once, twice = (min(taken(count) for _ in range(2)) for count in (1_000, 2_000))
+    assert twice < 3 * once + 0.1, f"{once:.3f} s for 1,000, {twice:.3f} s for twice as many"
+
+
+def cut_into_files(rows: File, chance: Random, until: int) -> list[File]:
+    """Files of at least two rows, but for the last one, up to a row."""
+    rows, size = rows[:until], chance.randrange(2, 9)
+    return [rows[start : start + size] for start in range(0, len(rows), size)]
 
 
 def test_streams_count_each_for_itself_and_equal_changes_of_two_are_refused() -> None:
@@ -105,7 +199,7 @@ def test_rows_keep_the_newest_commit_ts_at_which_an_equal_row_came_or_left() -> 
     first: File = [(INS, 1, "a"), (INS, 2, "a"), (DEL, 3, "b"), (DEL, 4, "b"), (INS, 5, "b"), (INS, 6, "c"), (DEL, 7, "c")]
     files = (first, [*first, (DEL, 8, "d")])
     block = block_of(files)
-    change = bag_change(block, deliveries(reports_of(files), block), keeps_commit_ts=True)
+    change = bag_change(block, deliveries(reports_of(files), block).of, keeps_commit_ts=True)
     assert [(r["v"], r[COMMIT_TS]) for r in change.inserts.to_pylist()] == [("a", 2), ("a", 2)]
     assert [(r["v"], r[COMMIT_TS]) for r in change.deletes.to_pylist()] == [("b", 4), ("d", 8)]
     assert change.inserts.column_names == change.deletes.column_names == ["v", "f", COMMIT_TS]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
@@ -13,11 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.engine import change_log
+from headrace.engine.bag import Guess
 from headrace.engine.change_log import LogOrder, OrderedChanges
 from headrace.model.block import COMMIT_TS, KIND, META_FIELDS, SEQ, SEQ_RANK_SHIFT
 from headrace.model.cut import Repeats
 from headrace.model.events import RowKind
 from headrace.model.outcome import SplitReport
+from headrace.model.place import PlaceInFile
 from headrace.model.table import TableId
 
 T = TableId("test", "t")
@@ -86,7 +89,7 @@ def test_changes_of_any_files_come_once_and_in_commit_order(seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(change_log, "PIECE_BYTES", chance.choice((60, 200, 1 << 20)))
         patch.setattr(change_log, "WRITTEN_BYTES", chance.choice((60, 300, 1 << 20)))
-        log = OrderedChanges(LogOrder(), Repeats.CHANGES, has_key=True)
+        log = OrderedChanges(LogOrder(), Repeats.CHANGES, key=("id",))
         found = logged(log, [block(rank, changes) for rank, changes in enumerate(files)])
     assert [ts for ts, *_ in found] == [ts for ts, *_ in history]
     assert sorted(map(repr, found)) == sorted(map(repr, history))
@@ -96,24 +99,24 @@ def test_changes_of_any_files_come_once_and_in_commit_order(seed: int) -> None:
 @pytest.mark.usefixtures("tiny_pieces")
 def test_an_old_row_stands_before_its_new_one_and_rows_of_one_transaction_as_the_source_wrote_them() -> None:
     changes = [(5, BEFORE, 1, "a"), (5, AFTER, 1, "b"), (5, BEFORE, 2, "c"), (5, AFTER, 2, "d"), (5, DEL, 0, "x")]
-    assert logged(OrderedChanges(LogOrder(), Repeats.CHANGES, has_key=True), [block(0, changes)]) == changes
+    assert logged(OrderedChanges(LogOrder(), Repeats.CHANGES, key=("id",)), [block(0, changes)]) == changes
 
 
 def test_an_update_that_is_repeated_as_deletion_and_insertion_comes_once() -> None:
     first = [(5, BEFORE, 1, "a"), (5, AFTER, 1, "b")]
     again = [(5, DEL, 1, "a"), (5, INS, 1, "b")]
-    log = OrderedChanges(LogOrder(), Repeats.CHANGES, has_key=True)
+    log = OrderedChanges(LogOrder(), Repeats.CHANGES, key=("id",))
     assert logged(log, [block(0, first), block(1, again)]) == first
 
 
 def test_two_different_images_of_one_key_are_both_kept() -> None:
     first, other = [(5, AFTER, 1, "a")], [(5, AFTER, 1, "b")]
-    assert logged(OrderedChanges(LogOrder(), Repeats.CHANGES, has_key=True), [block(0, first), block(1, other)]) == first + other
+    assert logged(OrderedChanges(LogOrder(), Repeats.CHANGES, key=("id",)), [block(0, first), block(1, other)]) == first + other
 
 
 def test_of_a_source_that_may_change_a_key_twice_a_transaction_counts_as_its_first_split_tells_it() -> None:
     transaction = [(5, AFTER, 1, "a"), (5, AFTER, 1, "b"), (5, AFTER, 1, "a"), (5, AFTER, 1, "b")]
-    log = OrderedChanges(LogOrder(), Repeats.TRANSACTIONS, has_key=True)
+    log = OrderedChanges(LogOrder(), Repeats.TRANSACTIONS, key=("id",))
     assert logged(log, [block(3, transaction), block(7, [*transaction, (6, DEL, 1, "b")])]) == [*transaction, (6, DEL, 1, "b")]
 
 
@@ -121,22 +124,30 @@ def test_equal_rows_without_key_count_as_often_as_the_delivery_says_that_has_mos
     twice = [(5, INS, 1, "a"), (5, INS, 1, "a"), (6, INS, 2, "b")]
     again = [(4, INS, 3, "c"), (5, INS, 1, "a"), (5, INS, 1, "a"), (6, INS, 2, "b"), (7, INS, 1, "a")]
     reports = (report(0, twice), report(1, again))
-    log = OrderedChanges(LogOrder(), Repeats.CHANGES, has_key=False, reports=reports)
+    log = OrderedChanges(LogOrder(), Repeats.CHANGES, key=(), reports=reports)
     assert logged(log, [block(0, twice), block(1, again)]) == [again[0], *twice, again[-1]]
+    assert log.guesses == []
+
+
+def test_a_transaction_without_key_in_full_files_that_is_written_again_comes_once_and_is_told() -> None:
+    rows = [[(5, INS, key, "x") for key in keys] for keys in (range(3), range(3, 6), range(3), range(3, 6), range(6, 9))]
+    reports = tuple(replace(report(rank, changes), rolled_over=True) for rank, changes in enumerate(rows))
+    log = OrderedChanges(LogOrder(), Repeats.CHANGES, key=(), reports=reports)
+    assert logged(log, [block(rank, changes) for rank, changes in enumerate(rows)]) == [(5, INS, key, "x") for key in range(9)]
+    assert log.guesses == [Guess(PlaceInFile("2"), is_repetition=True)]
 
 
 def test_equal_rows_without_key_of_two_streams_are_all_kept() -> None:
     rows = [(5, INS, 1, "a")]
     reports = (report(0, rows, "x"), report(1, rows, "y"))
     assert (
-        logged(OrderedChanges(LogOrder(), Repeats.CHANGES, has_key=False, reports=reports), [block(0, rows), block(1, rows)])
-        == rows * 2
+        logged(OrderedChanges(LogOrder(), Repeats.CHANGES, key=(), reports=reports), [block(0, rows), block(1, rows)]) == rows * 2
     )
 
 
 def test_where_nothing_tells_repeats_all_rows_come_in_the_order_of_the_source() -> None:
     changes = [(0, AFTER, 1, "a"), (0, AFTER, 1, "b")]
-    log = OrderedChanges(LogOrder(timed=False), Repeats.UNKNOWN, has_key=True)
+    log = OrderedChanges(LogOrder(timed=False), Repeats.UNKNOWN, key=("id",))
     assert logged(log, [block(1, changes), block(0, changes)]) == changes * 2
 
 
@@ -161,7 +172,7 @@ def test_what_waits_does_not_grow_with_the_table() -> None:
 
         waiting: list[tuple[int, pa.RecordBatch]] = []
         passed = 0
-        log = OrderedChanges(LogOrder(), Repeats.UNKNOWN, has_key=True)
+        log = OrderedChanges(LogOrder(), Repeats.UNKNOWN, key=("id",))
         last = -1
         for piece in log.merged(coming()):
             passed += piece.num_rows

@@ -13,7 +13,7 @@ from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
 from headrace.model.policy import SchemaChangePolicies
 from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at
 from places import Place
-from storage_folder import ID, V
+from storage_folder import ID, OPTIONS, V
 
 PLAIN = {key: value for key, value in ID.items() if key != "ColumnIsPk"}
 WITHOUT_T = only("*.*,!test.t")
@@ -86,3 +86,19 @@ def test_what_is_followed_out_of_the_filter_is_not_done_again(tmp_path: Path, pl
     assert bucket.run(backlog.uri, **options).code == EXIT_OK
     keys = [1, *(10 * file + number + 2 for file in range(4) for number in range(3)), 99]
     assert list(map(int, map(str, backlog.keys("u")))) == keys
+
+
+@pytest.mark.parametrize("file_size", [100, 64 << 20])
+def test_a_transaction_of_several_files_that_ticdc_writes_again_is_not_doubled_and_is_told(tmp_path: Path, file_size: int) -> None:
+    """TiCDC dies after the second file, whether the files are full or not."""
+    bucket = Bucket(tmp_path, f"{OPTIONS}&file-size={file_size}")
+    create(bucket, "t", 100)
+    rows = [f"I 110 {number} {'x' * 16}" for number in range(9)]
+    for number, part in enumerate((rows[:3], rows[3:6], rows[:3], rows[3:6], rows[6:]), start=1):
+        bucket.rows(f"t/100/{number}", *part)
+    ran = bucket.at(120)
+    assert ran.code == EXIT_OK
+    assert [row[0] for row in bucket.state() or ()] == list(range(9))
+    (notice,) = ran.notices
+    assert "taken for a repetition after a restart, which begins with this file" in notice.message
+    assert notice.file.endswith("CDC000003.csv")

@@ -5,16 +5,17 @@ second one, so files are taken as deliveries: a file that begins below the end o
 Equal changes of one commit ts are counted in each delivery, and the largest count is the true one.
 
 Two cases are ambiguous. A file that begins at the very commit ts at which the one before it ends is either the rest of a
-transaction or a repetition of all of it. It is taken for a repetition when it holds everything of that commit ts that
-the other holds, unless the other ended because it was full; :func:`unsure_files` tells which. And equal changes of one commit
-ts in two streams (dispatchers) are either two parts of a transaction or a repetition by a dispatcher that took over: nothing
-tells them apart, so they are refused.
+transaction or a repetition of all of it, also behind a file that was full: TiCDC may die right there. It is taken for a
+repetition when it and the files behind it hold again everything of that commit ts that was told before; behind a full file only
+if most of that are different rows, because a large transaction of few different rows holds them again anyway. :class:`Guess`
+tells what was assumed. And equal changes of one commit ts in two streams (dispatchers) are either two parts of a transaction or a
+repetition by a dispatcher that took over: nothing tells them apart, so they are refused.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -62,28 +63,43 @@ class Delivery:
     number: int
 
 
-def deliveries(reports: Iterable[SplitReport], block: pa.RecordBatch) -> dict[int, Delivery]:
-    """Split rank to delivery, for one table's splits and their rows. Empty files belong to no delivery."""
+@dataclass(frozen=True)
+class Guess:
+    """What was made of rows of one commit ts that stand in several files of a stream, where nothing tells for certain."""
+
+    place: SourcePlace
+    """The file, or piece of a stream: it begins with rows of the commit ts at which the one before it ends."""
+    is_repetition: bool
+    """They are taken for a repetition, which begins there; else for more rows of the same transaction."""
+
+
+@dataclass(frozen=True)
+class Deliveries:
+    """The deliveries of one table's splits, by the rank of the split. Empty files belong to none."""
+
+    of: Mapping[int, Delivery]
+    guesses: tuple[Guess, ...] = ()
+    """One for each transaction and stream at most."""
+
+
+def deliveries(reports: Iterable[SplitReport], block: pa.RecordBatch) -> Deliveries:
+    """Tells the deliveries of one table apart, by what its splits report and by their rows."""
     found: dict[int, Delivery] = {}
+    guesses: list[Guess] = []
     number = 0
     for stream, members in _streams(reports).items():
+        repeated: set[int] = set()
+        for parts in _transactions_at_joints(members, block):
+            begins, goes_on = _repetitions(parts)
+            repeated |= set(begins)
+            # Each file may begin a repetition that breaks off; the last one begins the whole.
+            guesses += [Guess(members[place].at(), is_repetition=bool(begins)) for place in begins[-1:] or goes_on[:1]]
         number += 1
         found[members[0].rank] = Delivery(stream, number)
-        for place, (before, report) in enumerate(pairwise(members)):
-            number += report.anew or report.min_ts < before.max_ts or _repeats_end(members, place + 1, block)
+        for place, (before, report) in enumerate(pairwise(members), start=1):
+            number += _begins_anew(before, report) or place in repeated
             found[report.rank] = Delivery(stream, number)
-    return found
-
-
-def unsure_places(reports: Iterable[SplitReport], block: pa.RecordBatch) -> list[SourcePlace]:
-    """The files, or pieces of a stream, that begin where the one before them ends, with equal changes there: a guess was made."""
-    return [
-        report.at()
-        for members in _streams(reports).values()
-        for before, report in pairwise(members)
-        if report.min_ts == before.max_ts and not before.rolled_over and not report.anew
-        if _counts_at(block, before.rank, report.min_ts) & _counts_at(block, report.rank, report.min_ts)
-    ]
+    return Deliveries(found, tuple(guesses))
 
 
 def _streams(reports: Iterable[SplitReport]) -> dict[str, list[SplitReport]]:
@@ -94,37 +110,95 @@ def _streams(reports: Iterable[SplitReport]) -> dict[str, list[SplitReport]]:
     return found
 
 
-def _repeats_end(members: Sequence[SplitReport], place: int, block: pa.RecordBatch) -> bool:
-    """Whether a file that begins where the one before it ends holds all that was told before of that commit ts.
-
-    The transaction may lie in several files, and so may its repetition: each of these goes on in the next.
-    """
-    at = members[place].min_ts
-    if at != members[place - 1].max_ts or members[place - 1].rolled_over:
-        return False
-    first, last = place - 1, place
-    while first and _is_one(members[first - 1], members[first], at):
-        first -= 1
-    while last + 1 < len(members) and _is_one(members[last], members[last + 1], at):
-        last += 1
-    earlier, later = (
-        sum((_counts_at(block, report.rank, at) for report in part), Counter())
-        for part in (members[first:place], members[place : last + 1])
-    )
-    return bool(earlier) and not earlier - later
+def _begins_anew(before: SplitReport, report: SplitReport) -> bool:
+    """Whether a file begins another delivery, for certain."""
+    return report.anew or report.min_ts < before.max_ts
 
 
-def _is_one(before: SplitReport, report: SplitReport, commit_ts: int) -> bool:
-    """Whether a transaction goes on from one file into the next."""
-    return before.rolled_over and not report.anew and before.max_ts == report.min_ts == commit_ts
+def _may_begin_anew(before: SplitReport, report: SplitReport) -> bool:
+    """Whether a file either goes on in the transaction that the one before it ends with, or begins another delivery."""
+    return report.min_ts == before.max_ts and not report.anew and not before.goes_on
 
 
-def _counts_at(block: pa.RecordBatch, rank: int, commit_ts: int) -> Counter[tuple[object, ...]]:
-    ranks = block.column(SEQ).to_numpy() >> SEQ_RANK_SHIFT
-    rows = block.filter(pa.array((ranks == rank) & (block.column(COMMIT_TS).to_numpy() == commit_ts)))
+@dataclass(frozen=True)
+class _Part:
+    """A file's changes of one transaction: the number of each distinct one, and how often it is there."""
+
+    place: int
+    """Of the file in its stream."""
+    report: SplitReport
+    codes: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+
+    def begins_anew(self, before: _Part) -> bool:
+        """Whether another delivery begins between the two, for certain: files in between without the commit ts lie elsewhere."""
+        return self.place > before.place + 1 or _begins_anew(before.report, self.report)
+
+    def may_begin_anew(self, before: _Part) -> bool:
+        """Whether both hold changes, and either the transaction goes on from one to the other, or another delivery begins."""
+        return bool(len(before.codes) and len(self.codes)) and _may_begin_anew(before.report, self.report)
+
+
+def _transactions_at_joints(members: Sequence[SplitReport], block: pa.RecordBatch) -> Iterator[list[_Part]]:
+    """What the files of a stream hold of each commit ts at which two of them meet."""
+    times = sorted({report.min_ts for before, report in pairwise(members) if _may_begin_anew(before, report)})
+    if not times:
+        return
+    commit_ts, ranks = block.column(COMMIT_TS).to_numpy(), block.column(SEQ).to_numpy() >> SEQ_RANK_SHIFT
+    least, greatest, of_files = (np.array([getattr(m, name) for m in members]) for name in ("min_ts", "max_ts", "rank"))
+    chosen = np.flatnonzero(np.isin(commit_ts, times) & np.isin(ranks, of_files))
+    chosen = chosen[np.argsort(commit_ts[chosen], kind="stable")]
+    rows = block.take(pa.array(chosen))
     # TiCDC may write an update as a deletion and an insertion once, and as an update when it repeats it, or the other way round.
-    columns = [is_upsert(rows).tolist(), *(rows.column(name).to_pylist() for name in rows.schema.names[META_COUNT:])]
-    return Counter(zip(*columns, strict=True))
+    codes = row_codes(rows, rows.schema.names[META_COUNT:]) * 2 + is_upsert(rows)
+    files = np.searchsorted(of_files, ranks[chosen])
+    starts = np.searchsorted(commit_ts[chosen], times)
+    for at, first, end in zip(times, starts, [*starts[1:], len(chosen)], strict=True):
+        distinct, numbers = np.unique(codes[first:end], return_inverse=True)
+        width = len(distinct) + 1
+        changes, counts = np.unique(files[first:end] * width + numbers, return_counts=True)
+        places = np.flatnonzero((least <= at) & (at <= greatest))
+        edges = np.searchsorted(changes, [places * width, (places + 1) * width]).T
+        yield [_Part(n, members[n], changes[a:b] % width, counts[a:b]) for n, (a, b) in zip(places.tolist(), edges, strict=True)]
+
+
+def _repetitions(parts: Sequence[_Part]) -> tuple[list[int], list[int]]:
+    """Which files of a stream are taken for the beginning of a repetition of the transaction, and which for its rest though they
+    hold rows of it again.
+    """
+    begins, goes_on = [], []
+    different = _mostly_different(parts)
+    left = np.zeros(1 + max(int(part.codes.max(initial=-1)) for part in parts), np.int64)
+    for part in parts:
+        left[part.codes] += part.counts
+    told = np.zeros_like(left)
+    """Since the last beginning, as often as it was told."""
+    missing = 0
+    """How many distinct changes were told more often than the files behind hold them."""
+    for part, following in pairwise(parts):
+        missing -= int((told[part.codes] > left[part.codes]).sum())
+        told[part.codes] += part.counts
+        left[part.codes] -= part.counts
+        missing += int((told[part.codes] > left[part.codes]).sum())
+        is_new = following.begins_anew(part)
+        if not is_new and following.may_begin_anew(part):
+            is_full, held_again = part.report.rolled_over, bool(told[following.codes].any())
+            is_new = not missing and (different or (held_again and not is_full))
+            if is_new:
+                begins.append(following.place)
+            elif held_again and not (missing and is_full):
+                goes_on.append(following.place)
+        if is_new:
+            told[:], missing = 0, 0
+    return begins, goes_on
+
+
+def _mostly_different(parts: Sequence[_Part]) -> bool:
+    """Whether most changes of a file are distinct, so that other files of one transaction hardly hold all of them again."""
+    distinct = sum(len(part.codes) for part in parts)
+    rows = sum(int(part.counts.sum()) for part in parts)
+    is_one_change = all(not part.codes.any() for part in parts)
+    return 2 * distinct > rows and not is_one_change
 
 
 def bag_change(block: pa.RecordBatch, delivery_of: Mapping[int, Delivery], *, keeps_commit_ts: bool = False) -> BagChange:

@@ -11,13 +11,13 @@ A source that begins again after a failure writes changes a second time. What co
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.engine.bag import deliveries, row_codes
+from headrace.engine.bag import Guess, deliveries, row_codes
 from headrace.engine.net import commit_order, is_upsert, key_codes
 from headrace.model.block import COMMIT_TS, META_COUNT, SEQ, SEQ_RANK_SHIFT, combined, in_pieces
 from headrace.model.cut import Repeats
@@ -29,12 +29,12 @@ WRITTEN_BYTES = 8 << 20
 """A piece that a writer gets, at most."""
 _WRITTEN_ROWS = 131_072
 
-_SIGN, _CODE, _STREAM, _DELIVERY, _NUMBER = "sign", "code", "stream", "delivery", "number"
+_SIGN, _CODE = "sign", "code"
 
 
 @dataclass(frozen=True)
 class LogOrder:
-    """In which order a sink gets every change: by commit ts, and within one as the source wrote them.
+    """In which order changes are brought together: by commit ts, and within one as the source wrote them.
 
     So an old row stands before the new one that it belongs to. Where rows carry no commit ts (``timed`` is false) the place in the
     source is all there is.
@@ -58,15 +58,19 @@ class LogOrder:
 
 @dataclass
 class OrderedChanges:
-    """One table's changes on their way to a writer. ``repeats`` counts the rows that were left out, once they are known."""
+    """One table's changes on their way to a writer."""
 
     order: LogOrder
     rule: Repeats
-    has_key: bool
+    key: tuple[str, ...]
+    """The table's key columns; none where it has no key."""
     reports: tuple[SplitReport, ...] = ()
     """Of the table's splits: they tell deliveries apart, where it has no key."""
     repeated: int = 0
+    """How many rows were left out, once they are known."""
     received: int = 0
+    guesses: list[Guess] = field(default_factory=list)
+    """What was assumed of repeats where nothing tells them for certain."""
 
     def merged(self, arriving: Iterable[tuple[int, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
         """The rows of all pieces in order, in pieces of at most 8 MiB. ``arriving`` comes in the order of first rows."""
@@ -98,9 +102,34 @@ class OrderedChanges:
             return rows
         if self.rule is Repeats.TRANSACTIONS:
             keep = _of_first_delivery(rows)
+        elif self.key:
+            keep = _first_of_equal(rows)
         else:
-            keep = _first_of_equal(rows) if self.has_key else _of_largest_delivery(rows, self.reports)
+            keep = self._of_largest_delivery(rows)
         return rows if keep.all() else rows.filter(pa.array(keep))
+
+    def _of_largest_delivery(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Rows without key: of equal changes as many as the delivery has that holds most of them, in each stream.
+
+        Equal changes of two streams may be two parts of a transaction, or a repeat: nothing tells, so both are kept.
+        """
+        commit_ts = rows.column(COMMIT_TS).to_numpy()
+        lo, hi = int(commit_ts.min()), int(commit_ts.max())
+        told = deliveries([r for r in self.reports if r.max_ts >= lo and r.min_ts <= hi], rows)
+        self.guesses += told.guesses
+        ranks = rows.column(SEQ).to_numpy() >> SEQ_RANK_SHIFT
+        streams: dict[str, int] = {}
+        splits, of_split = np.unique(ranks, return_inverse=True)
+        known = [told.of[int(rank)] for rank in splits]
+        changes, numbers = _change_codes(rows), np.array([d.number for d in known], dtype=np.int64)[of_split]
+        stream = np.array([streams.setdefault(d.stream, len(streams)) for d in known], dtype=np.int64)[of_split]
+        # Which of the equal changes of its delivery each row is, and whether another delivery of the stream has counted that one.
+        position = _position_in_group(np.stack([changes, numbers]))
+        seen = np.stack([changes, stream, position])
+        _, places = np.unique(seen, axis=1, return_index=True)
+        keep = np.zeros(rows.num_rows, dtype=bool)
+        keep[places] = True
+        return keep
 
 
 def _of_first_delivery(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
@@ -128,28 +157,6 @@ def _change_codes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
 def _first_of_equal(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
     """The first of equal changes: a transaction holds one change of a key at most."""
     _, places = np.unique(_change_codes(rows), return_index=True)
-    keep = np.zeros(rows.num_rows, dtype=bool)
-    keep[places] = True
-    return keep
-
-
-def _of_largest_delivery(rows: pa.RecordBatch, reports: Iterable[SplitReport]) -> npt.NDArray[np.bool_]:
-    """Rows without key: of equal changes as many as the delivery has that holds most of them, in each stream.
-
-    Equal changes of two streams may be two parts of a transaction, or a repeat: nothing tells, so both are kept.
-    """
-    commit_ts = rows.column(COMMIT_TS).to_numpy()
-    lo, hi = int(commit_ts.min()), int(commit_ts.max())
-    delivery_of = deliveries([r for r in reports if r.max_ts >= lo and r.min_ts <= hi], rows)
-    ranks = rows.column(SEQ).to_numpy() >> SEQ_RANK_SHIFT
-    streams: dict[str, int] = {}
-    known = [delivery_of[int(rank)] for rank in ranks]
-    changes, numbers = _change_codes(rows), np.array([d.number for d in known], dtype=np.int64)
-    stream = np.array([streams.setdefault(d.stream, len(streams)) for d in known], dtype=np.int64)
-    # Which of the equal changes of its delivery each row is, and whether another delivery of the stream has counted that one.
-    position = _position_in_group(np.stack([changes, numbers]))
-    seen = np.stack([changes, stream, position])
-    _, places = np.unique(seen, axis=1, return_index=True)
     keep = np.zeros(rows.num_rows, dtype=bool)
     keep[places] = True
     return keep

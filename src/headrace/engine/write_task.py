@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace import faults
-from headrace.engine.bag import Delivery, EqualInStreams, MissingOldImages, bag_change, deliveries, unsure_places
+from headrace.engine.bag import Delivery, EqualInStreams, Guess, MissingOldImages, bag_change, deliveries
 from headrace.engine.change_log import OrderedChanges
 from headrace.engine.conservation import verify_gathering, verify_handing, verify_reading
 from headrace.engine.exchange import DIGEST, REPORTING_UNIT, ExchangeRow, ReadDigest
@@ -32,7 +32,6 @@ from headrace.model.containment import contained
 from headrace.model.cut import Repeats
 from headrace.model.ledger import TableProgress
 from headrace.model.outcome import Notice, Problem, ReadCount, SplitReport, WriteCount, WriteOutcome, is_repeated
-from headrace.model.place import SourcePlace
 from headrace.model.split import Split
 from headrace.model.table import TableId, folded_name
 from headrace.sinks.base import SpellingWatch, TableChange, UnitWriter, WriterContext
@@ -148,7 +147,7 @@ class Unit:
         job, table_id = self.job, part.table_id
         if job.repeats is Repeats.UNKNOWN:
             self.notices[table_id].append(_may_be_repeated(table_id))
-        log = OrderedChanges(job.order, job.repeats, bool(part.schema.handle_key), self.reading.of(table_id))
+        log = OrderedChanges(job.order, job.repeats, part.schema.handle_key, self.reading.of(table_id))
         for piece in log.merged(self._counted(table_id, rows)):
             table = pa.Table.from_batches([piece])
             empty = table.select(table.column_names[META_COUNT:]).slice(0, 0)
@@ -156,6 +155,7 @@ class Unit:
             change = TableChange(table_id, part.segment.version, part.schema, empty, empty, table, lo=part.segment.lo)
             yield replace(change, routed=routed(part.schema))
         self._netted[table_id] += log.repeated
+        self.notices[table_id] += [_guessed(table_id, guess) for guess in log.guesses]
 
     def _counted(self, table_id: TableId, rows: _Rows) -> _Rows:
         for first, batch in rows:
@@ -164,9 +164,9 @@ class Unit:
 
     def _change(self, part: TablePart, batch: pa.RecordBatch) -> TableChange:
         if part.is_bag:
-            reports = self.reading.of(part.table_id)
-            self.notices[part.table_id] += [_guessed(part.table_id, place) for place in unsure_places(reports, batch)]
-            change, netted = _bag_table_change(part, batch, self.job, deliveries(reports, batch))
+            told = deliveries(self.reading.of(part.table_id), batch)
+            self.notices[part.table_id] += [_guessed(part.table_id, guess) for guess in told.guesses]
+            change, netted = _bag_table_change(part, batch, self.job, told.of)
         else:
             change, netted = _table_change(part, batch, self.job)
             if self.reading.letters()[part.table_id]:
@@ -262,12 +262,18 @@ def _one_of(first: str, second: str) -> str:
     return f"{first} Or {second[0].lower()}{second[1:]}" if first and second else first or second
 
 
-def _guessed(table_id: TableId, place: SourcePlace) -> Notice:
-    message = (
-        f"The table has no key, and the {place.noun} begins with rows of the very commit ts at which the one before it ends: what "
-        "it holds again of that transaction in full is taken for a repetition, anything less for the rest of it."
+def _guessed(table_id: TableId, guess: Guess) -> Notice:
+    noun = guess.place.noun
+    assumed = (
+        f"They are taken for a repetition after a restart, which begins with this {noun}."
+        if guess.is_repetition
+        else "They are taken for more rows of the same transaction."
     )
-    return Notice(message, table_id, place)
+    message = (
+        f"The table has no key, and the {noun} begins with the commit ts at which the one before it ends: rows of that transaction "
+        f"are there twice. {assumed} Compare the number of rows with the source."
+    )
+    return Notice(message, table_id, guess.place)
 
 
 def _bag_table_change(

@@ -160,6 +160,8 @@ class SplitReport:
     max_ts: int = 0
     pending_ts: int | None = None
     rolled_over: bool = False
+    goes_on: bool = False
+    """What wrote the split did not begin again between it and the next one, for certain. That it was full does not tell that."""
     anew: bool = False
     """What wrote the split had begun again before it: whatever it repeats is another delivery, for certain."""
     truncated: bool = False

@@ -261,6 +261,7 @@ class StreamEventSource:
             max_ts=int(times.max()) if len(times) else 0,
             pending_ts=int(commit_ts[left].min()) if left.any() else None,
             rolled_over=split.goes_on,
+            goes_on=split.goes_on,
             anew=split.anew,
             rejects=tuple(reading.rejects),
             problem=reading.problem,
