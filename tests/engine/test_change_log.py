@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from random import Random
@@ -107,6 +107,80 @@ def test_an_update_that_is_repeated_as_deletion_and_insertion_comes_once() -> No
     again = [(5, DEL, 1, "a"), (5, INS, 1, "b")]
     log = OrderedChanges(LogOrder(), Repeats.CHANGES, key=("id",))
     assert logged(log, [block(0, first), block(1, again)]) == first
+
+
+def in_order(*files: Sequence[Change], key: tuple[str, ...] = ("id",)) -> list[Change]:
+    log = OrderedChanges(LogOrder(), Repeats.CHANGES, key)
+    return logged(log, [block(rank, changes) for rank, changes in enumerate(files)])
+
+
+def test_a_repeated_deletion_stands_before_the_new_row_that_came_without_its_old_one() -> None:
+    first = [(4, INS, 2, "x"), (5, AFTER, 1, "b"), (5, AFTER, 2, "y")]
+    again = [(5, DEL, 2, "x"), (5, DEL, 1, "a"), (5, INS, 1, "b"), (5, INS, 2, "y")]
+    assert in_order(first, again) == [first[0], (5, DEL, 1, "a"), first[1], (5, DEL, 2, "x"), first[2]]
+
+
+def test_rows_that_exchange_keys_are_deleted_before_they_come_and_other_pairs_stay_together() -> None:
+    unsorted = [(5, DEL, 1, "a"), (5, INS, 2, "a"), (5, DEL, 2, "b"), (5, INS, 1, "b"), (5, BEFORE, 3, "c"), (5, AFTER, 3, "d")]
+    assert in_order(unsorted) == [unsorted[n] for n in (0, 2, 1, 3, 4, 5)]
+    raw = [(5, BEFORE, 1, "a"), (5, AFTER, 2, "a"), (5, BEFORE, 2, "b"), (5, AFTER, 1, "b"), (6, DEL, 1, "b")]
+    assert in_order(raw) == [raw[n] for n in (2, 0, 1, 3, 4)]
+
+
+def test_keys_that_a_target_may_hold_for_one_are_deleted_before_they_come() -> None:
+    spellings = [(5, DEL, 1, "a"), (5, INS, 2, "B"), (5, DEL, 3, "b")]
+    assert in_order(spellings, key=("v",)) == [spellings[n] for n in (0, 2, 1)]
+
+
+def test_where_rows_lack_the_key_deletions_come_first() -> None:
+    assert in_order([(5, INS, 1, "a"), (5, DEL, 2, "b")], key=("other",)) == [(5, DEL, 2, "b"), (5, INS, 1, "a")]
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 1 << 30))
+def test_who_applies_a_log_has_the_rows_of_the_source(seed: int) -> None:
+    """Transactions move rows to other keys and tell that in any form; some files are written again in another one."""
+    chance = Random(seed)
+    rows: dict[int, str] = {}
+    files: list[list[Change]] = []
+    for ts in range(1, chance.randrange(2, 20)):
+        left = {key: value for key, value in rows.items() if chance.random() < 0.5}
+        values = [value for key, value in rows.items() if key not in left and chance.random() < 0.8]
+        values += [f"{ts}.{n}" for n in range(chance.randrange(3))]
+        free = chance.sample([key for key in range(12) if key not in left], min(len(values), 12 - len(left)))
+        after = left | dict(zip(free, values, strict=False))
+        files += [told(ts, rows, after, chance) for _ in range(chance.randrange(1, 4))]
+        rows = after
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(change_log, "PIECE_BYTES", chance.choice((60, 1 << 20)))
+        patch.setattr(change_log, "WRITTEN_BYTES", chance.choice((60, 1 << 20)))
+        found = in_order(*(file for file in files if file))
+    applied: dict[int, str] = {}
+    for _, kind, key, value in found:
+        if kind.is_upsert:
+            applied[key] = value
+        else:
+            applied.pop(key, None)
+    assert applied == rows
+
+
+def told(ts: int, before: Mapping[int, str], after: Mapping[int, str], chance: Random) -> list[Change]:
+    """A transaction in one of its forms: updates with or without old rows, or as a deletion and an insertion, in any order."""
+    forms: list[list[Change]] = []
+    for key in {*before, *after}:
+        if before.get(key) == after.get(key):
+            continue
+        whole = key in before and key in after and chance.random() < 0.7
+        if key in before and not (whole and chance.random() < 0.5):
+            forms.append([(ts, BEFORE if whole else DEL, key, before[key])])
+        if key in after:
+            new = (ts, AFTER if whole else INS, key, after[key])
+            if whole and forms and forms[-1][0][1:3] == (BEFORE, key):
+                forms[-1].append(new)
+            else:
+                forms.append([new])
+    chance.shuffle(forms)
+    return [change for form in forms for change in form]
 
 
 def test_two_different_images_of_one_key_are_both_kept() -> None:

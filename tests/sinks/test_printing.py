@@ -54,7 +54,7 @@ class FakeRound:
             for _ in range(self._runs):
                 copy = pickle.loads(pickle.dumps(writer))
                 copy.open(WriterContext("shop", 1, 0, slot))
-                written = [outcome for part in unit for outcome in copy.write([part], None)]
+                written = copy.write(unit, None)
                 copy.close()
             outcomes.extend(written)
         if self._fail:
@@ -81,6 +81,14 @@ def test_changes_come_out_in_commit_order_over_all_tables_and_units(capsys: pyte
     ]
     assert sum(outcome.upserts for outcome in report.outcomes) == 3
     assert sum(outcome.deletes for outcome in report.outcomes) == 2
+
+
+def test_changes_of_a_transaction_are_printed_table_by_table_as_they_come(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where a table comes in pieces: a deletion that the source has behind the new row of its key comes before it."""
+    pieces = [(RowKind.DELETE, 5, 7, 1, "a", None)], [(RowKind.UPDATE_AFTER, 5, 3, 1, "b", None)]
+    others = [(RowKind.UPDATE_BEFORE, 5, 2, 2, "c", None), (RowKind.UPDATE_AFTER, 5, 8, 2, "d", None)]
+    print_sink().event_sink.write(FakeRound([change(ORDERS, pieces[0]), change(ORDERS, pieces[1])], [change(ITEMS, others)]))
+    assert [json.loads(line)["row"]["name"] for line in capsys.readouterr().out.splitlines()] == ["a", "b", "c", "d"]
 
 
 def test_values_are_printed_without_loss(capsys: pytest.CaptureFixture[str]) -> None:

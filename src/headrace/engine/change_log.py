@@ -18,9 +18,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.engine.bag import Guess, deliveries, row_codes
-from headrace.engine.net import commit_order, is_upsert, key_codes
-from headrace.model.block import COMMIT_TS, META_COUNT, SEQ, SEQ_RANK_SHIFT, combined, in_pieces
+from headrace.engine.net import commit_order, group_codes, is_upsert, key_codes
+from headrace.model.block import COMMIT_TS, KIND, META_COUNT, SEQ, SEQ_RANK_SHIFT, combined, in_pieces
 from headrace.model.cut import Repeats
+from headrace.model.events import RowKind
 from headrace.model.outcome import SplitReport
 
 PIECE_BYTES = 1 << 20
@@ -95,6 +96,8 @@ class OrderedChanges:
     def _passed_on(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         kept = self._without_repeats(self.order.sorted(rows))
         self.repeated += rows.num_rows - kept.num_rows
+        if self.rule is Repeats.CHANGES and self.key:
+            kept = _deletions_first(kept, self.key)
         yield from in_pieces(kept, WRITTEN_BYTES, _WRITTEN_ROWS)
 
     def _without_repeats(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -160,6 +163,40 @@ def _first_of_equal(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
     keep = np.zeros(rows.num_rows, dtype=bool)
     keep[places] = True
     return keep
+
+
+def _deletions_first(rows: pa.RecordBatch, key: tuple[str, ...]) -> pa.RecordBatch:
+    """Sorted rows, with no deletion of a key behind a new row of it in one commit ts: who applies them would end without that row.
+
+    TiCDC may tell an update without its old row, and repeat it as a deletion and an insertion; some releases leave the rows of a
+    transaction unsorted. A deletion that stands too late moves in front of the new row, and of the old one that this belongs to.
+    Whatever targets may hold for one key counts as one, and columns of the key that no row carries do not tell keys apart:
+    deletions may always come first.
+    """
+    commit_ts, comes = rows.column(COMMIT_TS).to_numpy(), is_upsert(rows)
+    transaction = np.cumsum(np.diff(commit_ts, prepend=commit_ts[:1]) != 0)
+    came = np.cumsum(comes)
+    before = np.concatenate([[0], came[np.flatnonzero(np.diff(transaction))]])
+    behind = ~comes & (came > before[transaction])
+    chosen = np.flatnonzero(np.isin(transaction, transaction[behind]))
+    if not len(chosen):
+        return rows
+    names = tuple(name for name in key if name in rows.schema.names)
+    keys = group_codes(rows.select(names).take(pa.array(chosen)), names)[0] if names else np.zeros(len(chosen), np.int64)
+    pairs = pa.record_batch([pa.array(transaction[chosen]), pa.array(keys)], names=[COMMIT_TS, _CODE])
+    codes = key_codes(pairs, (COMMIT_TS, _CODE))
+    first_new = np.full(int(codes.max()) + 1, rows.num_rows, np.int64)
+    np.minimum.at(first_new, codes[comes[chosen]], chosen[comes[chosen]])
+    late = ~comes[chosen] & (first_new[codes] < chosen)
+    if not late.any():
+        return rows
+    kinds, seq = rows.column(KIND).to_numpy(zero_copy_only=False), rows.column(SEQ).to_numpy()
+    paired = np.zeros(rows.num_rows, dtype=bool)
+    paired[1:] = (kinds[1:] == RowKind.UPDATE_AFTER) & (kinds[:-1] == RowKind.UPDATE_BEFORE) & (np.diff(seq) == 1)
+    places, moved = np.arange(rows.num_rows), np.ones(rows.num_rows, dtype=np.int8)
+    target = first_new[codes[late]]
+    places[chosen[late]], moved[chosen[late]] = target - paired[target], 0
+    return rows.take(pa.array(np.lexsort([moved, places])))
 
 
 def _position_in_group(groups: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -229,7 +229,7 @@ def _ambiguous(
         alone = (states.column(SIGHT).to_numpy(zero_copy_only=False) & UPDATED_ALONE) != 0
     if (upsert.all() or not upsert.any()) and not alone.any():
         return none, no_codes
-    codes, groups = _group_codes(states, key, weighed)
+    codes, groups = group_codes(states, key, weighed)
     if groups == states.num_rows:
         return none, codes
 
@@ -240,7 +240,8 @@ def _ambiguous(
     return np.asarray((some(upsert) & (some(~upsert) | (several & some(alone))))[codes]), codes
 
 
-def _group_codes(block: pa.RecordBatch, key: tuple[str, ...], weighed: frozenset[str]) -> tuple[Codes, int]:
+def group_codes(block: pa.RecordBatch, key: tuple[str, ...], weighed: frozenset[str] = frozenset()) -> tuple[Codes, int]:
+    """A number for all keys that a target may hold for equal, and how many there are. ``weighed``: see :func:`net_change`."""
     forms = [folded(block.column(name), weighs_supplementary=name in weighed) for name in key]
     codes = key_codes(pa.record_batch(forms, names=list(key)), key)
     return codes, int(codes.max()) + 1

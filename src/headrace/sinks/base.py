@@ -121,7 +121,8 @@ class TableChange:
     the rows carry) of keys that end alive, in commit order. ``ordered``, rare, holds the last changes of keys that a target may
     consider equal though they differ (rule 7), in groups, each in commit order: of those that it does consider equal only the last
     one counts, and no row of another may be written. Its layout is that of a block. All demand: ``ordered`` holds every change in
-    commit order and the other two are empty.
+    commit order and the other two are empty. Where the source tells repeats by changes, a deletion of a key stands before the new
+    row of it of the same commit ts, wherever the source has it: who applies the rows one after another has the source's table.
 
     A sink that ``keeps_commit_ts`` finds in ``deletes`` and ``upserts`` the column ``headrace.model.block.COMMIT_TS`` (int64, TSO)
     behind the others: the commit ts of the change that was the last one of the key. Of equal rows of a bag it is the newest.

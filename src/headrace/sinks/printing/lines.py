@@ -10,26 +10,27 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 
-from headrace.model.block import COMMIT_TS, KIND, META_COUNT, SEQ
+from headrace.model.block import COMMIT_TS, KIND, META_COUNT
 from headrace.model.events import RowKind, SchemaChange
 from headrace.places.work_place import WorkPlace
 from headrace.sinks.base import TableChange
 
 _SIGNS = {RowKind.INSERT: "+I", RowKind.UPDATE_BEFORE: "-U", RowKind.UPDATE_AFTER: "+U", RowKind.DELETE: "-D"}
-# Commit ts and seq in front of each spooled line, as text of one width: text order is then commit order.
-_KEY_WIDTH = 41
+# The commit ts in front of each spooled line, as text of one width: text order is then commit order. Within one a table's lines
+# keep the order in which they came: that of the source is another one, where a deletion stands behind the new row of its key.
+_KEY_WIDTH = 20
 _MERGED_AT_ONCE = 100
 
 
 def row_lines(change: TableChange) -> Iterator[str]:
-    """The rows of ``change.ordered`` as spooled lines: ``<commit ts> <seq> <JSON>``."""
+    """The rows of ``change.ordered`` as spooled lines: ``<commit ts> <JSON>``."""
     columns = {name: change.ordered.column(i).to_pylist() for i, name in enumerate(change.ordered.column_names)}
     names = change.ordered.column_names[META_COUNT:]
     table = str(change.target)
-    for i, (kind, commit_ts, seq) in enumerate(zip(columns[KIND], columns[COMMIT_TS], columns[SEQ], strict=True)):
+    for i, (kind, commit_ts) in enumerate(zip(columns[KIND], columns[COMMIT_TS], strict=True)):
         row = {name: columns[name][i] for name in names}
         line = {"kind": _SIGNS[RowKind(kind)], "table": table, "commit_ts": commit_ts, "row": row}
-        yield f"{commit_ts:020} {seq:020} {_json(line)}"
+        yield f"{commit_ts:020} {_json(line)}"
 
 
 def schema_change_line(change: SchemaChange) -> str:
