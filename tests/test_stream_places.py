@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,12 @@ from headrace.cli.output import make_output
 from headrace.model.cut import Cut, CutRound
 from headrace.model.ledger import TableStatus
 from headrace.model.place import PlaceInStream
-from headrace.model.stream import Mark, Range, StageReport
-from headrace.model.table import NOBODYS, Column
+from headrace.model.stream import Mark, Range, StageReport, StreamStatement
+from headrace.model.table import NOBODYS, Column, TableId
 from headrace.sources.stream.position import StreamPosition
 from headrace.sources.stream.records import RecordKind
-from headrace.testing.memory_source import MemorySource
+from headrace.sources.stream.stage import stage
+from headrace.testing.memory_source import MemoryReader, MemorySource
 from headrace.testing.upstream_ddl import AddColumn
 from served import serve
 from streams import INT, NAME, A, B, World
@@ -229,3 +231,39 @@ def test_a_cut_of_a_stream_has_pieces_and_no_files(world: World, tmp_path: Path,
     (heading,) = [line for line in capsys.readouterr().out.splitlines() if "up to" in line and "seconds" in line]
     assert "pieces" in heading
     assert "files" not in heading
+
+
+@pytest.mark.parametrize("name", ["a ", "a" * 65], ids=["blank", "long"])
+@pytest.mark.parametrize("kind", [RecordKind.ROWS, RecordKind.STATEMENT, RecordKind.UNKNOWN])
+def test_a_record_with_a_name_that_no_table_can_have_is_one_of_which_nobody_knows_the_table(
+    world: World, told: Told, capsys: pytest.CaptureFixture[str], kind: RecordKind, name: str
+) -> None:
+    """Ledgers on MySQL and MariaDB take ``a `` for ``a``, and hold no longer names."""
+    world.run()
+    place = len(world.stream.partitions[0])
+    of_kind = RecordKind.ROWS if kind is RecordKind.UNKNOWN else kind
+    like = next(r for r in reversed(world.stream.partitions[0]) if r.table_id == A and r.kind is of_kind)
+    world.stream.partitions[0].append(replace(like, kind=kind, table_id=TableId(A.database, name)))
+    world.insert(A, 4)
+    world.upstream.checkpoint()
+    capsys.readouterr()
+    world.run()
+    assert "it names a database or a table by a name that none can have" in capsys.readouterr().err
+    assert {table_id for table_id in world.state.tables if table_id.table} == {A, B}
+    told("table", "skip", "--partition", "0", "--offset", str(place), "--yes")
+    world.run()
+    assert ids(world) == [1, 2, 3, 4]
+    world.check()
+
+
+def test_a_schema_change_that_tells_a_name_which_no_table_can_have_is_of_no_table(world: World) -> None:
+    """Whatever the record is filed under."""
+
+    class OfOthers(MemoryReader):
+        def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
+            return replace(super().statement(value, partition, offset), table_id=TableId("shop ", "a"))
+
+    records = [r for r in world.stream.partitions[0] if r.kind is RecordKind.STATEMENT][:1]
+    report = stage(OfOthers([records], [0]), Range("0", 0, 1, 100), world.place, "")
+    assert [(problem.table_id, problem.place) for problem in report.problems] == [(NOBODYS, PlaceInStream("0", 0))]
+    assert not report.statements

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -66,6 +67,14 @@ class Statement:
     brings_back: bool = False
     mentions: tuple[Mention, ...] = field(default=(), compare=False)
 
+    @property
+    def named(self) -> Iterator[TableId]:
+        """The tables and databases that it acts on, and the table that it copies: not those that foreign keys and views read."""
+        yield from self.tables
+        yield from (name for pair in self.renames for name in pair)
+        if self.like is not None:
+            yield self.like
+
 
 @remembered
 def read_statement(text: str, database: str) -> Statement:
@@ -101,8 +110,10 @@ class _Reader:
         for keyword, reader in readers.items():
             if first.says(keyword):
                 statement = reader()
-                # A text that ends where a name should stand was cut: nobody knows what it meant.
-                return Statement(StatementKind.UNKNOWN) if self._torn else replace(statement, mentions=tuple(self._mentions))
+                # A text that ends where a name should stand was cut: nobody knows what it meant. TiDB runs none with a name that no
+                # table can have.
+                is_unknown = self._torn or not all(name.is_possible for name in statement.named)
+                return Statement(StatementKind.UNKNOWN) if is_unknown else replace(statement, mentions=tuple(self._mentions))
         return Statement(StatementKind.UNKNOWN)
 
     def _truncate(self) -> Statement:

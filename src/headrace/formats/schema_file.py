@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headrace.model.table import Column, TableId, TableSchema, folded_name
+from headrace.model.table import Column, TableId, TableSchema, folded_name, is_possible_name
 from headrace.model.tso import MAX_TSO
 from headrace.model.types import LONGEST_TEXT, ColumnType, TypeKind, unfit_members
 
@@ -146,7 +146,7 @@ def told_parts(raw: bytes) -> ToldParts:
 
     def name(key: str) -> str:
         value = found.get(key)
-        return value if isinstance(value, str) and not _LONE_SURROGATE.search(value) else ""
+        return value if isinstance(value, str) and not _LONE_SURROGATE.search(value) and is_possible_name(value) else ""
 
     version, statement = found.get("TableVersion"), found.get("Query")
     return ToldParts(
@@ -249,8 +249,11 @@ def _text(document: dict[str, object], key: str, required: bool = True) -> str:
 
 def _name(document: dict[str, object], key: str, required: bool = True) -> str:
     value = _text(document, key, required)
-    if len(value) > (_LONGEST_TABLE_NAME if key in ("Table", "Schema") else _LONGEST_NAME):
+    is_of_table = key in ("Table", "Schema")
+    if len(value) > (_LONGEST_TABLE_NAME if is_of_table else _LONGEST_NAME):
         raise SchemaFileError(f"{key} in the schema file has {len(value)} characters, and no name is that long: {_shown(value)}.")
+    if is_of_table and value and not is_possible_name(value):
+        raise SchemaFileError(f"{key} in the schema file ends with a blank, and no name does: {_shown(value)}.")
     return value
 
 

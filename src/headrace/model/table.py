@@ -20,6 +20,18 @@ def folded_name(name: str) -> str:
     return name.lower() if name.isascii() else "".join(character.lower()[0] for character in name)
 
 
+_LONGEST_NAME = 64
+
+
+def is_possible_name(name: str) -> bool:
+    """Whether a database or table can have this name. TiDB refuses all others, as MySQL and MariaDB do.
+
+    Ledgers rely on it: their columns hold 64 characters, and compare ``t`` and ``t `` as equal on MySQL and MariaDB. So a source
+    lets no other name become that of a table.
+    """
+    return 0 < len(name) <= _LONGEST_NAME and not name.endswith(" ")
+
+
 @dataclass(frozen=True, order=True)
 class TableId:
     """A table's name. With an empty ``table`` it stands for the database itself, as the object a schema change touches."""
@@ -35,6 +47,11 @@ class TableId:
     def folded(self) -> TableId:
         """What two names have in common that TiDB takes for one: it compares names without case."""
         return TableId(folded_name(self.database), folded_name(self.table))
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether a database and a table can have its names, as far as it has any (``is_possible_name``)."""
+        return all(is_possible_name(name) for name in (self.database, self.table) if name)
 
     def lies_in(self, database: str) -> bool:
         """Whether it is in the database of that name, or is it. TiDB compares names of databases without case."""

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from headrace.ddl.grammar.vocabulary import OPTION_WORDS, RESERVED
 from headrace.ddl.lexer import Cursor, Word
-from headrace.model.table import TableId
+from headrace.model.table import TableId, is_possible_name
 
 MOST_PARTS = 8_192
 """Columns, indexes, partitions or clauses of one statement: as many as TiDB's largest list has, which is of partitions."""
@@ -36,8 +36,7 @@ class Reader(Cursor):
         if reason:
             raise NotAcceptedError(reason)
         word = self.peek()
-        text = word.text if len(word.text) <= _SHOWN else word.text[:_SHOWN] + "…"
-        raise NotAcceptedError("it ends too early" if self.done else f"{text!r} is not expected there")
+        raise NotAcceptedError("it ends too early" if self.done else f"{_cut(word.text)!r} is not expected there")
 
     def expect(self, *keywords: str) -> None:
         """Steps over these keywords."""
@@ -86,9 +85,16 @@ class Reader(Cursor):
             database, name = name, self.identifier_behind_dot()
         if self.peek().says("."):
             self.fail()
+        self.check_possible(*((database, name) if database else (name,)))
         table_id = TableId(database or self.database, name)
         self.names.append(table_id)
         return table_id
+
+    def check_possible(self, *names: str) -> None:
+        """Raises NotAcceptedError where no database or table can have such a name."""
+        for name in names:
+            if not is_possible_name(name):
+                self.fail(f"no database or table can have the name {_cut(name)!r}")
 
     def identifier_behind_dot(self) -> str:
         """A name where only names can be: reserved words are names there."""
@@ -173,3 +179,8 @@ def _is_option(word: Word) -> bool:
 def _is_plain(text: str) -> bool:
     """Whether a word that stands without backquotes consists of letters, digits, ``_`` and ``$``."""
     return text[0] in "_$" or text[0].isalnum() or ord(text[0]) > 0x7F
+
+
+def _cut(text: str) -> str:
+    """A name for a message."""
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"

@@ -218,4 +218,6 @@ def _bring_back(reader: Reader) -> None:
 
 
 def _database(reader: Reader) -> None:
-    reader.names.append(TableId(reader.identifier()))
+    database = reader.identifier()
+    reader.check_possible(database)
+    reader.names.append(TableId(database))

@@ -90,6 +90,8 @@ def _tables(text: str, database: str) -> tuple[tuple[TableId, ...], frozenset[st
         if table.args.get("catalog") or not table.name:
             raise NotAcceptedError("the query of the view names a table by more than database and name")
         known |= {folded_name(name) for name in (table.db, table.name, table.alias) if name}
+        if not TableId(table.db, table.name).is_possible:
+            raise NotAcceptedError("the query of the view names a table by a name that none can have")
         if table.db or table.name not in visible.get(id(table), ()):
             tables.append(TableId(table.db or database, table.name))
     known |= {folded_name(named.alias) for named in tree.find_all(exp.Subquery) if named.alias}

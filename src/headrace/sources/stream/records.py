@@ -32,7 +32,7 @@ RECORDS = pa.schema(
 )
 """What a :class:`headrace.sources.stream.StreamReader` gives: a row for each record, in the order of offsets.
 
-``commit_ts`` is a TSO."""
+``commit_ts`` is a TSO. A record with a name that no database or table can have counts as ``UNKNOWN``."""
 
 PIECE = pa.schema([("offset", pa.int64()), ("commit_ts", pa.int64()), ("value", pa.binary())])
 """The records of one table, as they lie in the work place."""

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from headrace.model.outcome import Problem
 from headrace.model.place import PlaceInStream
 from headrace.model.stream import Between, Mark, Range, StagedPiece, StageReport, StreamStatement
-from headrace.model.table import TableId
+from headrace.model.table import NOBODYS, TableId, is_possible_name
 from headrace.model.tso import latest_tso
 from headrace.sources.base import StagingPlace
 from headrace.sources.stream.reader import StreamReader
@@ -27,6 +27,7 @@ from headrace.sources.stream.records import PIECE, RecordKind
 
 _MARK_EVERY = 8
 """How many marks a range leaves at most, besides the one at its end."""
+_IMPOSSIBLE = "it names a database or a table by a name that none can have: of more than 64 characters, or with a blank at its end."
 
 
 @dataclass
@@ -93,7 +94,7 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str, clo
     marks: list[Mark] = []
     reached, step = 0, max(1, (of.end - of.start) // _MARK_EVERY)
     next_mark = of.start
-    for batch in reader.records(of):
+    for batch in map(_with_possible_names, reader.records(of)):
         if not batch.num_rows:
             continue
         offsets = batch.column(0).to_numpy()
@@ -153,7 +154,11 @@ def _statement(
 ) -> StreamStatement | None:
     offset = batch.column(0)[row].as_py()
     try:
-        return reader.statement(batch.column(5)[row].as_py(), partition, offset)
+        found = reader.statement(batch.column(5)[row].as_py(), partition, offset)
+        if found.table_id.is_possible:
+            return found
+        problems.append(Problem(NOBODYS, _IMPOSSIBLE, place=PlaceInStream(partition, offset)))
+        return None
     except ValueError as error:
         table_id = TableId(batch.column(2)[row].as_py() or "", batch.column(3)[row].as_py() or "")
         problems.append(Problem(table_id, f"the schema change cannot be read: {error}", place=PlaceInStream(partition, offset)))
@@ -164,6 +169,24 @@ def _unknown(partition: str, batch: pa.RecordBatch, row: int) -> Problem:
     table_id = TableId(batch.column(2)[row].as_py() or "", batch.column(3)[row].as_py() or "")
     why = batch.column(5)[row].as_py().decode("utf-8", "replace")
     return Problem(table_id, why, place=PlaceInStream(partition, batch.column(0)[row].as_py()))
+
+
+def _with_possible_names(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The records; one that names what no database or table can be called is of no table, and nobody can tell what it is."""
+    impossible = None
+    for name in ("database", "table"):
+        column = batch.column(name)
+        bad = [text for text in pc.unique(column).to_pylist() if text and not is_possible_name(text)]
+        if bad:
+            found = pc.is_in(column, pa.array(bad, column.type))
+            impossible = found if impossible is None else pc.or_(impossible, found)
+    if impossible is None:
+        return batch
+    replaced = {"kind": int(RecordKind.UNKNOWN), "database": "", "table": "", "value": _IMPOSSIBLE.encode()}
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    for name, value in replaced.items():
+        columns[name] = pc.if_else(impossible, pa.scalar(value, columns[name].type), columns[name])
+    return pa.record_batch(list(columns.values()), schema=batch.schema)
 
 
 def _by_table(rows: pa.RecordBatch) -> list[tuple[TableId, pa.RecordBatch]]:

@@ -14,6 +14,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from headrace.model.place import PlaceInFile
+from headrace.model.table import is_possible_name
 from headrace.model.tso import MAX_TSO
 
 METADATA = "metadata"
@@ -153,7 +154,7 @@ def parse_path(key: str, date_separator: DateSeparator | None = None, table_ids:
     if key == METADATA:
         return MetadataPath()
     segments = key.split("/")
-    if any(not segment for segment in segments):
+    if any(not segment for segment in segments) or not has_possible_names(key):
         return ForeignPath(key)
     name = segments[-1]
     parsed = _parse_schema(segments, name) or _parse_index(segments, name) or _parse_data(segments, name, date_separator, table_ids)
@@ -176,6 +177,11 @@ def is_misplaced(key: str) -> bool:
     """Whether a file that :func:`parse_path` calls foreign has the name of a schema or data file: only its folder is none."""
     name = key.rpartition("/")[2]
     return _SCHEMA_NAME.fullmatch(name) is not None or _DATA_NAME.fullmatch(name) is not None
+
+
+def has_possible_names(path: str) -> bool:
+    """Whether a database and a table can have the names of the folders that a file lies in. TiCDC writes into no others."""
+    return all(is_possible_name(segment) for segment in path.split("/")[:-1][:2])
 
 
 def stream_of(dispatcher: str, digits: str) -> str:

@@ -387,10 +387,10 @@ def published_in(folder: Folder) -> int | None:
         return None
 
 
-def table_of(path: str, catalogue: Catalogue, options: StorageOptions) -> TableId:
-    """The table of a data file, by its path."""
+def table_of(path: str, catalogue: Catalogue, options: StorageOptions) -> TableId | None:
+    """The table of a data file, by its path; ``None`` for what is no path of one, which an older Headrace may have taken for it."""
     parsed = parse_path(path, options.date_separator, catalogue.table_ids)
-    return catalogue.table_of(parsed.parent, parsed.version) if isinstance(parsed, DataPath) else TableId(path)
+    return catalogue.table_of(parsed.parent, parsed.version) if isinstance(parsed, DataPath) else None
 
 
 def schema_problems(catalogue: Catalogue, place: StoragePosition) -> list[Problem]:

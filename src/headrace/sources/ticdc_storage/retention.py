@@ -20,7 +20,7 @@ _LONGEST = 36_500
 
 
 def held_files(
-    place: StoragePosition, options: StorageOptions, table_of: Callable[[str], TableId] | None = None
+    place: StoragePosition, options: StorageOptions, table_of: Callable[[str], TableId | None] | None = None
 ) -> tuple[HeldSplit, ...]:
     """The open files with changes up to the watermark, the oldest first; ``table_of`` knows the table of a path."""
     opened = ((path, entry.size) for path, entry in place.open.items() if entry.pending_ts <= place.watermark)
@@ -33,7 +33,7 @@ def held_files(
 
 
 def _held(
-    path: str, size: int, options: StorageOptions, place: StoragePosition, table_of: Callable[[str], TableId] | None
+    path: str, size: int, options: StorageOptions, place: StoragePosition, table_of: Callable[[str], TableId | None] | None
 ) -> tuple[tuple[object, ...], HeldSplit] | None:
     """The file with its place in the order of its table."""
     parsed = parse_path(path, options.date_separator, place.owners)
@@ -41,7 +41,7 @@ def _held(
         return None
     owner = place.owners.get(parsed.parent)
     named = owner.table_id if owner is not None else TableId(*parsed.parent.split("/"))
-    table_id = table_of(path) if table_of else named
+    table_id = (table_of(path) if table_of else None) or named
     day = _day(parsed.date)
     days = min(options.expiration_days, _LONGEST)
     removed = (day + timedelta(days=days)).isoformat() if day and days else ""
@@ -49,7 +49,7 @@ def _held(
 
 
 def expiry_notices(
-    place: StoragePosition, options: StorageOptions, table_of: Callable[[str], TableId] | None = None
+    place: StoragePosition, options: StorageOptions, table_of: Callable[[str], TableId | None] | None = None
 ) -> tuple[Notice, ...]:
     """For each stopped table: of which day it needs files, and when TiCDC removes them; nothing where it never does."""
     if not options.expiration_days:

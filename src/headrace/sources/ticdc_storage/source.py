@@ -188,11 +188,9 @@ class StorageEventSource:
         place = learned.forgotten.adopted_by(_position(position))
         if (catalogue := learned.catalogue) is not None:
             place = replace(place, owners=catalogue.owners_by_id())
-            begun = [path for path in place.begun_files() if path not in announced]
-            announced = {
-                **announced,
-                **{path: (table_of(path, catalogue, self._options), StoredFile(path, 0, 0)) for path in begun},
-            }
+            begun = {path: table_of(path, catalogue, self._options) for path in place.begun_files() if path not in announced}
+            known = {path: (table_id, StoredFile(path, 0, 0)) for path, table_id in begun.items() if table_id is not None}
+            announced = {**announced, **known}
         return Taking(place, learned.watermark, learned.published, announced, learned.left_out, learned.unchanged, learned.drain)
 
     def consumed(self, position: str, offer: Offer, reports: Sequence[SplitReport]) -> str:

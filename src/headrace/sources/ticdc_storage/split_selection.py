@@ -19,7 +19,7 @@ from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.final_drain import late_schema_files
 from headrace.sources.ticdc_storage.intervals import Intervals, add_numbers, format_intervals, missing_numbers, united
 from headrace.sources.ticdc_storage.options import Protocol, StorageOptions
-from headrace.sources.ticdc_storage.paths import DataPath, is_misplaced
+from headrace.sources.ticdc_storage.paths import DataPath, has_possible_names, is_misplaced
 from headrace.sources.ticdc_storage.position import StoragePosition
 from headrace.sources.ticdc_storage.reader import Listing
 from headrace.sources.ticdc_storage.splits import FileSplit
@@ -213,16 +213,16 @@ def unknown_versions(
 
 
 def vanished_problems(
-    listing: Listing, position: StoragePosition, announced: Mapping[str, TableId], tables: Callable[[str], TableId]
+    listing: Listing, position: StoragePosition, announced: Mapping[str, TableId], tables: Callable[[str], TableId | None]
 ) -> tuple[Problem, ...]:
     """An alarm for each file that was announced, may hold rows that are not applied, and is not there any more.
 
-    ``announced`` are the files offered before in this run, ``tables`` gives the tables of those the position holds open.
+    ``announced`` are the files offered before in this run, ``tables`` gives the tables of those the position holds open, ``None``
+    for what is no file of any.
     """
     present = {stored.path for stored, _ in listing.data}
-    gone = {path: tables(path) for path in position.open if path not in present}
-    gone.update({path: tables(path) for path, _ in position.unread_files() if path not in present})
-    gone.update({path: tables(path) for path in position.begun_files() if path not in present})
+    held = (*position.open, *(path for path, _ in position.unread_files()), *position.begun_files())
+    gone = {path: table_id for path in held if path not in present and (table_id := tables(path)) is not None}
     gone.update({path: table for path, table in announced.items() if path not in present})
     message = "The file vanished before all its changes were applied."
     return tuple(Problem(table_id, message, PlaceInFile(path), hint=_VANISHED_HINT) for path, table_id in sorted(gone.items()))
@@ -244,7 +244,7 @@ def unlisted_problems(listing: Listing, position: StoragePosition, tables: Calla
     """
     found = []
     for stray in listing.strays:
-        if not stray.unlisted:
+        if not stray.unlisted or not has_possible_names(f"{stray.path}/"):
             continue
         message = f"{stray.path} cannot be read: {stray.reason}."
         parts = stray.path.split("/")
@@ -258,13 +258,22 @@ def unlisted_problems(listing: Listing, position: StoragePosition, tables: Calla
 def misplaced_notices(listing: Listing) -> tuple[Notice, ...]:
     """What is left out because its folder has no place in the layout, though TiCDC must have written it."""
     paths = [file.path for file in listing.foreign if file.size and is_misplaced(file.path)]
-    if not paths:
-        return ()
-    message = (
-        f"{len(paths)} schema and data files lie in folders that are none of TiCDC's layout and are left out; a table whose name "
-        "holds a slash cannot be told from its folders."
-    )
-    return (Notice(message, place=PlaceInFile(paths[0])),)
+    misnamed = [path for path in paths if not has_possible_names(path)]
+    misplaced = [path for path in paths if has_possible_names(path)]
+    found = []
+    if misplaced:
+        message = (
+            f"{len(misplaced)} schema and data files lie in folders that are none of TiCDC's layout and are left out; a table "
+            "whose name holds a slash cannot be told from its folders."
+        )
+        found.append(Notice(message, place=PlaceInFile(misplaced[0])))
+    if misnamed:
+        message = (
+            f"{len(misnamed)} schema and data files lie in folders whose names no database or table of TiDB can have, and are left "
+            "out: a name has 64 characters at most, and no blank at its end."
+        )
+        found.append(Notice(message, place=PlaceInFile(misnamed[0])))
+    return tuple(found)
 
 
 def repeated_hour_notices(splits: Iterable[FileSplit], time_zone: str) -> tuple[Notice, ...]:
