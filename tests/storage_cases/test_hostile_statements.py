@@ -205,3 +205,93 @@ def test_a_view_that_its_server_cannot_open_stops_what_names_it_and_nothing_else
     scene.bucket.rows("orders/100/1", "I 120 1 a", database="shop")
     scene.bucket.at(300, sink=scene.uri, **OPTIONS)
     assert scene.person.run('SELECT id FROM "shop"."orders"') == [(1,)]
+
+
+SECRET: dict[str, Any] = {"includes": TableFilter.parse("*.*,!shop.secret").includes, "filter_text": "*.*,!shop.secret"}
+PARTITIONED = (
+    "CREATE TABLE `p` (`id` INT PRIMARY KEY, `v` VARCHAR(16)) PARTITION BY RANGE (`id`) (PARTITION `p0` VALUES LESS THAN (9))"
+)
+EXCHANGE = "ALTER TABLE `p` EXCHANGE PARTITION `p0` WITH TABLE `secret`"
+
+
+def left_out_later(place: Place, folder: Path) -> Scene:
+    """``secret`` and ``p`` were made by the pipeline; since then ``--tables`` leaves ``secret`` out."""
+    scene = Scene(place, folder)
+    scene.bucket.create("secret", database="shop")
+    scene.bucket.rows("secret/100/1", "I 110 1 classified", database="shop")
+    scene.bucket.schema("p", 102, "id,v", PARTITIONED, 3, database="shop")
+    scene.bucket.rows("p/102/1", "I 110 2 mine", database="shop")
+    assert scene.bucket.at(120, sink=scene.uri).code == EXIT_OK
+    assert scene.bucket.at(150, sink=scene.uri, **SECRET).code == EXIT_OK
+    return scene
+
+
+@pytest.mark.parametrize("later", [0, 1, 2])
+def test_no_later_statement_lets_a_view_read_a_table_that_is_left_out(place: Place, tmp_path: Path, later: int) -> None:
+    """An EXCHANGE or a RENAME that comes later lets rows of it be followed, and no more."""
+    scene = left_out_later(place, tmp_path)
+    scene.bucket.schema("v", 200, "id,v", "CREATE VIEW `v` AS SELECT `id`, `v` FROM `secret`", 21, database="shop")
+    for commit_ts in (250, 260)[:later]:
+        scene.bucket.schema("p", commit_ts, "id,v", EXCHANGE, 42, database="shop")
+    ran = scene.bucket.at(300, sink=scene.uri, **SECRET)
+    assert ran.code == EXIT_TABLE_STOPPED
+    assert "it names shop.secret, which --tables leaves out" in ran.stopped["shop.v"]
+    with pytest.raises(Exception, match="v"):
+        scene.person.run('SELECT * FROM "shop"."v"')
+
+
+def test_no_rename_of_several_tables_lets_itself_reach_a_table_that_is_left_out(place: Place, tmp_path: Path) -> None:
+    scene = left_out_later(place, tmp_path)
+    statement = "RENAME TABLE `secret` TO `x`, `x` TO `secret`"
+    scene.bucket.schema("x", 200, "id,v", statement, 14, database="shop")
+    ran = scene.bucket.at(300, sink=scene.uri, **SECRET)
+    assert ran.code == EXIT_TABLE_STOPPED
+    assert "it names shop.secret, which --tables leaves out" in ran.stopped["shop.x"]
+    assert scene.person.run('SELECT * FROM "shop"."secret"') == [(1, "classified")]
+
+
+def test_no_later_statement_lets_a_foreign_key_refer_to_a_table_that_is_left_out(place: Place, tmp_path: Path) -> None:
+    scene = left_out_later(place, tmp_path)
+    key = "CONSTRAINT `s` FOREIGN KEY (`uk`) REFERENCES `secret` (`id`) ON DELETE RESTRICT"
+    statement = f"CREATE TABLE `child` (`id` INT PRIMARY KEY, `uk` INT NOT NULL, {key})"
+    scene.bucket.schema("child", 200, "id,uk", statement, 3, database="shop")
+    scene.bucket.schema("p", 250, "id,v", EXCHANGE, 42, database="shop")
+    ran = scene.bucket.at(300, sink=scene.uri, **SECRET)
+    assert ran.code == EXIT_OK
+    if scene.is_mariadb:
+        assert "secret" not in scene.shown('"shop"."child"')
+        assert "REFERENCES `secret` (`id`) ON DELETE RESTRICT was left out" in ran.told
+
+
+@pytest.mark.parametrize(
+    ("table", "statement", "secret"),
+    [("p", EXCHANGE, [(2, "mine")]), ("x", "RENAME TABLE `secret` TO `x`", None)],
+    ids=["EXCHANGE PARTITION", "RENAME"],
+)
+def test_what_a_changefeed_can_do_to_a_table_that_the_pipeline_made_and_that_is_left_out_since(
+    place: Place, tmp_path: Path, table: str, statement: str, secret: list[tuple[object, ...]] | None
+) -> None:
+    """As docs/security.md says: the source may run either, and rows come into the filter by them."""
+    scene = left_out_later(place, tmp_path)
+    scene.bucket.schema(table, 200, "id,v", statement, 0, database="shop")
+    assert scene.bucket.at(300, sink=scene.uri, **SECRET).code == EXIT_OK
+    assert scene.person.run(f'SELECT * FROM "shop"."{table}"') == [(1, "classified")]
+    if secret is not None:
+        assert scene.person.run('SELECT * FROM "shop"."secret"') == secret
+    else:
+        with pytest.raises(Exception, match="secret"):
+            scene.person.run('SELECT * FROM "shop"."secret"')
+
+
+@pytest.mark.parametrize(
+    ("table", "statement"),
+    [("p", EXCHANGE.replace("secret", "secrets")), ("x", "RENAME TABLE `secrets` TO `x`")],
+    ids=["EXCHANGE PARTITION", "RENAME"],
+)
+def test_neither_reaches_a_table_that_the_pipeline_did_not_make(place: Place, tmp_path: Path, table: str, statement: str) -> None:
+    scene = left_out_later(place, tmp_path)
+    before = scene.theirs()
+    scene.bucket.schema(table, 200, "id,v", statement, 0, database="shop")
+    scene.bucket.at(300, sink=scene.uri, **OPTIONS)
+    assert scene.theirs() == before
+    assert (1, 42) not in scene.person.run('SELECT * FROM "shop"."p"')

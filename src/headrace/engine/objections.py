@@ -77,14 +77,15 @@ def _of_others(change: SchemaChange, read: Statement) -> str:
 def _of_left_out(change: SchemaChange, read: Statement, judgement: Judgement, follows: Followed) -> str:
     """Why the statement would reach a table that the filter leaves out.
 
-    A RENAME of one table and an EXCHANGE take along a table that is followed up to them. Of a CREATE TABLE … LIKE and a foreign key
-    a target takes only what is the pipeline's (``Ownership.bounded``).
+    A RENAME of one table and an EXCHANGE take along a table that is followed up to them, and until then such a table comes and goes
+    by its own files. That lets no other statement reach it: which tables are followed depends on statements that come later, and on
+    this one. Of a CREATE TABLE … LIKE and a foreign key a target takes only what is the pipeline's (``Ownership.bounded``).
     """
-    swapped = (name for pair in read.renames for name in pair) if len(read.renames) > 1 else ()
-    brought = judgement.names if read.brings_back else frozenset()
-    reached = judgement.selects | brought | frozenset(read.tables if read.kind in _DROPS else swapped)
-    left_out = sorted(name for name in reached if not _is_followed(name, change, follows))
-    return f"it names {', '.join(map(str, left_out))}, which --tables leaves out" if left_out else ""
+    swapped = frozenset(name for pair in read.renames for name in pair) if len(read.renames) > 1 else frozenset()
+    own = frozenset(judgement.names if read.brings_back else read.tables if read.kind in _DROPS else ())
+    left_out = {name for name in judgement.selects | swapped if not follows.includes(name)}
+    left_out |= {name for name in own if not _is_followed(name, change, follows)}
+    return f"it names {', '.join(map(str, sorted(left_out)))}, which --tables leaves out" if left_out else ""
 
 
 def _is_followed(name: TableId, change: SchemaChange, follows: Followed) -> bool:

@@ -61,7 +61,7 @@ class Ownership:
 
     def _is_strange(self, name: TableId, change: SchemaChange, state: LedgerState) -> bool:
         """Whether a table is left out by the filter, or is there and not the pipeline's."""
-        return not self.follows(name, change.commit_ts) or self._is_foreign(name, change, state)
+        return not self.includes(name) or self._is_foreign(name, change, state)
 
     def _may_be_referred_to(self, name: TableId, change: SchemaChange, state: LedgerState) -> bool:
         """Whether a foreign key may bind a table: one that is there, and the pipeline's.
