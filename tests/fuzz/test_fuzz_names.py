@@ -37,6 +37,7 @@ WRITTEN = (
         "112/100/2023/CDC000001.csv",
     ),
     *("112/meta/schema_100_0000000001.json", "shop/orders/100/schema.json", "shop/orders/100/meta/CDC_12.index", "a/b/c/d/e/f/g"),
+    *("shop/orders /100/CDC000001.csv", f"shop/{'o' * 65}/meta/schema_100_0000000001.json", "shop /orders/100/schema.json"),
 )
 PATHS = [tokens_of(path) for path in (*WRITTEN, *RECORDED)]
 SEPARATORS = (None, *DateSeparator)
@@ -63,7 +64,10 @@ def read(made: tuple[str, DateSeparator | None]) -> None:
     elif isinstance(parsed, SchemaPath):
         assert 0 <= parsed.version <= MAX_TSO
         assert parsed.legacy or int(parsed.checksum) >= 0
-    assert isinstance(parsed, ForeignPath) or "//" not in key
+    if not isinstance(parsed, ForeignPath):
+        assert "//" not in key
+        names = key.split("/")[:-1][:2]
+        assert all(0 < len(name) <= 64 and name[-1] != " " for name in names), "a table can have the names of its folders"
 
 
 def test_every_path_is_something_and_only_that() -> None:
