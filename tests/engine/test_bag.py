@@ -129,6 +129,11 @@ def test_full_files_of_few_different_rows_are_one_transaction_and_that_is_told()
     assert guesses(*told, full=True) == (Guess(PlaceInFile("1"), is_repetition=False),)
 
 
+def test_one_equal_row_behind_a_full_file_is_the_rest_of_its_transaction_and_that_is_told() -> None:
+    assert net(inserts("a"), inserts("aab"), full=True) == ([], list("aaab"))
+    assert guesses(inserts("a"), inserts("aab"), full=True) == (Guess(PlaceInFile("1"), is_repetition=False),)
+
+
 def test_full_files_of_different_rows_are_one_transaction_without_a_word() -> None:
     told = [inserts(values) for values in ("abc", "dea", "fgh")]
     assert net(*told, full=True) == ([], sorted("abcdeafgh"))
@@ -160,7 +165,8 @@ def test_whatever_a_writer_repeats_of_a_transaction_counts_once(seed: int) -> No
         files.pop(0)  # what was told of it first lies in the cut before
         files.append([*earlier, *transaction])
     block, reports = block_of(tuple(files)), reports_of(tuple(files))
-    reports = [replace(report, rolled_over=chance.random() < 0.7) for report in reports]
+    several = [sum(ts == 10 for _, ts, _ in file) > 1 for file in files]  # one row behind which a file is full tells nothing
+    reports = [replace(report, rolled_over=several[report.rank] and chance.random() < 0.7) for report in reports]
     change = bag_change(block, deliveries(reports, block).of)
     for kind, rows in ((INS, change.inserts), (DEL, change.deletes)):
         found = [value for value in rows["v"].to_pylist() if value.isdigit()]

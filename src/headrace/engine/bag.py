@@ -7,9 +7,9 @@ Equal changes of one commit ts are counted in each delivery, and the largest cou
 Two cases are ambiguous. A file that begins at the very commit ts at which the one before it ends is either the rest of a
 transaction or a repetition of all of it, also behind a file that was full: TiCDC may die right there. It is taken for a
 repetition when it and the files behind it hold again everything of that commit ts that was told before; behind a full file only
-if most of that are different rows, because a large transaction of few different rows holds them again anyway. :class:`Guess`
-tells what was assumed. And equal changes of one commit ts in two streams (dispatchers) are either two parts of a transaction or a
-repetition by a dispatcher that took over: nothing tells them apart, so they are refused.
+if that are several rows, most of them different, because a large transaction of few different rows holds them again anyway.
+:class:`Guess` tells what was assumed. And equal changes of one commit ts in two streams (dispatchers) are either two parts of a
+transaction or a repetition by a dispatcher that took over: nothing tells them apart, so they are refused.
 """
 
 from __future__ import annotations
@@ -166,7 +166,8 @@ def _repetitions(parts: Sequence[_Part]) -> tuple[list[int], list[int]]:
     """Which files of a stream are taken for the beginning of a repetition of the transaction, and which for its rest though they
     hold rows of it again.
     """
-    begins, goes_on = [], []
+    begins: list[int] = []
+    goes_on: list[int] = []
     different = _mostly_different(parts)
     left = np.zeros(1 + max(int(part.codes.max(initial=-1)) for part in parts), np.int64)
     for part in parts:
@@ -183,7 +184,9 @@ def _repetitions(parts: Sequence[_Part]) -> tuple[list[int], list[int]]:
         is_new = following.begins_anew(part)
         if not is_new and following.may_begin_anew(part):
             is_full, held_again = part.report.rolled_over, bool(told[following.codes].any())
-            is_new = not missing and (different or (held_again and not is_full))
+            # One row that comes again is no sign of a repetition behind a full file, unless one has begun before.
+            is_sign = different and (bool(begins) or int(np.count_nonzero(told)) > 1)
+            is_new = not missing and (is_sign or (held_again and not is_full))
             if is_new:
                 begins.append(following.place)
             elif held_again and not (missing and is_full):
@@ -197,8 +200,7 @@ def _mostly_different(parts: Sequence[_Part]) -> bool:
     """Whether most changes of a file are distinct, so that other files of one transaction hardly hold all of them again."""
     distinct = sum(len(part.codes) for part in parts)
     rows = sum(int(part.counts.sum()) for part in parts)
-    is_one_change = all(not part.codes.any() for part in parts)
-    return 2 * distinct > rows and not is_one_change
+    return 2 * distinct > rows
 
 
 def bag_change(block: pa.RecordBatch, delivery_of: Mapping[int, Delivery], *, keeps_commit_ts: bool = False) -> BagChange:
