@@ -38,7 +38,7 @@ def note_passed(state: LedgerState, offer: Offer, includes: Includes, missing: M
     """
     if not offer.schema_changes:
         return None
-    noted = _Noted(state, followed(state, offer.schema_changes, includes), missing)
+    noted = _Noted(state, followed(state, offer.schema_changes, includes), missing, offer.passed or 0)
     for change in sorted(offer.schema_changes, key=lambda change: change.commit_ts):
         if change.commit_ts < offer.schema_bound and not change.known_as and is_pending(noted.state, change):
             noted.take(change)
@@ -71,6 +71,8 @@ class _Noted:
     state: LedgerState
     follows: Followed
     missing: Missing
+    up_to: int
+    """``Offer.passed``."""
     rows: dict[TableId, TableProgress] = field(default_factory=dict)
     entries: list[JournalEntry] = field(default_factory=list)
     passed: list[SchemaChange] = field(default_factory=list)
@@ -187,7 +189,7 @@ class _Noted:
             return ""
         empties = any(isinstance(event, TruncateTableEvent) for event in change.events)
         if change.statement and (empties or _is_beginning(change)):
-            return self.missing(table_id, change.commit_ts)
+            return self.missing(table_id, change.commit_ts) if change.commit_ts < self.up_to else ""
         if self.state.start or _is_beginning(change):
             return ""
         return f"the schema change at {change.commit_ts} is the first that the source tells of it, so rows may be missing."
