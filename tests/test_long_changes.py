@@ -15,16 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.cli.decisions import decide
+from headrace.cli.main import main
 from headrace.cli.output import JsonOutput
 from headrace.cli.remedies import ways_on
 from headrace.cli.status import status_fields
-from headrace.errors import DefinitionError
+from headrace.errors import EXIT_OK, EXIT_USAGE, DefinitionError
 from headrace.model.ledger import JournalEntry, JournalState, RequestKind, TableRequest, Verdict
 from headrace.model.policy import ChangeKind, Policy, SchemaChangePolicies
 from headrace.model.table import Column
 from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at
 from headrace.testing.memory_sink import CAPABILITIES, MemoryLedger, MemorySink
 from headrace.testing.upstream_ddl import AddColumn
+from served import serve
 from streams import INT, NAME, A, Actions, B, World, run_with_kills
 
 pytestmark = pytest.mark.pipeline
@@ -144,6 +146,28 @@ def test_a_table_is_not_begun_anew_under_a_change_that_runs(
     world.run()
     assert world.server.finish() == 1
     world.run()
+    world.check()
+
+
+def test_a_pipeline_is_not_reset_under_a_change_that_runs(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.run()
+    (entry,) = running(world)
+    serve(world, tmp_path, monkeypatch)
+    words = ["reset", "--yes", "--sink", "memory://", "--name", NAME]
+    assert main(words) == EXIT_USAGE
+    assert running(world) == [entry]
+    assert world.server.finish() == 1
+    world.run()
+    assert main(words) == EXIT_OK
+
+
+def test_no_change_is_begun_in_a_transaction_that_may_be_taken_back(tmp_path: Path) -> None:
+    world = World(tmp_path, capability="atomic cuts", runs_long=True)
+    world.create(A)
+    world.upstream.alter(A, AddColumn(N))
+    world.insert(A, 2, n=1)
+    world.upstream.checkpoint()
+    assert not world.run().stopped
     world.check()
 
 

@@ -9,7 +9,7 @@ from headrace.cli.output import Output
 from headrace.cli.stopped_tables import known_table, new_request
 from headrace.errors import DefinitionError, LedgerUnreadableError
 from headrace.model.commands import word
-from headrace.model.ledger import LedgerState, RequestKind, TableStatus
+from headrace.model.ledger import JournalState, LedgerState, RequestKind, TableStatus
 from headrace.model.tso import format_tso
 from headrace.pipeline.definition import Settings
 from headrace.sinks.table_marks import TableMark
@@ -28,6 +28,12 @@ def reset_pipeline(settings: Settings, ask: Ask, output: Output) -> int:
             is_there, amount = state is not None, _amount(state)
         except LedgerUnreadableError:
             is_there, amount = True, ", though none of it can be read"
+        if state is not None and (running := [e for e in state.journal.values() if e.state is JournalState.RUNNING]):
+            raise DefinitionError(
+                f"The schema change {running[0].identity} has been running in the target since {running[0].since}, and a pipeline "
+                "that begins anew would begin it a second time.",
+                "Reset when a run has settled it. Where it has to end, end it in the target.",
+            )
         what = f"Everything that is recorded of pipeline {name!r} will be removed{amount}."
         if is_there and ask is not None and not ask(what, name):
             output.line("nothing was removed")

@@ -184,8 +184,8 @@ class CutRun:
             if step is None or step[1].state is not JournalState.PENDING:
                 return step
             change, entry = step
-            is_edit = self._verdict(change) is Verdict.EDIT
-            long = None if is_edit else long_changes.journalled(applier, change, entry)
+            is_whole = self._verdict(change) is Verdict.EDIT or self._sink.capabilities.atomic_cut
+            long = None if is_whole else long_changes.journalled(applier, change, entry)
             return change, long or replace(entry, state_before=applier.state_before(change))
         except TargetUnreadableError as error:
             self._refused(told, Problem(told.table_id, error.message, place=told.origin, hint=error.hint or ""))

@@ -115,6 +115,9 @@ class LongChanges(Protocol):
 
     The engine begins such a change, lets its tables stand before it, and asks about it every half minute. The target remembers a
     handle at least until the journal says that the change is settled, and nobody asks any more.
+
+    Of a sink whose cuts are one transaction (``SinkCapabilities.atomic_cut``) none is begun so: what was begun outlasts no
+    transaction that is taken back.
     """
 
     def runs_long(self, change: SchemaChange) -> bool:
