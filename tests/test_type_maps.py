@@ -38,7 +38,7 @@ def test_the_maps_are_found() -> None:
     assert packages >= {
         "headrace.model.types",
         "headrace.formats.values",
-        "headrace.ddl.expressions",
+        "headrace.ddl.expression_values",
         "headrace.testing.ticdc_canal",
         "headrace.testing.ticdc_schema_file",
         "headrace.sinks.duckdb.types",

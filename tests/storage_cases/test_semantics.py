@@ -287,7 +287,7 @@ CASES = [
         checkpoint(125, {"n(v)": ["a", "a", "b"]}),
         data("n/100/3", "D 130 a"),
         checkpoint(200, {"n(v)": ["a", "b"]}),
-        told=["is taken for a repetition"],
+        told=["They are taken for a repetition"],
     ),
     history(
         "T70 a table without key whose old rows are missing",
