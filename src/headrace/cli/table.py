@@ -75,7 +75,7 @@ def resume(
 
 @table.command()
 def skip(
-    table_name: Annotated[str, typer.Argument(metavar="[TABLE]", help="The table; none for a record of no known table.")] = "",
+    table_name: Annotated[str, typer.Argument(metavar="TABLE", help="The table; none for a record of no known table.")] = "",
     *,
     to: Annotated[str, typer.Option("--to", help="Give up the rows up to this TSO or ISO time, or up to latest.")] = "",
     file: Annotated[str, typer.Option("--file", help="Give up one file, as headrace table list names it.")] = "",
