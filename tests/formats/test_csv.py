@@ -203,6 +203,13 @@ def test_a_bad_value_is_located_and_the_rows_before_it_are_kept(bad: bytes, plac
     assert error_of(good + bad + insert("5", '"e"')) == (2, place)
 
 
+@pytest.mark.parametrize("number", ["7 ", " 7", "7\t", "\t7 "])
+def test_blanks_around_a_number_are_passed_over_in_both_ways_of_reading(number: str) -> None:
+    """As where the line break in front of them is damaged."""
+    assert decode(insert(number, '"a"') + insert("8", '"b"')) == [(INSERT, 110, 7, "a"), (INSERT, 110, 8, "b")]
+    assert decode(insert("7", '"a"').replace(b"110", f"{number.replace('7', '110')}".encode()))[0] == (INSERT, 110, 7, "a")
+
+
 def test_a_bad_value_far_into_a_large_file_is_located() -> None:
     rows = [insert(str(number), '"' + "x" * 60 + '"') for number in range(120_000)]
     rows[100_000] = insert("oops", '"b"')

@@ -31,6 +31,10 @@ _KINDS = np.array(
 )
 
 
+_BLANKS = " \t"
+"""What Arrow's reader passes over around a number, and what record by record is passed over too."""
+
+
 def convert_field(fields: Mapping[int, pa.Array], place: int, layout: CsvLayout, options: CsvOptions) -> pa.Array:
     """The values of one field. Raises ValueError when one does not fit.
 
@@ -77,6 +81,8 @@ def _convert_column(values: pa.Array, column: Column, options: CsvOptions) -> pa
         return binary_from_hex(values) if options.binary_encoding == "hex" else binary_from_base64(values)
     if pa.types.is_binary(values.type):
         values = pc.cast(values, pa.string())
+        if WRITTEN[column.type.kind] is Written.NUMBER:
+            values = pc.utf8_trim(values, _BLANKS)
     if pa.types.is_string(values.type):
         return canonical_from_text(values, column.type, options.time_zone)
     return values
@@ -85,4 +91,5 @@ def _convert_column(values: pa.Array, column: Column, options: CsvOptions) -> pa
 def _typed(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     if values.type == wanted:
         return values
-    return pc.cast(pc.cast(values, pa.string()), wanted)
+    text = pc.cast(values, pa.string())
+    return text if wanted == pa.string() else pc.cast(pc.utf8_trim(text, _BLANKS), wanted)

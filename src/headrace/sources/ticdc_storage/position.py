@@ -179,7 +179,7 @@ class StoragePosition:
             document = json.loads(text)
         except RecursionError:
             raise ValueError("not a position of a TiCDC storage source") from None
-        if not isinstance(document, dict) or document.get("v") not in _FORMATS:
+        if not isinstance(document, dict) or type(document.get("v")) is not int or document["v"] not in _FORMATS:
             raise ValueError("not a position of a TiCDC storage source, or one of a newer Headrace")
         return _of_first_format(document) if document["v"] == 1 else _of_document(document)
 
