@@ -28,11 +28,11 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
     return World(tmp_path, partitions=request.param)
 
 
-def forget_what_runs_need_no_more(world: World) -> None:
-    """Records go that only tables may still need which have stopped, or are left out."""
+def forget_what_runs_need_no_more(world: World, *places: int) -> None:
+    """Records of these partitions go that only tables may still need which have stopped, or are left out."""
     position = StreamPosition.parse(world.state.position)
-    for name, partition in position.partitions.items():
-        world.stream.forget(int(name), partition.begins(position.watermark - 1))
+    for place in places:
+        world.stream.forget(place, position.of(str(place)).begins(position.watermark - 1))
 
 
 def without(names: str) -> dict[str, object]:
@@ -163,6 +163,56 @@ def test_an_old_end_of_a_tables_rows_does_not_make_it_whole_where_those_of_behin
     assert world.state.tables[name].status is TableStatus.INCOMPLETE
 
 
+@pytest.mark.parametrize("gone", [0, 1])
+@pytest.mark.parametrize("end", ["truncate", "drop and create"])
+def test_an_end_that_one_partition_keeps_does_not_make_a_table_whole_of_which_another_one_has_lost_rows(
+    end: str, gone: int, tmp_path: Path
+) -> None:
+    world = World(tmp_path, partitions=2)
+    world.create(A)
+    world.create(B)
+    world.insert(B, *range(10))
+    follow(world)
+    world.request(RequestKind.HOLD, B)
+    follow(world)
+    if end == "truncate":
+        world.upstream.truncate_table(B)
+    else:
+        world.upstream.drop_table(B)
+        world.create(B)
+    world.insert(B, *range(100, 110))
+    for key in range(3):
+        world.insert(A, *range(10 * key, 10 * key + 10))
+        follow(world)
+    world.request(RequestKind.RELEASE, B)
+    forget_what_runs_need_no_more(world, gone)
+    for _ in range(2):
+        follow(world)
+        assert world.rows(A) == world.wanted(A)
+        assert world.state.tables[B].status is TableStatus.INCOMPLETE
+
+
+def test_a_left_out_table_whose_records_one_partition_has_lost_brings_no_part_of_its_rows_along(tmp_path: Path) -> None:
+    world = World(tmp_path, partitions=2)
+    world.create(A)
+    world.create(OTHER)
+    follow(world, **WITHOUT_B)
+    world.request(RequestKind.HOLD, OTHER)
+    follow(world, **WITHOUT_B)
+    world.insert(OTHER, *range(10))
+    world.create(B)
+    world.insert(B, *range(10))
+    for key in range(3):
+        world.insert(A, *range(10 * key, 10 * key + 10))
+        follow(world, **WITHOUT_B)
+    forget_what_runs_need_no_more(world, 1)
+    world.upstream.rename_table(B, C)
+    follow(world, **WITHOUT_B)
+    own = world.state.tables[C]
+    assert own.status.is_stopped or world.rows(C) == world.wanted(C)
+    assert own.status is TableStatus.INCOMPLETE
+
+
 def test_the_truncate_of_a_table_whose_beginning_was_passed_makes_it_whole_only_where_all_rows_behind_it_are_there(
     tmp_path: Path,
 ) -> None:
@@ -270,7 +320,7 @@ def test_any_history_with_tables_that_are_left_out_for_a_while_is_applied_once_o
             actions.step()
         run_with_kills(world, chance, chance.randrange(2), **without(chance.choice(["", "", "b", "bc"])))
         if chance.random() < 0.3:
-            forget_what_runs_need_no_more(world)
+            forget_what_runs_need_no_more(world, *(n for n in range(world.partitions) if chance.random() < 0.6))
     world.stream.go_on()
     world.upstream.checkpoint()
     run_with_kills(world, chance, 1)

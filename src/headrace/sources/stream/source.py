@@ -129,7 +129,7 @@ class StreamEventSource:
             repeats=self.reader.repeats,
             learned=staged,
             more=more,
-            passed=place.passed,
+            passed=place.beginning(staged.begins).passed,
             gone=max((place.of(name).reached_before(at) for name, at in staged.begins.items()), default=0),
         )
 
@@ -200,7 +200,7 @@ class StreamEventSource:
 
     def missing(self, position: str, offer: Offer, table_id: TableId, since: int) -> str:
         """Why records of the table above ``since`` (TSO) were passed over; see ``EventSource.missing``."""
-        place = StreamPosition.parse(position)
+        place = StreamPosition.parse(position).beginning(_of(offer).begins)
         passed = next((name for name, at in place.partitions.items() if at.back_to(since).offset < at.offset), None)
         return "" if passed is None else f"records of partition {passed} above {since} were passed over."
 
