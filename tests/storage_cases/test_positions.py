@@ -8,11 +8,13 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from building import Bucket
+from building import Bucket, ledger
 
+from headrace.errors import EXIT_OK
 from headrace.pipeline.registry import open_sink
 from headrace.sinks import sql_ledger
 from headrace.sinks.base import LedgerUpdate
+from headrace.sources.ticdc_storage.position import StoragePosition
 from person import Person
 from places import Place
 from storage_folder import OPTIONS
@@ -360,3 +362,23 @@ def test_a_pipeline_that_is_begun_anew_reads_every_file(place: Place, tmp_path: 
     person.run("DELETE FROM headrace.pipelines WHERE pipeline = 'default'", "DROP TABLE test.t")
     assert bucket.run(uri).code == 0
     assert sorted(person.run("SELECT * FROM test.t")) == [(1, "a"), (2, "b")]
+
+
+def test_a_missing_file_of_a_new_version_is_told_whatever_was_forgotten_of_older_ones(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path)
+    bucket.create("t", 100)
+    bucket.rows("t/100/1", "I 101 1 a")
+    versions = range(110, 410, 10)
+    for version in versions:
+        bucket.schema("t", version, "id,v", f"ALTER TABLE `t` COMMENT = 'c{version}'", 20)
+        bucket.rows(f"t/{version}/1", f"I {version + 1} {version} a")
+    assert bucket.at(409).code == EXIT_OK
+    for version in versions[:-1]:
+        for file in (bucket.root / "test" / "t" / str(version)).glob("*.csv"):
+            file.unlink()
+    bucket.rows("t/400/2", "I 411 9999 x")
+    assert bucket.at(415).code == EXIT_OK
+    assert StoragePosition.parse(ledger(bucket).position).gone
+    bucket.schema("t", 420, "id,v", "ALTER TABLE `t` COMMENT = 'new'", 20)
+    bucket.rows("t/420/2", "I 423 2 second")
+    assert "File numbers 1 are missing. (test/t/420)" in bucket.at(430).told

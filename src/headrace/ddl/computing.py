@@ -32,7 +32,14 @@ _MOST_APART = 64
 _SHORT = 32
 """About as long as a number, a date or a hash is: what functions give that are not of texts."""
 _SHOWN = 80
-_SEARCHES = frozenset({"REPLACE", "REGEXP_REPLACE"})
+_REPLACES = frozenset({"REPLACE", "REGEXP_REPLACE"})
+_SEARCHES = frozenset(
+    {"FIND_IN_SET", "INSTR", "JSON_CONTAINS", "JSON_OVERLAPS", "JSON_SEARCH", "LOCATE", "POSITION", "REGEXP_INSTR", "REGEXP_LIKE"}
+    | {"REGEXP_SUBSTR", "SUBSTRING_INDEX", "TRANSLATE", "TRIM", "LTRIM", "RTRIM"}
+)
+"""Functions that look for one text in another, which may take the product of their lengths."""
+_SEARCHING = frozenset({"LIKE", "REGEXP", "RLIKE"})
+"""Operators that do."""
 _PASSING = frozenset(
     {"CAST", "COALESCE", "CONCAT", "CONVERT", "ELT", "GREATEST", "IF", "IFNULL", "INSERT", "JSON_UNQUOTE", "LCASE", "LEAST", "LEFT"}
     | {"LOWER", "LTRIM", "MID", "NULLIF", "REVERSE", "RIGHT", "RTRIM", "SUBSTR", "SUBSTRING", "SUBSTRING_INDEX", "TRIM", "UCASE"}
@@ -147,9 +154,10 @@ class _Reading:
 
     def _length(self, found: tuple[Word, ...]) -> _Length:
         """Of all that stands there, added up."""
-        cursor, parts, fixed = Cursor(found), list[_Length](), 0
+        cursor, parts, fixed, searches = Cursor(found), list[_Length](), 0, False
         while not cursor.done:
             word = cursor.next()
+            searches |= not (word.is_name or word.is_literal) and word.text.upper() in _SEARCHING
             if word.is_literal:
                 fixed += len(word.text)
             elif word.says("("):
@@ -160,6 +168,8 @@ class _Reading:
             elif word.is_name or (word.text[0].isalnum() and word.text.upper() not in RESERVED):
                 name = folded_name(word.text)
                 parts.append(self._generated.get(name) or _Length(columns={name: 1}))
+        if searches:
+            _require_short(parts, rendered(found))
         return _together([_Length(fixed), *parts])
 
     def _called(self, name: str, inner: tuple[Word, ...]) -> _Length:
@@ -168,7 +178,9 @@ class _Reading:
         if name not in FUNCTIONS:  # AND (…), IN (…), a type
             return self._length(inner)
         arguments = split_at_commas(inner)
-        if name in _SEARCHES and len(arguments) > 2:
+        if name in _SEARCHES:
+            _require_short((self._length(argument) for argument in arguments), _shown(name, arguments))
+        if name in _REPLACES and len(arguments) > 2:
             made = self._replaced(name, arguments)
         elif name in ("REPEAT", "SPACE", "LPAD", "RPAD"):
             made = self._filled(name, arguments)
@@ -197,12 +209,7 @@ class _Reading:
     def _replaced(self, name: str, arguments: list[tuple[Word, ...]]) -> _Length:
         searched, by = self._length(arguments[0]), self._length(arguments[2])
         others = [self._length(argument) for argument in (arguments[1], *arguments[3:])]
-        of_row = max(length.times for length in (searched, *others))
-        if max(searched.fixed, *(length.fixed for length in others)) > _MOST_SEARCHED or of_row > _MOST_TIMES_SEARCHED:
-            raise _TooMuchError(
-                f"{_shown(name, arguments)} may search a text with more than {_MOST_SEARCHED:,} characters beside the row's, or"
-                f" {_MOST_TIMES_SEARCHED} times as long as they are"
-            )
+        _require_short((searched, *others), _shown(name, arguments))
         pattern, replacement = (_literal(argument) for argument in arguments[1:3])
         if name == "REPLACE" and pattern and replacement is not None:
             return searched.repeated(max(1, -(-len(replacement) // len(pattern))))
@@ -266,6 +273,15 @@ class _Reading:
                 f"its expressions may make texts of more than {_MOST_IN_ALL:,} characters together, or {_MOST_TIMES_IN_ALL:,} times"
                 " as long as the row's values"
             )
+
+
+def _require_short(texts: Iterable[_Length], shown: str) -> None:
+    """Texts that are searched, or searched for. Raises _TooMuchError."""
+    if any(text.fixed > _MOST_SEARCHED or text.times > _MOST_TIMES_SEARCHED for text in texts):
+        raise _TooMuchError(
+            f"{shown[:_SHOWN]} may search a text with more than {_MOST_SEARCHED:,} characters beside the row's, or"
+            f" {_MOST_TIMES_SEARCHED} times as long as they are"
+        )
 
 
 def _number(word: Word) -> _Length | None:

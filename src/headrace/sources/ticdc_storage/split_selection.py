@@ -301,7 +301,8 @@ def gaps(
     for _, path in listing.data:
         if path.directory in busy:
             numbers[path.directory, path.dispatcher].add(path.number)
-            if (gone := position.gone.get(path.parent)) is not None and (gone.undated or position.is_before_gone(path)):
+            gone = position.gone.get(path.parent)
+            if gone is not None and ((gone.undated and path.version <= gone.version) or position.is_before_gone(path)):
                 forgotten.add(path.directory)
     found = {}
     for (directory, dispatcher), present in numbers.items():
