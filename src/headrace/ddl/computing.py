@@ -266,7 +266,7 @@ class _Reading:
                 f"{shown} may make a text of more than {_MOST:,} characters, or one {_MOST_TIMES:,} times as long as the row's"
                 " values"
             )
-        self._fixed += made.fixed if made.fixed > _SHORT else 0
+        self._fixed += made.fixed if made.fixed > 2 * _SHORT else 0  # the bounds of 8,192 partitions are dates
         self._times += made.times
         if self._fixed > _MOST_IN_ALL or self._times > _MOST_TIMES_IN_ALL:
             raise _TooMuchError(
