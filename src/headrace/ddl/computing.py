@@ -69,19 +69,29 @@ def excess(statement: str, schema: TableSchema | None) -> str:
     read = read_statement(statement, schema.table_id.database if schema else "")
     if read.kind is StatementKind.CREATE_VIEW:  # computed for whoever reads it, and only then
         return ""
+    defined, found = list(defined_columns(read)), words(statement) or ()
+    if not defined and not _computes(found):  # what was there is not computed any more than before
+        return ""
     generated = {folded_name(c.name): words(c.expression) or () for c in (schema.columns if schema else ()) if c.expression}
-    generated |= {folded_name(found[0].text): inner for found in defined_columns(read) if (inner := _expression(found))}
-    read_by = {name: _columns(found) & generated.keys() - {name} for name, found in generated.items()}
+    generated |= {folded_name(column[0].text): inner for column in defined if (inner := _expression(column))}
+    read_by = {name: _columns(inner) & generated.keys() - {name} for name, inner in generated.items()}
     reading = _Reading()
     try:
         for name in TopologicalSorter(read_by).static_order():
             reading.column(name, generated[name])
-        reading.whole(words(statement) or ())
+        reading.whole(found)
     except _TooMuchError as error:
         return str(error)
     except CycleError:
         return "its generated columns are made of one another"
     return ""
+
+
+def _computes(found: tuple[Word, ...]) -> bool:
+    """Whether functions are called there, or operators search."""
+    behind = (*found[1:], Word(""))
+    pairs = ((word.text.upper(), after) for word, after in zip(found, behind, strict=True) if not (word.is_name or word.is_literal))
+    return any(text in _SEARCHING or (text in FUNCTIONS and after.says("(")) for text, after in pairs)
 
 
 def _expression(definition: tuple[Word, ...]) -> tuple[Word, ...]:
