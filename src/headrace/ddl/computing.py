@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 
 from headrace.ddl.defaults import defined_columns
 from headrace.ddl.grammar.vocabulary import FUNCTIONS, RESERVED
@@ -89,8 +90,10 @@ def excess(statement: str, schema: TableSchema | None) -> str:
 
 def _computes(found: tuple[Word, ...]) -> bool:
     """Whether functions are called there, or operators search."""
-    behind = (*found[1:], Word(""))
-    pairs = ((word.text.upper(), after) for word, after in zip(found, behind, strict=True) if not (word.is_name or word.is_literal))
+    behind = chain(found[1:], (Word(""),))
+    pairs = (
+        (word.text.upper(), after) for word, after in zip(found, behind, strict=False) if not (word.is_name or word.is_literal)
+    )
     return any(text in _SEARCHING or (text in FUNCTIONS and after.says("(")) for text, after in pairs)
 
 
