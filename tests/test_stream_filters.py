@@ -163,6 +163,34 @@ def test_an_old_end_of_a_tables_rows_does_not_make_it_whole_where_those_of_behin
     assert world.state.tables[name].status is TableStatus.INCOMPLETE
 
 
+@pytest.mark.parametrize("way", ["through", "swap"])
+@pytest.mark.parametrize("marks", [False, True])
+def test_a_held_name_is_waited_for_by_tables_that_only_pass_through_it(way: str, marks: bool, tmp_path: Path) -> None:
+    world = World(tmp_path, partitions=1, capability="nothing atomic", marks_tables=marks)
+    for table_id in (A, B):
+        world.create(table_id)
+        world.insert(table_id, 1, 2)
+    follow(world)
+    world.request(RequestKind.HOLD, OTHER)
+    if way == "swap":
+        world.upstream.rename_tables((A, OTHER), (B, A), (OTHER, B))
+    else:
+        world.upstream.rename_table(B, OTHER)
+        world.insert(OTHER, 3)
+        world.upstream.rename_table(OTHER, C)
+        world.insert(C, 4)
+    world.create(OTHER)
+    world.insert(OTHER, 50)
+    for _ in range(2):
+        follow(world)
+        assert OTHER not in world.server.contents.tables
+        assert world.state.tables[B].status.is_stopped
+    world.request(RequestKind.RELEASE, OTHER)
+    for _ in range(2):
+        follow(world)
+    world.check()
+
+
 @pytest.mark.parametrize("gone", [0, 1])
 @pytest.mark.parametrize("end", ["truncate", "drop and create"])
 def test_an_end_that_one_partition_keeps_does_not_make_a_table_whole_of_which_another_one_has_lost_rows(

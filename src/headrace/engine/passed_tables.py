@@ -33,7 +33,7 @@ def note_passed(state: LedgerState, offer: Offer, includes: Includes, missing: M
     """What the ledger has to know of the offer's schema changes before a cut passes them; ``None`` when it does.
 
     - A table that is left out has a row from its CREATE on, and its shapes are kept.
-    - A held table that begins has a row before its CREATE, which holds the source's position.
+    - A held table has a row before the first change that brings something to its name, which holds the source's position.
     - A table lacks rows whose beginning is not told any more, or that has the rows of a left-out one whose records were passed.
     """
     if not offer.schema_changes:
@@ -89,8 +89,8 @@ class _Noted:
             if lacks := self._lacks_beginning(change, needed):
                 self._lack(change.table_id, change, lacks)
                 self._pass(change)
-            elif self._begins_held(change):
-                self._put(TableProgress(change.table_id, change.commit_ts, False, TableStatus.HELD, incarnation=change.commit_ts))
+            for table_id in self._begun_held(change):
+                self._put(TableProgress(table_id, change.commit_ts, False, TableStatus.HELD, incarnation=change.commit_ts))
             self.created |= needed.changes
 
     def _put(self, row: TableProgress) -> None:
@@ -209,11 +209,17 @@ class _Noted:
         self.passed.append(change)
         self.state = replace(self.state, journal={**self.state.journal, entry.identity: entry})
 
-    def _begins_held(self, change: SchemaChange) -> bool:
-        """Whether it begins a held table of which the ledger knows nothing yet."""
-        table_id = change.table_id
-        is_its = change.changes == {table_id} and _is_beginning(change)
-        return is_its and table_id in self.state.held and self._own(table_id) is None
+    def _begun_held(self, change: SchemaChange) -> list[TableId]:
+        """The held tables of which the ledger knows nothing yet, and to whose names something comes with the change.
+
+        Where that is another table, which may give the name away again before one begins under it, it waits before that too.
+        """
+        begun = newly_named(change) if _is_beginning(change) or _renames(change) else ()
+        return [t for t in dict.fromkeys(begun) if t in self.state.held and self._own(t) is None]
+
+
+def _renames(change: SchemaChange) -> bool:
+    return any(isinstance(event, RenameTableEvent) for event in change.events)
 
 
 def left_lives(state: LedgerState, offer: Offer, follows: Followed, bound: int) -> dict[TableId, TableProgress]:
