@@ -122,7 +122,7 @@ def skip_rows(settings: Settings, name: str, to: str, ask: _Ask, output: Output)
 def skip_place(settings: Settings, name: str, place: SourcePlace, ask: _Ask, output: Output) -> int:
     """Gives up one file, or one record of a stream, that the table still needs. Raises DefinitionError.
 
-    Without a name it is a record of which nobody can tell the table.
+    Without a name it is a record whose table is unknown.
     """
 
     def request(state: LedgerState, own: TableProgress) -> TableRequest | None:
