@@ -449,8 +449,8 @@ def _blocking(problems: Iterable[Problem]) -> Iterator[Notice]:
         if not problem.table_id.table:
             way = skip_command(NOBODYS, problem.place) if problem.place is not None else ""
             yield Notice(
-                f"{problem.place}: {problem.message} The record's table is unknown, so nothing behind it in this partition is applied. "
-                f"If its changes are not wanted, give it up with {way}."
+                f"{problem.place}: {problem.message} The record's table is unknown, so nothing behind it in this partition is "
+                f"applied. If its changes are not wanted, give it up with {way}."
             )
 
 
