@@ -10,7 +10,6 @@ from random import Random
 from faulty_runs import SmallHistory
 from harness import State
 from headrace.model.table import TableId
-from headrace.sources.stream.records import RecordKind
 from headrace.testing.memory_source import MemorySource, MemoryStream
 from headrace.testing.ticdc_writer import RowChange, SchemaFile
 
@@ -39,7 +38,7 @@ class StreamDelivery:
     @property
     def promised(self) -> int:
         """The watermark that all partitions have reached."""
-        return min(max(self._watermarks(place), default=0) for place in range(_PARTITIONS))
+        return self.stream.promised
 
     def rows(self, table_id: TableId, commit_ts: int, changes: Iterable[RowChange], *, partition: int | None = None) -> None:
         told = list(changes)
@@ -54,8 +53,8 @@ class StreamDelivery:
         self._pending.append(_Event(ts, frozenset(objects), tell, is_schema_change))
 
     def checkpoint(self, ts: int) -> None:
-        """A watermark in all partitions, but for those that stall."""
-        if self.stream.stalled and self._chance.random() < 0.6:
+        """A watermark in all partitions, but for those that stall or are silent."""
+        if (self.stream.stalled or self.stream.silent) and self._chance.random() < 0.6:
             self.stream.go_on()
         for event in self._pending:
             if event.ts <= ts:
@@ -77,22 +76,19 @@ class StreamDelivery:
         self._pending = rest
 
     def begin_files(self) -> None:
-        """A partition stalls, or the stalled ones go on."""
-        if self.stream.stalled:
+        """A partition stalls or becomes silent, or those that did go on."""
+        if self.stream.stalled or self.stream.silent:
             self.stream.go_on()
         else:
-            self.stream.stall(self._chance.randrange(_PARTITIONS))
+            self._chance.choice([self.stream.stall, self.stream.silence])(self._chance.randrange(_PARTITIONS))
 
     def complete(self) -> None:
-        """No partition stalls any more."""
+        """No partition stalls or is silent any more."""
         self.stream.go_on()
 
     def restart(self, acknowledged: int, *, torn: bool = False) -> None:
         """What writes the stream goes on from a ts up to which everything was promised once: it repeats what lies above."""
         self.stream.repeat(acknowledged)
-
-    def _watermarks(self, place: int) -> Iterable[int]:
-        return [r.commit_ts for r in self.stream.partitions[place] if r.kind is RecordKind.WATERMARK]
 
 
 class StreamedHistory(SmallHistory):

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from headrace.engine.loop import Loop
 from headrace.errors import SourceLostError
 from headrace.model.ledger import RequestKind, TableStatus
+from headrace.model.stream import Range
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO, latest_tso
 from headrace.sources.base import Bound
@@ -45,8 +48,14 @@ def not_understood(world: World, table_id: TableId = NOBODYS) -> MemoryRecord:
     return record
 
 
+def keys_in(world: World, table_id: TableId, partition: int, begin: int, count: int) -> list[int]:
+    """Keys whose rows lie in the partition: so many, from the one of this number on."""
+    found = (k for k in range(1000) if zlib.crc32(repr((table_id, [k])).encode()) % world.partitions == partition)
+    return list(islice(found, begin, begin + count))
+
+
 def key_in(world: World, table_id: TableId, partition: int) -> int:
-    return next(k for k in range(1000) if zlib.crc32(repr((table_id, [k])).encode()) % world.partitions == partition)
+    return keys_in(world, table_id, partition, 0, 1)[0]
 
 
 def follow(world: World, acts: Sequence[Act], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,6 +283,80 @@ class TestBounds:
         world.insert(A, thin)
         world.run(once=False, until_end=True, quiet=0.0, poll_interval=0.01, max_cut=4000)
         world.check()
+
+    @pytest.mark.parametrize("max_cut", [1, 400])
+    @pytest.mark.parametrize("how", ["all run", "one is held", "killed"])
+    def test_a_run_to_the_end_takes_all_that_is_complete_of_partitions_that_are_out_of_step(
+        self, how: str, max_cut: int, tmp_path: Path
+    ) -> None:
+        """The one that is read last promises more than those that are not read meanwhile."""
+        world = world_of(tmp_path, 2)
+        if how == "one is held":
+            world.create(B)
+            world.upstream.checkpoint()
+            world.run()
+            world.request(RequestKind.HOLD, B)
+            world.insert(B, *range(10))
+        for number in range(10):
+            for place in (0, 1):
+                world.insert(A, *keys_in(world, A, place, 3 * number, 3))
+                world.stream.silence(1 - place)
+                world.upstream.checkpoint()
+                world.stream.go_on()
+        for _ in range(3 if how == "killed" else 0):
+            with suppress(Crashed), armed(crash_at(Moment.AFTER, Step.CHECKPOINT)):
+                world.run(max_cut=max_cut)
+        world.run(max_cut=max_cut)
+        assert world.state.checkpoint == world.stream.promised
+        world.upstream.checkpoint()
+        world.run(max_cut=max_cut)
+        assert world.state.checkpoint == world.stream.promised
+        assert world.rows(A) == world.wanted(A)
+
+    @pytest.mark.parametrize("why", ["stalled", "not understood", "not named"])
+    def test_a_run_to_the_end_does_not_go_on_for_records_above_what_a_partition_promises(
+        self, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        world = world_of(tmp_path, 2)
+        reached = world.state.checkpoint
+        if why == "stalled":
+            world.stream.stall(0)
+        if why == "not understood":
+            world.stream.put_unknown(0, NOBODYS, "")
+        if why == "not named":
+            ends = MemoryReader.ends
+            monkeypatch.setattr(MemoryReader, "ends", lambda reader: ends(reader)[1:])
+        for key in range(200):
+            world.insert(A, key)
+            world.upstream.checkpoint()
+        world.staged.records = 0
+        world.run(max_cut=400)
+        assert (world.state.checkpoint, world.staged.records < 50) == (reached, True)
+
+    @pytest.mark.parametrize("once", [True, False])
+    def test_a_run_that_is_where_it_was_to_end_reads_nothing_of_what_is_behind(
+        self, once: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Though what writes the stream is faster than the run."""
+        world = world_of(tmp_path)
+        until = world.insert(A, 0)
+        keys = iter(range(1, 1000))
+        records = MemoryReader.records
+
+        def writes() -> None:
+            for _ in range(10):
+                world.insert(A, next(keys))
+                world.upstream.checkpoint()
+
+        def writing(reader: MemoryReader, of: Range) -> Iterator[pa.RecordBatch]:
+            writes()
+            return records(reader, of)
+
+        monkeypatch.setattr(MemoryReader, "records", writing)
+        writes()
+        world.staged.records = 0
+        world.run(once=once, until=until, max_cut=400)
+        assert (world.state.checkpoint, world.staged.records < 50) == (until, True)
 
     @pytest.mark.parametrize("how", ["held", "stopped"])
     def test_a_table_that_was_behind_gets_all_of_its_rows_after_a_restart(self, how: str, tmp_path: Path) -> None:

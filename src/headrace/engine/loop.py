@@ -278,12 +278,12 @@ class Loop:
     def _is_done(self, offer: Offer) -> bool:
         if self._turns.apart or self._retries.moved or self._may_be_back or resyncs_due(self._state) or resets_asked(self._state):
             return False
-        if self._options.once:
-            # Parts of the offer that the run began with may still be to come.
-            if offer.more:
-                return False
-            return offer.promised is None or (self._goal is not None and self._state.checkpoint >= self._goal)
-        return self._options.until is not None and self._state.checkpoint >= self._options.until
+        if self._options.until is not None and self._state.checkpoint >= self._options.until:
+            return True  # however much more there is
+        # Parts of the offer that the run began with may still be to come.
+        if not self._options.once or offer.more:
+            return False
+        return offer.promised is None or (self._goal is not None and self._state.checkpoint >= self._goal)
 
     def _drain_when_quiet(self) -> bool:
         """Takes the source's final offer once nothing has changed for a while. True when the run is complete."""

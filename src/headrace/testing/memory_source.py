@@ -1,7 +1,8 @@
 """A stream in memory, with all that a real one does to its readers: tables, schema changes and watermarks mixed in partitions.
 
 Rows of a table lie in the partition that the hash of their key names, schema changes in the first one, watermarks in all. What
-wrote it may begin again and repeat what it wrote since some commit ts; a partition may get no records for a while; old ones may go.
+wrote it may begin again and repeat what it wrote since some commit ts; a partition may get no records, or no watermarks, for a
+while; old ones may go.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class MemoryStream:
     """The first offset that each partition keeps."""
     stalled: set[int] = field(default_factory=set)
     """Partitions that get nothing for now: it follows when they go on."""
+    silent: set[int] = field(default_factory=set)
+    """Partitions that get no watermarks for now. What they miss never follows, so partitions promise different commit ts."""
 
     def __post_init__(self) -> None:
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -57,6 +60,12 @@ class MemoryStream:
         self._waiting: list[list[MemoryRecord]] = [[] for _ in range(self.count)]
         self._log: list[tuple[int, MemoryRecord]] = []
         self._schemas: dict[TableId, TableSchema] = {}
+
+    @property
+    def promised(self) -> int:
+        """The watermark (TSO) that all partitions have reached; 0 where one has none."""
+        told = ([r.commit_ts for r in records if r.kind is RecordKind.WATERMARK] for records in self.partitions)
+        return min(max(watermarks, default=0) for watermarks in told)
 
     # --- what an upstream calls ---------------------------------------------------------------------------------------------
 
@@ -82,8 +91,8 @@ class MemoryStream:
             self._append(0, MemoryRecord(RecordKind.STATEMENT, file.table_id, version, value))
 
     def checkpoint(self, ts: int) -> None:
-        """A watermark in each partition."""
-        for place in range(self.count):
+        """A watermark in each partition that is not silent."""
+        for place in sorted({*range(self.count)} - self.silent):
             self._append(place, MemoryRecord(RecordKind.WATERMARK, TableId(""), ts))
 
     # --- what a test does to it ---------------------------------------------------------------------------------------------
@@ -99,9 +108,14 @@ class MemoryStream:
         """From now on these partitions get nothing."""
         self.stalled |= set(places)
 
+    def silence(self, *places: int) -> None:
+        """From now on these partitions get no watermarks."""
+        self.silent |= set(places)
+
     def go_on(self) -> None:
-        """The partitions that stalled get what they missed."""
+        """The partitions that stalled get what they missed, and silent ones watermarks from now on."""
         self.stalled.clear()
+        self.silent.clear()
         for place, records in enumerate(self._waiting):
             self.partitions[place] += records
             records.clear()

@@ -136,7 +136,12 @@ class StreamEventSource:
     def _staged(
         self, kept: Staged, place: StreamPosition, least: int, bound: Bound | None, *, final: bool
     ) -> tuple[Staged, Sequence[PartitionEnds], bool]:
-        """All that is staged once the next part is: what is there, and whether there is more. Raises SourceLostError."""
+        """All that is staged once the next part is, what is there, and ``Offer.more``. Raises SourceLostError.
+
+        There is more where each partition that holds the watermark has records that are not staged. The watermark stays where it
+        is as long as one of them has none, is not named by the stream, or promises nothing behind a record whose table is unknown:
+        what the others have lies above it, and nobody needs it yet.
+        """
         # Partitions are not in step: below the greatest ts of what is staged others may hold more, which would count as applied.
         limit = bound.limit if bound is not None and not final else 0
         at_least = bound.at_least if bound is not None else 0
@@ -145,10 +150,11 @@ class StreamEventSource:
         while True:
             partitions = self.reader.ends()
             begins = {p.partition: staged.begins.get(p.partition, _begin(p, place)) for p in partitions}
-            ranges, more = _to_stage(partitions, place, replace(staged, begins=begins), limit)
+            ranges, unread = _to_stage(partitions, place, replace(staged, begins=begins), limit, least)
             reports = run(self, ranges)
             _require_kept(ranges, self.reader.ends() if ranges else partitions)
             staged = Staged((*staged.reports, *reports), begins)
+            more = bool(unread) and _holding(staged, partitions, place, least) <= unread - staged.blocked(place)
             if not more or _watermark(staged, partitions, place, least) >= at_least:
                 return staged, partitions, more
 
@@ -342,20 +348,23 @@ def _keys(learned: Learned | None) -> set[str]:
     return {piece.key for report in reports for piece in report.pieces}
 
 
-def _to_stage(partitions: Sequence[PartitionEnds], place: StreamPosition, staged: Staged, limit: int) -> tuple[list[Range], bool]:
+def _to_stage(
+    partitions: Sequence[PartitionEnds], place: StreamPosition, staged: Staged, limit: int, least: int
+) -> tuple[list[Range], set[str]]:
     """What to stage next: of each partition what is behind that which is staged, ``limit`` bytes altogether (0: all).
 
-    And whether that leaves something for the next time. What was read before the position was written is no part of the limit.
+    And the partitions of which that leaves records for the next time, those that are not read now among them. What was read before
+    the position was written is no part of the limit.
 
-    Where much is staged that no watermark lets go, only the partitions that hold it up are read further. Raises SourceLostError.
+    Where much is staged that no watermark lets go, only the partitions that hold it (``least``, a TSO, at least) are read further,
+    and none whose records promise nothing. Raises SourceLostError.
     """
-    ends, promised = staged.ends(), staged.watermarks(place)
+    ends = staged.ends()
     read = {p.partition for p in partitions}
     if limit and staged.size > _STALLED_TIMES * limit:
-        reached = {name: max(promised.get(name, 0), place.watermark) for name in read}
-        read = {name for name, ts in reached.items() if ts == min(reached.values())}
+        read &= _holding(staged, partitions, place, least) - staged.blocked(place)
     found: list[Range] = []
-    more = False
+    unread: set[str] = set()
     for partition in partitions:
         known = place.of(partition.partition)
         begin = ends.get(partition.partition, staged.begins[partition.partition])
@@ -372,12 +381,13 @@ def _to_stage(partitions: Sequence[PartitionEnds], place: StreamPosition, staged
         # All that was read before is read again at once: some of it would look like all of it, since its watermark has passed.
         owed = min(known.read_to, partition.end)
         found += _ranges(partition, begin, owed)
-        begin = max(begin, owed)
+        end = begin = max(begin, owed)
         if partition.partition in read:
             end = partition.end if not limit else min(partition.end, begin + _records(partition, limit // len(read)))
             found += _ranges(partition, begin, end)
-            more |= end < partition.end
-    return found, more
+        if end < partition.end:
+            unread.add(partition.partition)
+    return found, unread
 
 
 def _begin(partition: PartitionEnds, place: StreamPosition) -> int:
@@ -429,6 +439,12 @@ def _watermark(staged: Staged, partitions: Iterable[PartitionEnds], place: Strea
     """Up to where all partitions are complete, ``least`` (TSO) at least."""
     promised = staged.watermarks(place)
     return max(least, min((promised.get(name, least) for name in _names(staged, partitions, place)), default=least))
+
+
+def _holding(staged: Staged, partitions: Iterable[PartitionEnds], place: StreamPosition, least: int) -> set[str]:
+    """The partitions that hold the watermark: it rises when all of them promise more. Some may not be named any more."""
+    promised, watermark = staged.watermarks(place), _watermark(staged, partitions, place, least)
+    return {name for name in _names(staged, partitions, place) if promised.get(name, least) <= watermark}
 
 
 def _final(staged: Staged, place: StreamPosition, least: int, latest: int) -> int:
