@@ -41,6 +41,8 @@ A, B, C = (TableId("shop", name) for name in "abc")
 NAME = "stream"
 _MAX_CUTS = (0, 0, 1, 400, 2000)
 """In bytes; a record has about 100."""
+DROPS_DATABASE = 20
+"""The kind of step at which the database goes, with all tables, and comes again."""
 TableDemand = Callable[[TableId, TableSchema], ChangeDemand]
 
 
@@ -198,13 +200,13 @@ class Actions:
     def new_lives(self) -> None:
         """Tables begin, end, are emptied and change names, and get rows; all of that arrives."""
         for _ in range(self._chance.randrange(1, 6)):
-            self.step(range(4))
+            self.step([*range(4), DROPS_DATABASE])
             if self._chance.random() < 0.5:
                 self.step([11])
         self._world.stream.go_on()
         self._world.upstream.checkpoint()
 
-    def step(self, kinds: Sequence[int] = range(20)) -> None:
+    def step(self, kinds: Sequence[int] = range(DROPS_DATABASE + 1)) -> None:
         """Something happens upstream, or on the way."""
         upstream, chance = self._world.upstream, self._chance
         tables = upstream.tables
@@ -229,6 +231,9 @@ class Actions:
             self._world.stream.go_on()
         elif kind < 11:
             self._since = upstream.checkpoint()
+        elif kind == DROPS_DATABASE:
+            upstream.drop_database("shop")
+            upstream.create_database("shop")
         else:
             self._write(chance.sample(list(tables), chance.randrange(1, len(tables) + 1)))
 

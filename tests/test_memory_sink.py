@@ -233,6 +233,45 @@ def test_a_table_that_was_committed_before_the_run_died_is_not_written_again(mom
     assert [change.commit_ts for change in world.server.contents.logs[B].changes] == commits
 
 
+@pytest.mark.parametrize("then", ["nothing", "database", "table"])
+@pytest.mark.parametrize("known", [False, True], ids=["new tables", "known tables"])
+@pytest.mark.parametrize(
+    "at", [(Moment.AFTER, TABLE_COMMIT), (Moment.BEFORE, Step.JOURNAL_PENDING), (Moment.AFTER, Step.SCHEMA_CHANGE)]
+)
+def test_a_run_that_dies_between_rows_and_the_drop_of_their_database_drops_it_the_next_time(
+    at: tuple[Moment, FaultPoint], known: bool, then: str, tmp_path: Path
+) -> None:
+    """What its tables say ends at the DROP: else that would come late."""
+    world = World(tmp_path, partitions=1, capability="nothing atomic", marks_tables=True)
+    world.create(A, keyless=True)
+    world.create(B)
+    if known:
+        world.upstream.checkpoint()
+        world.run()
+    world.insert(A, 1)
+    world.insert(B, 1)
+    world.upstream.drop_database("shop")
+    if then != "nothing":
+        world.upstream.create_database("shop")
+    if then == "table":
+        world.create(A, keyless=True)
+        world.insert(A, 2)
+    world.upstream.checkpoint()
+    has_rows = False
+
+    def die_behind_rows(passage: Passage) -> None:
+        nonlocal has_rows
+        has_rows |= (passage.moment, passage.step) == (Moment.AFTER, TABLE_COMMIT)
+        if has_rows and (passage.moment, passage.step) == at:
+            raise Crashed
+
+    with armed(die_behind_rows), pytest.raises(Crashed):
+        world.run()
+    told = world.run()
+    assert not told.stopped
+    world.check()
+
+
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 1 << 30))
 def test_any_history_is_applied_once_where_tables_say_themselves_how_far_they_are(

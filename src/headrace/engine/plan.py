@@ -16,7 +16,7 @@ from headrace.engine.barriers import Barriers, PlanRules, of_reserved
 from headrace.engine.excluded_tables import Followed, drops_with_databases, followed
 from headrace.engine.history import History
 from headrace.engine.identities import replaced_while_begun
-from headrace.engine.journal import comes_late, is_of, is_pending, sets_of, tables_of_dropped, unfollowed
+from headrace.engine.journal import comes_late, drops_databases, is_of, is_pending, sets_of, tables_of_dropped, unfollowed
 from headrace.engine.namesakes import Namesakes
 from headrace.engine.passed_tables import left_lives, newly_named
 from headrace.engine.requests import given_up_to
@@ -380,8 +380,9 @@ def _rounds(
     for change, level in zip(changes, _levels(state, changes), strict=True):
         round_changes[level].append(change)
         for table_id in change.changes:
-            history[table_id].append((change.commit_ts, level))
             firsts.setdefault(table_id, change)
+        for table_id in change.changes | _ended_with_database(state, change, history):
+            history[table_id].append((change.commit_ts, level))
     round_splits: dict[int, list[Split]] = defaultdict(list)
     segments: dict[int, dict[TableId, Segment]] = defaultdict(dict)
     for table_id, plan in plans.items():
@@ -394,6 +395,17 @@ def _rounds(
             round_splits[whole.level(split)].append(split)
     numbers = sorted({*round_changes, *round_splits})
     return tuple(CutRound(tuple(round_changes[n]), tuple(round_splits[n]), segments[n]) for n in numbers)
+
+
+def _ended_with_database(state: LedgerState, change: SchemaChange, changed: Collection[TableId]) -> frozenset[TableId]:
+    """The tables that go with a database which the change drops: their rows end there, and so does what they say of themselves.
+
+    ``changed`` are those of which the cut has changes of before.
+    """
+    if not drops_databases(change):
+        return frozenset()
+    there = (t for t, own in state.tables.items() if own.is_made and own.incarnation <= change.commit_ts)
+    return tables_of_dropped(change, {*there, *changed})
 
 
 def _levels(state: LedgerState, changes: list[SchemaChange]) -> list[int]:
