@@ -6,7 +6,7 @@ import math
 import struct
 
 from changes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Row, canal, csv_escaped, csv_quoted, rows_and_error, rows_of, table
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.formats.base import MEMBER_TIMES, DecodeError, MembersNotKnownError, OverlongMembersError, TruncatedRecordError
@@ -180,24 +180,68 @@ def _member(kind: TypeKind, members: tuple[str, ...], place: int) -> str | None:
 @given(
     st.sampled_from([TypeKind.ENUM, TypeKind.SET]),
     st.lists(st.integers(1, 20_000).map(lambda length: "é" * (length % 2) + "x" * length), min_size=1, max_size=6),
-    st.lists(st.integers(0, 9), min_size=1, max_size=40),
+    st.lists(st.tuples(st.integers(0, 9), st.sampled_from([None, "all", "changed"])), min_size=1, max_size=40),
     st.sampled_from(["\r\n", ""]),
 )
 @settings(max_examples=100, deadline=None)
 def test_rows_that_name_long_members_are_no_more_than_so_many_times_as_large_as_their_messages(
-    kind: TypeKind, members: list[str], places: list[int], terminator: str
+    kind: TypeKind, members: list[str], drawn: list[tuple[int, str | None]], terminator: str
 ) -> None:
+    """Inserts, and updates whose old rows hold all columns or the changed ones."""
     known = tuple(members)
-    places = [place for place in places if _member(kind, known, place) is not None]
     schema = table(id="INT", a=ColumnType(kind, elements=known), b=ColumnType(kind, elements=known))
-    data = b"".join(canal("INSERT", {"id": n, "a": str(p), "b": str(p)}) + terminator.encode() for n, p in enumerate(places))
-    wanted = [_member(kind, known, place) for place in places]
-    size = 2 * sum(len((text or "").encode()) for text in wanted)
+    data, wanted = b"", list[Row]()
+    for place, update in drawn:
+        if (text := _member(kind, known, place)) is None:
+            continue
+        row = {"id": "1", "a": str(place), "b": str(place)}
+        if update is None:
+            data += canal("INSERT", row) + terminator.encode()
+        else:
+            data += canal("UPDATE", row, {**(row if update == "all" else {}), "a": "1"}) + terminator.encode()
+            wanted.append((UPDATE_BEFORE, 100, 1, known[0], text))
+        wanted.append((INSERT if update is None else UPDATE_AFTER, 100, 1, text, text))
+    size = sum(len(str(text).encode()) for row in wanted for text in row[3:])
     batches = decode_canal_json(data, schema, CanalJsonOptions(terminator=terminator))
-    if size <= MEMBER_TIMES * len(data):
-        assert [row[3:] for row in rows_of(batches)] == [(text, text) for text in wanted]
+    if size <= MEMBER_TIMES * len(data) * (2 if any(row[0] is UPDATE_BEFORE for row in wanted) else 1):
+        assert rows_of(batches) == wanted
         return
     found, error = rows_and_error(batches)
     assert isinstance(error, OverlongMembersError)
     assert (found, error.line) == ([], 1 if terminator else None)
     assert error.column in ("a", "b")
+
+
+SHORT_NAMES = [*"abcdefghjklmnopqrstuvwxyz0123456789", *"$_äöü"]
+
+
+@given(
+    st.integers(1, 40),
+    st.integers(1, 255) | st.just(255),
+    st.sampled_from(["x", "é", "汉", "\U0001f600"]),
+    st.lists(st.sampled_from([None, "all", "changed"]), min_size=1, max_size=4),
+    st.sampled_from(["\r\n", ""]),
+)
+@example(40, 255, "\U0001f600", [None], "\r\n")
+@example(40, 255, "\U0001f600", ["changed"], "")
+@settings(max_examples=50, deadline=None)
+def test_members_as_long_as_tidb_lets_them_be_are_read(
+    columns: int, length: int, sign: str, messages: list[str | None], terminator: str
+) -> None:
+    """In messages that TiCDC cannot write shorter."""
+    longest = (sign * length, sign * (length - 1) + "y")
+    names = [SHORT_NAMES[number] for number in range(columns)]
+    schema = table(**{"id": "INT", **{name: ColumnType(TypeKind.ENUM, elements=longest) for name in names}})
+    types = dict.fromkeys(names, "enum")
+    after, before = {"id": "1", **dict.fromkeys(names, "2")}, {"id": "1", **dict.fromkeys(names, "1")}
+    data, wanted = b"", list[Row]()
+    for update in messages:
+        if update is None:
+            data += canal("INSERT", after, mysql_types=types) + terminator.encode()
+            wanted.append((INSERT, 100, 1, *[longest[1]] * columns))
+            continue
+        old = before if update == "all" else {names[0]: "1"}
+        data += canal("UPDATE", after, old, mysql_types=types) + terminator.encode()
+        wanted.append((UPDATE_BEFORE, 100, 1, longest[0], *[longest[0] if update == "all" else longest[1]] * (columns - 1)))
+        wanted.append((UPDATE_AFTER, 100, 1, *[longest[1]] * columns))
+    assert rows_of(decode_canal_json(data, schema, CanalJsonOptions(terminator=terminator))) == wanted

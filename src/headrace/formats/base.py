@@ -15,12 +15,13 @@ MOST_RECORD_BYTES = 1 << 30
 """A record that is longer is a damaged one: TiDB's rows are far smaller, and Arrow's arrays hold 2 GiB at most."""
 
 
-MEMBER_TIMES = 32
-"""How many times as many bytes as messages have the members may have that they name by their places.
+MEMBER_TIMES = 41
+"""How many times as many bytes as its message have the members of a row may have that it names by their places.
 
 A place is a digit, and a member may be long, so a file of a few KiB could become GiB of rows. A column takes 25 bytes of a
-message at least (its value, ``sqlType`` and ``mysqlType``): inserts with members of 255 characters in each ENUM, the most that
-TiDB takes unless it is told otherwise, stay below.
+message at least (its value, ``sqlType`` and ``mysqlType``), and a member has up to 255 characters of four bytes, unless TiDB is
+told otherwise: rows with such a member in each ENUM stay below. An update gives two rows, and its old one may take no byte of
+the message, because a column that did not change may be left out there.
 """
 _LONGEST_TSO = 20
 
@@ -83,8 +84,8 @@ class OverlongMembersError(SchemaMismatchError):
 
     def __init__(self, kind: str, column: str) -> None:
         super().__init__(
-            f"Rows name members of the {kind} column, and these are so long that the rows would be more than {MEMBER_TIMES} times "
-            "as large as the messages that hold them.",
+            f"Rows name members of the {kind} column, and these are so long that each row would be more than {MEMBER_TIMES} times "
+            "as large as the message that holds it.",
             column=column,
             hint="Compare the column's ColumnElems in the schema file with the table in the source.",
         )

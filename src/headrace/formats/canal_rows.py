@@ -108,7 +108,7 @@ class CanalReader:
             kind = np.where(is_old, np.int8(RowKind.UPDATE_BEFORE), kind[row_order])
             places = places[row_order] - is_old
             commit_ts = commit_ts[row_order]
-        columns, room = [], MEMBER_TIMES * size
+        columns, room = [], MEMBER_TIMES * size * (ROWS_PER_MESSAGE if emitted.any() else 1)
         for number_of, carried in enumerate(self.carried):
             values = self.convert(carried.column, self._texts(number_of, data, old, order), room)
             if WRITTEN[carried.column.type.kind] is Written.MEMBER:
