@@ -23,6 +23,7 @@ from headrace.model.events import (
     DropColumnEvent,
     DropDatabaseEvent,
     DropTableEvent,
+    OtherEvent,
     RenameColumnEvent,
     RenameTableEvent,
     RowKind,
@@ -363,6 +364,8 @@ def apply_event(contents: Contents, event: SchemaChangeEvent) -> None:
                 raise ValueError(f"{new_table_id} is there")
             contents.databases.add(new_table_id.database)
             tables[new_table_id] = tables.pop(table_id)
+        case OtherEvent():
+            pass  # its tables have no indexes, and no key but the one that rows are found by
         case _:
             raise ValueError(f"a {type(event).__name__} is beyond this server")
 

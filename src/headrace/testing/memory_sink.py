@@ -21,6 +21,7 @@ from headrace.model.block import COMMIT_TS, KIND, META_COUNT
 from headrace.model.events import RowKind
 from headrace.model.ledger import Decision, LedgerState, TableProgress, TableRequest, Words
 from headrace.model.outcome import Problem, WriteOutcome
+from headrace.model.policy import ChangeKind
 from headrace.model.table import TableId, TableSchema
 from headrace.sinks.base import (
     ChangeDemand,
@@ -43,10 +44,11 @@ from headrace.sinks.table_marks import TableMark
 from headrace.testing.memory_metadata import MemoryLongApplier, MemoryMetadataApplier
 from headrace.testing.memory_server import DDL_SLOT, Call, Contents, Log, LoggedChange, Server
 
+_TAKEN = frozenset(ChangeKind) - {ChangeKind.PARTITION}
 CAPABILITIES = {
-    "atomic cuts": SinkCapabilities(ChangeDemand.NET, atomic_cut=True, bags=True),
-    "atomic small cuts": SinkCapabilities(ChangeDemand.NET, atomic_bytes=1 << 20, bags=True),
-    "nothing atomic": SinkCapabilities(ChangeDemand.NET, bags=True),
+    "atomic cuts": SinkCapabilities(ChangeDemand.NET, atomic_cut=True, bags=True, supported_schema_changes=_TAKEN),
+    "atomic small cuts": SinkCapabilities(ChangeDemand.NET, atomic_bytes=1 << 20, bags=True, supported_schema_changes=_TAKEN),
+    "nothing atomic": SinkCapabilities(ChangeDemand.NET, bags=True, supported_schema_changes=_TAKEN),
 }
 """Of sinks that keep their own ledger."""
 

@@ -22,10 +22,11 @@ from pathlib import Path
 
 import pytest
 
+from headrace.engine.run_options import RunOptions
 from headrace.errors import DefinitionError, FencedError
 from headrace.faults import Moment, Step
 from headrace.model.ledger import Decision, LedgerState, RequestKind, TableProgress, TableRequest, TableStatus, Verdict
-from headrace.model.policy import ChangeKind
+from headrace.model.policy import ChangeKind, Policy, SchemaChangePolicies
 from headrace.model.table import Column, TableId
 from headrace.model.types import ColumnType, TypeKind
 from headrace.sinks.base import CheckState, Ledger, LedgerUpdate, SinkCapabilities
@@ -33,7 +34,15 @@ from headrace.testing.faults import Crashed, Passage
 from headrace.testing.memory_source import MemoryStream
 from headrace.testing.sink_runs import IDENTITY, PIPELINE, KeepingEngine, SinkRuns, SinkUnderTest, at
 from headrace.testing.upstream import Delete, Insert, Update, Upstream
-from headrace.testing.upstream_ddl import AddColumn, DropColumn, ModifyColumn, RenameColumn
+from headrace.testing.upstream_ddl import (
+    AddColumn,
+    AddPrimaryKey,
+    DropColumn,
+    DropIndex,
+    DropPrimaryKey,
+    ModifyColumn,
+    RenameColumn,
+)
 from headrace.testing.values import SAMPLES, Sample
 
 __all__ = ["OwnLedgerSuite", "SinkSuite", "SinkUnderTest"]
@@ -49,13 +58,54 @@ _LOOKING = frozenset({Step.POLL, Step.STAGE, Step.READ})
 _MANY_ROWS, _LONG = 600, 20_000
 
 
+def _create_tables(upstream: Upstream) -> None:
+    """Tables ``A`` (``id``, ``v``, ``k``, two rows) and ``B`` (the same, no rows)."""
+    upstream.create_database(DATABASE)
+    for table_id in (A, B):
+        upstream.create_table(table_id, [ID, Column("v", TEXT), Column("k", INT)])
+    upstream.execute(*(Insert(A, {"id": n, "v": "old", "k": n}) for n in (1, 2)))
+
+
+def _create_with_partitions(upstream: Upstream) -> None:
+    """The same; ``A`` has a partition for each of its rows, and ``B`` a row that belongs into the first one."""
+    upstream.create_database(DATABASE)
+    upstream.create_table(A, [ID, Column("v", TEXT), Column("k", INT)], partitions={"p0": 2, "p1": 5})
+    upstream.create_table(B, [ID, Column("v", TEXT), Column("k", INT)])
+    upstream.execute(*(Insert(A, {"id": n, "v": "old", "k": n}) for n in (1, 2)))
+    upstream.execute(Insert(B, {"id": 0, "v": "to exchange", "k": 0}))
+
+
+def _create_with_unique_key(upstream: Upstream) -> None:
+    """The same as at first; ``A`` has a unique key over ``k``."""
+    upstream.create_database(DATABASE)
+    upstream.create_table(A, [ID, Column("v", TEXT), Column("k", INT, nullable=False)], ["k"])
+    upstream.create_table(B, [ID, Column("v", TEXT), Column("k", INT)])
+    upstream.execute(*(Insert(A, {"id": n, "v": "old", "k": n}) for n in (1, 2)))
+
+
+def _create_nonclustered(upstream: Upstream) -> None:
+    """The same as at first; what TiDB finds rows of ``A`` by is not its primary key, which can go."""
+    upstream.create_database(DATABASE)
+    upstream.create_table(A, [ID, Column("v", TEXT), Column("k", INT, nullable=False)], ["k"], nonclustered=True)
+    upstream.create_table(B, [ID, Column("v", TEXT), Column("k", INT)])
+    upstream.execute(*(Insert(A, {"id": n, "v": "old", "k": n}) for n in (1, 2)))
+
+
+def _move_primary_key(upstream: Upstream) -> None:
+    """Rows with one ``id`` then stand side by side."""
+    upstream.alter(A, DropPrimaryKey())
+    upstream.execute(Insert(A, {"id": 1, "v": "beside", "k": 7}))
+    upstream.alter(A, AddPrimaryKey(("k",)))
+
+
 @dataclass(frozen=True)
 class Change:
-    """Something that happens to tables ``A`` (``id``, ``v``, two rows) and ``B`` (the same, no rows) of the upstream."""
+    """Something that happens to the tables that ``create`` makes."""
 
     kind: ChangeKind
     name: str
     happens: Callable[[Upstream], object]
+    create: Callable[[Upstream], None] = _create_tables
 
     def __str__(self) -> str:
         return self.name
@@ -63,6 +113,11 @@ class Change:
 
 def _drop_database(upstream: Upstream) -> None:
     upstream.drop_database(DATABASE)
+
+
+def _drop_unique_key(upstream: Upstream) -> None:
+    upstream.alter(A, DropIndex("uk"))
+    upstream.execute(Insert(A, {"id": 3, "v": "beside", "k": 1}))
 
 
 CHANGES = (
@@ -76,8 +131,14 @@ CHANGES = (
     Change(ChangeKind.DROP_COLUMN, "drop a column", lambda u: u.alter(A, DropColumn("v"))),
     Change(ChangeKind.RENAME_COLUMN, "rename a column", lambda u: u.alter(A, RenameColumn("v", "w"))),
     Change(ChangeKind.ALTER_COLUMN, "widen a column", lambda u: u.alter(A, ModifyColumn("k", Column("k", BIGINT)))),
+    Change(ChangeKind.INDEX, "drop a unique key", _drop_unique_key, _create_with_unique_key),
+    Change(ChangeKind.KEY, "move the primary key", _move_primary_key, _create_nonclustered),
+    Change(ChangeKind.PARTITION, "add a partition", lambda u: u.add_partition(A, "p2", 20), _create_with_partitions),
+    Change(ChangeKind.PARTITION, "truncate a partition", lambda u: u.truncate_partition(A, "p0"), _create_with_partitions),
+    Change(ChangeKind.PARTITION, "drop a partition", lambda u: u.drop_partition(A, "p0"), _create_with_partitions),
+    Change(ChangeKind.PARTITION, "exchange a partition", lambda u: u.exchange_partition(A, "p0", B), _create_with_partitions),
 )
-"""Of each kind that a sink may take, one at least; keys, indexes, partitions and views show in no row."""
+"""Of each kind that shows in rows, one at least; views and other indexes do not."""
 
 
 class SinkSuite:
@@ -216,14 +277,29 @@ class SinkSuite:
                 upstream.drop_database(DATABASE)
             if change.kind is ChangeKind.CREATE_DATABASE:
                 upstream.drop_database("suite_other")
-            _two_tables(runs)
+            change.create(upstream)
             runs.applied()
             change.happens(upstream)
             for table_id in upstream.tables:
-                row = {c.name: 9 if c.type.kind is not TypeKind.VARCHAR else "new" for c in upstream.schema(table_id).columns}
+                row = {c.name: 4 if c.type.kind is not TypeKind.VARCHAR else "new" for c in upstream.schema(table_id).columns}
                 upstream.execute(Insert(table_id, row))
 
         _die_everywhere(runs, happen)
+
+    def test_no_row_pushes_out_another_one_by_a_unique_key_that_the_source_has_no_more(self, runs: SinkRuns) -> None:
+        """Where its drop is skipped, the table stops or the target has no such key (``MetadataApplier.keeps_unique``)."""
+        upstream = runs.upstream
+        _create_with_unique_key(upstream)
+        runs.applied()
+        schema = upstream.schema(A)
+        before = runs.held(schema)
+        _drop_unique_key(upstream)
+        upstream.checkpoint()
+        stopped = runs.run(options=RunOptions(once=True, policies=SchemaChangePolicies({ChangeKind.INDEX: Policy.SKIP}))).stopped
+        if A in {problem.table_id for problem in stopped}:
+            assert runs.held(schema) == before
+        else:
+            runs.check()
 
     # --- the ledger, and who may write --------------------------------------------------------------------------------------
 
@@ -388,12 +464,8 @@ class OwnLedgerSuite(SinkSuite):
 
 
 def _two_tables(runs: SinkRuns) -> Upstream:
-    upstream = runs.upstream
-    upstream.create_database(DATABASE)
-    for table_id in (A, B):
-        upstream.create_table(table_id, [ID, Column("v", TEXT), Column("k", INT)])
-    upstream.execute(*(Insert(A, {"id": n, "v": "old", "k": n}) for n in (1, 2)))
-    return upstream
+    _create_tables(runs.upstream)
+    return runs.upstream
 
 
 def _capabilities(runs: SinkRuns) -> SinkCapabilities:
@@ -416,19 +488,21 @@ def _saved(runs: SinkRuns) -> Callable[[], None]:
 
 def _stops_its_tables(runs: SinkRuns, change: Change) -> None:
     """The change does not come, and its table stops as it was. Another table goes on."""
-    upstream = _two_tables(runs)
+    upstream = runs.upstream
+    change.create(upstream)
     runs.applied()
     schema, other = upstream.schema(A), upstream.schema(B)
     before = runs.columns(A), runs.held(schema)
+    there = runs.held(other).total()
     change.happens(upstream)
-    goes_on = B in upstream.tables
-    if goes_on:
+    if B in upstream.tables:
         upstream.execute(Insert(B, {"id": 9, "v": "new", "k": 9}))
     upstream.checkpoint()
-    assert A in {problem.table_id for problem in runs.run().stopped}
+    stopped = {problem.table_id for problem in runs.run().stopped}
+    assert A in stopped
     assert (runs.columns(A), runs.held(schema)) == before
     assert runs.columns(C) is None
-    assert runs.held(other).total() == goes_on
+    assert runs.held(other).total() == there + (B in upstream.tables and B not in stopped)
 
 
 def _acquired(ledger: Ledger) -> LedgerState:
