@@ -276,6 +276,89 @@ def test_a_left_out_table_that_was_dropped_is_not_missed_when_the_filter_takes_i
     world.check()
 
 
+@pytest.mark.parametrize("taken_in", ["before the next one", "with the next one"])
+@pytest.mark.parametrize("end", ["table", "database"])
+@pytest.mark.parametrize("was", ["never", "at first"])
+@pytest.mark.parametrize("kept", [False, True], ids=["passed", "all records kept"])
+def test_a_table_whose_name_a_left_out_one_had_is_whole(world: World, kept: bool, was: str, end: str, taken_in: str) -> None:
+    """The former one was dropped while it was left out: nothing of it is missed, and its DROP does not come late."""
+    world.create(A)
+    world.create(OTHER)
+    if was == "at first":
+        world.create(B)
+        world.insert(B, 3)
+        follow(world)
+    else:
+        follow(world, **WITHOUT_B)
+        world.create(B)
+    if kept:
+        world.request(RequestKind.HOLD, OTHER)
+        follow(world, **WITHOUT_B)
+        world.insert(OTHER, 5)
+    world.insert(B, 4)
+    follow(world, **WITHOUT_B)
+    if end == "table":
+        world.upstream.drop_table(B)
+    else:
+        world.upstream.drop_database("shop")
+        world.upstream.create_database("shop")
+        world.create(A)
+        world.create(OTHER)
+    world.insert(A, 5)
+    follow(world, **WITHOUT_B)
+    if taken_in == "before the next one":
+        follow(world)
+        assert kept or B not in world.server.contents.tables
+    world.create(B)
+    world.insert(B, 9)
+    if kept:
+        world.request(RequestKind.RELEASE, OTHER)
+    for key in (10, 11):
+        follow(world)
+        world.insert(B, key)
+    follow(world)
+    assert not [own for own in world.state.tables.values() if own.status.is_stopped]
+    world.check()
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_drop_that_was_passed_says_nothing_of_a_left_out_table_that_has_had_the_name_since(world: World, apart: bool) -> None:
+    world.create(A)
+    world.create(B)
+    world.insert(B, 1)
+    follow(world)
+    world.upstream.drop_table(B)
+    world.insert(A, 5)
+    if apart:
+        follow(world, **WITHOUT_B)
+    world.create(B)
+    world.insert(B, 2)
+    world.insert(A, 6)
+    follow(world, **WITHOUT_B)
+    world.insert(A, 7)
+    for _ in range(2):
+        follow(world)
+        assert world.state.tables[B].status is TableStatus.INCOMPLETE
+    loaded(world, B)
+
+
+def test_a_table_that_is_taken_in_is_not_renamed_to_a_name_that_is_over(world: World) -> None:
+    world.create(A)
+    world.create(B)
+    world.create(OTHER)
+    follow(world)
+    world.request(RequestKind.HOLD, OTHER)
+    follow(world, **WITHOUT_B)
+    world.insert(OTHER, 5)
+    world.upstream.rename_table(B, C)
+    world.upstream.drop_table(C)
+    world.insert(A, 5)
+    follow(world, **without("bc"))
+    follow(world, **without("c"))
+    assert world.state.tables[B].status is TableStatus.WAITING
+    assert C not in world.server.contents.tables
+
+
 @pytest.mark.parametrize("table_id", [A, C])
 def test_a_table_whose_first_told_schema_change_is_no_beginning_lacks_rows(world: World, table_id: TableId) -> None:
     world.create(A)

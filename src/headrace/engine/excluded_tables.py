@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from headrace.ddl.statement import StatementKind, read_statement
 from headrace.engine.identities import recognised
 from headrace.engine.journal import is_pending, sets_of, tables_of_dropped
 from headrace.model.commands import in_quotes, word
@@ -21,7 +22,7 @@ from headrace.model.events import (
     RenameTableEvent,
     SchemaChange,
 )
-from headrace.model.ledger import JournalState, LedgerState, TableProgress, TableStatus
+from headrace.model.ledger import JournalEntry, JournalState, LedgerState, TableProgress, TableStatus
 from headrace.model.outcome import Notice, Problem, Remedy
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO, format_tso
@@ -186,7 +187,7 @@ def drops_with_databases(state: LedgerState, changes: Sequence[SchemaChange], fo
     person had another statement run, dropped none. A table that came to be while it was left out has no row, or that of another
     one which had its name before.
     """
-    drops = [c for c in changes if any(isinstance(e, DropDatabaseEvent) for e in c.events) and _has_dropped(state, c)]
+    drops = [c for c in changes if any(isinstance(e, DropDatabaseEvent) for e in c.events) and has_dropped(state, c)]
     if not drops:
         return []
     stands = {
@@ -197,26 +198,47 @@ def drops_with_databases(state: LedgerState, changes: Sequence[SchemaChange], fo
             if table_id not in state.tables or state.tables[table_id].status.is_gone:
                 stands.setdefault(table_id, change.commit_ts)
     return [
-        recognised(_drop(change, table_id), state)
+        recognised(drop_of(change, table_id), state)
         for change in drops
         for table_id in sorted(tables_of_dropped(change, stands))
         if table_id.table and stands[table_id] <= change.commit_ts and follows.end(table_id) >= change.commit_ts
     ]
 
 
-def _has_dropped(state: LedgerState, change: SchemaChange) -> bool:
+def has_dropped(state: LedgerState, change: SchemaChange) -> bool:
     """Whether the change is over, and ran as the source has it. What the journal has forgotten counts as run."""
     entry = state.journal.get(change.identity)
     as_it_is = entry is None or (entry.state is not JournalState.SKIPPED and entry.statement == change.statement)
     return as_it_is and not is_pending(state, change)
 
 
-def _drop(change: SchemaChange, table_id: TableId) -> SchemaChange:
+def drop_of(change: SchemaChange, table_id: TableId) -> SchemaChange:
+    """The part of a DROP DATABASE that is of one table, as a DROP TABLE of its own."""
     name = ".".join("`" + part.replace("`", "``") + "`" for part in (table_id.database, table_id.table))
     events = (DropTableEvent(table_id),)
     return replace(
         change, table_id=table_id, events=events, statement=f"DROP TABLE {name}", named="", changes=frozenset({table_id})
     )
+
+
+def kept_ends(state: LedgerState) -> dict[TableId, JournalEntry]:
+    """The DROPs that tables of the pipeline wait before, each the last that the journal has of its table.
+
+    All that there is to such a change is its statement. So it can run when the filter takes the table in, whether or not the source
+    still tells of it.
+    """
+    ends: dict[TableId, JournalEntry] = {}
+    for entry in sorted(state.journal.values(), key=lambda entry: entry.commit_ts):
+        for table_id in entry.tables if not entry.state.is_settled else ():
+            own, is_alone = state.tables.get(table_id), len(entry.tables) == 1 and entry.state is JournalState.WAITING
+            ends.pop(table_id, None)
+            if own is not None and own.is_made and own.checkpoint <= entry.commit_ts and is_alone and _drops_table(entry):
+                ends[table_id] = entry
+    return ends
+
+
+def _drops_table(entry: JournalEntry) -> bool:
+    return read_statement(entry.statement, entry.tables[0].database).kind is StatementKind.DROP_TABLE
 
 
 def left_out(state: LedgerState, includes: Includes, former: Includes) -> tuple[TableProgress, ...]:
@@ -253,7 +275,7 @@ def taken_back(
     state: LedgerState, tables: Iterable[TableId], missing: Callable[[TableId, int], str]
 ) -> tuple[LedgerUpdate, tuple[Notice, ...]]:
     """Lets tables catch up that are taken in again. ``missing`` says why files behind a checkpoint (TSO) may be gone."""
-    rows, notices = [], []
+    rows, notices, ends = [], [], kept_ends(state)
     for table_id in sorted(tables):
         own = state.tables[table_id]
         at = format_tso(own.checkpoint)
@@ -263,7 +285,8 @@ def taken_back(
         if why:
             reason = f"--tables left it out since {at}, and {why} {_LOAD.format(at=at, table=word(table_id))}"
             rows.append(replace(own, after=own.after or is_unborn, status=TableStatus.INCOMPLETE, reason=reason))
-            notices.append(Notice(f"it does not go on: {reason}", table_id))
+            dropped = f"it was left out by --tables since {at}, and was dropped since."
+            notices.append(Notice(dropped if table_id in ends else f"it does not go on: {reason}", table_id))
         else:
             rows.append(replace(own, status=TableStatus.CATCHING_UP, reason=""))
             notices.append(Notice(f"it was left out by --tables since {at}, and catches up from there.", table_id))

@@ -72,7 +72,8 @@ def comes_late(state: LedgerState, change: SchemaChange) -> bool:
     with_database = tables_of_dropped(change, state.tables) if is_drop else frozenset()
     dropped = (t for t in with_database if state.tables[t].is_made or state.tables[t].status.is_gone)
     beyond = (t for t in dropped if state.table_checkpoint(t) > change.commit_ts)
-    if not any(_has_passed(state, t, change.commit_ts) for t in change.changes) and next(beyond, None) is None:
+    has_passed = any(_has_passed(state, t, change.commit_ts) for t in change.changes) or _comes_to_former_name(state, change)
+    if not has_passed and next(beyond, None) is None:
         return False
     return not any(_covers(state, entry, change) for entry in state.settled.get((change.commit_ts, change.place), ()))
 
@@ -88,6 +89,17 @@ def _has_passed(state: LedgerState, table_id: TableId, commit_ts: int) -> bool:
     later = settled[bisect_right(settled, commit_ts, key=lambda entry: entry.commit_ts) :]
     first = takewhile(lambda entry: entry.commit_ts == later[0].commit_ts, later)
     return any(not _brings(entry, table_id, own.incarnation) for entry in first)
+
+
+def _comes_to_former_name(state: LedgerState, change: SchemaChange) -> bool:
+    """Whether a RENAME brings a table of the pipeline to a name that is over: what came by it was left out, and has had its end."""
+    for event in change.events:
+        if isinstance(event, RenameTableEvent):
+            old, new = state.tables.get(event.table_id), state.tables.get(event.new_table_id)
+            is_there = old is not None and old.is_made and old.incarnation <= change.commit_ts
+            if is_there and new is not None and new.status.is_gone and new.incarnation > change.commit_ts:
+                return True
+    return False
 
 
 def _brings(entry: JournalEntry, table_id: TableId, born: int) -> bool:

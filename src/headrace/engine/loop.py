@@ -24,14 +24,13 @@ from headrace.engine.keys import changed_definition, read_fingerprint, with_decl
 from headrace.engine.letter_replay import Replayer, waits_for
 from headrace.engine.marked_tables import LedgerOutrunError, caught_up, in_doubt, say_of_requests, unknown
 from headrace.engine.observer import Observer, telling
-from headrace.engine.passed_tables import lose_gone, note_passed
+from headrace.engine.passed_tables import lose_gone, note_passed, with_kept_changes
 from headrace.engine.plan import ending_incomplete, first_shared_change, plan_cut
 from headrace.engine.quiet import Quiet
 from headrace.engine.requests import Carried, carry_out, give_up_places, releases_to_judge, resyncs_due, take_up_holds
 from headrace.engine.reserved_columns import without_reserved_columns
 from headrace.engine.retries import Retries, all_stopped
 from headrace.engine.run_options import RunOptions
-from headrace.engine.shapes import with_kept_shapes
 from headrace.engine.table_reset import begin_anew, resets_asked
 from headrace.engine.told_stops import ToldStops
 from headrace.engine.tries import Tries
@@ -245,7 +244,7 @@ class Loop:
         with telling(self._observer, "listing the source", _TELL_EVERY):
             offer = self._source.poll(state.position, checkpoint, final=final, bound=bound, learned=self._learned, shapes=shapes)
         if needs_shapes:
-            offer = with_kept_shapes(offer, state)
+            offer = with_kept_changes(offer, state)
         faults.after(Step.POLL)
         self._learned = offer.learned
         if offer.schema_changes:  # an offer without anything new tells of none

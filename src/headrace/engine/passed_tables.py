@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from headrace.ddl.statement import StatementKind, read_statement
-from headrace.engine.excluded_tables import Followed, Includes, followed, is_unborn_outside
-from headrace.engine.journal import is_pending, tables_of_dropped
+from headrace.engine.excluded_tables import Followed, Includes, drop_of, followed, has_dropped, is_unborn_outside, kept_ends
+from headrace.engine.journal import drops_databases, is_pending, tables_of_dropped
 from headrace.engine.requests import Carried
-from headrace.engine.shapes import from_shape_if_unknown, told_shapes
+from headrace.engine.shapes import from_shape_if_unknown, told_shapes, with_kept_shapes
 from headrace.engine.unreadable import is_unborn
 from headrace.model.commands import word
 from headrace.model.events import CreateTableEvent, DropTableEvent, RenameTableEvent, SchemaChange, TruncateTableEvent
@@ -32,7 +32,8 @@ Missing = Callable[[TableId, int], str]
 def note_passed(state: LedgerState, offer: Offer, includes: Includes, missing: Missing) -> Carried | None:
     """What the ledger has to know of the offer's schema changes before a cut passes them; ``None`` when it does.
 
-    - A table that is left out has a row from its CREATE on, and its shapes are kept.
+    - A table that is left out has a row from its CREATE on, and its shapes are kept. Where it was made before, its DROP waits in
+      the journal until the filter takes it in, unless another table gets its name before that.
     - A held table has a row before the first change that brings something to its name, which holds the source's position.
     - A table lacks rows whose beginning is not told any more, or that has the rows of a left-out one whose records were passed.
     """
@@ -42,10 +43,38 @@ def note_passed(state: LedgerState, offer: Offer, includes: Includes, missing: M
     for change in sorted(offer.schema_changes, key=lambda change: change.commit_ts):
         if change.commit_ts < offer.schema_bound and not change.known_as and is_pending(noted.state, change):
             noted.take(change)
+    former = kept_ends(state)
+    begun_anew = [former[t].identity for t, end in noted.ends.items() if end is None and t in former]
+    ends = [end for end in noted.ends.values() if end is not None and end.identity not in state.journal]
     update = LedgerUpdate(
-        tables=tuple(noted.rows.values()), journal=tuple(noted.entries), shapes=told_shapes(noted.state, noted.passed)
+        tables=tuple(noted.rows.values()),
+        journal=(*noted.entries, *ends),
+        forget_journal=tuple(begun_anew),
+        shapes=told_shapes(noted.state, noted.passed),
     )
     return Carried(update, tuple(noted.notices)) if update != LedgerUpdate() else None
+
+
+def with_kept_changes(offer: Offer, state: LedgerState) -> Offer:
+    """The offer of a source that forgets, with the schema changes that the ledger keeps.
+
+    These are the ones that led to its shapes, and the DROPs that wait for a table to be taken in and are not told any more.
+    """
+    offer = with_kept_shapes(offer, state)
+    told = {change.place for change in offer.schema_changes}
+    # What went with a database that is dropped by now has its DROP from that.
+    over = [change for change in offer.schema_changes if drops_databases(change) and has_dropped(state, change)]
+    drops = []
+    for table_id, entry in kept_ends(state).items():
+        with_database = any(c.commit_ts == entry.commit_ts and tables_of_dropped(c, [table_id]) for c in over)
+        if entry.place not in told and not with_database:
+            events, changes = (DropTableEvent(table_id),), frozenset({table_id})
+            drop = SchemaChange(entry.commit_ts, table_id, events, entry.statement, table_id.database, changes)
+            drops.append(replace(drop, named=entry.identity))
+    if not drops:
+        return offer
+    in_order_of_ts = sorted([*drops, *offer.schema_changes], key=lambda change: change.commit_ts)
+    return replace(offer, schema_changes=tuple(in_order_of_ts))
 
 
 def lose_gone(state: LedgerState, offer: Offer) -> Carried | None:
@@ -78,10 +107,15 @@ class _Noted:
     passed: list[SchemaChange] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     created: set[TableId] = field(default_factory=set)
+    ends: dict[TableId, JournalEntry | None] = field(default_factory=dict)
+    """The DROPs of left-out tables that were made; ``None`` where another table has had the name since."""
 
     def take(self, change: SchemaChange) -> None:
         """The next change."""
-        if not self.follows.takes(change):
+        takes = self.follows.takes(change)
+        if not takes or drops_databases(change):
+            self._end_left_out(change)
+        if not takes:
             self._leave_out(change)
         elif not self._lose(change, self._lost(change)):
             self._part(change)
@@ -100,17 +134,33 @@ class _Noted:
     def _own(self, table_id: TableId) -> TableProgress | None:
         return self.state.tables.get(table_id)
 
+    def _end_left_out(self, change: SchemaChange) -> None:
+        """Lets left-out tables end, also with a database that is followed: those that were made stay, and their DROP waits."""
+        renamed = {event.table_id for event in change.events if isinstance(event, RenameTableEvent)}
+        for table_id in sorted(filter(self._is_over, _ended(change, self.state.tables))):
+            own = self._own(table_id)
+            if own is None or not self._is_left_out(own) or own.checkpoint > change.commit_ts:
+                continue
+            if is_unborn_outside(own):
+                self._put(_gone_unborn(own, change.commit_ts))
+            elif table_id.table and table_id not in renamed:
+                drop = drop_of(change, table_id) if drops_databases(change) else change
+                tables = in_order(drop.changes)
+                self.ends[table_id] = JournalEntry(drop.identity, drop.commit_ts, tables, drop.statement, JournalState.WAITING)
+
+    def _is_left_out(self, own: TableProgress) -> bool:
+        """Whether the filter leaves a table out that keeps its place, or lacked rows already."""
+        return own.status in (TableStatus.EXCLUDED, TableStatus.INCOMPLETE) and not self.follows.includes(own.table_id)
+
     def _leave_out(self, change: SchemaChange) -> None:
         """Nothing is done about a left-out table but to remember that there is one, and which shape its rows have."""
         ts = change.commit_ts
-        for table_id in sorted(filter(self._is_over, _ended(change, self.state.tables))):
-            own = self._own(table_id)
-            if own is not None and is_unborn_outside(own) and own.checkpoint <= ts:
-                self._put(_gone_unborn(own, ts))
         for table_id in filter(self._is_over, dict.fromkeys(newly_named(change))):
             own = self._own(table_id)
             if own is None or (own.status.is_gone and own.checkpoint <= ts):
                 self._put(_left_out(table_id, ts))
+            elif self._is_left_out(own) and own.checkpoint <= ts:
+                self.ends[table_id] = None
         own = self._own(change.table_id)
         if own is not None and own.status is TableStatus.EXCLUDED and own.checkpoint <= ts:
             self.passed.append(change)
@@ -250,7 +300,9 @@ def _left_out(table_id: TableId, commit_ts: int) -> TableProgress:
 
 
 def _gone_unborn(own: TableProgress, commit_ts: int) -> TableProgress:
-    return replace(own, checkpoint=commit_ts, after=True, status=TableStatus.GONE)
+    """The tombstone of a table that nothing made. It begins with the end: of what came before it the row says nothing, so that a
+    CREATE which the source tells again does not count as one that was found late."""
+    return replace(own, checkpoint=commit_ts, after=True, status=TableStatus.GONE, incarnation=commit_ts)
 
 
 def _ended(change: SchemaChange, tables: Iterable[TableId]) -> frozenset[TableId]:
