@@ -38,6 +38,8 @@ INT = ColumnType(TypeKind.INT)
 TEXT = ColumnType(TypeKind.VARCHAR, length=20)
 ID = Column("id", INT, nullable=False, primary_key=True)
 A, B, C = (TableId("shop", name) for name in "abc")
+ALIKE = TableId("shop", "d.e"), TableId("shop.d", "e")
+"""Two tables that have one name where it is written without quotes."""
 NAME = "stream"
 _MAX_CUTS = (0, 0, 1, 400, 2000)
 """In bytes; a record has about 100."""
@@ -106,7 +108,8 @@ class World:
     def __post_init__(self) -> None:
         self.stream = MemoryStream(self.partitions)
         self.upstream = Upstream(self.stream)
-        self.upstream.create_database("shop")
+        for database in ("shop", "shop.d"):
+            self.upstream.create_database(database)
 
     @property
     def place(self) -> Folder:
@@ -196,6 +199,7 @@ class Actions:
         self._world, self._chance = world, chance
         self._next = 0
         self._since = 0
+        self._names = chance.choice([(A, B, C), (A, B, C), (A, *ALIKE)])
 
     def new_lives(self) -> None:
         """Tables begin, end, are emptied and change names, and get rows; all of that arrives."""
@@ -210,7 +214,7 @@ class Actions:
         """Something happens upstream, or on the way."""
         upstream, chance = self._world.upstream, self._chance
         tables = upstream.tables
-        absent = [t for t in (A, B, C) if t not in tables]
+        absent = [t for t in self._names if t not in tables]
         kind = chance.choice(kinds)
         if not tables or (kind == 0 and absent):
             self._world.create(chance.choice(absent), keyless=chance.random() < 0.2)

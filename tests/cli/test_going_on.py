@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,13 @@ import pytest
 import typer
 
 import headrace
+from headrace.cli.letters import tables_of as letters_of
 from headrace.cli.main import app
 from headrace.cli.output import PlainOutput
 from headrace.cli.remedies import ways_on
 from headrace.cli.status import _print, status_fields
+from headrace.cli.stopped_tables import known_table
+from headrace.errors import DefinitionError
 from headrace.model.events import unread_statement
 from headrace.model.ledger import CutRecord, JournalEntry, JournalState, LedgerState, TableProgress, TableStatus
 from headrace.model.outcome import Problem, Remedy
@@ -27,6 +30,8 @@ from headrace.model.table import TableId
 SOURCES = Path(headrace.__file__).parent
 T = TableId("shop", "orders")
 COMMANDS: Any = typer.main.get_command(app)
+ALIKE = TableId("a", "b.c"), TableId("a.b", "c")
+STATE = LedgerState("p", tables={name: TableProgress(name, 5) for name in ALIKE}, dead_letters=dict.fromkeys(ALIKE, 1))
 STOPPED = [status for status in TableStatus if status.is_stopped]
 
 
@@ -145,3 +150,11 @@ def test_records_of_an_older_headrace_are_read() -> None:
     """They say 1 or 0, of which 0 may mean the millisecond too."""
     read = [CutRecord(9, "2026-01-02T03:04:05+00:00", 0.5, 3, 100, 80, 10, 5, 1, exact).precision for exact in (1, 0)]
     assert read == [CommitTsPrecision.EXACT, CommitTsPrecision.NONE]
+
+
+@pytest.mark.parametrize("named", [lambda name: known_table(STATE, name).table_id, lambda name: letters_of(STATE, name)[0]])
+def test_of_two_tables_whose_names_read_alike_the_quotes_tell_which_is_meant(named: Callable[[str], TableId]) -> None:
+    with pytest.raises(DefinitionError, match=r"a\.b\.c may be table b\.c of database a and table c of database a\.b") as raised:
+        named("a.b.c")
+    assert raised.value.hint == "Write it with backquotes: '`a`.`b.c`' or '`a.b`.`c`'."
+    assert [named("`a`.`b.c`"), named("`a.b`.`c`")] == [*ALIKE]

@@ -152,8 +152,41 @@ def test_an_identity_of_the_longest_names_fits_into_a_ledger() -> None:
     longest = replace(change(table_id=TableId("d" * 64, "t" * 64)), commit_ts=(1 << 63) - 1)
     assert len(longest.identity) <= 191
 
+    longest = replace(longest, table_id=TableId("`" * 64, "." * 64))
+    assert len(longest.identity) <= 191
+
+
+SHARED_NAMES = (TableId("shop", "a.b"), TableId("shop.a", "b"))
+
+
+@pytest.mark.parametrize("settled", [JournalState.DONE, JournalState.SKIPPED])
+def test_what_is_over_of_one_table_is_not_over_of_another_whose_name_reads_alike(settled: JournalState) -> None:
+    first, second = (change("", replace(SHAPE, table_id=name), name) for name in SHARED_NAMES)
+    known = replace(state(entry(first, settled)), tables={name: TableProgress(name, 200) for name in SHARED_NAMES})
+    cut = planned(known, second)
+    assert cut.holds.keys() == {SHARED_NAMES[1]}
+    assert not planned(known, first).holds
+
+
+def test_what_was_begun_of_one_table_asks_nothing_of_another_whose_name_reads_alike() -> None:
+    first, second = (change("", replace(SHAPE, table_id=name), name) for name in SHARED_NAMES)
+    known = replace(state(entry(first, JournalState.PENDING)), tables={name: TableProgress(name, 200) for name in SHARED_NAMES})
+    offer = as_journalled(Offer(900, 900, (first, second), ()), known)
+    cut = plan_cut(known, offer, PlanRules(includes=lambda _: True))
+    assert not cut.holds
+    assert {c.table_id for cut_round in cut.rounds for c in cut_round.changes} == set(SHARED_NAMES)
+
 
 class TestJournalsOfFormerVersions:
+    @pytest.mark.parametrize("table_id", SHARED_NAMES)
+    @pytest.mark.parametrize("journal_state", JournalState)
+    def test_the_place_of_a_name_with_a_dot_is_read(self, table_id: TableId, journal_state: JournalState) -> None:
+        told = change(STATEMENT, replace(SHAPE, table_id=table_id), table_id)
+        identity = f"200/{table_id}/{told.digest}"
+        known = state(entry(told, journal_state, identity=identity))
+        assert recognised(told, known).identity == identity
+        assert recognised(change("", None, table_id), known).identity != identity
+
     @pytest.mark.parametrize("statement", [STATEMENT, ""])
     def test_a_decision_that_was_made_counts(self, statement: str) -> None:
         told = change(statement)

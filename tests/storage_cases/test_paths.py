@@ -22,6 +22,8 @@ NAMES = [
     ("a b", "c d"),
     ("100% +1%20", "c@d#e?f&g+h=%2F"),
     ("Shop", "ORDERS"),
+    ("Shop", "a.b"),
+    ("Shop.a", "b"),
 ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from headrace.cli.ledgers import opened, state_of
 from headrace.cli.output import Output
-from headrace.cli.stopped_tables import new_request
+from headrace.cli.stopped_tables import new_request, refuse_two_tables
 from headrace.errors import DefinitionError
 from headrace.model.ledger import LedgerState, RequestKind
 from headrace.model.table import TableId
@@ -30,7 +30,7 @@ def discard_letters(settings: Settings, only: str | None, ask: Callable[[str, st
 def _leave(settings: Settings, only: str | None, kind: RequestKind, is_sure: Callable[[TableId], bool], output: Output) -> int:
     with opened(settings) as (_, ledger):
         state = state_of(ledger, settings)
-        asked = [table_id for table_id in _tables(state, only) if is_sure(table_id)]
+        asked = [table_id for table_id in tables_of(state, only) if is_sure(table_id)]
         for table_id in asked:
             ledger.request(state.pipeline, new_request(state, table_id, kind, since=state.table_checkpoint(table_id)))
     what = "applied again" if kind is RequestKind.REPLAY else "removed"
@@ -46,10 +46,14 @@ def _leave(settings: Settings, only: str | None, kind: RequestKind, is_sure: Cal
     return 0
 
 
-def _tables(state: LedgerState, only: str | None) -> list[TableId]:
+def tables_of(state: LedgerState, only: str | None) -> list[TableId]:
+    """The tables with letters, or the one that a person names. Raises DefinitionError."""
     known = sorted(state.dead_letters)
-    found = [table_id for table_id in known if only in (None, str(table_id))]
-    if only is not None and not found:
+    if only is None:
+        return known
+    found = [table_id for table_id in known if table_id.is_named(only)]
+    refuse_two_tables(found, only)
+    if not found:
         others = f"There are some of: {', '.join(map(str, known))}." if known else "No table has any."
         raise DefinitionError(f"The table {only} has no dead letters.", others)
     return found

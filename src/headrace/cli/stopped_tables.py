@@ -255,7 +255,7 @@ def _stopped(state: LedgerState) -> dict[TableId, TableProgress]:
 
 def _find(state: LedgerState, name: str) -> TableProgress:
     stopped = _stopped(state)
-    found = _only([own for table_id, own in stopped.items() if str(table_id) == name], name)
+    found = _only([own for table_id, own in stopped.items() if table_id.is_named(name)], name)
     if found is None:
         known = ", ".join(map(str, stopped)) or "none"
         raise DefinitionError(f"No table {name} is stopped.", f"Stopped are: {known}.")
@@ -264,18 +264,23 @@ def _find(state: LedgerState, name: str) -> TableProgress:
 
 def known_table(state: LedgerState, name: str) -> TableProgress:
     """A table that the pipeline has seen, whatever its state."""
-    found = _only([own for table_id, own in state.tables.items() if str(table_id) == name and table_id.table], name)
+    found = _only([own for table_id, own in state.tables.items() if table_id.is_named(name) and table_id.table], name)
     if found is None:
         raise DefinitionError(f"The pipeline {state.pipeline} knows no table {name}.", "headrace status lists those it knows.")
     return found
 
 
 def _only(found: Sequence[TableProgress], name: str) -> TableProgress | None:
-    """The table of a name, unless a dot in a name lets it stand for two."""
-    if len(found) > 1:
-        which = " and ".join(f"table {own.table_id.table} of database {own.table_id.database}" for own in found)
-        raise DefinitionError(f"{name} may be {which}, so nothing tells which is meant.", "Rename one of them in the source.")
+    refuse_two_tables([own.table_id for own in found], name)
     return found[0] if found else None
+
+
+def refuse_two_tables(found: Sequence[TableId], name: str) -> None:
+    """Raises DefinitionError where a dot in a name lets it stand for two tables."""
+    if len(found) > 1:
+        which = " and ".join(f"table {table_id.table} of database {table_id.database}" for table_id in found)
+        hint = f"Write it with backquotes: {' or '.join(word(table_id.quoted) for table_id in found)}."
+        raise DefinitionError(f"{name} may be {which}, so nothing tells which is meant.", hint)
 
 
 def _needs_no_load(own: TableProgress) -> None:

@@ -39,7 +39,9 @@ def _is_of(entry: JournalEntry, change: SchemaChange, state: LedgerState) -> boo
     Of one that waits that has an identity of the old form, the statement was shown. Without a statement nothing was: such an entry
     counts only for a decision that was made before there were others.
     """
-    is_former = entry.identity == change.former_identity
+    if entry.digest == change.digest:
+        return True  # its place was written in the way of older versions
+    is_former = entry.digest == change.former_digest
     if entry.state.is_settled:
         return is_former or entry.statement == change.statement
     if entry.state is JournalState.WAITING:

@@ -107,7 +107,7 @@ def _brings(entry: JournalEntry, table_id: TableId, born: int) -> bool:
 
     ``born`` is the commit ts (TSO) by which the present one came, whatever the change looked like.
     """
-    place = f"{entry.commit_ts}/{table_id}"
+    place = f"{entry.commit_ts}/{table_id.key}"
     read = read_statement(entry.statement, table_id.database)
     creates = entry.commit_ts == born or read.kind is StatementKind.CREATE_TABLE
     return (creates and entry.place == place) or any(new == table_id for _, new in read.renames)
@@ -151,7 +151,7 @@ def is_born_later(state: LedgerState, table_id: TableId, commit_ts: int) -> bool
     # The end of a table that was created once more may have been missed: its row goes on then.
     return any(
         at > commit_ts
-        and place == f"{at}/{table_id}"
+        and place == f"{at}/{table_id.key}"
         and any(read_statement(entry.statement, table_id.database).kind is StatementKind.CREATE_TABLE for entry in entries)
         for (at, place), entries in state.settled.items()
     )
@@ -287,7 +287,7 @@ def _skipped_beginnings(state: LedgerState, table_id: TableId) -> Iterator[Journ
     own = state.tables.get(table_id)
     if own is None or own.status.is_gone:
         return
-    for entry in state.settled.get((own.incarnation, f"{own.incarnation}/{table_id}"), ()):
+    for entry in state.settled.get((own.incarnation, f"{own.incarnation}/{table_id.key}"), ()):
         read = read_statement(entry.statement, table_id.database)
         begins = read.kind in _BEGINNINGS and not read.renames
         if entry.state is JournalState.SKIPPED and (begins or is_unread_statement(entry.statement)):

@@ -137,7 +137,7 @@ def with_kept_shapes(offer: Offer, state: LedgerState) -> Offer:
     kept = []
     for table_id, shapes in state.shapes_by_table.items():
         for shape in shapes if table_id.table else ():
-            entry = entries.get(f"{shape.version}/{table_id}")
+            entry = entries.get(f"{shape.version}/{table_id.key}")
             if (shape.version, table_id) in told or (entry is None and shape.version > state.table_checkpoint(table_id)):
                 continue
             statement, identity = (entry.statement, entry.identity) if entry is not None else ("", "")

@@ -128,8 +128,7 @@ def untold(state: LedgerState, told: Iterable[SchemaChange]) -> list[SchemaChang
 
 def _of_journal(entry: JournalEntry) -> SchemaChange:
     """The change as far as its entry tells: only a person can say what is to be done."""
-    named = entry.place.partition("/")[2]
-    table_id = next((t for t in entry.tables if str(t) == named), TableId(*named.split(".", 1)))
+    table_id = TableId.of_key(entry.place.partition("/")[2])
     events = classify(entry.statement, database=table_id.database, table_id=table_id, before=None, after=None).events
     begun = "was begun (look in the target whether it ran)" if entry.state.may_have_run else "was not applied yet"
     statement = " ".join(entry.statement.split()) or "a change of shape"

@@ -236,14 +236,21 @@ class SchemaChange:
         It has 120 bits of a digest of the statement and the columns that the source tells of after it. Whoever writes the source
         can make no two changes with one identity, so what a person decided of one counts for no other.
         """
-        return self.known_as or self.named or f"{self.place}/{self._digest()}"
+        return self.known_as or self.named or f"{self.place}/{self.digest}"
 
     @property
     def former_identity(self) -> str:
         """The identity that older versions of Headrace gave it: with a checksum of the statement alone."""
-        return f"{self.place}/{zlib.crc32(self.statement.encode()):08x}"
+        return f"{self.place}/{self.former_digest}"
 
-    def _digest(self) -> str:
+    @property
+    def former_digest(self) -> str:
+        """What stands in an identity of older versions for the digest."""
+        return f"{zlib.crc32(self.statement.encode()):08x}"
+
+    @cached_property
+    def digest(self) -> str:
+        """The digest in its identity, unless it has that of an entry in the journal."""
         shape = self.schema.told if self.schema is not None else ""
         content = json.dumps([self.database, self.statement, shape])
         return b32encode(sha256(content.encode()).digest()[:15]).decode().lower()
@@ -251,7 +258,7 @@ class SchemaChange:
     @property
     def place(self) -> str:
         """Where the source tells of it: one table's or database's version. Another part of the same statement has another place."""
-        return f"{self.commit_ts}/{self.table_id}"
+        return f"{self.commit_ts}/{self.table_id.key}"
 
     @property
     def is_nobodys(self) -> bool:

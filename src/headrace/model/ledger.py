@@ -133,6 +133,10 @@ class JournalState(StrEnum):
         return self in (JournalState.PENDING, JournalState.RUNNING, JournalState.UNCLEAR)
 
 
+_DOTS_OF_TWO_NAMES = 2
+"""As many has the name of a table at least that holds one itself."""
+
+
 @lru_cache(maxsize=16)
 def in_order(tables: frozenset[TableId]) -> tuple[TableId, ...]:
     """The tables of a schema change as its journal entry has them. Changes that share a set of many tables share the result."""
@@ -155,8 +159,21 @@ class JournalEntry:
 
     @property
     def place(self) -> str:
-        """The ``place`` of its schema change: its identity without the digest."""
-        return self.identity.rpartition("/")[0]
+        """The ``place`` of its schema change: its identity without the digest.
+
+        Older versions wrote ``str`` for the ``TableId.key`` of a table.
+        """
+        place = self.identity.rpartition("/")[0]
+        at, _, name = place.partition("/")
+        if name.startswith("`") or (name.count(".") < _DOTS_OF_TWO_NAMES and "`" not in name):
+            return place
+        former = next((t for t in self.tables if str(t) == name), None)
+        return place if former is None else f"{at}/{former.key}"
+
+    @property
+    def digest(self) -> str:
+        """What its identity has behind its place."""
+        return self.identity.rpartition("/")[2]
 
     def running(self, handle: str) -> JournalEntry:
         """The entry of a change that runs long under a handle, which begins with when it was begun (ISO time in UTC)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -21,6 +22,7 @@ def folded_name(name: str) -> str:
 
 
 _LONGEST_NAME = 64
+_KEY = re.compile(r"`(?P<length>[0-9]{1,2})`(?P<names>.*)", re.DOTALL)
 
 
 def is_possible_name(name: str) -> bool:
@@ -56,6 +58,34 @@ class TableId:
     def lies_in(self, database: str) -> bool:
         """Whether it is in the database of that name, or is it. TiDB compares names of databases without case."""
         return folded_name(self.database) == folded_name(database)
+
+    @property
+    def key(self) -> str:
+        """The name as a key that no other table and no database has, while ``str`` gives one for ``a``.``b.c`` and ``a.b``.``c``.
+
+        It is ``str`` unless a name holds a dot or a backquote: then the length of the database's name stands before it. Names in
+        backquotes would be up to twice as long, and ledgers hold 191 characters of what begins with a key.
+        """
+        names = self.database + self.table
+        return f"`{len(self.database)}`{self}" if "." in names or "`" in names else str(self)
+
+    @classmethod
+    def of_key(cls, key: str) -> TableId:
+        """The table or database of a :attr:`key`. One that was written as ``str`` is split at its first dot."""
+        found = _KEY.fullmatch(key)
+        if found is None:
+            return cls(*key.split(".", 1))
+        length = int(found["length"])
+        return cls(found["names"][:length], found["names"][length + 1 :])
+
+    @property
+    def quoted(self) -> str:
+        """The name for people where it could be another one's without quotes: each part in backquotes."""
+        return ".".join(f"`{name.replace('`', '``')}`" for name in (self.database, self.table) if name)
+
+    def is_named(self, name: str) -> bool:
+        """Whether a person means it by a name, with each part in backquotes or none."""
+        return name in (str(self), self.quoted)
 
     def __str__(self) -> str:
         return f"{self.database}.{self.table}" if self.table else self.database
