@@ -12,8 +12,12 @@ LOGICAL_BITS = 18
 MAX_TSO = (1 << 63) - 1
 _MOST_DIGITS = 40  # with zeros before it
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MOST_AHEAD_MS = 24 * 60 * 60 * 1000
-"""How far the source's clock may be ahead of this machine's. Clocks differ, and zones are set wrongly: by hours, not by more."""
+CLOCK_TOLERANCE = 10 * 60
+"""How far (seconds) the source's clock may be ahead of this machine's, unless a user says more.
+
+No commit ts or checkpoint is ahead of the clock of TiDB, so only a difference between clocks lets one seem so. Both are times since
+1970, which no zone changes. Clocks that are kept by NTP differ by less than a second, others drift by seconds a day.
+"""
 
 
 def tso_from_ms(physical_ms: int, logical: int = 0) -> int:
@@ -38,12 +42,14 @@ def tso_from_datetime(when: datetime) -> int:
     return tso_from_ms((when - _EPOCH) // timedelta(milliseconds=1))
 
 
-def latest_tso(now: float) -> int:
-    """The greatest TSO that anything can have by now; ``now`` is this machine's clock (Unix time in seconds), and clocks differ.
+def latest_tso(now: float, tolerance: int = CLOCK_TOLERANCE) -> int:
+    """The greatest TSO that anything can have by now; ``now`` is this machine's clock (Unix time in seconds), and clocks differ,
+    by ``tolerance`` seconds at most.
 
-    Progress never goes beyond it: it does not go back, so nothing would be applied until that time has come.
+    Progress never goes beyond it: it does not go back, so nothing would be applied until that time has come, and what is written
+    until then would count as applied.
     """
-    return tso_from_ms(int(now * 1000) + _MOST_AHEAD_MS)
+    return tso_from_ms(int((now + tolerance) * 1000))
 
 
 def format_tso(tso: int) -> str:

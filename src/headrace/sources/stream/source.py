@@ -474,7 +474,7 @@ def _ahead(staged: Staged) -> Iterator[Notice]:
     for report in staged.reports:
         for offset, watermark in report.ahead:
             yield Notice(
-                f"{PlaceInStream(report.range.partition, offset)}: the watermark ({tso_and_time(watermark)}) lies more than a day "
+                f"{PlaceInStream(report.range.partition, offset)}: the watermark ({tso_and_time(watermark)}) lies too far "
                 "ahead of this machine's clock, so it is not used. Correct the clock if it is wrong, and start the run again."
             )
 
@@ -486,7 +486,7 @@ def _of_the_future(staged: Staged, latest: int) -> Iterator[Problem]:
     told += [(p.table_id, p.max_ts, PlaceInStream(p.partition, p.first, p.last)) for p in pieces]
     for table_id, commit_ts, place in told:
         if commit_ts > latest:
-            message = f"a change's commit ts ({tso_and_time(commit_ts)}) lies more than a day ahead of this machine's clock."
+            message = f"a change's commit ts ({tso_and_time(commit_ts)}) lies too far ahead of this machine's clock."
             yield Problem(table_id, message, place, hint="Correct the clock if it is wrong. Else give the record up.")
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from headrace.errors import NoWatermarkError, SourceNotReadyError
-from headrace.model.tso import MAX_TSO, format_tso, latest_tso, tso_and_time, tso_from_ms
+from headrace.model.tso import CLOCK_TOLERANCE, MAX_TSO, format_tso, latest_tso, tso_and_time, tso_from_ms, tso_to_ms
 from headrace.sources.ticdc_storage.paths import METADATA, ForeignPath, parse_path
 from headrace.sources.ticdc_storage.stores import Store
 
@@ -18,8 +18,15 @@ _PAUSES = (0.02, 0.1, 0.3)
 """Seconds between the attempts. TiCDC rewrites the file in place every two seconds, so a read may fall into the gap."""
 
 
-def read_checkpoint(store: Store, sleep: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.time) -> int:
+def read_checkpoint(
+    store: Store,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.time,
+    tolerance: int = CLOCK_TOLERANCE,
+) -> int:
     """The checkpoint (TSO): all rows with ``commit_ts <=`` it, and all schema changes with a smaller ts, are in the files.
+
+    ``tolerance`` is how far (seconds) it may lie ahead of the clock.
 
     Raises SourceNotReadyError when there is none that can be read, or it lies in the future (NoWatermarkError when a changefeed has
     written none yet), SourceUnreachableError.
@@ -31,7 +38,7 @@ def read_checkpoint(store: Store, sleep: Callable[[float], None] = time.sleep, c
             # Nothing is half written here: either the first checkpoint is still to come, or this is no changefeed's folder.
             raise _missing(store) from None
         if checkpoint is not None:
-            return _come(checkpoint, store, clock())
+            return _come(checkpoint, store, clock(), tolerance)
         if pause is not None:
             sleep(pause)
     raise SourceNotReadyError(
@@ -39,13 +46,15 @@ def read_checkpoint(store: Store, sleep: Callable[[float], None] = time.sleep, c
     )
 
 
-def _come(checkpoint: int, store: Store, now: float) -> int:
+def _come(checkpoint: int, store: Store, now: float, tolerance: int) -> int:
     """The checkpoint. Raises SourceNotReadyError for one that no changefeed can have reached yet."""
-    if checkpoint > latest_tso(now):
+    if checkpoint > latest_tso(now, tolerance):
+        minutes = (tso_to_ms(checkpoint) - int(now * 1000)) // 60_000
         raise SourceNotReadyError(
-            f"The checkpoint in the file {METADATA} in {store.place} ({tso_and_time(checkpoint)}) lies more than a day ahead of "
+            f"The checkpoint in the file {METADATA} in {store.place} ({tso_and_time(checkpoint)}) lies {minutes} minutes ahead of "
             f"this machine's clock ({format_tso(tso_from_ms(int(now * 1000)))}), so it is not used.",
-            "Correct the clock if it is wrong. Else nothing is applied until TiCDC writes the file again.",
+            "Correct this machine's clock if it is behind. If TiDB's is ahead by so much, name that as clock-tolerance in the "
+            "source's URI. Else the file is wrong, and nothing is applied until TiCDC writes it again.",
         )
     return checkpoint
 

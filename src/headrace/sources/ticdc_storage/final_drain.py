@@ -87,7 +87,7 @@ class FileEnds:
         found: dict[TableId, Problem] = {}
         for split in splits:
             if split.table_id not in found and (end := self.find_end([split], checkpoint)) > latest:
-                message = f"a row's commit ts ({tso_and_time(end)}) lies more than a day ahead of this machine's clock."
+                message = f"a row's commit ts ({tso_and_time(end)}) lies too far ahead of this machine's clock."
                 hint = "Correct the clock if it is wrong. Else replace the file, or give it up with headrace table skip."
                 found[split.table_id] = Problem(split.table_id, message, place=PlaceInFile(split.key), hint=hint)
         return tuple(found.values())
@@ -165,7 +165,7 @@ def ahead_notices(catalogue: Catalogue, latest: int) -> tuple[Notice, ...]:
     """What a final drain does without: schema files with versions behind ``latest`` (TSO)."""
     return tuple(
         Notice(
-            f"the version of the schema file ({tso_and_time(change.commit_ts)}) lies more than a day ahead of this machine's "
+            f"the version of the schema file ({tso_and_time(change.commit_ts)}) lies too far ahead of this machine's "
             "clock: its schema change is not taken.",
             change.table_id,
             change.origin,

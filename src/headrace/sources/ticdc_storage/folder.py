@@ -32,7 +32,7 @@ class Folder:
 
     def __init__(self, store: Store, options: StorageOptions) -> None:
         self._store = store
-        self.reader = StorageReader(store, options.date_separator)
+        self.reader = StorageReader(store, options.date_separator, options.clock_tolerance)
         self._schemas = CatalogueReader(
             store,
             strict=options.strict,

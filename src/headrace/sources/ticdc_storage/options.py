@@ -17,6 +17,7 @@ from typing import TypeVar
 from headrace.errors import DefinitionError
 from headrace.formats.canal_json import CanalJsonOptions
 from headrace.formats.csv import CsvOptions
+from headrace.model.tso import CLOCK_TOLERANCE
 from headrace.model.uri import Uri, near_match, reject_unknown
 from headrace.places.location import STORE_PARAMETERS
 from headrace.sources.ticdc_storage.paths import DateSeparator
@@ -62,7 +63,7 @@ _OTHER_URI_PARAMETERS = frozenset(
         "worker-count",
     }
 )
-_OWN_URI_PARAMETERS = frozenset({"max-statement-bytes", "new-collations", "time-zone", "strict"})
+_OWN_URI_PARAMETERS = frozenset({"clock-tolerance", "max-statement-bytes", "new-collations", "time-zone", "strict"})
 URI_PARAMETERS = STORE_PARAMETERS | _CSV_KEYS | _SINK_KEYS | _STORAGE_KEYS | _OTHER_URI_PARAMETERS | _OWN_URI_PARAMETERS
 """Every parameter that a storage source's URI may have."""
 
@@ -164,6 +165,8 @@ class StorageOptions:
     strict: bool = False
     new_collations: bool | None = None
     most_statement_bytes: int = 16 << 20
+    clock_tolerance: int = CLOCK_TOLERANCE
+    """How far (seconds) commit ts and checkpoints may be ahead of this machine's clock."""
 
 
 def read_options(uri: Uri, changefeed: str | None = None) -> StorageOptions:
@@ -211,6 +214,7 @@ def _options(told: Mapping[str, object], selectors: ColumnSelectors) -> StorageO
         strict=bool(_flag(told, "strict")),
         new_collations=_flag(told, "new-collations"),
         most_statement_bytes=_whole(told, "max-statement-bytes", 16 << 20, "bytes"),
+        clock_tolerance=_whole(told, "clock-tolerance", CLOCK_TOLERANCE, "seconds"),
     )
 
 

@@ -201,10 +201,10 @@ class Poll:
         known = replace(self.known, watermark=max(seen, read), published=published)
         if read >= seen:
             return known, []
-        if seen > latest_tso(time.time()):
+        if seen > self._latest:
             return known, [
                 Notice(
-                    f"Everything up to {tso_and_time(seen)} counts as applied, which lies more than a day ahead of this machine's "
+                    f"Everything up to {tso_and_time(seen)} counts as applied, which lies too far ahead of this machine's "
                     "clock. Nothing is applied until then. If the clock is right, metadata was wrong once: begin anew "
                     "with headrace reset."
                 )
@@ -213,8 +213,11 @@ class Poll:
             return known, [] if self.final else [went_on(drain, read)]
         return known, [
             Notice(
-                f"The checkpoint in metadata went back from {seen} ({format_tso(seen)}) to {read} ({format_tso(read)}): the "
-                "changefeed was resumed or created anew at an earlier time. Nothing is applied until it passes where it was."
+                f"The checkpoint in metadata went back from {seen} ({format_tso(seen)}): the changefeed was resumed or created "
+                "anew at an earlier time, or metadata was wrong. Nothing is applied until it passes where it was. Rows with a "
+                "commit ts up to there count as applied: those that are written only now are passed over. If there are such "
+                "(metadata was wrong, or the source was restored to an earlier state), load the tables anew, as of a later "
+                "time, and run headrace table resync TABLE --at TIME for each."
             )
         ]
 
@@ -282,7 +285,7 @@ class Poll:
         catalogue, ends, known = found.catalogue, self.folder.ends, self.known
         splits = ranked_splits(candidates, self.location, self.options, found.protocol, found.precision.has_commit_ts, self.place)
         ends.keep({stored for stored, _, _ in candidates})
-        latest = latest_tso(time.time())
+        latest = self._latest
         ahead, told = ends.find_ahead(splits, self.checkpoint, latest), ahead_notices(catalogue, latest)
         stopped = {problem.table_id for problem in ahead}
         splits = tuple(split for split in splits if split.table_id not in stopped)
@@ -307,6 +310,11 @@ class Poll:
     def _look_into(self, candidates: Sequence[Candidate], protocol: Protocol) -> None:
         read = self.folder.read_starts
         self.folder.beginnings.look_into(candidates, protocol, self.options, read, self._bound.looked)
+
+    @property
+    def _latest(self) -> int:
+        """The TSO behind which nothing counts."""
+        return latest_tso(time.time(), self.options.clock_tolerance)
 
     @property
     def _bound(self) -> Bound:

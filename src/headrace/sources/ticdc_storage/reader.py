@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from headrace.model.tso import CLOCK_TOLERANCE
 from headrace.sources.ticdc_storage.checkpoint import read_checkpoint
 from headrace.sources.ticdc_storage.listing_cache import FolderMemory
 from headrace.sources.ticdc_storage.local_folders import Stray
@@ -45,12 +46,13 @@ class Listing:
 class StorageReader:
     """Reads a changefeed's folder: the checkpoint, and which files there are.
 
-    ``date_separator`` is the changefeed's, ``None`` when unknown.
+    ``date_separator`` is the changefeed's, ``None`` when unknown. ``clock_tolerance`` is in seconds (:func:`read_checkpoint`).
     """
 
-    def __init__(self, store: Store, date_separator: DateSeparator | None = None) -> None:
+    def __init__(self, store: Store, date_separator: DateSeparator | None = None, clock_tolerance: int = CLOCK_TOLERANCE) -> None:
         self._store = store
         self._date_separator = date_separator
+        self._clock_tolerance = clock_tolerance
         self._strays: tuple[Stray, ...] = ()
         self._parsed: dict[str, StoragePath] = {}
         self._table_ids: frozenset[str] = frozenset()
@@ -58,7 +60,7 @@ class StorageReader:
 
     def checkpoint(self) -> int:
         """The checkpoint (TSO) as ``metadata`` has it now. Raises SourceNotReadyError, SourceUnreachableError."""
-        return read_checkpoint(self._store)
+        return read_checkpoint(self._store, tolerance=self._clock_tolerance)
 
     def read_files(self) -> tuple[StoredFile, ...]:
         """Scans the folder: takes in new files and forgets vanished ones. Returns all files, sorted by path.
