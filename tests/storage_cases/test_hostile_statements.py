@@ -12,10 +12,13 @@ from building import COLUMNS, Bucket
 
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
+from headrace.faults import Moment, Step
+from headrace.testing.faults import Crashed, armed, crash_at
 from headrace.transform.filters import TableFilter
 from hostile import FILTER, Ends, HostileStatement, hostile_statements
 from person import Person
 from places import Place
+from quick import without_pauses
 
 pytestmark = pytest.mark.pipeline
 
@@ -132,9 +135,73 @@ def test_a_foreign_key_to_a_table_that_is_not_there_binds_none_that_somebody_mak
     if scene.is_mariadb:
         assert ran.told.count("was left out: the table that it refers to is not one of this pipeline's, or not there.") == 2
         shown = scene.shown('"shop"."orders"')
-        assert [name for name in "locd" if f'CONSTRAINT "{name}"' in shown] == ["o", "c"]
+        assert [name for name in "locd" if f'CONSTRAINT "{name}"' in shown] == ["o"]
     scene.person.run('CREATE TABLE "shop"."later" (id INT PRIMARY KEY)', 'INSERT INTO "shop"."later" VALUES (5)')
     scene.person.run('DELETE FROM "shop"."later"')
+
+
+GONE = {
+    "dropped": ("customers", "id,v", "DROP TABLE `customers`", 4),
+    "with its database": ("", (), "DROP DATABASE `shop`", 2),
+}
+
+
+@pytest.mark.parametrize("gone", list(GONE))
+@pytest.mark.parametrize("killed", [None, *Moment])
+def test_a_foreign_key_does_not_outlive_its_table(
+    place: Place, tmp_path: Path, gone: str, killed: Moment | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TiDB keeps it, and with ``foreign_key_checks`` off so does the target: it would bind what somebody makes under that name."""
+    without_pauses(monkeypatch)
+    scene = Scene(place, tmp_path)
+    child = "shop" if gone == "dropped" else "test"
+    scene.bucket.create("customers", database="shop")
+    scene.bucket.create("kept", database=child)
+    keys = (
+        "CONSTRAINT `c` FOREIGN KEY (`uk`) REFERENCES `shop`.`customers` (`id`) ON DELETE RESTRICT, "
+        "CONSTRAINT `k` FOREIGN KEY (`uk`) REFERENCES `kept` (`id`)"
+    )
+    created = f"CREATE TABLE `orders` (`id` INT PRIMARY KEY, `uk` INT NOT NULL, {keys})"
+    scene.bucket.schema("orders", 110, "id,uk", created, 3, database=child)
+    scene.bucket.rows("orders/110/1", "I 120 1 5", database=child)
+    scene.bucket.rows("kept/100/1", "I 120 5 a", database=child)
+    options = {"includes": lambda table_id: True, "filter_text": ""}
+    assert scene.bucket.at(150, sink=scene.uri, **options).code == EXIT_OK
+    if scene.is_mariadb:
+        theirs = f'CREATE TABLE "private"."t" (id INT, CONSTRAINT t FOREIGN KEY (id) REFERENCES {child}.kept (id))'
+        scene.person.run(theirs)
+    table, columns, statement, kind = GONE[gone]
+    scene.bucket.schema(table, 200, columns, statement, kind, database="shop")
+    scene.bucket.checkpoint(300)
+    if killed is not None and scene.is_mariadb:
+        with armed(crash_at(killed, Step.MYSQL_STATEMENT)), pytest.raises(Crashed):
+            scene.bucket.run(sink=scene.uri, **options)
+    ran = scene.bucket.run(sink=scene.uri, **options)
+    assert (ran.code, ran.stopped) == (EXIT_OK, {})
+    if scene.is_mariadb:
+        shown = scene.shown(f'"{child}"."orders"')
+        assert [name for name in "ck" if f'CONSTRAINT "{name}"' in shown] == ["k"]
+        assert 'CONSTRAINT "t"' in scene.shown('"private"."t"')
+        told = "its foreign key c was dropped: the source dropped shop.customers, which it refers to."
+        assert (told in ran.told) == (killed is not Moment.AFTER)
+        scene.person.run('CREATE DATABASE IF NOT EXISTS "shop"')
+    else:
+        scene.person.run('CREATE SCHEMA IF NOT EXISTS "shop"')
+    scene.person.run('CREATE TABLE "shop"."customers" (id INT PRIMARY KEY)', 'INSERT INTO "shop"."customers" VALUES (5)')
+    scene.person.run('DELETE FROM "shop"."customers"')
+
+
+def test_a_foreign_key_follows_its_table_to_another_name(place: Place, tmp_path: Path) -> None:
+    scene = Scene(place, tmp_path)
+    scene.bucket.create("customers", database="shop")
+    key = "CONSTRAINT `c` FOREIGN KEY (`uk`) REFERENCES `customers` (`id`)"
+    created = f"CREATE TABLE `orders` (`id` INT PRIMARY KEY, `uk` INT NOT NULL, {key})"
+    scene.bucket.schema("orders", 110, "id,uk", created, 3, database="shop")
+    scene.bucket.schema("buyers", 120, "id,v", "RENAME TABLE `shop`.`customers` TO `shop`.`buyers`", 14, database="shop")
+    scene.bucket.schema("buyers", 130, "id,v", "TRUNCATE TABLE `buyers`", 11, database="shop")
+    assert scene.bucket.at(300, sink=scene.uri, includes=lambda table_id: True, filter_text="").code == EXIT_OK
+    if scene.is_mariadb:
+        assert 'REFERENCES "buyers"' in scene.shown('"shop"."orders"')
 
 
 def test_a_foreign_key_that_was_left_out_can_be_dropped(place: Place, tmp_path: Path) -> None:

@@ -44,15 +44,17 @@ class Ownership:
 
     def bounded(self, change: SchemaChange, state: LedgerState) -> SchemaChange:
         """The change with what the target has to know to leave others' tables alone: the tables that each dropped database may take
-        with it, those that foreign keys may not refer to, and whether the table that it copies is not the pipeline's."""
+        with it, those that foreign keys may not refer to, the pipeline's own where some are dropped, and whether the table that it
+        copies is not the pipeline's."""
         read = read_statement(change.statement, change.database)
         if read.like is not None and change.schema is not None and self._is_strange(read.like, change, state):
             change = replace(change, by_shape=True)
         elif read.reads and read.like is None and read.kind is not StatementKind.CREATE_VIEW:
             foreign = frozenset(name for name in read.reads if not self._may_be_referred_to(name, change, state))
             change = replace(change, foreign=foreign)
-        if not any(isinstance(event, DropDatabaseEvent) for event in change.events):
-            return change
+        if any(isinstance(event, DropTableEvent | DropDatabaseEvent) for event in change.events):
+            own = (t for t, row in state.tables.items() if row.is_made and not t.is_database and not was_let_in(state, t))
+            change = replace(change, own=frozenset(own))
         events = (
             replace(e, tables=self._tables_in(e.database, change, state)) if isinstance(e, DropDatabaseEvent) else e
             for e in change.events

@@ -223,6 +223,9 @@ class SchemaChange:
     named: str = ""
     by_shape: bool = False
     foreign: frozenset[TableId] = frozenset()
+    own: frozenset[TableId] = frozenset()
+    """The pipeline's tables in the target, of a change that drops some: their foreign keys to these go too. The engine puts them in
+    right before the change runs."""
 
     @property
     def file(self) -> str:

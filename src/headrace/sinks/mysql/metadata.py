@@ -44,6 +44,7 @@ from headrace.sinks.mysql.connection import MySqlSession, repeat
 from headrace.sinks.mysql.end_state import Before, EndState
 from headrace.sinks.mysql.fill_values import filled_as_by_tidb
 from headrace.sinks.mysql.ledger import MySqlLedger
+from headrace.sinks.mysql.left_keys import drop_left_keys
 from headrace.sinks.mysql.partitions import same_rows, spelled_as_here
 from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_text
 from headrace.sinks.mysql.settings import MySqlSettings
@@ -204,11 +205,12 @@ class MySqlMetadataApplier:
     def _apply(self, session: MySqlSession, sending: Sending) -> tuple[Notice, ...]:
         """Looks at what the change meets, and sends its statements, if there is something left to do."""
         change = sending.change
+        left = drop_left_keys(session, change)
         dropped = next((event for event in change.events if isinstance(event, DropDatabaseEvent)), None)
         if dropped is not None:
-            return databases.drop_database(session, dropped, sending)
+            return (*left, *databases.drop_database(session, dropped, sending))
         created = next((event for event in change.events if isinstance(event, CreateTableEvent)), None)
-        notices: list[Notice] = []
+        notices = left
         if created is not None:
             present = catalogue.describe(session, created.table_id)
             if present is None:
@@ -219,7 +221,7 @@ class MySqlMetadataApplier:
                 if _is_shaped(change, present, created.schema):
                     return tuple(notices)
         elif _is_done(session, change):
-            return ()
+            return tuple(notices)
         else:
             for renamed in (event for event in change.events if isinstance(event, RenameTableEvent)):
                 # Not every layout tells of databases, so a rename may be the first that is heard of one.
