@@ -137,6 +137,23 @@ def test_a_column_may_have_the_name_of_a_function_that_makes_it() -> None:
     assert excess("CREATE TABLE `t` (`at` DATETIME, `year` INT AS (YEAR(`at`)) STORED, `day` INT AS (DAY(`at`)))", None) == ""
 
 
+SEARCHES = ("`v` REGEXP {}", "`v` NOT RLIKE {} AND `n` > 1", "REGEXP_LIKE(`v`, {})", "REGEXP_REPLACE(`v`, _utf8mb4{}, '') = ''")
+SEARCHES += ("REGEXP_INSTR(`v`, {}) > 0", "REGEXP_SUBSTR(`v`, {}) = 'a'", "`v` REGEXP _utf8mb4{}")
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_texts_are_searched_by_ordinary_patterns_that_stand_there(search: str) -> None:
+    for place in PLACES.values():
+        assert excess(place.format(search.format("'^[0-9]{3}-[0-9]+$'")), None) == ""
+        assert "'(a|a)*$' repeats a group without a bound" in excess(place.format(search.format("'(a|a)*$'")), None)
+
+
+@pytest.mark.parametrize("pattern", ["`p`", "CONCAT('(a|a)', '*$')", "'(a|a)' '*$'", "BINARY 'a'", "('a')", "LOWER('A')", "0x28"])
+def test_a_pattern_that_is_made_for_each_row_is_told(pattern: str) -> None:
+    for search in ("`v` REGEXP {}", "REGEXP_LIKE(`v`, {})", "REGEXP_REPLACE(`v`, {}, '') = ''"):
+        assert "is no text that stands there" in excess(PLACES["check"].format(search.format(pattern)), None)
+
+
 _LITERALS = st.sampled_from(["a", "bbb", "", "a" * 50]).map(lambda text: f"'{text}'")
 _NUMBERS = st.sampled_from([1, 2, 7, 30])
 _EXPRESSIONS = st.recursive(

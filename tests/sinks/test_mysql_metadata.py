@@ -11,6 +11,7 @@ import pymysql
 import pytest
 from mysql_writing import PIPELINE, Target, acquired, column, table
 
+from headrace.ddl.patterns import excess_of_pattern
 from headrace.errors import FencedError, TransientError
 from headrace.model.events import (
     AddColumnEvent,
@@ -467,6 +468,7 @@ def test_a_table_is_described_by_its_columns_and_whether_it_has_rows(target):
         "CREATE TABLE `t` (`id` INT PRIMARY KEY, `a` VARCHAR(20),"
         " `g` BIGINT AS (CHAR_LENGTH(REGEXP_REPLACE(REPEAT(`a`, 4000000), 'a', 'b'))) STORED)",
         "CREATE TABLE `t` (`id` INT PRIMARY KEY, `a` VARCHAR(20), CHECK (SPACE(`id`) <> 'x'))",
+        "CREATE TABLE `t` (`id` INT PRIMARY KEY, `a` VARCHAR(20), `x` INT GENERATED ALWAYS AS (`a` REGEXP '(a|a)*$') STORED)",
     ],
 )
 def test_a_statement_by_which_the_server_would_compute_for_minutes_for_a_row_waits(target, statement):
@@ -477,10 +479,19 @@ def test_a_statement_by_which_the_server_would_compute_for_minutes_for_a_row_wai
     assert target.execute("SHOW TABLES FROM shop") == []
 
 
+def test_the_server_searches_by_the_slowest_patterns_that_run_in_seconds(target):
+    """What PCRE would take for minutes by other patterns: 8 KB of which each start leads to the end."""
+    for pattern in (r"[[:space:]]+$", "^ * *x", r"^( | | | | | | | | ) * *x"):
+        assert excess_of_pattern(pattern) == ""
+        begun = time.monotonic()
+        assert target.execute(f"SELECT CONCAT(REPEAT(' ', 8000), 'y') REGEXP '{pattern}'") == [(0,)]
+        assert time.monotonic() - begun < 20
+
+
 def test_expressions_that_make_no_long_texts_run(target):
     generated = (
         "`g` VARCHAR(40) AS (LPAD(`id`, 10, '0')) STORED, `h` VARCHAR(40) AS (CONCAT(`a`, REPEAT('x', 3))) VIRTUAL, "
-        "`i` VARCHAR(40) AS (REGEXP_REPLACE(`a`, '[^0-9]', '')) STORED"
+        "`i` VARCHAR(40) AS (REGEXP_REPLACE(`a`, '[^0-9]', '')) STORED, CHECK (`a` REGEXP '^[a-z]+[0-9]+$')"
     )
     shape = table("t", [*SHAPE.columns, *(column(name, "VARCHAR", length=40) for name in "ghi")])
     apply(target, CREATE.replace("PRIMARY", f"{generated},PRIMARY"), CreateTableEvent(T, shape), schema=shape)

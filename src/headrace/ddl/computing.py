@@ -1,4 +1,5 @@
-"""What the expressions of a statement make a server compute for each row, told by reading them: how long the texts are.
+"""What the expressions of a statement make a server compute for each row, told by reading them: how long the texts are, and how
+long it searches them by regular expressions (:mod:`headrace.ddl.patterns`).
 
 A few words make a text that is a million times longer than the row (``REPEAT(v, 1000000)``), and a few more search it for hours:
 REPLACE and REGEXP_REPLACE take time by the square of a text in MariaDB (10.11, tried: 64 KB in a second, 256 KB in a minute), and
@@ -18,6 +19,7 @@ from itertools import chain
 from headrace.ddl.defaults import defined_columns
 from headrace.ddl.grammar.vocabulary import FUNCTIONS, RESERVED
 from headrace.ddl.lexer import Cursor, Word, rendered, split_at_commas, words
+from headrace.ddl.patterns import excess_of_pattern
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.model.table import TableSchema, folded_name
 
@@ -41,6 +43,8 @@ _SEARCHES = frozenset(
 """Functions that look for one text in another, which may take the product of their lengths."""
 _SEARCHING = frozenset({"LIKE", "REGEXP", "RLIKE"})
 """Operators that do."""
+_BY_PATTERN = frozenset({"REGEXP", "RLIKE", "REGEXP_INSTR", "REGEXP_LIKE", "REGEXP_REPLACE", "REGEXP_SUBSTR"})
+"""Operators and functions that search by a regular expression: what stands behind the operator, or the second argument."""
 _PASSING = frozenset(
     {"CAST", "COALESCE", "CONCAT", "CONVERT", "ELT", "GREATEST", "IF", "IFNULL", "INSERT", "JSON_UNQUOTE", "LCASE", "LEAST", "LEFT"}
     | {"LOWER", "LTRIM", "MID", "NULLIF", "REVERSE", "RIGHT", "RTRIM", "SUBSTR", "SUBSTRING", "SUBSTRING_INDEX", "TRIM", "UCASE"}
@@ -170,7 +174,10 @@ class _Reading:
         cursor, parts, fixed, searches = Cursor(found), list[_Length](), 0, False
         while not cursor.done:
             word = cursor.next()
-            searches |= not (word.is_name or word.is_literal) and word.text.upper() in _SEARCHING
+            is_operator = not (word.is_name or word.is_literal) and word.text.upper() in _SEARCHING
+            searches |= is_operator
+            if is_operator and word.text.upper() in _BY_PATTERN:
+                _require_tame(cursor.rest())
             if word.is_literal:
                 fixed += len(word.text)
             elif word.says("("):
@@ -191,6 +198,8 @@ class _Reading:
         if name not in FUNCTIONS:  # AND (…), IN (…), a type
             return self._length(inner)
         arguments = split_at_commas(inner)
+        if name in _BY_PATTERN and len(arguments) > 1:
+            _require_tame(arguments[1])
         if name in _SEARCHES:
             _require_short((self._length(argument) for argument in arguments), _shown(name, arguments))
         if name in _REPLACES and len(arguments) > 2:
@@ -295,6 +304,18 @@ def _require_short(texts: Iterable[_Length], shown: str) -> None:
             f"{shown[:_SHOWN]} may search a text with more than {_MOST_SEARCHED:,} characters beside the row's, or"
             f" {_MOST_TIMES_SEARCHED} times as long as they are"
         )
+
+
+def _require_tame(found: tuple[Word, ...]) -> None:
+    """Of the words that begin with a pattern. Raises _TooMuchError."""
+    cursor = Cursor(found)
+    if cursor.peek().text.startswith("_") and not cursor.peek().is_name:  # the character set of a text
+        cursor.next()
+    pattern = cursor.next()
+    if not pattern.is_text or cursor.peek().is_text:
+        raise _TooMuchError(f"the pattern of a regular expression is no text that stands there: {rendered(found)[:_SHOWN]}")
+    if why := excess_of_pattern(pattern.text):
+        raise _TooMuchError(f"the regular expression {pattern.written[:_SHOWN]} {why}")
 
 
 def _number(word: Word) -> _Length | None:

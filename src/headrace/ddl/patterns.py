@@ -1,0 +1,276 @@
+"""How long a server may search a text by a regular expression, told by reading the pattern.
+
+MariaDB searches by backtracking (PCRE): ``(a|a)*$`` doubles its tries with each character of a text, for minutes with 6 KB of them
+(10.11, tried), and its limit of 10 million steps begins anew at each character. MySQL (ICU) gives up after a while, and TiDB (RE2)
+needs time in proportion.
+
+Of a pattern two figures are added up, for a text of :data:`LENGTH` characters: ``steps``, and in how many ``ways`` it may go on
+behind what was read of it. A repeated character goes on in one way where what follows cannot be that character, else behind each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+MOST_STEPS = 10_000_000
+"""Square time is within it, which searches for plain texts take too; the third power is not."""
+LENGTH = 1_000
+"""Characters of the text that steps are told for."""
+_MOST_DEPTH = 20
+_MOST_TOKENS = 2_000
+_MOST_ITEMS = 20_000
+_TOKEN = re.compile(
+    r"(?P<open>\((?:\?:)?(?![?*]))|(?P<close>\))|(?P<or>\|)|(?P<edge>[\^$]|\\b)"
+    r"|(?P<repeat>(?:[*+?]|\{[0-9]{1,4}(?:,[0-9]{0,4})?\})[?+]?)"
+    r"|(?P<set>\[\^?\]?(?:\[:\^?[a-z]+:\]|\\[^A-Za-z0-9]|\\[dDwWsSnrt]|[^\]\[\\])*\])"
+    r"|(?P<any>\.)|(?P<escape>\\(?:[^A-Za-z0-9]|[dDwWsSnrt]))|(?P<plain>[^\\\[\](){}*+?|^$.])",
+    re.DOTALL,
+)
+_ASCII = "".join(map(chr, range(128)))
+_EVERYTHING = frozenset(_ASCII) | {""}
+_FOLDED_TO = frozenset("ks")
+"""Letters in ASCII that servers hold for equal to ones beyond it (``K``, the sign of Kelvin, and the long ``s``)."""
+
+
+class PatternNotReadError(Exception):
+    """The pattern has something of which it is not told here what it takes; the message is a clause."""
+
+
+@dataclass(frozen=True)
+class Token:
+    """``kind`` is a group of :data:`_TOKEN`."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A piece of a pattern. ``first`` are the characters that it may begin with, in lower case and ASCII;
+    the empty text stands for all others. ``is_empty``: it may match nothing."""
+
+    steps: int = 0
+    ways: int = 1
+    first: frozenset[str] = frozenset()
+    is_empty: bool = True
+
+    def before(self, rest: _Part) -> _Part:
+        """It, and then the rest."""
+        first = self.first | rest.first if self.is_empty else self.first
+        steps, ways = self.steps + self.ways * rest.steps, self.ways * rest.ways
+        return _Part(_bounded(steps), _bounded(ways), first, self.is_empty and rest.is_empty)
+
+    def beside(self, other: _Part) -> _Part:
+        """It, or the other one."""
+        steps, ways = self.steps + other.steps, self.ways + other.ways
+        return _Part(_bounded(steps), _bounded(ways), self.first | other.first, self.is_empty or other.is_empty)
+
+
+def excess_of_pattern(pattern: str) -> str:
+    """Why a search by the pattern may take more than :data:`MOST_STEPS`, a clause; empty where it does not.
+
+    What is not read here (groups that are repeated without a bound, references, looks around, options) counts as too much.
+    """
+    try:
+        is_too_much = steps_of_pattern(pattern) > MOST_STEPS
+    except PatternNotReadError as error:
+        return str(error)
+    return f"may take more than {MOST_STEPS:,} steps on a text of {LENGTH:,} characters" if is_too_much else ""
+
+
+def steps_of_pattern(pattern: str) -> int:
+    """The most steps that a search in a text of :data:`LENGTH` characters takes, but for a factor of about the pattern's length.
+
+    Larger figures than :data:`MOST_STEPS` say no more than that they are. Raises PatternNotReadError.
+    """
+    tokens = tokens_of(pattern)
+    reading = _Reading(tokens)
+    part = reading.alternatives(_Part(), 0)
+    if not reading.done:
+        raise PatternNotReadError("has a parenthesis too many")
+    return part.steps * (1 if _is_anchored(tokens) else LENGTH)
+
+
+def _bounded(number: int) -> int:
+    return min(number, MOST_STEPS + 1)
+
+
+def tokens_of(pattern: str) -> list[Token]:
+    """Its signs, and what stands for a character. Raises PatternNotReadError."""
+    found, at = list[Token](), 0
+    while at < len(pattern):
+        token = _TOKEN.match(pattern, at)
+        if token is None:
+            raise PatternNotReadError(
+                f"has {pattern[at : at + 4]!r}, which is more than groups, characters and how often they are repeated"
+            )
+        found.append(Token(token.lastgroup or "", token[0]))
+        at = token.end()
+        if len(found) > _MOST_TOKENS:
+            raise PatternNotReadError(f"has more than {_MOST_TOKENS:,} parts")
+    return found
+
+
+class _Reading:
+    """Reads from the end to the beginning, since what a part takes depends on what follows it.
+
+    Methods raise PatternNotReadError.
+    """
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self._tokens = tokens
+        self._left = len(tokens)
+        self._most_items = _MOST_ITEMS
+
+    @property
+    def done(self) -> bool:
+        return self._left == 0
+
+    def alternatives(self, rest: _Part, depth: int) -> _Part:
+        """All back to the parenthesis that opens it. ``rest`` follows."""
+        if depth > _MOST_DEPTH:
+            raise PatternNotReadError(f"has groups that are nested more than {_MOST_DEPTH} deep")
+        found, branch = list[_Part](), _Part()
+        while self._left and self._tokens[self._left - 1].kind != "open":
+            if self._tokens[self._left - 1].kind == "or":
+                self._left -= 1
+                found.append(branch)
+                branch = _Part()
+            else:
+                branch = self._item(branch.before(rest), depth).before(branch)
+        for other in found:
+            branch = branch.beside(other)
+        return branch
+
+    def _item(self, rest: _Part, depth: int) -> _Part:
+        """The last one that is left, with how often it is repeated."""
+        self._most_items -= 1
+        if self._most_items < 0:
+            raise PatternNotReadError("repeats groups of many parts")
+        token, least, most = self._taken(), 1, 1
+        if token.kind == "repeat":
+            least, most = _times(token)
+            token = self._taken()
+            if token.kind not in ("close", "set", "any", "escape", "plain"):
+                raise PatternNotReadError("repeats what is no character")
+        if token.kind == "edge":
+            return _Part()
+        if token.kind != "close":
+            return _repeated(_characters(token), least, most, rest.first)
+        if not 0 < most < LENGTH:
+            raise PatternNotReadError("repeats a group without a bound")
+        return self._group(rest, depth, least, most)
+
+    def _group(self, rest: _Part, depth: int, least: int, most: int) -> _Part:
+        """As many groups, from the last one on, of which those beyond ``least`` may be left out with all that follow."""
+        found, end = _Part(), self._left
+        for number in range(most):
+            self._left = end
+            found = self.alternatives(found.before(rest), depth + 1).before(found)
+            if self._taken().kind != "open":
+                raise PatternNotReadError("has a parenthesis too many")
+            if number < most - least:
+                found = found.beside(_Part())
+        return found
+
+    def _taken(self) -> Token:
+        self._left -= 1
+        return self._tokens[self._left] if self._left >= 0 else Token("", "")
+
+
+def _is_anchored(tokens: list[Token]) -> bool:
+    """Whether the search can begin at the text's beginning alone."""
+    depth = 0
+    for token in tokens:
+        depth += (token.kind == "open") - (token.kind == "close")
+        if token.kind == "or" and depth == 0:
+            return False
+    return bool(tokens) and tokens[0].text == "^"
+
+
+def _times(token: Token) -> tuple[int, int]:
+    """How often at least and at most."""
+    if token.text[0] != "{":
+        return {"*": (0, LENGTH), "+": (1, LENGTH), "?": (0, 1)}[token.text[0]]
+    least, is_range, most = token.text[1:].rstrip("?+").removesuffix("}").partition(",")
+    return int(least), (int(most) if most else LENGTH) if is_range else int(least)
+
+
+def _repeated(characters: frozenset[str], least: int, most: int, follows: frozenset[str]) -> _Part:
+    ways = max(1, most - least + 1) if characters & follows else 1
+    return _Part(_bounded(max(1, most)), _bounded(ways), characters, least == 0)
+
+
+def _characters(token: Token) -> frozenset[str]:
+    """Which it may be, without regard to case."""
+    if token.kind == "any":
+        return _EVERYTHING
+    if token.kind == "plain":
+        return _folded(token.text)
+    if token.kind == "escape":
+        return _escaped(token.text[1])
+    inner = token.text[1:-1]
+    if not inner.startswith("^"):
+        return _listed(inner)
+    # A letter stays in: where case counts, the other one of it is not ruled out.
+    without = _listed(inner[1:])
+    return _EVERYTHING if "" in without else frozenset(c for c in _EVERYTHING if c not in without or c.isalpha())
+
+
+_PIECE = re.compile(r"\[:(?P<negated>\^?)(?P<named>[a-z]+):\]|(?P<begin>\\?.)-(?P<end>\\?.)|(?P<one>\\?.)", re.DOTALL)
+_CLASSES = {"d": "[0-9]", "w": r"\w", "s": r"\s"}
+
+
+def _listed(inner: str) -> frozenset[str]:
+    found: frozenset[str] = frozenset()
+    for piece in _PIECE.finditer(inner):
+        if piece["named"] is not None:
+            found |= _EVERYTHING if piece["named"] not in _NAMED or piece["negated"] else _NAMED[piece["named"]]
+        elif piece["one"] is not None:
+            found |= _escaped(piece["one"][1]) if len(piece["one"]) == 2 else _folded(piece["one"])
+        else:
+            found |= _between(piece["begin"], piece["end"])
+    return found
+
+
+def _between(begin: str, end: str) -> frozenset[str]:
+    if end == "[" or any(len(edge) == 2 and edge[1].isalpha() for edge in (begin, end)):
+        return _EVERYTHING  # of which servers think differently
+    first, last = ord(begin[-1]), ord(end[-1])
+    found = _folded("".join(character for character in _ASCII if first <= ord(character) <= last))
+    return found | _beyond() if last > 127 else found
+
+
+def _escaped(letter: str) -> frozenset[str]:
+    if letter in "nrt":
+        return frozenset({"n": "\n", "r": "\r", "t": "\t"}[letter])
+    if letter.lower() not in _CLASSES:
+        return _folded(letter)
+    inside = _beyond() | {c.lower() for c in _ASCII if re.match(_CLASSES[letter.lower()], c)}  # digits and spaces beyond ASCII, too
+    return inside if letter.islower() else _EVERYTHING
+
+
+def _folded(characters: Iterable[str]) -> frozenset[str]:
+    found: frozenset[str] = frozenset()
+    for character in characters:
+        found |= frozenset(character.lower()) if character.isascii() else _beyond()
+    return found
+
+
+def _beyond() -> frozenset[str]:
+    return _FOLDED_TO | {""}
+
+
+_NAMED = {
+    "alpha": _folded(c for c in _ASCII if c.isalpha()) | _beyond(),
+    "alnum": _folded(c for c in _ASCII if c.isalnum()) | _beyond(),
+    "digit": _folded("0123456789") | _beyond(),
+    "xdigit": _folded("0123456789abcdef"),
+    "lower": _folded(c for c in _ASCII if c.isalpha()) | _beyond(),
+    "upper": _folded(c for c in _ASCII if c.isalpha()) | _beyond(),
+    "space": _folded(" \t\n\r\v\f") | _beyond(),
+    "blank": _folded(" \t") | _beyond(),
+    "punct": _folded(c for c in _ASCII if c.isprintable() and not c.isalnum() and c != " ") | _beyond(),
+}
