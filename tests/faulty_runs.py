@@ -394,7 +394,7 @@ class World:
         expected = ran.error is None or isinstance(ran.error, (Crashed, HeadraceError))
         assert expected, f"the fault led to {ran}"
         failure = more.get("failure")
-        may_stop = isinstance(failure, Failure) and failure.how is Failing.REFUSED
+        may_stop = isinstance(failure, Failure) and failure.how in (Failing.REFUSED, Failing.UNFORESEEN)
         assert ran.code in (None, EXIT_OK) or (ran.code == EXIT_TABLE_STOPPED and (may_stop or self.policies)), str(ran)
         if ran.is_complete:
             self.check()

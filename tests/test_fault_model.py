@@ -87,6 +87,7 @@ FENCED = (Call.NEXT_ATTEMPT, Call.UPDATE, Call.OPEN, Call.COMMIT)
 FAILURES = [(call, how) for call in Call for how in (Failing.TRANSIENT, Failing.UNREACHABLE)]
 FAILURES += [(call, Failing.LOST) for call in LOST]
 FAILURES += [(call, Failing.REFUSED) for call in REFUSED] + [(call, Failing.FENCED) for call in FENCED]
+FAILURES += [(Call.WRITE, Failing.UNFORESEEN)]
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,12 +13,14 @@ import pytest
 
 import round_cases
 from harness import spark_engine
+from headrace.engine import read_task, write_task
 from headrace.engine.conservation import row_figures
 from headrace.model.block import COMMIT_TS
 from headrace.model.cut import Repeats
 from headrace.model.events import RowKind
+from headrace.model.table import TableId
 from headrace.sinks.base import Spread, WriteReport
-from headrace.sinks.staged_files import RowsOf, staged_files
+from headrace.sinks.staged_files import RowsOf, StagingWriter, staged_files
 from headrace.testing.engine import LocalEngine
 from round_cases import BAG, LOG, NET, TellingWriter, bags, final_rows, history, round_of, splits_of, streamed
 
@@ -144,3 +147,63 @@ def test_spark_brings_the_same_as_one_process_does() -> None:
     assert max(number for _, number, *_ in pieces) > 2
     logged = [(ts, key) for _, _, ordered, rows in pieces if ordered for ts, _, key, _ in rows]
     assert logged == [(ts, key) for file in log for ts, _, key, _ in file]
+
+
+def failing_for(table_id: TableId, function: Callable[..., Any], told: Callable[..., TableId]) -> Callable[..., Any]:
+    """The function with a bug that shows with one table; ``told`` finds the table among the arguments."""
+
+    def failing(*given: Any) -> Any:
+        if told(*given) == table_id:
+            raise KeyError("a bug over these rows")
+        return function(*given)
+
+    return failing
+
+
+BAD = pytest.mark.parametrize("bad", [NET, LOG, BAG], ids=["net", "log", "bag"])
+
+
+@BAD
+def test_what_nobody_foresaw_while_a_table_is_staged_stops_that_table(
+    size: int, bad: TableId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = failing_for(bad, StagingWriter._staged, lambda _, change: change.table_id)
+    monkeypatch.setattr(StagingWriter, "_staged", failing)
+    splits = [
+        split for t, rows in ((NET, history(1)), (LOG, history(2)), (BAG, bags(3))) for split in splits_of(t, rows, size=size)
+    ]
+    cut_round = round_of(LocalEngine(), splits)
+    with cut_round.work:
+        staged = staged_files(cut_round, "files")
+    assert_stops_alone(staged.report, bad)
+    assert staged.files.keys() - {bad} == {NET, LOG, BAG} - {bad}
+    row_figures(staged.report, splits)
+
+
+@BAD
+def test_what_nobody_foresaw_while_a_table_comes_to_the_driver_stops_it(bad: TableId, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = failing_for(bad, write_task.in_change_pieces, lambda change: change.table_id)
+    monkeypatch.setattr(write_task, "in_change_pieces", failing)
+    assert_streamed_without(bad)
+
+
+@BAD
+def test_what_nobody_foresaw_while_a_table_goes_through_the_exchange_stops_it(
+    bad: TableId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_task, "_pieces", failing_for(bad, read_task._pieces, lambda _, part, order: part.table_id))
+    assert_streamed_without(bad)
+
+
+def assert_streamed_without(bad: TableId) -> None:
+    size = 20 * MIB
+    splits = [*splits_of(NET, history(1), size=size), *splits_of(LOG, history(2), size=size), *splits_of(BAG, bags(3), size=size)]
+    found, report = streamed(round_of(LocalEngine(), splits))
+    assert_stops_alone(report, bad)
+    assert (LOG in found.logs) == (bad != LOG)
+    row_figures(report, splits)
+
+
+def assert_stops_alone(report: WriteReport, bad: TableId) -> None:
+    assert report.problems().keys() == {bad}
+    assert "KeyError: 'a bug over these rows'" in report.problems()[bad].message

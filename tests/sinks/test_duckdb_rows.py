@@ -11,6 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -25,7 +26,7 @@ from headrace.model.types import ColumnType, TypeKind, arrow_type
 from headrace.places.work_place import WorkLease, WorkPlace, open_work
 from headrace.scratch import MARKER
 from headrace.sinks.base import LedgerUpdate, RowsRefused, TableChange, UnitWriter, WriterContext, WriteReport
-from headrace.sinks.duckdb import open_sink
+from headrace.sinks.duckdb import loader, open_sink, spool
 from headrace.sinks.duckdb.sink import DuckDbSink
 from servers import S3Server
 
@@ -381,3 +382,58 @@ def test_rows_go_through_a_store_where_no_folder_is_shared(sink: DuckDbSink, pat
         sink.event_sink.write(InProcessRound([[change(PLAIN, [{"id": 1, "v": "a"}], [{"id": 2}])]], work=work))
         assert work.place().keys() == []
     assert content(path, str(PLAIN.table_id)) == [(1, "a")]
+
+
+OTHER = schema(column("id", TypeKind.INT, key=True), column("v", TypeKind.VARCHAR), table_id=TableId("shop", "items"))
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("a bug"), MemoryError(), duckdb.BinderException("odd"), duckdb.InternalException("odd")]
+)
+@pytest.mark.parametrize("first", [PLAIN, OTHER], ids=["first", "last"])
+def test_what_nobody_foresaw_while_rows_are_converted_stops_their_table(
+    sink: DuckDbSink, path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, first: TableSchema
+) -> None:
+    def failing(rows: pa.Table, shape: TableSchema, *given: Any) -> pa.Table:
+        if shape.table_id == T:
+            raise error
+        return convert(rows, shape, *given)
+
+    convert = spool.convert
+    monkeypatch.setattr(spool, "convert", failing)
+    create(sink, PLAIN, OTHER)
+    shapes = (PLAIN, OTHER) if first is PLAIN else (OTHER, PLAIN)
+    problems = write(sink, [change(shape, [{"id": 1, "v": "a"}]) for shape in shapes])
+    assert problems.keys() == {T}
+    assert content(path, "shop.items") == [(1, "a")]
+
+
+@pytest.mark.parametrize("error", [KeyError("a bug"), MemoryError(), pa.ArrowInvalid("odd"), duckdb.BinderException("odd")])
+@pytest.mark.parametrize("step", ["_read", "_mismatch", "_apply"])
+def test_what_nobody_foresaw_while_a_table_is_loaded_refuses_its_rows(
+    sink: DuckDbSink, path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, step: str
+) -> None:
+    create(sink, PLAIN)
+
+    def failing(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loader, step, failing)
+        with pytest.raises(RowsRefused) as refused:
+            write(sink, [change(PLAIN, [{"id": 1, "v": "a"}])])
+    assert refused.value.problem.table_id == T
+    write(sink, [change(PLAIN, [{"id": 1, "v": "a"}])])
+    assert content(path) == [(1, "a")]
+
+
+@pytest.mark.parametrize("error", [duckdb.IOException("disk full"), duckdb.InterruptException("stop"), TransientError("gone")])
+def test_what_is_about_no_table_is_tried_again(sink: DuckDbSink, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    create(sink, PLAIN)
+
+    def failing(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(loader, "_mismatch", failing)
+    with pytest.raises(TransientError):
+        write(sink, [change(PLAIN, [{"id": 1, "v": "a"}])])

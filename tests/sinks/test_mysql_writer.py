@@ -504,3 +504,36 @@ def test_names_with_signs_of_every_kind_are_quoted(target):
     assert target.write(change(schema, deletes=[(1,)]))[0].problem is None
     assert schema.table_id == TableId("shop", "we`ird ?%s")
     assert target.execute("SELECT * FROM shop.`we``ird ?%s`".replace("%", "%")) == [(2, b"y")]
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["atomic", "transactions"])
+@pytest.mark.parametrize("error", [KeyError("a bug"), MemoryError(), pymysql.err.ProgrammingError(1064, "odd syntax")])
+@pytest.mark.parametrize("step", ["_load", "settled"])
+@pytest.mark.parametrize("first", [True, False])
+def test_what_nobody_foresaw_about_the_rows_of_one_table_stops_that_table(target, monkeypatch, step, error, whole, first):
+    """The rows that it has written before in the same transaction are not there, and its session is not used any more."""
+    original = getattr(writer_module, step)
+
+    def failing(session, given):
+        found = original(session, given)
+        if given.table_id == ITEMS.table_id:
+            raise error
+        return found
+
+    monkeypatch.setattr(writer_module, step, failing)
+    commit = CutCommit(42, {ITEMS.table_id: 7, OTHERS.table_id: 8}) if whole else None
+    late = [(int(RowKind.INSERT), 10, 1, 9, "z", 9)]
+    changes = [change(ITEMS, [(1, "a", 1)], ordered=late), change(OTHERS, [(1, 1)])]
+    outcomes = target.write(*(changes if first else changes[::-1]), commit=commit)
+    problems = {outcome.table_id: outcome.problem for outcome in outcomes}
+    assert problems[ITEMS.table_id] is not None
+    assert problems[OTHERS.table_id] is None
+    assert target.execute("SELECT COUNT(*) FROM shop.items") == [(0,)]
+    assert target.execute("SELECT * FROM shop.others") == [(1, 1)]
+    if whole:
+        state = target.sink.ledger.peek(PIPELINE)
+        assert (state.checkpoint, state.tables[ITEMS.table_id].status, state.tables[ITEMS.table_id].checkpoint) == (
+            42,
+            TableStatus.STOPPED,
+            7,
+        )

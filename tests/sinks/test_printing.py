@@ -6,7 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pytest
@@ -20,6 +20,8 @@ from headrace.model.types import ColumnType, TypeKind
 from headrace.places.work_place import WorkPlace, open_work
 from headrace.sinks.base import ChangeDemand, DataSink, TableChange, UnitWriter, WriterContext, WriteReport
 from headrace.sinks.printing import open_sink
+from headrace.sinks.printing import sink as printing_sink
+from headrace.sinks.printing.lines import row_lines
 from servers import S3Server
 
 ORDERS, ITEMS = TableId("shop", "orders"), TableId("shop", "items")
@@ -178,3 +180,23 @@ except SinkUnreachableError as error:
 def test_options_are_refused(uri: str) -> None:
     with pytest.raises(DefinitionError, match="print://"):
         open_sink(uri)
+
+
+@pytest.mark.parametrize("first", [ORDERS, ITEMS])
+def test_what_nobody_foresaw_about_the_rows_of_one_table_stops_that_table(
+    first: TableId, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it shows behind rows that were spooled already."""
+
+    def failing(found: TableChange) -> Iterator[str]:
+        yield from row_lines(found)
+        if found.table_id == ORDERS:
+            raise KeyError("a bug over these rows")
+
+    monkeypatch.setattr(printing_sink, "row_lines", failing)
+    rows = [(RowKind.INSERT, 1, 1, 1, "a", None)]
+    tables = [first, *({ORDERS, ITEMS} - {first})]
+    report = print_sink().event_sink.write(FakeRound([change(table_id, rows) for table_id in tables for _ in range(2)]))
+    assert report.problems().keys() == {ORDERS}
+    assert [json.loads(line)["table"] for line in capsys.readouterr().out.splitlines()] == ["shop.items"] * 2
+    assert sum(outcome.upserts for outcome in report.outcomes) == 2

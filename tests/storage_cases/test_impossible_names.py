@@ -141,3 +141,18 @@ def test_a_position_that_tells_of_such_files_goes_on(tmp_path: Path) -> None:
     assert not offer.problems
     assert older.changes == ["211 2 b"]
     assert older.restarted().cut().problems == ()
+
+
+@pytest.mark.parametrize("name", ["w\0", "\0", ""], ids=["behind it", "alone", "no name"])
+def test_a_column_of_such_a_name_stops_its_table_alone(place: Place, tmp_path: Path, name: str) -> None:
+    """By a file without a statement, whose shape is all that is known of the table."""
+    scene = Scene(place, tmp_path)
+    bucket = scene.bucket
+    bucket.schema("bad", 130, (ID, {**V, "ColumnName": name}), "")
+    bucket.rows("bad/130/1", "I 140 1 q")
+    bucket.rows("ok/105/1", "I 141 1 fine")
+    ran = bucket.at(150, sink=scene.uri)
+    assert ran.code == EXIT_TABLE_STOPPED
+    assert ran.stopped.keys() == {"test.bad"}
+    assert "nothing has such a name" in ran.stopped["test.bad"]
+    assert scene.person.run('SELECT * FROM "test"."ok"') == [(1, "fine")]

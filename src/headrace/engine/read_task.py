@@ -287,19 +287,26 @@ def exchange_rows(job: ReadJob, splits: Iterable[Split]) -> Iterator[pa.RecordBa
     reports: list[SplitReport] = []
     counts: list[ReadCount] = []
     sent: dict[int, Counter[TableId]] = defaultdict(Counter)
+    failed: dict[TableId, Problem] = {}
     for item in read_splits(job, splits):
         if isinstance(item, SplitReport):
             reports.append(item)
         elif isinstance(item, ReadCount):
-            counts.append(replace(item, sent=sum(of_unit[item.table_id] for of_unit in sent.values())))
+            arrives = sum(of_unit[item.table_id] for of_unit in sent.values())
+            unsent = item.sent - arrives if item.table_id in failed else 0  # nobody gets them
+            counts.append(replace(item, sent=arrives, netted=item.netted + unsent))
         else:
             number, batch = item
             part = job.parts[number]
-            for bucket, rows in _split_by_bucket(batch, part):
-                unit = (part.first + bucket) % job.units
-                sent[unit][part.table_id] += rows.num_rows
-                for first, piece in _pieces(rows, part, job.order):
-                    yield from outbox.add(unit, number, first, to_ipc(piece))
+            with contained(partial(failed.setdefault, part.table_id), part.table_id):
+                for bucket, rows in _split_by_bucket(batch, part):
+                    unit = (part.first + bucket) % job.units
+                    for first, piece in _pieces(rows, part, job.order):
+                        payload = to_ipc(piece)
+                        sent[unit][part.table_id] += piece.num_rows
+                        yield from outbox.add(unit, number, first, payload)
+    last = {report.table_id: report for report in reports}
+    reports += [replace(last[t], problem=last[t].problem or problem) for t, problem in failed.items()]
     tables_of = _tables_of_units(job)
     for unit in range(job.units):
         told = reports if unit == REPORTING_UNIT else [report for report in reports if report.table_id in tables_of[unit]]

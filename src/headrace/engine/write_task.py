@@ -468,14 +468,17 @@ def streamed_units(units: Iterable[tuple[int, Unit]], chunks: Chunks) -> Iterato
 
 
 def _streamed(unit: Unit, *, reporting: bool) -> Iterator[object]:
+    problems: list[Problem] = []
     try:
         for change in unit.changes():
-            yield from in_change_pieces(change)
+            with contained(problems.append, change.table_id):
+                yield from in_change_pieces(change)
         if reporting:
             yield from unit.reading.reports.values()
             yield from unit.reading.counts
         yield from unit.counts(reporting=reporting)
         yield from unit.unfit
+        yield from (WriteOutcome(problem.table_id, problem=problem) for problem in problems)
         for table_id, notices in unit.notices.items():
             yield WriteOutcome(table_id, notices=tuple(notices))
     except Exception as error:  # noqa: BLE001 -- raised again on the driver, where its class decides

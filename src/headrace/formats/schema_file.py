@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headrace.model.table import Column, TableId, TableSchema, folded_name, is_possible_name
+from headrace.model.table import Column, TableId, TableSchema, folded_name, is_possible_name, is_possible_text
 from headrace.model.tso import MAX_TSO
 from headrace.model.types import LONGEST_TEXT, ColumnType, TypeKind, unfit_members
 
@@ -252,6 +252,8 @@ def _name(document: dict[str, object], key: str, required: bool = True) -> str:
     is_of_table = key in ("Table", "Schema")
     if len(value) > (_LONGEST_TABLE_NAME if is_of_table else _LONGEST_NAME):
         raise SchemaFileError(f"{key} in the schema file has {len(value)} characters, and no name is that long: {_shown(value)}.")
+    if not is_possible_text(value) and (value or not is_of_table):
+        raise SchemaFileError(f"{key} in the schema file is {_shown(value)}, and nothing has such a name.")
     if is_of_table and value and not is_possible_name(value):
         raise SchemaFileError(f"{key} in the schema file ends with a blank, and no name does: {_shown(value)}.")
     return value

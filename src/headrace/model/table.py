@@ -31,7 +31,15 @@ def is_possible_name(name: str) -> bool:
     Ledgers rely on it: their columns hold 64 characters, and compare ``t`` and ``t `` as equal on MySQL and MariaDB. So a source
     lets no other name become that of a table.
     """
-    return 0 < len(name) <= _LONGEST_NAME and not name.endswith(" ")
+    return len(name) <= _LONGEST_NAME and not name.endswith(" ") and is_possible_text(name)
+
+
+def is_possible_text(name: str) -> bool:
+    """Whether anything can have this name as far as its characters go: a column, an index or a partition, too.
+
+    No server takes an empty name or U+0000 in one, between backquotes or not ("Schema Object Names" of MySQL's manual).
+    """
+    return bool(name) and "\0" not in name
 
 
 @dataclass(frozen=True, order=True)

@@ -257,7 +257,8 @@ class UnitWriter(Protocol):
         in commit order: a writer that wants all of them at once has to hold the table.
 
         A table that cannot be written is an outcome with a problem; the others are written all the same (``commit.update``
-        then keeps its place). Repeats what is transient by itself. Raises FencedError when the fence moved,
+        then keeps its place). That goes for what nobody foresaw about one table, too (``sinks/table_by_table.py``): what is raised
+        ends the round of all. Repeats what is transient by itself. Raises FencedError when the fence moved,
         TransientError when its own repetitions are used up.
         """
         ...

@@ -19,6 +19,7 @@ from headrace.model.table import TableId
 from headrace.places.work_place import WorkPlace
 from headrace.sinks.base import Round, TableChange, WriterContext, WriteReport
 from headrace.sinks.cut_commit import CutCommit
+from headrace.sinks.table_by_table import outcomes_of
 
 
 class RowsOf(StrEnum):
@@ -74,7 +75,7 @@ class StagingWriter:
 
     def write(self, changes: Iterable[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
         """Writes the files of each change. There is no ledger to commit."""
-        return [self._staged(change) for change in changes]
+        return outcomes_of(changes, self._staged)
 
     def _staged(self, change: TableChange) -> WriteOutcome:
         keys = []

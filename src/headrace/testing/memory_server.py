@@ -67,6 +67,7 @@ class Failing(StrEnum):
     FENCED = "fenced"
     REFUSED = "refused"
     LOST = "lost answer"
+    UNFORESEEN = "unforeseen"
 
 
 @dataclass
@@ -93,6 +94,8 @@ class Failure:
                 return SinkUnreachableError("the simulated server refuses connections")
             case Failing.FENCED:
                 return FencedError("the simulated server says that another run took over")
+            case Failing.UNFORESEEN:
+                return KeyError("a bug over these rows")
             case _:
                 return TransientError(f"the simulated server failed at: {self.call}, {self.how}")
 

@@ -40,6 +40,7 @@ from headrace.sinks.base import (
 from headrace.sinks.cut_commit import CutCommit
 from headrace.sinks.sql_ledger import Claim
 from headrace.sinks.stateless import StatelessSink
+from headrace.sinks.table_by_table import outcomes_of
 from headrace.sinks.table_marks import TableMark
 from headrace.testing.memory_metadata import MemoryLongApplier, MemoryMetadataApplier
 from headrace.testing.memory_server import DDL_SLOT, Call, Contents, Log, LoggedChange, Server
@@ -271,8 +272,9 @@ class MemoryEventSink:
                 names = outcome.spooled if outcome.table_id not in stopped else ()
                 changes = [self._server.spooled[name] for name in names]
                 written = [_write(open_cut, change, self._sink.capabilities.demand_of, seen) for change in changes]
-                problem = next((o.problem for o in written if o.problem), outcome.problem)
-                loaded.append(replace(outcome, spooled=(), problem=problem))
+                if (problem := next((o.problem for o in written if o.problem), None)) is not None:
+                    raise RowsRefused(problem)
+                loaded.append(replace(outcome, spooled=()))
         return replace(report, outcomes=tuple(loaded))
 
     def _load_tables(self, report: WriteReport, marks: Mapping[TableId, TableMark]) -> WriteReport:
@@ -402,13 +404,13 @@ class MemoryWriter:
         """See ``UnitWriter.write``."""
         seen = _nothing_seen()
         if commit is None:
-            return [self._write_alone(change, seen) for change in changes]
+            return outcomes_of(changes, lambda change: self._write_alone(change, seen))
         outcomes, reached = [], []
         with self._server.called(Call.COMMIT), self._server.transaction() as contents:
             assert self._claim is not None
             state = contents.fenced(self._claim, self._context.attempt)
             for change in changes:
-                outcomes.append(self._refused(change) or self._applied(contents, change, seen))
+                outcomes += outcomes_of([change], lambda change: self._refused(change) or self._applied(contents, change, seen))
                 if change.progress and not change.schema.handle_key:
                     reached.append(change.progress)
             update = commit.update([o.problem for o in outcomes if o.problem], reached=reached)
@@ -465,7 +467,21 @@ class MemoryWriter:
 
 
 def _write(contents: Contents, change: TableChange, demand: Demand, seen: Seen | None) -> WriteOutcome:
-    """Applies the changes, or nothing of them where they do not fit the table. Without ``seen`` a log takes what comes."""
+    """Applies the changes, or nothing of them where they do not fit the table, or where something fails that nobody foresaw.
+
+    Without ``seen`` a log takes what comes.
+    """
+    target = change.target
+    tables = {target: contents.tables[target].copy()} if target in contents.tables else {}
+    logs = {target: contents.logs[target].copy()} if target in contents.logs else {}
+    (outcome,) = outcomes_of([change], lambda change: _put(contents, change, demand, seen))
+    if outcome.problem is not None:
+        _put_back(contents.tables, tables, target)
+        _put_back(contents.logs, logs, target)
+    return outcome
+
+
+def _put(contents: Contents, change: TableChange, demand: Demand, seen: Seen | None) -> WriteOutcome:
     if demand(change.table_id, change.schema) is ChangeDemand.ALL:
         return _logged(contents, change, seen)
     table = contents.tables.get(change.target)

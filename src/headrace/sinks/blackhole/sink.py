@@ -24,6 +24,7 @@ from headrace.sinks.base import (
 from headrace.sinks.cut_commit import CutCommit
 from headrace.sinks.metadata_applier import Begun, TableDescription
 from headrace.sinks.stateless import StatelessSink
+from headrace.sinks.table_by_table import outcomes_of
 
 
 def open_sink(uri: str, options: ConnectorOptions = NO_OPTIONS) -> BlackholeSink:
@@ -96,7 +97,7 @@ class CountingWriter:
 
     def write(self, changes: Iterable[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
         """Counts the changes. There is no ledger to commit."""
-        return [_outcome(change) for change in changes]
+        return outcomes_of(changes, _outcome)
 
     def commits(self) -> None:
         """Nothing is committed in tasks."""

@@ -14,8 +14,9 @@ import duckdb
 import pyarrow as pa
 
 from headrace import faults
-from headrace.errors import TransientError
+from headrace.errors import HeadraceError, TransientError
 from headrace.faults import Step
+from headrace.model.containment import unforeseen
 from headrace.model.outcome import Problem, WriteOutcome
 from headrace.model.table import TableId
 from headrace.places.work_place import WorkLease, WorkPlace
@@ -82,6 +83,11 @@ class DuckDbEventSink:
                 problem = load_table(session, work, target, targets.get(target), files)
             except RowsRefused as refused:
                 raise RowsRefused(of_source(refused.problem, table_id)) from refused
+            except Exception as error:
+                if not _is_of_table(error):
+                    raise
+                # A part of the table's rows may be in the transaction.
+                raise RowsRefused(unforeseen(error, table_id)) from error
             if problem is not None:
                 problems.setdefault(table_id, of_source(problem, table_id))
         settled = (
@@ -89,6 +95,13 @@ class DuckDbEventSink:
             for o in report.outcomes
         )
         return replace(report, outcomes=tuple(settled))
+
+
+def _is_of_table(error: Exception) -> bool:
+    """Whether an error while a table was loaded is about that table, and not about the file, the disk or the run."""
+    if isinstance(error, duckdb.Error):
+        return isinstance(error, REFUSALS)
+    return not isinstance(error, (HeadraceError, OSError))
 
 
 def load_table(

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model.block import KIND, META_COUNT
+from headrace.model.containment import contained
 from headrace.model.events import RowKind
 from headrace.model.letters import Letter
 from headrace.model.outcome import Notice, Problem, WriteOutcome
@@ -83,13 +84,20 @@ class SpoolWriter:
 
     def write(self, changes: Iterable[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
         """Converts and spools. ``commit`` does not count: the driver commits with the data."""
-        # Large buffers: a column of the rows of one task may be larger than 2 GiB.
-        connection = open_duckdb(settings={"threads": "1", "arrow_large_buffer_size": "true"})
-        seal(connection)
+        outcomes: list[WriteOutcome] = []
+        connection = _opened()
         try:
-            return [self._spool(change, connection) for change in changes]
+            for change in changes:
+                problems: list[Problem] = []
+                with contained(problems.append, change.table_id):
+                    outcomes.append(self._spool(change, connection))
+                if problems:
+                    outcomes.append(WriteOutcome(change.table_id, problem=problems[0]))
+                    connection.close()  # after an internal error DuckDB refuses all that the connection is asked
+                    connection = _opened()
         finally:
             connection.close()
+        return outcomes
 
     def commits(self) -> None:
         """Nothing is committed in tasks."""
@@ -137,6 +145,13 @@ class SpoolWriter:
         with self.work.writing(key_of_file) as file, pa.ipc.new_file(file, rows.schema) as writer:
             writer.write_table(rows)
         return key_of_file
+
+
+def _opened() -> Any:
+    # Large buffers: a column of the rows of one task may be larger than 2 GiB.
+    connection = open_duckdb(settings={"threads": "1", "arrow_large_buffer_size": "true"})
+    seal(connection)
+    return connection
 
 
 def spooled_key(rows: pa.Table) -> list[str]:

@@ -6,13 +6,19 @@ a LIMIT, so a table without any index is read once for each.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pymysql
 
+from headrace.model.advice import SourceAdvice
+from headrace.model.outcome import Problem
 from headrace.model.table import Column, TableId
 from headrace.model.types import CHARACTER_KINDS, TypeKind
+from headrace.sinks.base import TableChange
+from headrace.sinks.cut_commit import CutCommit
 from headrace.sinks.mysql import refusal
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.server_errors import ErrorClass, classify
@@ -73,3 +79,24 @@ def _comparisons(column: Column, *, json_is_text: bool) -> list[tuple[str, str]]
 
 def _text(text: str) -> pa.Scalar:
     return pa.scalar(text, pa.large_string())
+
+
+def without_progress(changes: Sequence[TableChange], commit: CutCommit | None, advice: SourceAdvice) -> dict[TableId, Problem]:
+    """Tables without key of which a repetition could not be told, so that their inserts would double.
+
+    Rows with a commit ts move the checkpoint beyond the one before the cut; those without one bring no progress.
+    """
+    return {
+        change.table_id: Problem(
+            change.table_id,
+            "it has no key and its changes carry no exact commit ts, so one that is applied twice could not be told.",
+            hint=f"{advice.exact_commit_ts} Or give the table a primary key, or leave it out with --tables.".removeprefix(" Or "),
+        )
+        for change in changes
+        if not change.schema.handle_key and not _moves(change, commit)
+    }
+
+
+def _moves(change: TableChange, commit: CutCommit | None) -> bool:
+    before = commit.checkpoints.get(change.table_id, 0) if commit is not None else 0
+    return change.progress is not None and change.progress.checkpoint > before

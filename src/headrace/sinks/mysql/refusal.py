@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pymysql
 
-from headrace.errors import TerminalError
+from headrace.errors import HeadraceError, TerminalError
+from headrace.model.containment import unforeseen
 from headrace.model.outcome import Problem
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import CHARACTER_KINDS, TypeKind
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.local_infile import PACKET_TOO_LARGE
-from headrace.sinks.mysql.server_errors import error_code, error_text
+from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_code, error_text
 from headrace.sinks.mysql.text import quote_name
 from headrace.sinks.mysql.types import qualified
 from headrace.sinks.refused_row import row_name
@@ -41,6 +45,26 @@ class Refused(Exception):
         super().__init__(problem.message)
         self.problem = problem
         self.by_value = by_value
+
+
+class Unforeseen(Refused):
+    """Something failed over a table's rows that nobody foresaw. In what state the session is nobody knows: it has to be left."""
+
+
+@contextmanager
+def of_one_table(table_id: TableId) -> Iterator[None]:
+    """Around what is done for one table of the source. Raises Refused where the server refuses a statement, Unforeseen for what
+    nobody foresaw, and what concerns the connection or the run as it is."""
+    try:
+        yield
+    except (Refused, HeadraceError, OSError):
+        raise
+    except pymysql.err.MySQLError as error:
+        if classify(error) is ErrorClass.REFUSED:
+            raise from_error(error, table_id) from None
+        raise
+    except Exception as error:
+        raise Unforeseen(unforeseen(error, table_id)) from error
 
 
 def from_error(error: Exception, table_id: TableId, rows: pa.Table | None = None, schema: TableSchema | None = None) -> Refused:

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pymysql
 
 from headrace.errors import TransientError
-from headrace.model.advice import SourceAdvice
 from headrace.model.block import SIGHT, in_pieces
 from headrace.model.ledger import TableProgress
 from headrace.model.letters import Letter
@@ -115,18 +114,15 @@ class MySqlWriter:
         self._letters.clear()
         self._read_letters = commit.new_letters if commit is not None else {}
         changes = list(changes)
-        failed = _bags_without_progress(changes, commit, self._own_context().advice)
+        failed = bag.without_progress(changes, commit, self._own_context().advice)
         of_change = self._settled(changes, failed)
-        if commit is not None and failed:
-            commit = commit.stopping(failed.values())
         fresh = {change.table_id: WriteOutcome(change.table_id, target=change.target) for change in changes}
         written = dict(fresh)
         for net in of_change:
             outcome = written[net.change.table_id]
             written[net.change.table_id] = replace(outcome, netted=outcome.netted + net.netted)
         for transaction in _transactions(of_change, whole=commit is not None):
-            attempt = partial(self._apply_transaction, transaction, failed, commit)
-            failed |= self._repeat(attempt, "Writing to the target")
+            self._write_transaction(transaction, failed, commit)
             for table_id, pieces in transaction.tables.items():
                 written[table_id] = _with_pieces(written[table_id], pieces)
         # The first outcome of a table counts for all of its changes.
@@ -141,6 +137,17 @@ class MySqlWriter:
             self._notices = []
         return outcomes
 
+    def _write_transaction(self, transaction: _Transaction, failed: dict[TableId, Problem], commit: CutCommit | None) -> None:
+        """Applies it, in the end without the tables that stop, which are added to ``failed``."""
+        while True:
+            try:
+                attempt = partial(self._apply_transaction, transaction, failed, commit)
+                failed |= self._repeat(attempt, "Writing to the target")
+                return
+            except refusal.Unforeseen as error:
+                failed[error.problem.table_id] = error.problem
+                self._leave_session()
+
     def _settled(self, changes: Sequence[TableChange], failed: dict[TableId, Problem]) -> list[Settled]:
         """What is to be written of each change. Adds to ``failed`` why nothing is to be written of a table."""
         found = []
@@ -152,11 +159,14 @@ class MySqlWriter:
                 found.append(self._repeat(partial(self._settle, change), "Asking the target which keys are equal"))
             except refusal.Refused as error:
                 failed[change.table_id] = of_source(error.problem, change.table_id)
+                if isinstance(error, refusal.Unforeseen):
+                    self._leave_session()
         return found
 
     def _settle(self, change: TableChange) -> Settled:
         session = self._connected()
-        found = settled(session, change)
+        with refusal.of_one_table(change.table_id):
+            found = settled(session, change)
         session.rollback()  # what is written next sees the tables as they are then
         return found
 
@@ -207,11 +217,16 @@ class MySqlWriter:
             return
         try:
             if classify(error) is ErrorClass.LOST:
-                self._former = Former((self._session.connection_id,), self._count, self._is_in_doubt)
-                self.close()
+                self._leave_session()
             else:
                 self._session.rollback()
         except (pymysql.err.MySQLError, OSError):
+            self.close()
+
+    def _leave_session(self) -> None:
+        """The next one ends what the server still has of it."""
+        if self._session is not None:
+            self._former = Former((self._session.connection_id,), self._count, self._is_in_doubt)
             self.close()
 
     def _apply_transaction(
@@ -235,7 +250,7 @@ class MySqlWriter:
             self._put_letters(refused)
             if commit is not None:
                 counts = {table_id: len(letters) for table_id, letters in refused.items()}
-                update = commit.update(problems.values(), counts, reached)
+                update = commit.update({**failed, **problems}.values(), counts, reached)
                 self._ledger.write_update(session, self._claim, update, repeated=transaction.commit_sent)
             elif reached:
                 self._ledger.put_tables(session, self._claim, reached)
@@ -266,27 +281,18 @@ class MySqlWriter:
         """Before anything of the transaction is committed."""
         letters = self._own_context().letters
         for table_id, found in refused.items():
-            if letters is not None and found:
-                self._letters[table_id].update(letters.put(found))
+            with refusal.of_one_table(table_id):
+                self._letters[table_id].update(letters.put(found) if letters is not None and found else ())
 
     def _write_table(self, session: MySqlSession, pieces: list[_Piece], refused: list[Letter]) -> Problem | None:
         """Writes a table's pieces; rows that were refused for a value go to ``refused``. Returns why nothing of it was written."""
         session.run("SAVEPOINT headrace_table")
         try:
-            for piece in (replace(piece, schema=handle.with_plain_columns(session, piece.schema)) for piece in pieces):
-                if piece.table_id not in self._verified:
-                    handle.refuse_non_transactional(session, piece.schema, allowed=self._settings.allow_non_transactional)
-                    handle.require_index(session, piece.schema)
-                    columns = held_columns(session, piece.table_id)
-                    handle.refuse_coarse_keys(session, piece.table_id, columns.values())
-                    handle.refuse_changing_triggers(session, piece.table_id)
-                    handle.refuse_zoned_columns(session, piece.schema)
-                    refuse_misfits(piece.schema, columns)
-                    self._verified.add(piece.table_id)
-                if self._own_context().letters is None or not piece.schema.handle_key:
-                    self._apply(session, piece)
-                else:
-                    self._apply_sound(session, piece, refused)
+            with refusal.of_one_table(pieces[0].change.table_id):
+                for piece in pieces:
+                    self._write_piece(session, piece, refused)
+        except refusal.Unforeseen:
+            raise
         except refusal.Refused as error:
             session.run("ROLLBACK TO SAVEPOINT headrace_table")
             problem = of_source(error.problem, pieces[0].change.table_id)
@@ -294,6 +300,22 @@ class MySqlWriter:
                 return no_letters_of_bags(problem) if not pieces[0].schema.handle_key else problem
             return problem
         return None
+
+    def _write_piece(self, session: MySqlSession, piece: _Piece, refused: list[Letter]) -> None:
+        piece = replace(piece, schema=handle.with_plain_columns(session, piece.schema))
+        if piece.table_id not in self._verified:
+            handle.refuse_non_transactional(session, piece.schema, allowed=self._settings.allow_non_transactional)
+            handle.require_index(session, piece.schema)
+            columns = held_columns(session, piece.table_id)
+            handle.refuse_coarse_keys(session, piece.table_id, columns.values())
+            handle.refuse_changing_triggers(session, piece.table_id)
+            handle.refuse_zoned_columns(session, piece.schema)
+            refuse_misfits(piece.schema, columns)
+            self._verified.add(piece.table_id)
+        if self._own_context().letters is None or not piece.schema.handle_key:
+            self._apply(session, piece)
+        else:
+            self._apply_sound(session, piece, refused)
 
     def _apply_sound(self, session: MySqlSession, piece: _Piece, refused: list[Letter]) -> None:
         """Applies all rows of the piece that the server takes, in their order; the others go to ``refused``."""
@@ -375,29 +397,6 @@ class MySqlWriter:
                 "about half the speed; SET GLOBAL local_infile = ON changes that, local-infile=off in the URI silences this."
             )
         )
-
-
-def _bags_without_progress(
-    changes: Sequence[TableChange], commit: CutCommit | None, advice: SourceAdvice
-) -> dict[TableId, Problem]:
-    """Tables without key of which a repetition could not be told, so that their inserts would double.
-
-    Rows with a commit ts move the checkpoint beyond the one before the cut; those without one bring no progress.
-    """
-    return {
-        change.table_id: Problem(
-            change.table_id,
-            "it has no key and its changes carry no exact commit ts, so one that is applied twice could not be told.",
-            hint=f"{advice.exact_commit_ts} Or give the table a primary key, or leave it out with --tables.".removeprefix(" Or "),
-        )
-        for change in changes
-        if not change.schema.handle_key and not _moves(change, commit)
-    }
-
-
-def _moves(change: TableChange, commit: CutCommit | None) -> bool:
-    before = commit.checkpoints.get(change.table_id, 0) if commit is not None else 0
-    return change.progress is not None and change.progress.checkpoint > before
 
 
 def _transactions(changes: Sequence[Settled], *, whole: bool) -> Iterator[_Transaction]:

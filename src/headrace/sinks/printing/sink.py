@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 
 from headrace.errors import DefinitionError, SinkUnreachableError, TransientError
 from headrace.model.block import KIND
+from headrace.model.containment import contained
 from headrace.model.events import RowKind, SchemaChange
-from headrace.model.outcome import Notice, WriteOutcome
+from headrace.model.outcome import Notice, Problem, WriteOutcome
 from headrace.model.table import TableId
 from headrace.model.uri import NO_OPTIONS, ConnectorOptions, parse_uri, reject_unknown
 from headrace.places.work_place import WorkPlace
@@ -124,9 +125,15 @@ class SpoolingWriter:
         outcomes: list[WriteOutcome] = []
         keys: list[str] = []
         parts = f"{self._folder}/{uuid.uuid4().hex}"
-        for _, pieces in groupby(changes, key=lambda change: change.table_id):
-            keys.append(f"{parts}/{len(keys)}.jsonl")
-            spool(_lines(pieces, outcomes), self._work, keys[-1])
+        for table_id, pieces in groupby(changes, key=lambda change: change.table_id):
+            begun, problems = len(outcomes), list[Problem]()
+            key = f"{parts}/{begun}.jsonl"
+            with contained(problems.append, table_id):
+                spool(_lines(pieces, outcomes), self._work, key)
+            if problems:
+                outcomes[begun:] = [WriteOutcome(table_id, problem=problems[0])]
+            else:
+                keys.append(key)
         if keys:
             key = merge_spooled(self._work, keys, self._folder)
             outcomes[0] = replace(outcomes[0], spooled=(key,))
