@@ -45,6 +45,8 @@ _MAX_CUTS = (0, 0, 1, 400, 2000)
 """In bytes; a record has about 100."""
 DROPS_DATABASE = 20
 """The kind of step at which the database goes, with all tables, and comes again."""
+RECOVERS = 21
+"""The kind of step at which a dropped table comes back with its rows, which no event tells: it has to be loaded anew."""
 TableDemand = Callable[[TableId, TableSchema], ChangeDemand]
 
 
@@ -238,6 +240,8 @@ class Actions:
         elif kind == DROPS_DATABASE:
             upstream.drop_database("shop")
             upstream.create_database("shop")
+        elif kind == RECOVERS:
+            self._recover(absent)
         else:
             self._write(chance.sample(list(tables), chance.randrange(1, len(tables) + 1)))
 
@@ -247,6 +251,12 @@ class Actions:
             self._world.upstream.rename_tables((first, free), (second, first), (free, second))
         else:
             self._world.upstream.rename_table(tables[0], free)
+
+    def _recover(self, absent: list[TableId]) -> None:
+        upstream, chance = self._world.upstream, self._chance
+        if upstream.dropped and absent:
+            table_id, name = chance.choice(upstream.dropped), chance.choice(absent)
+            upstream.recover_table(table_id, None if name == table_id else name)
 
     def _alter(self, table_id: TableId) -> None:
         names = [c.name for c in self._world.upstream.schema(table_id).columns]

@@ -15,7 +15,7 @@ from headrace.model.table import Column, TableId
 from headrace.sources.stream.position import StreamPosition
 from headrace.testing.memory_sink import CAPABILITIES
 from headrace.testing.upstream_ddl import AddColumn
-from streams import INT, A, Actions, B, C, World, run_with_kills
+from streams import DROPS_DATABASE, ID, INT, RECOVERS, TEXT, A, Actions, B, C, World, run_with_kills
 
 WITHOUT_B = {"includes": lambda table_id: table_id.table != "b", "filter_text": "shop.*,!shop.b"}
 OTHER = TableId("shop", "other")
@@ -426,9 +426,10 @@ def test_any_history_with_tables_that_are_left_out_for_a_while_is_applied_once_o
     chance = Random(seed)
     world = World(tmp_path_factory.mktemp("stream"), partitions=chance.randrange(1, 4), capability=capability)
     actions = Actions(world, chance)
+    recovers = chance.random() < 0.5  # what is recovered has to be loaded anew, so that less is followed behind it
     for _ in range(chance.randrange(2, 6)):
         for _ in range(chance.randrange(1, 25)):
-            actions.step()
+            actions.step(range(RECOVERS + 1) if recovers else range(DROPS_DATABASE + 1))
         run_with_kills(world, chance, chance.randrange(2), **without(chance.choice(["", "", "b", "bc"])))
         if chance.random() < 0.3:
             forget_what_runs_need_no_more(world, *(n for n in range(world.partitions) if chance.random() < 0.6))
@@ -443,3 +444,157 @@ def test_any_history_with_tables_that_are_left_out_for_a_while_is_applied_once_o
             assert world.rows(table_id) == world.wanted(table_id), table_id
         else:
             assert (own.status.is_stopped, bool(own.reason)) == (True, True), own
+
+
+@pytest.mark.parametrize("name", [B, C])
+@pytest.mark.parametrize("then", ["nothing", "row", "alter", "truncate"])
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_left_out_table_that_was_dropped_and_recovered_lacks_rows_when_the_filter_takes_it_in(
+    world: World, name: TableId, then: str, at_once: bool
+) -> None:
+    left_out = without("bc")
+    world.create(A)
+    world.create(B)
+    world.insert(B, 1, 2)
+    follow(world, **left_out)
+    world.upstream.drop_table(B)
+    if not at_once:
+        follow(world, **left_out)
+    world.upstream.recover_table(B, None if name == B else name)
+    world.insert(name, 3)
+    follow(world, **left_out)
+    if then == "alter":
+        world.upstream.alter(name, ADDED)
+    elif then == "truncate":
+        world.upstream.truncate_table(name)
+    world.insert(A, 4)
+    follow(world, **left_out)
+    if then == "row":
+        world.insert(name, 5)
+    for _ in range(2):
+        follow(world)
+        assert world.state.tables[name].status is TableStatus.INCOMPLETE
+        assert f"table resync shop.{name.table}" in world.state.tables[name].reason
+    loaded(world, name)
+
+
+@pytest.mark.parametrize("name", [B, C])
+def test_a_left_out_table_that_comes_back_where_the_filter_takes_it_in_at_once_waits_to_be_loaded(
+    world: World, name: TableId
+) -> None:
+    world.create(A)
+    world.create(B)
+    world.insert(B, 1, 2)
+    follow(world, **without("bc"))
+    world.upstream.drop_table(B)
+    follow(world, **without("bc"))
+    world.upstream.recover_table(B, None if name == B else name)
+    world.insert(name, 3)
+    for _ in range(2):
+        follow(world)
+        assert world.state.tables[name].status.is_stopped
+        assert name not in world.server.contents.tables
+    loaded(world, name)
+
+
+def test_a_followed_name_that_a_left_out_table_comes_back_to_is_of_that_one(world: World) -> None:
+    """The name's former table was renamed away, all in one cut."""
+    world.create(A)
+    world.create(C)
+    world.insert(A, 1)
+    world.insert(C, 2)
+    world.upstream.drop_table(C)
+    follow(world, **without("bc"))
+    world.upstream.recover_table(C, B)
+    world.upstream.rename_table(A, C)
+    world.insert(B, 3)
+    world.insert(C, 4)
+    follow(world, **without("bc"))
+    follow(world, **without("bc"))
+    world.insert(B, 5)
+    follow(world)
+    follow(world)
+    for table_id in (B, C):
+        own = world.state.tables[table_id]
+        assert own.status.is_stopped or world.rows(table_id) == world.wanted(table_id), own
+    loaded(world, B)
+
+
+@pytest.mark.parametrize("name", [B, C])
+def test_a_held_name_that_a_recovered_table_comes_to_waits_to_be_loaded(world: World, name: TableId) -> None:
+    world.create(A)
+    world.create(B)
+    world.insert(B, 1, 2)
+    follow(world)
+    world.upstream.drop_table(B)
+    follow(world)
+    world.request(RequestKind.HOLD, name)
+    follow(world)
+    world.upstream.recover_table(B, None if name == B else name)
+    world.insert(name, 3)
+    follow(world)
+    world.insert(A, 4)
+    follow(world)
+    assert world.state.tables[name].status.is_stopped
+    world.request(RequestKind.RELEASE, name)
+    for _ in range(2):
+        follow(world)
+        assert world.state.tables[name].status.is_stopped
+        assert name not in world.server.contents.tables
+    loaded(world, name)
+
+
+@pytest.mark.parametrize("waits", ["recovered", "held"])
+def test_the_rows_of_a_table_that_was_never_made_are_missed_under_its_next_name(world: World, waits: str) -> None:
+    world.create(A)
+    follow(world)
+    if waits == "held":
+        world.request(RequestKind.HOLD, B)
+    world.create(B)
+    world.insert(B, 1, 2)
+    if waits == "recovered":
+        world.upstream.drop_table(B)
+        world.upstream.recover_table(B)
+    world.insert(B, 3)
+    for key in range(3):
+        world.insert(A, *range(10 * key, 10 * key + 10))
+        follow(world)
+    assert world.state.tables[B].status.is_stopped
+    forget_what_runs_need_no_more(world, *range(world.partitions))
+    world.upstream.rename_table(B, C)
+    world.insert(C, 4)
+    for _ in range(2):
+        follow(world)
+        assert world.state.tables[C].status.is_stopped
+        assert C not in world.server.contents.tables
+    if waits == "held":
+        world.request(RequestKind.RELEASE, B)
+        follow(world)
+    loaded(world, C)
+
+
+@pytest.mark.parametrize("heard_of_by", ["truncate", "exchange", "alter"])
+def test_a_left_out_table_whose_beginning_was_never_told_lacks_rows_when_the_filter_takes_it_in(
+    heard_of_by: str, tmp_path: Path
+) -> None:
+    world = World(tmp_path, partitions=1)
+    world.upstream.create_table(B, [ID, Column("v", TEXT)], partitions={"p0": 100, "p1": None})
+    world.create(C)
+    world.insert(B, 1, 2)
+    world.upstream.checkpoint()
+    world.stream.forget(0, len(world.stream.partitions[0]))
+    world.create(A)
+    if heard_of_by == "truncate":
+        world.upstream.truncate_table(B)
+    elif heard_of_by == "exchange":
+        world.upstream.exchange_partition(B, "p0", C)
+    else:
+        world.upstream.alter(B, ADDED)
+    world.insert(B, 10)
+    for key in range(2):
+        world.insert(A, key)
+        follow(world, **without("bc"))
+    for _ in range(2):
+        follow(world)
+        assert world.state.tables[B].status is TableStatus.INCOMPLETE
+    loaded(world, B)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from headrace.ddl.statement import StatementKind, read_statement
+from headrace.ddl.told import brought_back
 from headrace.engine.excluded_tables import Followed, Includes, drop_of, followed, has_dropped, is_unborn_outside, kept_ends
 from headrace.engine.journal import drops_databases, is_pending, tables_of_dropped
 from headrace.engine.requests import Carried
@@ -32,8 +33,8 @@ Missing = Callable[[TableId, int], str]
 def note_passed(state: LedgerState, offer: Offer, includes: Includes, missing: Missing) -> Carried | None:
     """What the ledger has to know of the offer's schema changes before a cut passes them; ``None`` when it does.
 
-    - A table that is left out has a row from its CREATE on, and its shapes are kept. Where it was made before, its DROP waits in
-      the journal until the filter takes it in, unless another table gets its name before that.
+    - A table that is left out has a row from its CREATE on, or from when it is first heard of, and its shapes are kept.
+      Where it was made before, its DROP waits in the journal until the filter takes it in, unless another table gets its name.
     - A held table has a row before the first change that brings something to its name, which holds the source's position.
     - A table lacks rows whose beginning is not told any more, or that has the rows of a left-out one whose records were passed.
     """
@@ -125,7 +126,8 @@ class _Noted:
                 self._pass(change)
             for table_id in self._begun_held(change):
                 self._put(TableProgress(table_id, change.commit_ts, False, TableStatus.HELD, incarnation=change.commit_ts))
-            self.created |= needed.changes
+            if needed.events or needed.statement:  # else it is a kept shape of a table that may never have been made
+                self.created |= needed.changes
 
     def _put(self, row: TableProgress) -> None:
         self.rows[row.table_id] = row
@@ -155,11 +157,13 @@ class _Noted:
     def _leave_out(self, change: SchemaChange) -> None:
         """Nothing is done about a left-out table but to remember that there is one, and which shape its rows have."""
         ts = change.commit_ts
-        for table_id in filter(self._is_over, dict.fromkeys(newly_named(change))):
+        named = list(dict.fromkeys(newly_named(change)))
+        heard_of = [*named, *([change.table_id] if change.schema is not None else [])]
+        for table_id in filter(self._is_over, dict.fromkeys(heard_of)):
             own = self._own(table_id)
             if own is None or (own.status.is_gone and own.checkpoint <= ts):
                 self._put(_left_out(table_id, ts))
-            elif self._is_left_out(own) and own.checkpoint <= ts:
+            elif table_id in named and self._is_left_out(own) and own.checkpoint <= ts:
                 self.ends[table_id] = None
         own = self._own(change.table_id)
         if own is not None and own.status is TableStatus.EXCLUDED and own.checkpoint <= ts:
@@ -264,7 +268,8 @@ class _Noted:
 
         Where that is another table, which may give the name away again before one begins under it, it waits before that too.
         """
-        begun = newly_named(change) if _is_beginning(change) or _renames(change) else ()
+        begins = _is_beginning(change) or _renames(change) or brought_back(change)
+        begun = newly_named(change) if begins else ()
         return [t for t in dict.fromkeys(begun) if t in self.state.held and self._own(t) is None]
 
 
@@ -331,6 +336,7 @@ def _there_before(change: SchemaChange) -> frozenset[TableId]:
 
 def newly_named(change: SchemaChange) -> Iterator[TableId]:
     """The tables that have their names by the change, or are heard of with it."""
+    yield from brought_back(change)
     for event in change.events:
         if isinstance(event, CreateTableEvent):
             yield event.table_id

@@ -33,6 +33,7 @@ __all__ = ["Delete", "Insert", "Key", "Row", "Sink", "Statement", "Update", "Ups
 _CREATE_SCHEMA, _DROP_SCHEMA, _CREATE_TABLE, _DROP_TABLE = 1, 2, 3, 4
 _TRUNCATE, _RENAME = 11, 14
 _ADD_PARTITION, _DROP_PARTITION, _TRUNCATE_PARTITION, _EXCHANGE_PARTITION = 19, 20, 23, 42
+_RECOVER = 25
 _FIRST_PHYSICAL_ID = 101
 
 
@@ -64,6 +65,7 @@ class Upstream:
         """How somebody types the name of a table that is there: TiDB finds it in whatever case."""
         self._tso = tso_from_datetime(start)
         self._tables: dict[TableId, Table] = {}
+        self._dropped: dict[TableId, Table] = {}
         self._next_physical_id = _FIRST_PHYSICAL_ID
         writer.clock = lambda: self.now
 
@@ -74,6 +76,11 @@ class Upstream:
     @property
     def tables(self) -> tuple[TableId, ...]:
         return tuple(sorted(self._tables))
+
+    @property
+    def dropped(self) -> tuple[TableId, ...]:
+        """The names of which :meth:`recover_table` can bring a table back: the last one that a DROP TABLE took."""
+        return tuple(sorted(self._dropped))
 
     def advance(self, milliseconds: int) -> None:
         """Lets time pass without a commit."""
@@ -218,8 +225,21 @@ class Upstream:
 
     def drop_table(self, table_id: TableId) -> int:
         commit_ts = self._table_change(table_id, f"DROP TABLE {quoted(self.typed(table_id))}", _DROP_TABLE, [table_id])
-        del self._tables[table_id]
+        self._dropped[table_id] = self._tables.pop(table_id)
         return commit_ts
+
+    def recover_table(self, table_id: TableId, new_table_id: TableId | None = None) -> int:
+        """RECOVER TABLE, or FLASHBACK TABLE … TO a new name: the rows are there again, and no event tells of it."""
+        name = new_table_id or table_id
+        if name in self._tables:
+            raise ValueError(f"table {name} exists")
+        if table_id not in self._dropped:
+            raise KeyError(f"no table {table_id} was dropped")
+        table = self._dropped.pop(table_id)
+        table.schema = replace(table.schema, table_id=name)
+        self._tables[name] = table
+        flashback = f"FLASHBACK TABLE {quoted(table_id)} TO {quoted_name(name.table)}"
+        return self._table_change(name, flashback if new_table_id else f"RECOVER TABLE {quoted(table_id)}", _RECOVER)
 
     def rename_table(self, table_id: TableId, new_table_id: TableId) -> int:
         if new_table_id in self._tables:
