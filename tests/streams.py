@@ -249,6 +249,8 @@ class Actions:
         if len(tables) > 1 and self._chance.random() < 0.3:
             first, second = tables[:2]
             self._world.upstream.rename_tables((first, free), (second, first), (free, second))
+        elif self._chance.random() < 0.2:  # one step is named twice
+            self._world.upstream.rename_tables((tables[0], free), (free, tables[0]), (tables[0], free))
         else:
             self._world.upstream.rename_table(tables[0], free)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -11,8 +12,9 @@ from headrace.model.cut import Cut
 from headrace.model.events import DeletePartitionRowsEvent, SchemaChange
 from headrace.model.policy import SchemaChangePolicies
 from headrace.model.table import Column, TableId
+from headrace.testing.memory_sink import CAPABILITIES
 from headrace.testing.ticdc_writer import SchemaFile
-from streams import ID, TEXT, A, World
+from streams import ID, TEXT, A, B, C, World, run_with_kills
 
 BANK = TableId("bank")
 D, E = TableId("bank", "d"), TableId("bank", "e")
@@ -92,3 +94,68 @@ def test_rows_of_a_partition_go_when_the_record_that_defined_it_is_gone(
     follow(world)
     (emptied,) = (event for change in applied for event in change.events if isinstance(event, DeletePartitionRowsEvent))
     assert (emptied.table_id, emptied.condition) == (table_id, "((`id`) IS NULL OR (`id`) < (10))")
+
+
+X = TableId("shop", "x")
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ((A, B), (B, A), (A, B)),
+        ((A, B), (B, A)),
+        ((A, X), (X, A), (A, X), (X, B)),
+        ((A, X), (C, A), (X, C)) * 2,
+        ((A, X), (C, A), (X, C)) * 3,
+    ],
+)
+@pytest.mark.parametrize("told", ["once", "again", "torn", "again later"])
+def test_a_rename_runs_each_step_as_often_as_it_is_named_however_often_it_is_told(
+    steps: tuple[tuple[TableId, TableId], ...], told: str, tmp_path: Path
+) -> None:
+    world = World(tmp_path, partitions=1)
+    for number, table_id in enumerate((A, C)):
+        world.create(table_id)
+        world.insert(table_id, number)
+    since = world.upstream.checkpoint()
+    world.run()
+    records = world.stream.partitions[0]
+    before = len(records)
+    world.upstream.rename_tables(*steps)
+    if told == "torn":  # what writes the stream died before the last step
+        records[before:before] = [*records[before:-1], records[before - 1]]
+    for key, table_id in enumerate(world.upstream.tables):
+        world.insert(table_id, 10 + key)
+    if told == "again":
+        world.stream.repeat(since)
+    world.upstream.checkpoint()
+    for number in range(2):
+        world.run()
+        world.check()
+        if told == "again later":
+            world.stream.repeat(since)
+        for table_id in world.upstream.tables:
+            world.insert(table_id, 20 + number)
+        world.upstream.checkpoint()
+    world.run()
+    world.check()
+
+
+@pytest.mark.parametrize("capability", list(CAPABILITIES))
+@pytest.mark.parametrize("seed", range(6))
+def test_a_rename_that_names_a_step_twice_runs_right_whenever_a_run_dies(capability: str, seed: int, tmp_path: Path) -> None:
+    chance = Random(seed)
+    world = World(tmp_path, partitions=2, capability=capability)
+    world.create(A)
+    world.insert(A, 1, 2)
+    since = world.upstream.checkpoint()
+    world.run()
+    world.upstream.rename_tables((A, B), (B, A), (A, B))
+    world.insert(B, 3)
+    world.upstream.checkpoint()
+    run_with_kills(world, chance, 4)
+    world.stream.repeat(since)
+    world.insert(B, 4)
+    world.upstream.checkpoint()
+    run_with_kills(world, chance, 2)
+    world.check()

@@ -6,7 +6,7 @@ shapes that were in force before come from the ledger.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from itertools import groupby
@@ -17,7 +17,7 @@ from headrace.ddl.indexes import with_index_names
 from headrace.ddl.names import KnownNames, spelled
 from headrace.ddl.partition_text import partitioning_from_text, partitioning_to_text
 from headrace.ddl.partitions import Partitioning, partitioning_after
-from headrace.ddl.renames import Rename, can_run, plan_renames, rename_statement
+from headrace.ddl.renames import Rename, RenamePlan, can_run, plan_renames, rename_statement
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.ddl.told import named_collation
 from headrace.model.containment import contained
@@ -81,11 +81,14 @@ class StreamHistory:
             names = KnownNames({told.table_id for told in of_time}, self._tables.keys())
             texts = (spelled(told.statement, read_statement(told.statement, told.database), names.meant) for told in of_time)
             of_time = [replace(told, statement=text) for told, text in zip(of_time, texts, strict=True)]
-        renames = {rename: told for told in of_time if (rename := _rename(told)) is not None}
-        if len(renames) < 2 or can_run(tuple(renames), self._tables):
+        named = [(rename, told) for told in of_time if (rename := _rename(told)) is not None]
+        renames = dict(named)
+        if len(renames) < 2 or can_run([rename for rename, _ in named], self._tables):
             return of_time
         shapes = {told.table_id: told.schema for told in renames.values() if told.schema is not None}
         plan = plan_renames(tuple(renames), self._tables, shapes)
+        if len(named) > len(renames):  # with some of them there several times nothing tells which are missing
+            plan = RenamePlan((), unclear=frozenset(name for rename in renames for name in rename))
         first = next(iter(renames.values()))
         if plan.unclear:
             self._leave_open(first, tuple(renames), plan.unclear)
@@ -221,8 +224,23 @@ def _rename(told: StreamStatement) -> Rename | None:
 
 
 def _each_once(statements: Iterable[StreamStatement]) -> list[StreamStatement]:
-    """The statements in the order of their commit ts, each once: every partition may tell it, and tell it again."""
-    found: dict[tuple[int, TableId, str], StreamStatement] = {}
+    """The statements in the order of their commit ts, each once: every partition may tell it, and tell it again.
+
+    A RENAME TABLE may name a step several times, as in ``a TO b, b TO a, a TO b``, and has it here as often. What writes a stream
+    begins again with a watermark, so a step is another one where a partition tells it again with only statements of the same commit
+    ts in between; right behind itself it cannot run. A number in its text tells the journal which one it is.
+    """
+    found: dict[tuple[int, TableId, str, int], StreamStatement] = {}
+    times: Counter[tuple[int, TableId, str]] = Counter()
+    last: StreamStatement | None = None
     for told in sorted(statements, key=lambda told: (told.commit_ts, told.partition, told.offset)):
-        found.setdefault((told.commit_ts, told.table_id, told.statement), told)
+        key = (told.commit_ts, told.table_id, told.statement)
+        if last is None or (last.commit_ts, last.partition, last.offset + 1) != (told.commit_ts, told.partition, told.offset):
+            times.clear()
+            last = None
+        if last is None or key != (last.commit_ts, last.table_id, last.statement):
+            times[key] += 1
+        number = times[key] if _rename(told) else 1
+        found.setdefault((*key, number), told if number == 1 else replace(told, statement=f"{told.statement} /* {number} */"))
+        last = told
     return list(found.values())
