@@ -14,7 +14,7 @@ from headrace.cli.output import make_output
 from headrace.engine.run_options import RunOptions
 from headrace.model.cut import Cut
 from headrace.model.ledger import CutRecord
-from headrace.model.outcome import Problem
+from headrace.model.outcome import Notice, Problem
 from headrace.pipeline.assembly import DEFAULT_LEDGER
 from headrace.pipeline.runner import Definition, PipelineRun
 from headrace.testing.engine import LocalEngine
@@ -100,6 +100,11 @@ class Recorder(RunDisplay):
         self.failures: list[str] = []
         self.stopped: list[Problem] = []
         self.resumed: list[str] = []
+        self.notices: list[Notice] = []
+
+    def notice(self, notice: Notice) -> None:
+        self.notices.append(notice)
+        super().notice(notice)
 
     def phase(self, text: str) -> None: ...
 

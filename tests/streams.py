@@ -20,6 +20,7 @@ from headrace.engine.stage import Stage
 from headrace.errors import FencedError
 from headrace.model.cut import Cut, CutRound
 from headrace.model.ledger import LedgerState, RequestKind, TableProgress, TableRequest
+from headrace.model.outcome import Notice
 from headrace.model.stream import Range, StageReport
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
@@ -105,6 +106,8 @@ class World:
     upstream: Upstream = field(init=False)
     server: Server = field(default_factory=Server)
     staged: Counting = field(default_factory=Counting)
+    notices: list[Notice] = field(default_factory=list)
+    """What all runs told, those that were killed among them."""
     _asked: int = 0
 
     def __post_init__(self) -> None:
@@ -149,7 +152,10 @@ class World:
                 observer=display,
                 options=RunOptions(once=once, **options),  # type: ignore[arg-type]
             )
-            loop.run()
+            try:
+                loop.run()
+            finally:
+                self.notices += display.notices
         return display
 
     def ask(self, *requests: TableRequest) -> None:

@@ -534,7 +534,7 @@ class Loop:
 
     def _tell(self, notices: tuple[Notice, ...]) -> None:
         for notice in notices:
-            if self._told.add(notice):
+            if ((of := notice.table_id) is None or of.is_database or self._follows(of)) and self._told.add(notice):
                 self._observer.notice(notice)
 
     def _failed(self, error: HeadraceError) -> None:

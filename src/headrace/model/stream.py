@@ -96,6 +96,8 @@ class StagedPiece:
     """The least and the greatest commit ts (TSO). Within a piece they do not go down: there another one begins."""
     between: Between
     """What lies between the table's piece before, or the beginning of the range, and it."""
+    promised: int
+    """The greatest watermark (TSO) of the range before its first record; 0 where there is none."""
     key: str
     """The object in the work place that it lies in, with others."""
     start: int

@@ -77,13 +77,24 @@ def _thinned(marks: list[Mark], offset: int) -> tuple[Mark, ...]:
 
 
 @dataclass(frozen=True)
+class Unpromised:
+    """What was applied, or may be in part, though partitions had not promised it: a final drain took it as it was."""
+
+    end: int
+    """Up to where (TSO)."""
+    promised: Mapping[str, int]
+    """What each of these partitions had promised (TSO), less than ``end``. The others had promised all of it."""
+
+
+@dataclass(frozen=True)
 class StreamPosition:
-    """The position of a whole stream. ``watermark`` (TSO) is what all partitions had promised when it was made."""
+    """The position of a whole stream. ``watermark`` (TSO) is up to where it was offered as complete when it was made."""
 
     partitions: Mapping[str, PartitionPosition] = field(default_factory=dict)
     watermark: int = 0
     given_up: frozenset[tuple[TableId, PlaceInStream]] = frozenset()
     """Records that somebody gave up, of tables that still have to pass them."""
+    unpromised: Unpromised | None = None
 
     @classmethod
     def parse(cls, text: str) -> StreamPosition:
@@ -97,13 +108,17 @@ class StreamPosition:
         for name, (offset, marks) in told["p"].items():
             partitions[name] = PartitionPosition(int(offset), tuple(Mark(int(at), int(ts)) for at, ts in marks))
         given_up = {(TableId(*names), PlaceInStream(name, int(offset))) for *names, name, offset in told.get("g", ())}
-        return cls(partitions, int(told["w"]), frozenset(given_up))
+        end, promised = told.get("u", (0, {}))
+        unpromised = Unpromised(int(end), {name: int(ts) for name, ts in promised.items()}) if promised else None
+        return cls(partitions, int(told["w"]), frozenset(given_up), unpromised)
 
     def to_text(self) -> str:
         """The position as the ledger keeps it."""
         told = {name: [at.offset, [[m.offset, m.reached] for m in at.marks]] for name, at in sorted(self.partitions.items())}
         given_up = sorted([t.database, t.table, place.partition, place.offset] for t, place in self.given_up)
-        rest = {"g": given_up} if given_up else {}
+        rest: dict[str, object] = {"g": given_up} if given_up else {}
+        if self.unpromised is not None:
+            rest["u"] = [self.unpromised.end, dict(sorted(self.unpromised.promised.items()))]
         return json.dumps({"v": _VERSION, "w": self.watermark, "p": told, **rest}, separators=(",", ":"))
 
     def of(self, partition: str) -> PartitionPosition:
@@ -128,6 +143,23 @@ class StreamPosition:
         moved = replace(self, partitions={name: at.moved_to(commit_ts, before.get(name)) for name, at in self.partitions.items()})
         kept = frozenset((t, place) for t, place in self.given_up if place.offset >= moved.of(place.partition).offset)
         return replace(moved, given_up=kept)
+
+    @property
+    def applied_to(self) -> int:
+        """Up to which commit ts (TSO) changes were applied, or may have been: what comes at or below it is passed over."""
+        return self.watermark if self.unpromised is None else max(self.watermark, self.unpromised.end)
+
+    def promise(self, partition: str) -> int:
+        """What a partition had promised (TSO) of what is applied: nothing where it was not known by then."""
+        if partition not in self.partitions:
+            return 0
+        return self.applied_to if self.unpromised is None else self.unpromised.promised.get(partition, self.applied_to)
+
+    def applying(self, hi: int, promises: Mapping[str, int]) -> StreamPosition:
+        """With what a cut up to ``hi`` (TSO) takes that partitions have not promised; ``promises`` are those of all (TSO)."""
+        end = max(self.applied_to, hi)
+        short = {name: promised for name, promised in promises.items() if promised < end}
+        return replace(self, unpromised=Unpromised(end, short) if short else None)
 
     def giving_up(self, table_id: TableId, place: PlaceInStream) -> StreamPosition:
         """The position in which a record of the table is passed over; it is remembered until nobody needs what lies there."""

@@ -40,7 +40,9 @@ class StreamReader(Protocol):
     def ends(self) -> Sequence[PartitionEnds]:
         """The partitions, and what each has now. Called on the driver, at each poll.
 
-        Reads no record. Raises SourceUnreachableError.
+        A new partition has to be named before the others have a watermark above the commit ts of its first record: from then on
+        it holds the pipeline's watermark. Where that is not so, its changes below what was applied meanwhile are told, and not
+        applied. Reads no record. Raises SourceUnreachableError.
         """
         ...
 

@@ -24,11 +24,12 @@ from headrace.model.offer import Learned, Offer
 from headrace.model.outcome import Notice, Problem, SplitReport
 from headrace.model.place import PlaceInStream, SourcePlace
 from headrace.model.split import Split, Window
-from headrace.model.stream import PartitionEnds, Range, StageReport
+from headrace.model.stream import PartitionEnds, Range, StagedPiece, StageReport
 from headrace.model.table import NOBODYS, TableId
 from headrace.model.tso import latest_tso, tso_and_time
 from headrace.sources.base import Bound, KeptShapes, StageRunner, StagingPlace
 from headrace.sources.stream.history import StreamHistory
+from headrace.sources.stream.late import late_notices
 from headrace.sources.stream.position import StreamPosition
 from headrace.sources.stream.reader import BadRecordError, StreamReader
 from headrace.sources.stream.stage import stage
@@ -103,8 +104,7 @@ class StreamEventSource:
         kept_from = {p.partition: p.first for p in self.reader.ends()} if isinstance(learned, Staged) else {}
         former = learned if isinstance(learned, Staged) and learned.follows(place, kept_from) else Staged()
         kept = former.needed(place)
-        for key in sorted(_keys(learned) - _keys(kept)):
-            self._place.remove(key.rpartition("/")[0])
+        self._remove(_keys(learned) - _keys(kept))
         least = max(place.watermark, checkpoint)
         staged, partitions, more = self._staged(kept, place, least, bound, final=final)
         # Without a bound nothing is known of where tables stand.
@@ -113,7 +113,9 @@ class StreamEventSource:
         history = StreamHistory(shapes or {}, (told for report in staged.reports for told in report.statements))
         latest = latest_tso(time.time())
         watermark = _final(staged, place, least, latest) if final else _watermark(staged, partitions, place, least)
+        staged = staged.promising(place, checkpoint)
         problems = staged.problems(place)
+        late = late_notices(staged, place, bound.reached if bound is not None else lambda _: place.applied_to, self._records)
         return Offer(
             watermark,
             watermark + 1,
@@ -125,13 +127,17 @@ class StreamEventSource:
                 *_shapeless(staged, history, reached, watermark),
                 *(_of_the_future(staged, latest) if final else ()),
             ),
-            notices=(*_blocking(problems), *_absent(partitions, place, staged), *_ahead(staged)),
+            notices=(*_blocking(problems), *_absent(partitions, place, staged), *_ahead(staged), *late),
             repeats=self.reader.repeats,
             learned=staged,
             more=more,
             passed=place.beginning(staged.begins).passed,
             gone=max((place.of(name).reached_before(at) for name, at in staged.begins.items()), default=0),
         )
+
+    def _remove(self, keys: Iterable[str]) -> None:
+        for key in sorted(keys):
+            self._place.remove(key.rpartition("/")[0])
 
     def _staged(
         self, kept: Staged, place: StreamPosition, least: int, bound: Bound | None, *, final: bool
@@ -177,18 +183,18 @@ class StreamEventSource:
     def _moved(self, position: str, offer: Offer, reached: int, hi: int) -> str:
         staged = _of(offer)
         place = StreamPosition.parse(position).beginning(staged.begins).with_marks(staged.reports)
-        place = place.moved_to(reached, staged.unclear(place))
+        place = place.moved_to(reached, staged.unclear(place)).applying(hi, staged.promises)
         return replace(place, watermark=max(place.watermark, hi)).to_text()
 
     def taking(self, position: str, offer: Offer, keys: Collection[str]) -> PositionOfCut:
         """See ``EventSource.taking``. Where a table is stopped, the position waits for the driver's step."""
         staged = _of(offer)
         place = StreamPosition.parse(position).beginning(staged.begins).with_marks(staged.reports)
-        return PositionOfCut(position, place, staged.unclear(place))
+        return PositionOfCut(position, place, staged.unclear(place), staged.promises)
 
     def begin(self, position: str, offer: Offer, splits: Collection[Split], hi: int) -> str:
-        """The same: each table's checkpoint tells what of a piece it has taken."""
-        return position
+        """The same, since each table's checkpoint tells what of a piece it has taken; but for what no partition promised."""
+        return self.taking(position, offer, ()).begun(hi)
 
     def consumed(self, position: str, offer: Offer, reports: Sequence[SplitReport]) -> str:
         """The same, see :meth:`begin`."""
@@ -242,7 +248,7 @@ class StreamEventSource:
         """See ``EventSource.read``. Records outside of the window are not decoded, and count as one row each."""
         assert isinstance(split, StagedSplit), "splits are this source's own"
         piece = split.piece
-        records = pa.ipc.open_stream(self._place.read(piece.key).slice(piece.start, piece.length)).read_all().combine_chunks()
+        records = self._records(piece)
         commit_ts = records.column("commit_ts").to_numpy()
         own = (commit_ts > split.above) & (commit_ts <= split.up_to)
         wanted = own & ~np.isin(records.column("offset").to_numpy(), split.given_up)
@@ -273,6 +279,11 @@ class StreamEventSource:
             problem=reading.problem,
         )
 
+    def _records(self, piece: StagedPiece) -> pa.Table:
+        """The records of a piece, as ``headrace.sources.stream.records.PIECE``. Raises TransientError."""
+        held = self._place.read(piece.key).slice(piece.start, piece.length)
+        return pa.ipc.open_stream(held).read_all().combine_chunks()
+
 
 @dataclass(frozen=True)
 class PositionOfCut:
@@ -281,12 +292,18 @@ class PositionOfCut:
     former: str
     with_marks: StreamPosition
     unclear: Mapping[str, int]
+    promises: Mapping[str, int]
+
+    def begun(self, hi: int) -> str:
+        """The position before the cut up to ``hi`` (TSO). Where partitions have not promised all of it, it says what was read."""
+        begun = self.with_marks.applying(hi, self.promises)
+        return self.former if begun.unpromised is None else begun.to_text()
 
     def after(self, reports: Iterable[SplitReport], progress: CutOutcome) -> str:
         """The position after the cut, unless a table is stopped: how far that is only the driver knows."""
         if progress.stopped or progress.behind:
-            return self.former
-        place = self.with_marks.moved_to(progress.hi, self.unclear)
+            return self.begun(progress.hi)
+        place = self.with_marks.moved_to(progress.hi, self.unclear).applying(progress.hi, self.promises)
         return replace(place, watermark=max(place.watermark, progress.hi)).to_text()
 
 

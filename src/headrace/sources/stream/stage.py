@@ -35,6 +35,8 @@ class _Piece:
     """Records of one table that follow each other, their commit ts never going down."""
 
     between: Between
+    promised: int
+    """The greatest watermark (TSO) of the range before it, or 0."""
     batches: list[pa.RecordBatch] = field(default_factory=list)
 
 
@@ -77,7 +79,7 @@ class _Tables:
         between = self.behind.get(table_id, self.all_of_it)
         reached = self._reached.get(table_id, -1)
         if not self.pieces[table_id] or first < reached or (first == reached and between.least is not None):
-            self.pieces[table_id].append(_Piece(between))
+            self.pieces[table_id].append(_Piece(between, self.greatest or 0))
         self.behind[table_id] = Between()
         self.pieces[table_id][-1].batches.append(records)
         self._reached[table_id] = last
@@ -234,6 +236,7 @@ def _written(of: Range, tables: Mapping[TableId, Sequence[_Piece]], place: Stagi
             min_ts=rows.column("commit_ts")[0].as_py(),
             max_ts=rows.column("commit_ts")[rows.num_rows - 1].as_py(),
             between=piece.between,
+            promised=piece.promised,
             key=key,
             start=start,
             length=length,

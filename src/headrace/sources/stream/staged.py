@@ -44,6 +44,9 @@ class Staged:
     reports: tuple[StageReport, ...] = ()
     begins: Mapping[str, int] = field(default_factory=dict)
     """From which offset on each partition was read first."""
+    promises: Mapping[str, int] = field(default_factory=dict)
+    """What each partition has promised (TSO), that of which nothing new is staged too; less than the watermark only at a final
+    drain, and of a partition that the stream named late."""
 
     def without(self, tables: Collection[TableId]) -> Staged:
         """The same: what nobody needs goes with the position."""
@@ -57,6 +60,15 @@ class Staged:
     def ends(self) -> dict[str, int]:
         """Up to where each partition is staged."""
         return {report.range.partition: report.range.end for report in self.reports}
+
+    def promising(self, position: StreamPosition, start: int) -> Staged:
+        """With what all partitions promise. ``start`` (TSO) is what counts as promised where nothing was read before."""
+        names = position.partitions.keys() | self.begins.keys()
+        found = {name: position.promise(name) if position.partitions else start for name in names}
+        for report in self.reports:
+            name = report.range.partition
+            found[name] = max(found[name], report.greatest_watermark or 0)
+        return replace(self, promises=found)
 
     def watermarks(self, position: StreamPosition) -> dict[str, int]:
         """What each partition promises (TSO). Behind a record of which nobody knows the table nothing is, till it is given up."""
