@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -295,6 +296,7 @@ class World:
             sink="blackhole://",
             changefeed=str(self.history.toml),
             ledger=str(self.folder / "ledger"),
+            work=str(self.folder / "work"),
             options=RunOptions(
                 once=True,
                 includes=TableFilter.parse(self.tables).includes,
@@ -311,6 +313,12 @@ class World:
         if isinstance(run._result, BaseException):
             return None, run._result, display.told
         return run._result, None, display.told
+
+    def clear(self, *, whole: bool) -> None:
+        """Somebody removes what lies in the work places of runs, or these themselves."""
+        for place in (self.folder / "work").glob("*"):
+            for path in [place] if whole else [path for path in place.iterdir() if path.is_dir()]:
+                shutil.rmtree(path)
 
     def run_and_check(self) -> Ran:
         """A run that nothing disturbs. What waits for a person is approved, and another run follows."""

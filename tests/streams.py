@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -17,7 +18,7 @@ from headrace.engine.loop import Loop
 from headrace.engine.round import EngineRound
 from headrace.engine.run_options import RunOptions
 from headrace.engine.stage import Stage
-from headrace.errors import FencedError
+from headrace.errors import FencedError, TransientError
 from headrace.model.cut import Cut, CutRound
 from headrace.model.ledger import LedgerState, RequestKind, TableProgress, TableRequest
 from headrace.model.outcome import Notice
@@ -63,12 +64,16 @@ class Folder:
         path.write_bytes(b"".join(bytes(part) for part in parts))
 
     def read(self, key: str) -> pa.Buffer:
-        return pa.py_buffer((self.root / key).read_bytes())
+        try:
+            return pa.py_buffer((self.root / key).read_bytes())
+        except FileNotFoundError as error:
+            raise TransientError(str(error)) from None
+
+    def keys(self, below: str) -> list[str]:
+        return [path.relative_to(self.root).as_posix() for path in (self.root / below).rglob("*") if path.is_file()]
 
     def remove(self, below: str) -> None:
-        for path in sorted((self.root / below).glob("*")):
-            path.unlink()
-        (self.root / below).rmdir()
+        shutil.rmtree(self.root / below, ignore_errors=True)
 
     def count(self) -> int:
         return sum(path.is_file() for path in self.root.rglob("*"))
@@ -322,13 +327,30 @@ def run_taken_over(world: World, chance: Random, between: Callable[[], object], 
 def run_with_kills(world: World, chance: Random, kills: int, **options: object) -> None:
     """Runs to the end, killed so many times at some step before. ``options`` are those of the runs; often cuts are small.
 
-    The one run that nothing disturbs takes all that is complete.
+    The run that is not killed takes all that is complete, also where somebody clears its work place.
     """
     options = {"max_cut": chance.choice(_MAX_CUTS), **options}
     for _ in range(kills):
         run_killed(world, chance, **options)
-    world.run(**options)
+    run_cleared(world, chance, **options)
     assert world.state.checkpoint == world.stream.promised
+
+
+def run_cleared(world: World, chance: Random, **options: object) -> None:
+    """A run to the end; mostly somebody clears its work place before one of its polls."""
+    left = chance.randrange(6)
+
+    def strike(moment: faults.Moment, step: faults.FaultPoint, detail: str) -> None:
+        nonlocal left
+        left -= (moment, step) == (faults.Moment.BEFORE, faults.Step.POLL)
+        if left == 0:
+            world.place.remove("")
+
+    former = faults.arm(strike)
+    try:
+        world.run(**options)
+    finally:
+        faults.arm(former)
 
 
 def run_killed(world: World, chance: Random, **options: object) -> None:

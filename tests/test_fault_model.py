@@ -204,6 +204,13 @@ class FaultModel(RuleBasedStateMachine):
     def something_passing_goes_wrong(self, number: int) -> None:
         note(str(self.world.run_with(at(number, fail))))
 
+    @rule(steps=STEPS, seed=SEEDS, number=NUMBERS, whole=st.booleans())
+    def the_work_place_is_cleared(self, steps: list[differential.Step], seed: int, number: int, whole: bool) -> None:
+        """Under a living run, which goes on by itself."""
+        self.goes_on(steps, seed)
+        ran = self.world.run_with(at(number, lambda _: self.world.clear(whole=whole)))
+        assert ran.error is None, str(ran)
+
     @rule(failing=st.sampled_from(FAILURES), skip=st.integers(0, 12))
     @precondition(lambda self: self.world.downstream.server is not None)
     def a_call_of_the_sink_fails(self, failing: tuple[Call, Failing], skip: int) -> None:

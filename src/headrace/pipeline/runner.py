@@ -168,7 +168,7 @@ class PipelineRun:
     def _make_loop(self, sink: DataSink, ledger: Ledger) -> Loop:
         source, work = self._source.event_source, self._target.work
         if isinstance(source, StreamSource):
-            source = source.staged_by(Stage(self._engine, self._wait_for_spark), work.place())
+            source = source.staged_by(Stage(self._engine, self._wait_for_spark), work.following())
 
         def make_round(
             cut: Cut,

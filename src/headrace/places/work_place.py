@@ -171,6 +171,10 @@ class WorkLease:
                 self._held = self._prefix(self._above)
             return WorkPlace(self._held, self.setting)
 
+    def following(self) -> LeasedPlace:
+        """The run's part wherever it is by then, for what is used for longer than a step."""
+        return LeasedPlace(self)
+
     def close(self) -> None:
         """Removes the run's part. What cannot be removed now is left to the next run."""
         with self._making:
@@ -218,6 +222,36 @@ class WorkLease:
             # The run's own use of the place tells of one that cannot be reached.
             with suppress(BaseError, OSError):
                 _sweep(above, held)
+
+
+@dataclass(frozen=True)
+class LeasedPlace:
+    """The work place that a lease has at the moment, for the driver. What a task gets of it is the :class:`WorkPlace` itself.
+
+    A folder that was cleared away is made again, so what was written may be gone: :meth:`keys` tells what is there.
+    """
+
+    lease: WorkLease
+
+    def __reduce__(self) -> tuple[type[WorkPlace], tuple[Place, str]]:
+        place = self.lease.place()
+        return WorkPlace, (place.folder, place.setting)
+
+    def write(self, key: str, *parts: bytes | pa.Buffer) -> None:
+        """See :meth:`WorkPlace.write`."""
+        self.lease.place().write(key, *parts)
+
+    def read(self, key: str) -> pa.Buffer:
+        """See :meth:`WorkPlace.read`."""
+        return self.lease.place().read(key)
+
+    def keys(self, below: str = "") -> list[str]:
+        """See :meth:`WorkPlace.keys`."""
+        return self.lease.place().keys(below)
+
+    def remove(self, below: str) -> None:
+        """See :meth:`WorkPlace.remove`."""
+        self.lease.place().remove(below)
 
 
 def open_work(location: str | None, setting: str = SETTING) -> WorkLease:

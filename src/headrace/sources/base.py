@@ -208,6 +208,10 @@ class StagingPlace(Protocol):
         """An object; in a folder it is mapped into memory. Raises TransientError."""
         ...
 
+    def keys(self, below: str) -> Collection[str]:
+        """The keys of all objects in a folder; none where it is not there. Raises TransientError."""
+        ...
+
     def remove(self, below: str) -> None:
         """Removes a folder of objects, whether it is there or not. Raises TransientError."""
         ...
@@ -222,7 +226,10 @@ class StreamSource(EventSource, Protocol):
         ...
 
     def staged_by(self, run: StageRunner, place: StagingPlace) -> EventSource:
-        """The source with what reads its ranges, and the place where these leave their pieces."""
+        """The source with what reads its ranges, and the place where these leave their pieces.
+
+        Somebody may clear that place under a living run: what was staged is then staged again.
+        """
         ...
 
 

@@ -41,6 +41,7 @@ _ANEW = (
 )
 RANGE_BYTES = 8 << 20
 """What one stage task reads at most, about."""
+_FOLDER = "staged"
 _STALLED_TIMES = 4
 _BLOCK_BYTES = 4 << 20
 _BLOCK_ROWS = 131_072
@@ -54,6 +55,10 @@ class _NoPlace:
 
     def read(self, key: str) -> pa.Buffer:
         raise NotImplementedError("nothing is staged without a work place")
+
+    def keys(self, below: str) -> Collection[str]:
+        """There is nothing."""
+        return ()
 
     def remove(self, below: str) -> None:
         """There is nothing."""
@@ -76,7 +81,7 @@ class StreamEventSource:
 
     def stage(self, of: Range) -> StageReport:
         """Reads one range, in a task. Raises SourceUnreachableError."""
-        return stage(self.reader, of, self._place, f"staged/{secrets.token_hex(8)}")
+        return stage(self.reader, of, self._place, f"{_FOLDER}/{secrets.token_hex(8)}")
 
     @property
     def needs_shapes(self) -> bool:
@@ -113,6 +118,9 @@ class StreamEventSource:
         history = StreamHistory(shapes or {}, (told for report in staged.reports for told in report.statements))
         latest = latest_tso(time.time())
         watermark = _final(staged, place, least, latest) if final else _watermark(staged, partitions, place, least)
+        if self._is_cleared(kept, watermark):
+            self._remove(_keys(staged))
+            return self.poll(position, checkpoint, final=final, bound=bound, shapes=shapes)
         staged = staged.promising(place, checkpoint)
         problems = staged.problems(place)
         late = late_notices(staged, place, bound.reached if bound is not None else lambda _: place.applied_to, self._records)
@@ -134,6 +142,14 @@ class StreamEventSource:
             passed=place.beginning(staged.begins).passed,
             gone=max((place.of(name).reached_before(at) for name, at in staged.begins.items()), default=0),
         )
+
+    def _is_cleared(self, kept: Staged, watermark: int) -> bool:
+        """Whether pieces that are to be read now are gone: somebody cleared the work place, and all is staged again.
+
+        What lies above the watermark (TSO) is not looked for, so that a stall does not have the place listed at each poll.
+        """
+        wanted = {piece.key for report in kept.reports for piece in report.pieces if piece.min_ts <= watermark}
+        return bool(wanted) and not wanted <= set(self._place.keys(_FOLDER))
 
     def _remove(self, keys: Iterable[str]) -> None:
         for key in sorted(keys):
