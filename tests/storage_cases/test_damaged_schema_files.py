@@ -302,6 +302,22 @@ def test_a_file_of_which_nothing_tells_the_table_holds_all_that_existed(tmp_path
     assert bucket.state("o") == [(1, "o1")]
 
 
+def test_a_file_of_which_nothing_tells_the_table_holds_one_that_was_recovered(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path, TABLE_IDS)
+    create = "CREATE TABLE `test`.`{}` (`id` INT PRIMARY KEY,`v` VARCHAR(16))"
+    by_id(bucket, 110, 100, "a", "id,v", create.format("a"), "I 110 1 a1")
+    by_id(bucket, 111, 101, "o", "id,v", create.format("o"), "I 112 1 o1")
+    by_id(bucket, 110, 200, "a", "id,v", "DROP TABLE `test`.`a`")
+    by_id(bucket, 110, 210, "a", "id,v", "RECOVER TABLE `test`.`a`", "I 211 2 a2")
+    assert set(bucket.at(220).stopped) == {"test.a"}
+    decide(bucket, Verdict.EDIT, 'CREATE TABLE "test"."a" (id INTEGER PRIMARY KEY, v VARCHAR)')
+    assert bucket.at(230).code == 0
+    assert bucket.state("a") == [(2, "a2")]
+    path = by_id(bucket, 120, 240, "a", "id,v", "TRUNCATE TABLE `test`.`a`")
+    bucket.write(path, (bucket.root / path).read_bytes()[:10])
+    assert set(bucket.at(300).stopped) == {"test.a", "test.o"}
+
+
 def test_a_first_file_that_cannot_be_read_is_told_though_no_table_is_known(tmp_path: Path) -> None:
     bucket = Bucket(tmp_path, TABLE_IDS)
     create = "CREATE TABLE `test`.`a` (`id` INT PRIMARY KEY,`v` VARCHAR(16))"

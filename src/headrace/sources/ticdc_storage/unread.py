@@ -22,6 +22,7 @@ from itertools import groupby
 
 from headrace.ddl.names import KnownNames
 from headrace.ddl.statement import StatementKind, read_statement
+from headrace.ddl.told import brought_back
 from headrace.model.events import (
     CreateTableEvent,
     DropDatabaseEvent,
@@ -188,6 +189,7 @@ class _History:
             change = self._changes[self._next]
             _carry_out(change, self.existing, self._existing)
             self.may_be_gone -= {event.table_id for event in change.events if isinstance(event, CreateTableEvent)}
+            self.may_be_gone -= brought_back(change)
             self._next += 1
         found = [owner_of(self._catalogue, file) for file in together]
         owners = frozenset(owner for owner in found if owner is not None)
@@ -317,6 +319,9 @@ def _carry_out(change: SchemaChange, existing: set[TableId], index: NameIndex) -
             index.discard(table_id)
         for table_id in come:
             index.add(table_id)
+    for table_id in brought_back(change):
+        existing.add(table_id)
+        index.add(table_id)
 
 
 def _moved(event: SchemaChangeEvent, existing: Iterable[TableId]) -> tuple[set[TableId], set[TableId]]:
