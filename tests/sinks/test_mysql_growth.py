@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
+from headrace.errors import DefinitionError
 from headrace.sinks.mysql import collation
 from headrace.sinks.mysql.adaptation import Server, adapt_for
+from headrace.sinks.mysql.settings import read_settings
 
 REPEATED = 4_000
 CONSTRUCTS: dict[str, Callable[[int], str]] = {
@@ -38,3 +40,10 @@ def test_twice_as_many_take_about_twice_as_long(construct: str, server: str) -> 
 
     once, twice = seconds(REPEATED), seconds(2 * REPEATED)
     assert twice < 3 * once + 0.2, f"{once:.3f} s for {REPEATED}, {twice:.3f} s for twice as many"
+
+
+def test_a_long_text_in_place_of_a_uri_is_refused_at_once() -> None:
+    began = time.process_time()
+    with pytest.raises(DefinitionError):
+        read_settings("/" + "data" * 25_000)
+    assert time.process_time() - began < 1

@@ -10,6 +10,7 @@ import pytest
 from headrace.errors import DefinitionError
 from headrace.model.table import TableId
 from headrace.model.uri import parse_uri
+from headrace.places.location import Location
 from headrace.sources.ticdc_storage.options import Protocol, StorageOptions, read_options
 from headrace.sources.ticdc_storage.paths import DateSeparator
 from headrace.sources.ticdc_storage.selectors import ColumnSelector, ColumnSelectors
@@ -177,6 +178,12 @@ def test_the_first_selector_that_holds_decides_and_in_it_the_last_rule() -> None
 def test_locations_that_cannot_be_are_explained(uri: str, message: str) -> None:
     with pytest.raises(DefinitionError, match=message):
         store_location(parse_uri(uri))
+
+
+@pytest.mark.parametrize("user", ["no-such-user", "half-of-a-character-\ud800"])
+def test_the_home_of_a_user_that_there_cannot_be_is_explained(user: str) -> None:
+    with pytest.raises(DefinitionError, match="there is no such user"):
+        Location.of_folder(f"~{user}/changefeed")
 
 
 def test_a_location_pickles_with_its_credentials_and_never_shows_them() -> None:

@@ -357,7 +357,7 @@ class _Reader:
             return folder
         try:
             return str(self._path.parent / Path(folder).expanduser())
-        except RuntimeError:
+        except (RuntimeError, UnicodeEncodeError):  # the second of a name with half of a character
             raise self._wrong(place, f"{folder} names no folder: there is no such user.", "Write the path in full.") from None
 
     def _at(self, place: _Path, read: Callable[[], _T]) -> _T:

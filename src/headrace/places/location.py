@@ -100,7 +100,7 @@ class Location:
         """The location of a plain path; ``~`` is the user's home. Raises DefinitionError."""
         try:
             return cls(FILE, str(Path(path).expanduser().absolute()))
-        except RuntimeError:
+        except (RuntimeError, UnicodeEncodeError):  # the second of a name with half of a character
             raise DefinitionError(f"{path} names no folder: there is no such user.", "Write the path in full.") from None
 
     @property

@@ -43,7 +43,7 @@ LEDGER_DATABASE = "headrace"
 """Where the ledger lies unless the URI says otherwise."""
 SYSTEM_DATABASES = frozenset({"information_schema", "metrics_schema", "mysql", "performance_schema", "sys"})
 """The servers' own, in lower case; TiDB has metrics_schema."""
-_AFTER_LOGIN = re.compile(r"\w+://[^/?#]*")
+_LOGIN = re.compile(r"\w+://[^/?#]*")
 _DATABASE_NAME = re.compile(r"[0-9A-Za-z_$-]{1,64}")
 
 
@@ -79,7 +79,9 @@ class MySqlSettings:
 
 def read_settings(text: str) -> MySqlSettings:
     """Reads ``mysql://user:password@host:port/?…`` or ``tidb://…``. Raises DefinitionError."""
-    if "@" in _AFTER_LOGIN.sub("", escape_variables(text), count=1):
+    escaped = escape_variables(text)
+    login = _LOGIN.match(escaped)
+    if "@" in escaped[login.end() if login else 0 :]:
         raise DefinitionError(
             "There is an @ behind the first /, ? or # of the sink's URI, so user or password hold signs that a URI has to escape.",
             "Put the password in as ${NAME} or ${file:PATH}, or write / as %2F, ? as %3F and # as %23.",
