@@ -132,6 +132,11 @@ class Loop:
     def stopping(self) -> bool:
         return self._stopping.is_set()
 
+    @property
+    def state(self) -> LedgerState:
+        """What the ledger says, as this run knows it."""
+        return self._state
+
     def run(self) -> int:
         """Runs until it is done, stopped, or fails for good. Returns the exit code."""
         self._acquire_when_possible()

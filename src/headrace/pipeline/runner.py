@@ -24,7 +24,7 @@ from headrace.engine.spark import SparkEngine, session_settings
 from headrace.engine.stage import Stage
 from headrace.errors import EXIT_INTERRUPTED, DefinitionError
 from headrace.model.cut import Cut, CutRound
-from headrace.model.ledger import TableProgress
+from headrace.model.ledger import LedgerState, TableProgress
 from headrace.model.table import TableId
 from headrace.pipeline.assembly import DEFAULT_LEDGER, DEFAULT_SINK, Target
 from headrace.pipeline.local_places import require_shared_places
@@ -135,6 +135,18 @@ class PipelineRun:
             return EXIT_INTERRUPTED
         return EXIT_INTERRUPTED if self._interrupted_at is not None else self._result
 
+    @property
+    def state(self) -> LedgerState:
+        """What the ledger said when the run ended, or says by now; empty for a run that never reached it."""
+        return self._loop.state if self._loop is not None else LedgerState(self._definition.name)
+
+    def stop(self) -> None:
+        """Lets the run end after the cut that is being applied, which is abandoned after ten seconds. For any thread."""
+        if self._interrupted_at is None:
+            self._interrupted_at = time.monotonic()
+            if self._loop is not None:
+                self._loop.stop()
+
     def _stop_engine(self) -> None:
         """A JVM that does not answer is ended: the process must not wait for it."""
         stopping = AbandonableThread(self._engine.stop, "headrace-stop")
@@ -194,9 +206,7 @@ class PipelineRun:
     def _interrupt(self, _signal: int, _frame: FrameType | None) -> None:
         """The first signal lets the current cut finish; the second, or ten seconds, abandons it."""
         if self._interrupted_at is None:
-            self._interrupted_at = time.monotonic()
-            if self._loop is not None:
-                self._loop.stop()
+            self.stop()
         else:
             self._abandoned = True
 

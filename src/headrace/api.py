@@ -1,0 +1,351 @@
+"""Pipelines in Python programs: what ``import headrace`` offers.
+
+    import headrace
+
+    result = headrace.run("s3://bucket/prefix?protocol=csv", "mysql://repl:${PASSWORD}@db:3306/")
+    print(result.checkpoint_time, result.stopped)
+
+A run needs Java and starts Spark, as ``headrace run`` does. Nothing is printed: pass a :class:`Progress` to be told of each step.
+What goes wrong raises a subclass of :class:`HeadraceError`, except for what concerns single tables: these stop, and the result
+says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from os import PathLike
+from pathlib import Path
+from typing import Self
+
+from headrace.engine.keys import DeclaredKeys
+from headrace.engine.run_options import MAX_CUT, RunOptions
+from headrace.errors import EXIT_INTERRUPTED, DefinitionError
+from headrace.model.cut import Cut
+from headrace.model.ledger import CutRecord, LedgerState, TableStatus
+from headrace.model.outcome import Notice, Problem
+from headrace.model.policy import OnError, SchemaChangePolicies
+from headrace.model.tso import parse_tso, tso_from_datetime, tso_to_datetime
+from headrace.pipeline.assembly import DEFAULT_LEDGER, DEFAULT_SINK
+from headrace.pipeline.definition import Settings, read_settings
+from headrace.pipeline.runner import PipelineRun
+
+Moment = int | str | datetime
+"""A point of TiDB's time: a TSO, ISO time as text, or a ``datetime`` with a time zone."""
+
+
+class Progress:
+    """What a run tells while it works. Override what you want to know; all of it is called from threads of the run.
+
+    An exception that a method raises ends the run.
+    """
+
+    def phase(self, text: str) -> None:
+        """What is done now, when it may take longer than a moment: "starting Spark"."""
+
+    def cut_finished(self, cut: CutRecord) -> None:
+        """A cut is applied and durable."""
+
+    def caught_up(self, checkpoint: int) -> None:
+        """All that the source published up to ``checkpoint`` (TSO) is applied."""
+
+    def table_stopped(self, problem: Problem) -> None:
+        """A table stopped; the others go on. ``problem.sentence()`` says where, why, and what to do."""
+
+    def table_resumed(self, table: str) -> None:
+        """A table that was stopped goes on."""
+
+    def notice(self, notice: Notice) -> None:
+        """Something worth knowing that stops nothing. ``notice.sentence()`` tells it."""
+
+    def trying_again(self, reason: str, seconds: float) -> None:
+        """The source or the target failed for the moment; the run tries again after ``seconds``."""
+
+
+@dataclass(frozen=True)
+class TableState:
+    """Where a table stands."""
+
+    name: str
+    """``database.table``."""
+    status: TableStatus
+    checkpoint: int
+    """TSO up to which the table's changes are applied."""
+    reason: str = ""
+    """Why it is stopped; empty for a running one."""
+    dead_letters: int = 0
+    """How many of its changes were left out and lie in the dead-letter folder."""
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the table needs somebody: a repair, a decision, a resync, or the release of a hold."""
+        return self.status.is_stopped
+
+
+@dataclass(frozen=True)
+class PipelineState:
+    """What the ledger in the target says of a pipeline."""
+
+    name: str
+    checkpoint: int
+    """TSO up to which the running tables have everything."""
+    tables: tuple[TableState, ...]
+    """By name: tables that a schema change named, or that stand elsewhere than the pipeline's checkpoint; none that is gone."""
+    cuts: tuple[CutRecord, ...]
+    """The last cuts, oldest first."""
+
+    @property
+    def checkpoint_time(self) -> datetime:
+        """The checkpoint in UTC."""
+        return tso_to_datetime(self.checkpoint)
+
+    @property
+    def stopped(self) -> tuple[TableState, ...]:
+        """The tables that are stopped."""
+        return tuple(table for table in self.tables if table.is_stopped)
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run did, and where the pipeline stands at its end."""
+
+    state: PipelineState
+    cuts: tuple[CutRecord, ...]
+    """The cuts of this run, oldest first, each with its rows, bytes and seconds."""
+    notices: tuple[Notice, ...]
+    problems: tuple[Problem, ...]
+    """Why tables stopped during this run; some may have gone on since. ``stopped`` has those that are stopped now."""
+    interrupted: bool = False
+    """Whether a signal or :meth:`Pipeline.stop` ended it before it was done."""
+
+    @property
+    def checkpoint(self) -> int:
+        """TSO up to which the running tables have everything."""
+        return self.state.checkpoint
+
+    @property
+    def checkpoint_time(self) -> datetime:
+        """The checkpoint in UTC."""
+        return self.state.checkpoint_time
+
+    @property
+    def tables(self) -> tuple[TableState, ...]:
+        """See :attr:`PipelineState.tables`."""
+        return self.state.tables
+
+    @property
+    def stopped(self) -> tuple[TableState, ...]:
+        """The tables that are stopped; the others are up to date."""
+        return self.state.stopped
+
+
+class Pipeline:
+    """Where changes come from, where they go, and how. A pipeline may run many times, one run at a time.
+
+    Its progress is in the target, under its name: another process goes on with the same definition.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        sink: str = DEFAULT_SINK,
+        *,
+        name: str = "default",
+        changefeed: str | PathLike[str] | None = None,
+        tables: str = "",
+        keys: Mapping[str, Sequence[str]] | None = None,
+        schema_changes: Mapping[str, str] | None = None,
+        on_error: str = "stop",
+        dead_letters: str | PathLike[str] | None = None,
+        max_dead_letters: int | None = None,
+        adopt: bool = False,
+        allow_non_transactional: bool = False,
+        strict: bool = False,
+        poll_interval: float = 1.0,
+        max_cut: int = MAX_CUT,
+        ledger: str | PathLike[str] = DEFAULT_LEDGER,
+        work: str | PathLike[str] | None = None,
+        spark: Mapping[str, str] | None = None,
+    ) -> None:
+        """``source`` and ``sink`` are URIs; each setting is the option of ``headrace run`` with that name.
+
+        ``poll_interval`` is in seconds, ``max_cut`` in bytes (0: no limit). ``keys`` are ``{"shop.orders": ["order_no"]}``,
+        ``schema_changes`` ``{"drop-table": "approve"}``. Connects to nothing. Raises DefinitionError.
+        """
+        if on_error not in set(OnError):
+            raise DefinitionError(f"{on_error!r} is not a valid value for on_error.", "Use 'stop' or 'dead-letter'.")
+        self._settings = Settings(
+            source=source,
+            sink=sink,
+            name=name,
+            changefeed=_path(changefeed),
+            tables=tables,
+            keys=DeclaredKeys.parse(keys or {}),
+            policies=SchemaChangePolicies.parse(schema_changes or {}),
+            on_error=OnError(on_error),
+            dead_letters=_path(dead_letters),
+            max_dead_letters=max_dead_letters,
+            adopt=adopt,
+            allow_non_transactional=allow_non_transactional,
+            strict=strict,
+            poll_interval=poll_interval,
+            max_cut=max_cut,
+            ledger=_path(ledger),
+            work=_path(work),
+            spark=dict(spark or {}),
+        )
+        self._check()
+
+    @classmethod
+    def from_file(cls, path: str | PathLike[str]) -> Self:
+        """The pipeline of a definition file (YAML). Raises DefinitionError, with the line of what is wrong."""
+        pipeline = cls.__new__(cls)
+        pipeline._settings = read_settings(Path(path))
+        pipeline._check()
+        return pipeline
+
+    def _check(self) -> None:
+        self._running: PipelineRun | None = None
+        self._settings.definition(RunOptions())
+
+    def __repr__(self) -> str:
+        return f"Pipeline(name={self.name!r})"  # URIs may hold passwords
+
+    @property
+    def name(self) -> str:
+        """The pipeline's name in the ledger."""
+        return self._settings.name or "default"
+
+    def run(
+        self,
+        *,
+        follow: bool = False,
+        until: Moment | None = None,
+        until_end: bool = False,
+        quiet: float = 10.0,
+        start: Moment | None = None,
+        progress: Progress | None = None,
+    ) -> RunResult:
+        """Applies what the source has published, and returns when that is done.
+
+        Args:
+            follow: go on with what is published later, until a signal or :meth:`stop` ends the run.
+            until: stop when everything up to this moment is applied.
+            until_end: the changefeed is finished: take what lies beyond its last checkpoint too, once nothing has changed for
+                ``quiet`` seconds.
+            quiet: see ``until_end``.
+            start: begin after this moment; the target holds a snapshot of it. For the first run of a pipeline.
+            progress: what is told of each step.
+
+        On the main thread the first SIGINT or SIGTERM lets the current cut finish. Raises a HeadraceError where the run cannot go
+        on: the source or the target cannot be reached, another run took over, Spark failed again and again.
+        """
+        if until is not None and until_end:
+            raise DefinitionError("until and until_end exclude each other.", "A run ends at one of them.")
+        options = RunOptions(
+            once=not (follow or until_end or until is not None),
+            until=_tso(until, "until"),
+            until_end=until_end,
+            quiet=quiet,
+            start=_tso(start, "start"),
+        )
+        recorder = _Recorder(progress or Progress())
+        run = PipelineRun(self._settings.definition(options), recorder)
+        self._running = run
+        try:
+            code = run.run()
+        finally:
+            self._running = None
+        state = _state(run.state)
+        return RunResult(state, tuple(recorder.cuts), tuple(recorder.notices), tuple(recorder.problems), code == EXIT_INTERRUPTED)
+
+    def stop(self) -> None:
+        """Lets the run that is under way end after its current cut. May be called from any thread, also from a progress method."""
+        if (run := self._running) is not None:
+            run.stop()
+
+    def state(self) -> PipelineState | None:
+        """What the ledger in the target says; ``None`` where the pipeline has not run yet. Starts no Spark, and changes nothing.
+
+        Raises SinkUnreachableError, LedgerUnreadableError.
+        """
+        with self._settings.target.assembled().opened() as ledger:
+            known = ledger.peek(self.name)
+        return None if known is None else _state(known)
+
+
+def run(source: str, sink: str = DEFAULT_SINK, *, progress: Progress | None = None, **settings: object) -> RunResult:
+    """Applies what the source has published to the target, once, and returns: ``Pipeline(source, sink, **settings).run()``.
+
+    Without ``sink`` the target is the DuckDB file ``headrace.duckdb``.
+    """
+    return Pipeline(source, sink, **settings).run(progress=progress)  # type: ignore[arg-type]
+
+
+@dataclass
+class _Recorder:
+    """Keeps what a run tells, and passes it on."""
+
+    progress: Progress
+    cuts: list[CutRecord] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    def phase(self, text: str) -> None:
+        self.progress.phase(text)
+
+    def cut_started(self, cut: Cut) -> None:
+        """Told when it is finished."""
+
+    def cut_finished(self, record: CutRecord, watermark: int, left_bytes: int = 0) -> None:
+        self.cuts.append(record)
+        self.progress.cut_finished(record)
+
+    def caught_up(self, checkpoint: int) -> None:
+        self.progress.caught_up(checkpoint)
+
+    def table_stopped(self, problem: Problem) -> None:
+        self.problems.append(problem)
+        self.progress.table_stopped(problem)
+
+    def table_resumed(self, table: str) -> None:
+        self.progress.table_resumed(table)
+
+    def notice(self, notice: Notice) -> None:
+        self.notices.append(notice)
+        self.progress.notice(notice)
+
+    def trying_again(self, reason: str, seconds: float) -> None:
+        self.progress.trying_again(reason, seconds)
+
+    def tick(self, files: int, rows: int) -> None:
+        """Nothing is shown."""
+
+
+def _state(known: LedgerState) -> PipelineState:
+    return PipelineState(known.pipeline, known.checkpoint, tuple(_tables(known)), known.cuts)
+
+
+def _tables(known: LedgerState) -> Iterable[TableState]:
+    for table_id, own in sorted(known.tables.items()):
+        if own.status is not TableStatus.GONE and (own.status.is_stopped or not table_id.is_database):
+            letters = known.dead_letters.get(table_id, 0)
+            yield TableState(str(table_id), own.status, known.table_checkpoint(table_id), own.reason, letters)
+
+
+def _path(path: str | PathLike[str] | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _tso(moment: Moment | None, name: str) -> int | None:
+    if moment is None or isinstance(moment, int):
+        return moment
+    try:
+        if isinstance(moment, datetime):
+            if moment.tzinfo is None:
+                raise ValueError(f"{moment.isoformat()} has no time zone")
+            return tso_from_datetime(moment)
+        return parse_tso(moment)
+    except ValueError as error:
+        raise DefinitionError(f"{name}: {error}.") from None
