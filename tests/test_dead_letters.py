@@ -930,11 +930,11 @@ def test_tasks_of_spark_write_letters(tmp_path: Path) -> None:
 def test_options_that_do_not_go_together_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     definition = tmp_path / "pipeline.yaml"
     for words, told in {
-        ("--on-error", "ignore"): "'ignore' is nothing that can be done on an error. Known are: dead-letter, stop.",
+        ("--on-error", "ignore"): "'ignore' is not a valid value for on-error. Known are: dead-letter, stop.",
         ("--on-error", "dead-letter"): "no folder is named for dead letters. Name one with --dead-letters",
         ("--on-error", "dead-letter", "--dead-letters", "~no-such-user/letters"): "~no-such-user/letters names no folder",
         ("--on-error", "dead-letter", "--dead-letters", "ftp://nowhere/"): "No dead-letter folder can be kept at ftp://nowhere/",
-        ("--max-dead-letters", "0"): "'0' is no number of dead letters",
+        ("--max-dead-letters", "0"): "'0' is not a number of dead letters",
     }.items():
         assert main(["run", "--source", "file:///nowhere", *words]) == 2
         assert told in capsys.readouterr().err, words

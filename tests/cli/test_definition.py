@@ -184,7 +184,7 @@ def without_function(definition: Definition) -> str:
             ', line 2, source.type: a source is named by its URI. Write uri: "file:///data/changefeed?protocol=csv"',
         ),
         ("- source\n", ": it must be a mapping with source:, sink: and pipeline:."),
-        ("source: [\n", ", line 2 is no YAML: "),
+        ("source: [\n", ", line 2 is not valid YAML: "),
         ("", ", source: it is missing."),
     ],
 )

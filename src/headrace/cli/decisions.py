@@ -32,7 +32,7 @@ def show_journal(settings: Settings, whole: bool, output: Output) -> int:
         for reason in _reasons(entry, state):
             output.line(f"  {reason}")
         if entry.identity in state.decisions:
-            output.line(f"  decided: {state.decisions[entry.identity].verdict}; the run takes it up within seconds")
+            output.line(f"  decided: {state.decisions[entry.identity].verdict}; a running pipeline picks it up within seconds")
     if not open_ones:
         output.line("no schema change waits")
     return 0
@@ -54,7 +54,7 @@ def decide(settings: Settings, change: str, verdict: Verdict, statement: str, ou
     else:
         output.line(f"{verdict}: {entry.identity}")
         output.line(f"  at {_when(entry)}, {_tables(entry)}: {_statement(entry)}")
-        output.line("a run that goes on takes it up within seconds, else the next one does")
+        output.line("a running pipeline picks it up within seconds; otherwise the next run does")
     return 0
 
 

@@ -42,7 +42,7 @@ def _leave(settings: Settings, only: str | None, kind: RequestKind, is_sure: Cal
     if not asked:
         output.line("nothing was asked for")
     elif not output.is_json:
-        output.line("a run that goes on takes it up within seconds, else the next one does")
+        output.line("a running pipeline picks it up within seconds; otherwise the next run does")
     return 0
 
 

@@ -28,7 +28,9 @@ Sink = Annotated[
         show_default=False,
     ),
 ]
-Changefeed = Annotated[Path | None, typer.Option("--changefeed", help="TiCDC's own changefeed TOML, for what no bucket tells.")]
+Changefeed = Annotated[
+    Path | None, typer.Option("--changefeed", help="The changefeed's TOML file, for settings that its files do not record.")
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines, for machines.")]
 Name = Annotated[str | None, typer.Option("--name", help="The pipeline's name in the target's ledger. Default: default.")]
 LedgerAt = Annotated[
@@ -105,5 +107,5 @@ def confirmed(what: str, name: str) -> bool:
     import sys
 
     if not sys.stdin.isatty():
-        raise DefinitionError(f"{what} Nobody is here to be asked.", "Say --yes.")
+        raise DefinitionError(f"{what} This is not a terminal.", "Pass --yes to confirm.")
     return bool(typer.prompt(shown(f"{what} Write {name} to go on"), err=True) == name)

@@ -415,4 +415,4 @@ def _print(own: TableProgress, needed: Sequence[HeldSplit], asked: Sequence[Tabl
         output.line(f"  {told}")
     for request in asked:
         if request.kind not in (RequestKind.HELD, RequestKind.LOADED):
-            output.line(f"  asked: {_told(request)}; the run takes it up within seconds")
+            output.line(f"  asked: {_told(request)}; a running pipeline picks it up within seconds")

@@ -222,14 +222,14 @@ def parse_bytes(text: str) -> int:
 def parse_on_error(text: str) -> OnError:
     """``stop`` or ``dead-letter``. Raises DefinitionError."""
     if text not in set(OnError):
-        raise DefinitionError(f"{text!r} is nothing that can be done on an error.", near_match(text, list(OnError)))
+        raise DefinitionError(f"{text!r} is not a valid value for on-error.", near_match(text, list(OnError)))
     return OnError(text)
 
 
 def parse_count(text: str) -> int:
     """A whole number above 0. Raises DefinitionError."""
     if not re.fullmatch(r"0*[1-9][0-9]{0,8}", text.strip()):
-        raise DefinitionError(f"{text!r} is no number of dead letters.", "Write a whole number from 1 on, such as 1000.")
+        raise DefinitionError(f"{text!r} is not a number of dead letters.", "Write a whole number from 1 on, such as 1000.")
     return int(text.strip())
 
 
@@ -261,7 +261,7 @@ class _Reader:
             mark = getattr(error, "problem_mark", None)
             line = f", line {mark.line + 1}" if mark is not None else ""
             told = getattr(error, "problem", None) or "it is not YAML"
-            raise DefinitionError(f"The definition {self._path}{line} is no YAML: {told}.") from None
+            raise DefinitionError(f"The definition {self._path}{line} is not valid YAML: {told}.") from None
         except RecursionError:
             raise self._endless("nested too deeply") from None
         document = self._value(root, ()) if root is not None else {}

@@ -126,7 +126,7 @@ class DeadLetters:
         """Why the table stops that has so many letters in one cut; ``None`` as long as they are not too many."""
         if count <= self.most:
             return None
-        message = f"more than {self.most} of its records in one cut cannot be read or written, which is no matter of single ones."
+        message = f"more than {self.most} of its records in one cut cannot be read or written: this is not an isolated bad record."
         hint = "See its dead letters and repair the cause, or raise --max-dead-letters."
         return replace(why, message=f"{message} The last: {why.message}") if why else Problem(table_id, message, hint=hint)
 

@@ -1,0 +1,31 @@
+"""Sentences that had to be read twice do not come back: in messages, help and docs (the pages are wrapped, so lines are joined)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MODULES = sorted((ROOT / "src").rglob("*.py"))
+DROPPED = (
+    "for what no bucket tells",
+    "no list of processes",
+    "is nothing that can be done",
+    "Nobody is here",
+    "no matter of single",
+    "a run that goes on takes it up",
+    "seconds of silence nowhere",
+    "Is the folder sound",
+    "was not looked into",
+    "is no YAML",
+    "tells the world",
+)
+
+
+@pytest.mark.parametrize("words", DROPPED)
+def test_words_that_were_dropped_stand_nowhere(words: str) -> None:
+    texts = {path: re.sub(r'"\s*f?"', "", re.sub(r"\s+", " ", path.read_text())) for path in (*PAGES, *MODULES)}
+    assert not [path.relative_to(ROOT).as_posix() for path, text in texts.items() if words.lower() in text.lower()]
