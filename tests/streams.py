@@ -240,7 +240,7 @@ class Actions:
         elif kind == 4:
             self._alter(chance.choice(tables))
         elif kind == 5:
-            self._world.stream.repeat(chance.choice([self._since, 0]))
+            self._world.stream.repeat(chance.choice([self._since, 0]), is_told=chance.random() < 0.7)
         elif kind == 6:
             stream = self._world.stream
             chance.choice([stream.stall, stream.silence])(chance.randrange(self._world.partitions))

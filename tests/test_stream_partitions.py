@@ -462,6 +462,48 @@ class TestRestartsOfTheWriter:
         world.run()
         world.check()
 
+    @pytest.mark.parametrize("times", [1, 2])
+    @pytest.mark.parametrize("rows", [1, 2])
+    def test_the_watermark_that_it_begins_with_may_be_above_all_it_had_told(self, rows: int, times: int, tmp_path: Path) -> None:
+        """It had promised more to other partitions, or to nobody."""
+        world = self._keyless(tmp_path, 1)
+        world.upstream.checkpoint()
+        world.stream.silence(0)
+        since = world.upstream.checkpoint()
+        world.stream.go_on()
+        world.upstream.execute(*(Insert(A, {"id": n, "v": "x"}) for n in range(rows)))
+        for _ in range(times):
+            world.stream.repeat(since)
+        world.upstream.checkpoint()
+        (told,) = world.run().notices
+        assert "They are taken for a repetition" in told.message
+        world.check()
+
+    def test_no_watermark_may_tell_it_behind_one_that_promised_the_rows(self, tmp_path: Path) -> None:
+        world = self._keyless(tmp_path, 1)
+        since = world.upstream.checkpoint()
+        world.upstream.execute(Insert(A, {"id": 1, "v": "x"}))
+        for _ in range(3):
+            world.upstream.checkpoint()
+            world.stream.repeat(since, is_told=False)
+        world.upstream.checkpoint()
+        assert not world.run().notices
+        world.check()
+
+    def test_a_watermark_that_rises_between_few_different_rows_of_a_transaction_is_no_restart(self, tmp_path: Path) -> None:
+        world = self._keyless(tmp_path, 1)
+        records = world.stream.partitions[0]
+        world.upstream.checkpoint()
+        world.stream.silence(0)
+        at = world.upstream.checkpoint()
+        world.stream.go_on()
+        world.upstream.execute(*(Insert(A, {"id": 1, "v": "x"}) for _ in range(6)))
+        records.insert(len(records) - 3, MemoryRecord(RecordKind.WATERMARK, TableId(""), at))
+        world.upstream.checkpoint()
+        (told,) = world.run().notices
+        assert "They are taken for more rows of the same transaction" in told.message
+        world.check()
+
     def test_a_watermark_that_comes_twice_between_rows_of_a_transaction_is_no_restart(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

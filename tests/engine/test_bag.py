@@ -147,6 +147,13 @@ def test_between_pieces_of_a_stream_that_certainly_goes_on_nothing_is_a_repetiti
     assert (len({delivery.number for delivery in told.of.values()}), told.guesses) == (1, ())
 
 
+@pytest.mark.parametrize(("files", "is_repetition"), [("a a", True), ("ab abc", True), ("aa aa", False), ("ab ac", False)])
+def test_behind_a_watermark_that_rises_most_rows_of_a_repetition_are_different(files: str, is_repetition: bool) -> None:
+    told = tuple(inserts(values) for values in files.split())
+    reports = [replace(report, interrupted=True) for report in reports_of(told)]
+    assert deliveries(reports, block_of(told)).guesses == (Guess(PlaceInFile("1"), is_repetition=is_repetition),)
+
+
 @settings(deadline=None)
 @given(seed=st.integers(0, 1 << 30))
 def test_whatever_a_writer_repeats_of_a_transaction_counts_once(seed: int) -> None:
@@ -167,6 +174,7 @@ def test_whatever_a_writer_repeats_of_a_transaction_counts_once(seed: int) -> No
     block, reports = block_of(tuple(files)), reports_of(tuple(files))
     several = [sum(ts == 10 for _, ts, _ in file) > 1 for file in files]  # one row behind which a file is full tells nothing
     reports = [replace(report, rolled_over=several[report.rank] and chance.random() < 0.7) for report in reports]
+    reports = [replace(report, interrupted=chance.random() < 0.5) for report in reports]
     change = bag_change(block, deliveries(reports, block).of)
     for kind, rows in ((INS, change.inserts), (DEL, change.deletes)):
         found = [value for value in rows["v"].to_pylist() if value.isdigit()]

@@ -8,6 +8,7 @@ Two cases are ambiguous. A file that begins at the very commit ts at which the o
 transaction or a repetition of all of it, also behind a file that was full: TiCDC may die right there. It is taken for a
 repetition when it and the files behind it hold again everything of that commit ts that was told before; behind a full file only
 if that are several rows, most of them different, because a large transaction of few different rows holds them again anyway.
+Behind a watermark of a stream, which may lie in the middle of a transaction, one row is enough, but most have to be different too.
 :class:`Guess` tells what was assumed. And equal changes of one commit ts in two streams (dispatchers) are either two parts of a
 transaction or a repetition by a dispatcher that took over: nothing tells them apart, so they are refused.
 """
@@ -186,7 +187,8 @@ def _repetitions(parts: Sequence[_Part]) -> tuple[list[int], list[int]]:
             is_full, held_again = part.report.rolled_over, bool(told[following.codes].any())
             # One row that comes again is no sign of a repetition behind a full file, unless one has begun before.
             is_sign = different and (bool(begins) or int(np.count_nonzero(told)) > 1)
-            is_new = not missing and (is_sign or (held_again and not is_full))
+            is_short = not is_full and (different or not part.report.interrupted)
+            is_new = not missing and (is_sign or (held_again and is_short))
             if is_new:
                 begins.append(following.place)
             elif held_again and not (missing and is_full):

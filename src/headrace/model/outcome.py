@@ -162,6 +162,8 @@ class SplitReport:
     rolled_over: bool = False
     goes_on: bool = False
     """What wrote the split did not begin again between it and the next one, for certain. That it was full does not tell that."""
+    interrupted: bool = False
+    """It ended where a transaction may well go on (a watermark of a stream lies there), though it may have been short."""
     anew: bool = False
     """What wrote the split had begun again before it: whatever it repeats is another delivery, for certain."""
     truncated: bool = False

@@ -97,10 +97,15 @@ class MemoryStream:
 
     # --- what a test does to it ---------------------------------------------------------------------------------------------
 
-    def repeat(self, since: int) -> None:
-        """What writes it begins again: a watermark tells from where on, and all records above it (TSO) come once more."""
-        for place in range(self.count):
-            self._put(place, MemoryRecord(RecordKind.WATERMARK, TableId(""), since))
+    def repeat(self, since: int, *, is_told: bool = True) -> None:
+        """What writes it begins again: a watermark tells from where on, and all records above it (TSO) come once more.
+
+        Where that is not ``is_told``, only partitions get the watermark whose last record is none.
+        """
+        for place, records in enumerate(self.partitions):
+            last = next((known[-1].kind for known in (self._waiting[place], records) if known), None)
+            if is_told or last is not RecordKind.WATERMARK:
+                self._put(place, MemoryRecord(RecordKind.WATERMARK, TableId(""), since))
         for place, record in [(p, r) for p, r in self._log if r.commit_ts > since and r.kind is not RecordKind.WATERMARK]:
             self._put(place, record)
 

@@ -15,7 +15,12 @@ class RecordKind(IntEnum):
     STATEMENT = 1
     """A schema change."""
     WATERMARK = 2
-    """The promise that everything up to its commit ts stands before it in the partition."""
+    """The promise that everything up to its commit ts stands before it in the partition.
+
+    Where what writes the stream begins again, one has to lie between the rows that it had told last and those that it repeats, as
+    high or low as it may be. Else a transaction that comes again at once looks like one with equal rows, and of a table without
+    key these are there twice.
+    """
     UNKNOWN = 3
     """It cannot be understood. ``value`` holds why, as UTF-8; the table may be unknown, too."""
 

@@ -290,6 +290,7 @@ class StreamEventSource:
             pending_ts=int(commit_ts[left].min()) if left.any() else None,
             rolled_over=split.goes_on,
             goes_on=split.goes_on,
+            interrupted=split.interrupted,
             anew=split.anew,
             rejects=tuple(reading.rejects),
             problem=reading.problem,

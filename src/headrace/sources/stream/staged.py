@@ -26,6 +26,8 @@ class StagedSplit(Split):
     up_to: int
     goes_on: bool = True
     """Whether the partition's next piece of the table may go on in the transaction that this one ends with."""
+    interrupted: bool = False
+    """Whether a watermark that rises lies between them. Else it is one that was told before."""
     anew: bool = False
     """Whether what writes the stream began again before it, for certain."""
     given_up: tuple[int, ...] = ()
@@ -158,6 +160,7 @@ def splits(
                     above,
                     up_to,
                     of.goes_on,
+                    of.interrupted,
                     of.anew,
                     tuple(o for o in skipped.get((table_id, piece.partition), ()) if piece.first <= o <= piece.last),
                     earliest=piece.min_ts if above == 0 else None,
@@ -169,8 +172,11 @@ class _Follows(IntEnum):
     """What lies between two pieces of a table in a partition."""
 
     NOTHING = 0
-    PERHAPS_A_RESTART = 1
-    A_RESTART = 2
+    A_PROMISE = 1
+    """A watermark that rises. It may lie within a transaction, or tell from where on what writes the stream begins again: it may
+    have promised more by then than it had told here."""
+    PERHAPS_A_RESTART = 2
+    A_RESTART = 3
 
 
 @dataclass
@@ -178,8 +184,11 @@ class _InStream:
     """A piece with what comes before and behind it in its partition."""
 
     piece: StagedPiece
+    promised: int
+    """What the partition had promised before it (TSO)."""
     anew: bool
     goes_on: bool = True
+    interrupted: bool = False
 
 
 def _between(pieces: Iterable[_InStream], least: int, greatest: int) -> Iterator[_InStream]:
@@ -211,9 +220,12 @@ def _pieces(staged: Staged, promised: int) -> dict[TableId, list[_InStream]]:
         for piece in report.pieces:
             before = of_stream[piece.table_id, partition]
             follows = max(behind.pop((piece.table_id, partition), _Follows.NOTHING), _follows(piece.between, report, known))
+            reached = max(piece.promised, known.greatest)
+            if before and reached >= piece.min_ts and reached > before[-1].promised:
+                follows = _Follows.A_RESTART  # the partition has promised in between that nothing of this is to come
             if before and (follows is not _Follows.NOTHING or piece.min_ts < before[-1].piece.max_ts):
-                before[-1].goes_on = False
-            before.append(_InStream(piece, follows is _Follows.A_RESTART))
+                before[-1].goes_on, before[-1].interrupted = False, follows is _Follows.A_PROMISE
+            before.append(_InStream(piece, reached, follows is _Follows.A_RESTART))
         for table_id, name in of_stream:
             if name == partition:
                 between = report.behind.get(table_id, report.all_of_it)
@@ -238,8 +250,8 @@ def _follows(between: Between, report: StageReport, known: _Watermarks) -> _Foll
     first = report.first_watermark
     if between.fell or (between.first and first is not None and known.last is not None and first < known.last):
         return _Follows.A_RESTART
-    # Before the first watermark that is known nothing tells whether it fell. One that what writes the stream had told before may
-    # be where it began again, for the second time in a row.
-    unsure = between.is_known or (between.first and known.last is None)
-    unsure |= between.least is not None and between.least <= known.greatest
-    return _Follows.PERHAPS_A_RESTART if unsure else _Follows.NOTHING
+    if between.least is None:
+        return _Follows.NOTHING
+    # One that what writes the stream had told before may be where it began again, for the second time in a row. Of what was told
+    # before the first range no more is known than that it is not above what the position says.
+    return _Follows.PERHAPS_A_RESTART if between.is_known or between.least <= known.greatest else _Follows.A_PROMISE
