@@ -229,3 +229,25 @@ def test_a_table_that_waits_between_two_renames_of_one_statement_keeps_its_rows(
     bucket.rows("b/200/1", "I 230 3 c")
     assert bucket.at(240).code == 0
     assert (bucket.state("a"), bucket.state("m"), bucket.state("b")) == (None, None, [(1, "a"), (3, "c")])
+
+
+@pytest.mark.parametrize("to", ["test", "other"])
+def test_a_rename_of_a_table_whose_database_was_dropped_waits_where_it_took_the_table_out_of_that(tmp_path: Path, to: str) -> None:
+    """Another table has the name since: its CREATE tells nothing of who had the name before, but the DROP DATABASE does."""
+    bucket = Bucket(tmp_path)
+    tables(bucket, "o")
+    bucket.create("a", 100, database="other")
+    bucket.rows("a/100/1", "I 110 1 a1", database="other")
+    assert bucket.at(120).code == 0
+    bucket.schema("", 200, (), "DROP DATABASE `other`", 2, database="other")
+    bucket.schema("", 210, (), "CREATE DATABASE `other`", 1, database="other")
+    bucket.create("a", 220, database="other")
+    assert bucket.at(300).code == 0
+    bucket.schema("c", 150, "id,v", f"RENAME TABLE `other`.`a` TO `{to}`.`c`", 14, database=to)
+    for checkpoint in (400, 410):
+        ran = bucket.at(checkpoint)
+        assert (ran.code, LATE in ran.stopped.get("other.a", "")) == ((3, True) if to == "test" else (0, False))
+    assert (bucket.state("a", "other"), bucket.state("c", to)) == ([], None)
+    if to == "test":
+        decide(bucket, Verdict.SKIP)
+        assert bucket.at(420).code == 0

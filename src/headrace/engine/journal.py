@@ -72,23 +72,37 @@ def comes_late(state: LedgerState, change: SchemaChange) -> bool:
     with_database = tables_of_dropped(change, state.tables) if is_drop else frozenset()
     dropped = (t for t in with_database if state.tables[t].is_made or state.tables[t].status.is_gone)
     beyond = (t for t in dropped if state.table_checkpoint(t) > change.commit_ts)
-    has_passed = any(_has_passed(state, t, change.commit_ts) for t in change.changes) or _comes_to_former_name(state, change)
+    has_passed = any(_has_passed(state, t, change) for t in change.changes) or _comes_to_former_name(state, change)
     if not has_passed and next(beyond, None) is None:
         return False
     return not any(_covers(state, entry, change) for entry in state.settled.get((change.commit_ts, change.place), ()))
 
 
-def _has_passed(state: LedgerState, table_id: TableId, commit_ts: int) -> bool:
-    """Whether what had a table's name at a commit ts (TSO) has passed that, under this name or until it gave the name away."""
-    own = state.tables.get(table_id)
+def _has_passed(state: LedgerState, table_id: TableId, change: SchemaChange) -> bool:
+    """Whether what had a table's name at a change has passed that, under this name or until it gave the name away."""
+    own, commit_ts = state.tables.get(table_id), change.commit_ts
     if own is None or (own.incarnation == commit_ts and not own.is_made and not own.status.is_gone):
         return _has_namesake_since(state, table_id, commit_ts)
     if own.incarnation <= commit_ts:
         return state.table_checkpoint(table_id) > commit_ts
-    settled = state.settled_of.get(table_id, ())
-    later = settled[bisect_right(settled, commit_ts, key=lambda entry: entry.commit_ts) :]
+    later = _settled_after(state, table_id, commit_ts)
     first = takewhile(lambda entry: entry.commit_ts == later[0].commit_ts, later)
-    return any(not _brings(entry, table_id, own.incarnation) for entry in first)
+    if any(not _brings(entry, table_id, own.incarnation) for entry in first):
+        return True
+    # All that stayed in a database went with its DROP, whatever else became of it: only what may have left it is missed.
+    leaves = not all(t.lies_in(table_id.database) for t in change.changes)
+    ends = (entry for entry in _settled_after(state, TableId(table_id.database), commit_ts) if _drops_database(entry))
+    dropped = next(ends, None) if leaves and table_id.table else None
+    return dropped is not None and (not later or dropped.commit_ts < later[0].commit_ts)
+
+
+def _settled_after(state: LedgerState, table_id: TableId, commit_ts: int) -> tuple[JournalEntry, ...]:
+    settled = state.settled_of.get(table_id, ())
+    return settled[bisect_right(settled, commit_ts, key=lambda entry: entry.commit_ts) :]
+
+
+def _drops_database(entry: JournalEntry) -> bool:
+    return read_statement(entry.statement, entry.tables[0].database).kind is StatementKind.DROP_DATABASE
 
 
 def _comes_to_former_name(state: LedgerState, change: SchemaChange) -> bool:
