@@ -497,6 +497,38 @@ def test_a_left_out_table_that_comes_back_where_the_filter_takes_it_in_at_once_w
     loaded(world, name)
 
 
+@pytest.mark.parametrize("behind", ["nothing", "row"])
+@pytest.mark.parametrize("former", ["none", "left out", "dropped with its database"])
+def test_a_table_that_comes_back_to_a_followed_name_is_missed_whoever_had_the_name_before(
+    world: World, former: str, behind: str
+) -> None:
+    """No row behind it is needed to notice that."""
+    world.create(A)
+    world.create(B)
+    world.insert(B, 1, 2)
+    follow(world, **without("c"))
+    if former != "none":
+        world.create(C)
+        world.insert(C, 5)
+        world.insert(A, 1)
+        follow(world, **without("c"))
+    world.upstream.drop_table(B)
+    if former == "left out":
+        world.upstream.drop_table(C)
+    elif former == "dropped with its database":
+        world.upstream.drop_database("shop")
+        world.upstream.create_database("shop")
+        world.create(A)
+    world.upstream.recover_table(B, C)
+    if behind == "row":
+        world.insert(C, 3)
+    for _ in range(2):
+        follow(world)
+        assert world.state.tables[C].status.is_stopped
+        assert C not in world.server.contents.tables
+    loaded(world, C)
+
+
 def test_a_followed_name_that_a_left_out_table_comes_back_to_is_of_that_one(world: World) -> None:
     """The name's former table was renamed away, all in one cut."""
     world.create(A)

@@ -11,6 +11,7 @@ import pymysql
 import pytest
 from mysql_writing import PIPELINE, Target, acquired, column, table
 
+from headrace import faults
 from headrace.ddl.patterns import excess_of_pattern
 from headrace.errors import FencedError, TransientError
 from headrace.model.events import (
@@ -273,9 +274,17 @@ def test_a_statement_that_the_server_does_not_know_is_refused_with_all_that_is_n
     assert "by hand" in sentence
 
 
-def test_rows_that_come_back_on_a_server_that_cannot_bring_them_back_ask_for_a_resync(target):
-    with pytest.raises(SchemaChangeRefused) as refused:
-        apply(target, "RECOVER TABLE `t`", OtherEvent(T))
+@pytest.mark.parametrize("statement", ["RECOVER TABLE `t`", "FLASHBACK TABLE `u` TO `t`"])
+def test_rows_that_come_back_ask_for_a_resync_and_nothing_is_sent(target, statement):
+    """A TiDB target would bring back what it has dropped itself, which may have lacked rows."""
+    sent = []
+    former = faults.arm(lambda moment, step, detail: sent.append(detail) if step is faults.Step.MYSQL_STATEMENT else None)
+    try:
+        with pytest.raises(SchemaChangeRefused) as refused:
+            apply(target, statement, OtherEvent(T))
+    finally:
+        faults.arm(former)
+    assert not sent
     assert refused.value.problem.remedy is Remedy.RESYNC
     assert "Load the table anew" in refused.value.problem.hint
 

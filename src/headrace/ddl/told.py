@@ -39,7 +39,7 @@ def source_tables(changes: Iterable[SchemaChange]) -> dict[TableId, SourceTable]
 
 def brought_back(change: SchemaChange) -> frozenset[TableId]:
     """The table that RECOVER TABLE or FLASHBACK TABLE lets be there again, under the name that it has then: with rows that no
-    event tells. No event of the change says so: it is an ``OtherEvent``, since a target cannot run it."""
+    event tells. No event of the change says so: it is an ``OtherEvent``, which a sink refuses."""
     is_table = bool(change.table_id.table)
     return frozenset({change.table_id} if is_table and read_statement(change.statement, change.database).brings_back else ())
 

@@ -60,7 +60,9 @@ class MetadataApplier(Protocol):
         """Executes the change once and verifies it against the catalogue; returns what people should know (adaptations).
 
         The target may already be in the state the change leads to when a run was killed (CREATE of a table that is there with
-        these columns, DROP of one that is not): that is done, not an error. Raises SchemaChangeRefused where the target has not run
+        these columns, DROP of one that is not): that is done, not an error. A statement that changes rows of which no change event
+        tells (``ddl.classify.changes_rows_unseen``: RECOVER TABLE, FLASHBACK TABLE, some of partitions) is refused where the target
+        cannot do the same: the engine counts what is not refused as done. Raises SchemaChangeRefused where the target has not run
         it, SchemaChangeUnclear where it may have: an error came behind the statement, or it does not show. TransientError.
         """
         ...

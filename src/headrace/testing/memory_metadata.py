@@ -6,15 +6,17 @@ import base64
 import pickle
 from typing import TYPE_CHECKING
 
+from headrace.ddl.classify import changes_rows_unseen
 from headrace.model.events import (
     AddColumnEvent,
     AlterColumnTypeEvent,
     DropColumnEvent,
+    OtherEvent,
     RenameColumnEvent,
     SchemaChange,
     TruncateTableEvent,
 )
-from headrace.model.outcome import Notice, Problem
+from headrace.model.outcome import Notice, Problem, Remedy
 from headrace.model.table import TableId
 from headrace.sinks.metadata_applier import Begun, LongChange, SchemaChangeRefused, TableDescription
 from headrace.testing.memory_server import Call, Contents, Job, apply_event, execute, shown
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from headrace.testing.memory_sink import MemorySink
 
 _OF_COLUMNS = (AddColumnEvent, DropColumnEvent, RenameColumnEvent, AlterColumnTypeEvent)
+_LOAD_ANEW = "Load the table anew and skip the statement, or leave the table out by a filter."
 
 
 class MemoryMetadataApplier:
@@ -129,6 +132,9 @@ class MemoryLongApplier(MemoryMetadataApplier):
 
 def _apply(contents: Contents, change: SchemaChange) -> None:
     """Counts whether it had an effect. Raises SchemaChangeRefused."""
+    if any(isinstance(event, OtherEvent) for event in change.events) and changes_rows_unseen(change.statement, change.database):
+        message = f"{change.statement} changes rows that no change event tells, and the simulated server cannot run it."
+        raise SchemaChangeRefused(Problem(change.table_id, message, place=change.origin, hint=_LOAD_ANEW, remedy=Remedy.RESYNC))
     before = contents.copy()
     try:
         for event in change.events:

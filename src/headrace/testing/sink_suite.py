@@ -286,6 +286,20 @@ class SinkSuite:
 
         _die_everywhere(runs, happen)
 
+    @pytest.mark.parametrize("name", [A, C], ids=["recover", "flashback"])
+    def test_a_table_that_is_brought_back_has_its_rows_or_stops(self, runs: SinkRuns, name: TableId) -> None:
+        """No change event tells these rows. A target that takes the statement for done without them would lack them in silence."""
+        upstream = _two_tables(runs)
+        runs.applied()
+        upstream.drop_table(A)
+        upstream.checkpoint()
+        runs.run()
+        upstream.recover_table(A, None if name == A else name)
+        upstream.checkpoint()
+        if not {A, name} & {problem.table_id for problem in runs.run().stopped}:
+            runs.check()
+            assert runs.columns(name) == ("id", "v", "k")
+
     def test_no_row_pushes_out_another_one_by_a_unique_key_that_the_source_has_no_more(self, runs: SinkRuns) -> None:
         """Where its drop is skipped, the table stops or the target has no such key (``MetadataApplier.keeps_unique``)."""
         upstream = runs.upstream

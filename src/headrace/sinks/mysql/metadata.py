@@ -49,7 +49,16 @@ from headrace.sinks.mysql.partitions import same_rows, spelled_as_here
 from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_text
 from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.shown import are_renamed, not_shown, reuses_names, same_columns, shows
-from headrace.sinks.mysql.statements import Sending, at_its_time, execute, refused, server_refused, shown, unclear
+from headrace.sinks.mysql.statements import (
+    Sending,
+    at_its_time,
+    execute,
+    refuse_rows_brought_back,
+    refused,
+    server_refused,
+    shown,
+    unclear,
+)
 from headrace.sinks.mysql.types import alter_table, create_table, qualified
 from headrace.sinks.mysql.unseen_values import refuse_unseen_values
 from headrace.sinks.mysql.views import refuse_exploding_view
@@ -226,6 +235,7 @@ class MySqlMetadataApplier:
             for renamed in (event for event in change.events if isinstance(event, RenameTableEvent)):
                 # Not every layout tells of databases, so a rename may be the first that is heard of one.
                 notices.extend(_ensure_database(session, change, renamed.new_table_id.database))
+        refuse_rows_brought_back(change)
         refuse_exploding_view(session, change)
         refuse_long_computing(change)
         refuse_other_zone(change, self._settings.time_zone)

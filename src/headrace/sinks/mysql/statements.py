@@ -127,7 +127,12 @@ def server_refused(change: SchemaChange, error: pymysql.err.MySQLError) -> Schem
     """Why the server did not run the change's statement."""
     reason = "does not know this syntax, which TiDB does" if error_code(error) in _SYNTAX else "refused the statement"
     message = f"the target {reason}: {error_text(error)}; the statement is {shown(change)}."
-    if not read_statement(change.statement, change.database).brings_back:
-        return refused(change, message)
-    message = f"the statement brings rows back that are in no file, and the target cannot run it: {shown(change)}."
-    return SchemaChangeRefused(Problem(change.table_id, message, place=change.origin, hint=_LOAD_ANEW, remedy=Remedy.RESYNC))
+    return refused(change, message)
+
+
+def refuse_rows_brought_back(change: SchemaChange) -> None:
+    """Raises SchemaChangeRefused for RECOVER and FLASHBACK, which only TiDB knows. What a TiDB target dropped may be something else
+    than what the source did: a table that lacked rows, and was waiting to be loaded, would come back as a whole one."""
+    if read_statement(change.statement, change.database).brings_back:
+        message = f"the statement brings rows back that are in no file, and may not be in the target either: {shown(change)}."
+        raise SchemaChangeRefused(Problem(change.table_id, message, place=change.origin, hint=_LOAD_ANEW, remedy=Remedy.RESYNC))
