@@ -98,6 +98,17 @@ class TestTurns:
         done = Turns(frozenset({A})).offered(frozenset())
         assert (done.without(()), done.apart) == (frozenset(), frozenset())
 
+    def test_a_part_that_moved_nothing_is_not_followed_by_the_same_at_once(self) -> None:
+        part = Turns().offered(frozenset({A}))
+        assert (part.goes_on, part.is_stuck) == (True, False), "the others have the next turn in any case"
+        assert part.moved().taken().goes_on
+        others = part.taken()
+        assert (others.goes_on, others.is_stuck) == (False, True)
+        assert [notice.table_id for notice in others.notices()] == [A]
+        assert others.moved().goes_on, "what the others did may lead on"
+        assert others.offered(frozenset()) == Turns()
+        assert (Turns().goes_on, Turns().is_stuck, part.notices()) == (False, False, ())
+
 
 class TestTries:
     def test_each_pause_is_twice_as_long_up_to_the_longest(self) -> None:

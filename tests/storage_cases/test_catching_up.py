@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +11,35 @@ import pytest
 from building import Bucket, Ran, ledger_at
 from test_ownership import only
 
+from headrace.engine.loop import Loop
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
-from headrace.model.ledger import Decision, Verdict
+from headrace.model.ledger import Decision, TableStatus, Verdict
+from headrace.model.offer import Offer
 from headrace.model.policy import SchemaChangePolicies
+from headrace.model.table import TableId
 from headrace.pipeline.registry import open_sink
+from headrace.sources.base import Bound
 from places import Place
 from targets import Target
 
 Rows = list[tuple[str | None, ...]]
 CUTS = [0, 30, 100]
 BAD = '"I","{t}","test",160,"xx","b"\n'
+GARBAGE = '"I","{t}","test",no number,1,"a"\n'
+NOBODY = TableId("test", "nobody")
+_MOST_STEPS = 60
+
+
+@pytest.fixture
+def _comes_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails a test whose runs go on and on."""
+    steps, step = count(), Loop._step
+
+    def counted(loop: Loop) -> bool:
+        assert next(steps) < _MOST_STEPS, "the run goes on for ever"
+        return step(loop)
+
+    monkeypatch.setattr(Loop, "_step", counted)
 
 
 class Backlog:
@@ -39,6 +60,16 @@ class Backlog:
         path = self.bucket.root / self.bucket.rows(place, "I 160 2 b")
         path.write_text(BAD.format(t=place.split("/", maxsplit=1)[0]))
         return path
+
+    def without_a_beginning(self, place: str) -> Path:
+        """A file that cannot be read from its first record on, so that nothing tells where it begins."""
+        path = self.bucket.root / self.bucket.rows(place, "I 160 1 a")
+        path.write_text(GARBAGE.format(t=place.split("/", maxsplit=1)[0]))
+        return path
+
+    def statuses(self) -> dict[str, tuple[TableStatus, int]]:
+        """How each table stands, and where."""
+        return {t.table: (own.status, own.checkpoint) for t, own in ledger_at(self.uri).tables.items() if t.table}
 
     def approve(self) -> None:
         """A person approves all that waits."""
@@ -213,3 +244,80 @@ def test_tables_of_one_change_catch_up_together_where_one_of_them_has_the_backlo
     bucket.rows("x/101/6", "I 320 9 x")
     assert (ran := backlog.at(350, "*.*,!test.x")).code == EXIT_OK, ran.stopped
     assert (backlog.keys("t"), backlog.keys("o")) == ([str(number) for number in range(1, 10)], ["1"])
+
+
+@pytest.mark.usefixtures("_comes_to_an_end")
+@pytest.mark.parametrize("most", [0, 1, 30, 50, 100])
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_damaged_file_of_a_new_table_keeps_no_other_one_from_catching_up(
+    tmp_path: Path, place: Place, most: int, ended: bool
+) -> None:
+    """The file lies in its table's version and not below it, though nothing tells where it begins. ``ended``: the name was used."""
+    backlog = Backlog(tmp_path, place, most)
+    bucket = backlog.bucket
+    bucket.create("d", 99)
+    bucket.rows("d/99/1", "I 110 1 x")
+    if ended:
+        bucket.create("a", 101)
+        bucket.schema("a", 120, "id,v", "DROP TABLE `test`.`a`", 4)
+    assert backlog.at(150).code == EXIT_OK
+    late = backlog.damaged("d/99/2")
+    for number in range(3, 7):
+        bucket.rows(f"d/99/{number}", f"I 1{number + 60} {number} x")
+    assert backlog.at(200).code == EXIT_TABLE_STOPPED
+    bucket.create("a", 210)
+    damaged = backlog.without_a_beginning("a/210/1")
+    backlog.repair(late)
+    ran = backlog.at(300)
+    assert (ran.code, set(ran.stopped)) == (EXIT_TABLE_STOPPED, {"test.a"})
+    assert backlog.keys("d") == [str(number) for number in range(1, 7)]
+    assert backlog.statuses() == {"a": (TableStatus.STOPPED, 210), "d": (TableStatus.RUNNING, 300)}
+    damaged.write_text('"I","a","test",220,1,"a"\n')
+    assert backlog.at(310).code == EXIT_OK
+    assert backlog.keys("a") == ["1"]
+
+
+@pytest.mark.usefixtures("_comes_to_an_end")
+@pytest.mark.parametrize("most", [0, 1, 30, 50, 100])
+def test_a_damaged_file_of_a_new_table_is_told_beside_that_of_another(tmp_path: Path, place: Place, most: int) -> None:
+    backlog = Backlog(tmp_path, place, most)
+    bucket = backlog.bucket
+    bucket.create("d", 99)
+    bucket.rows("d/99/1", "I 110 1 x")
+    assert backlog.at(150).code == EXIT_OK
+    bucket.create("a", 155)
+    damaged = [backlog.without_a_beginning("a/155/1"), backlog.without_a_beginning("d/99/2")]
+    for checkpoint in (200, 210):
+        ran = backlog.at(checkpoint)
+        assert (ran.code, set(ran.stopped)) == (EXIT_TABLE_STOPPED, {"test.a", "test.d"})
+        assert backlog.statuses() == {"a": (TableStatus.STOPPED, 155), "d": (TableStatus.STOPPED, 150)}
+    for path in damaged:
+        path.write_text(f'"I","{path.parent.parent.name}","test",160,2,"a"\n')
+    assert backlog.at(220).code == EXIT_OK
+    assert (backlog.keys("a"), backlog.keys("d")) == (["2"], ["1", "2"])
+
+
+@pytest.mark.usefixtures("_comes_to_an_end")
+@pytest.mark.parametrize("until_end", [False, True])
+def test_a_part_that_moves_nothing_does_not_come_again_and_again(
+    tmp_path: Path, place: Place, until_end: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a source says of tables that catch up: the others have their turn, and the run tells of it and ends."""
+    backlog = Backlog(tmp_path, place, 30)
+    backlog.bucket.create("d", 99)
+    assert backlog.at(150).code == EXIT_OK
+    poll = Loop._poll
+
+    def with_endless_parts(loop: Loop, checkpoint: int, *, final: bool = False, bound: Bound | None = None) -> Offer:
+        offer = poll(loop, checkpoint, final=final, bound=bound)
+        if bound is None or not bound.counts(NOBODY, 100):
+            return offer
+        return replace(offer, watermark=120, schema_bound=121, promised=offer.watermark, splits=(), catches_up=frozenset({NOBODY}))
+
+    monkeypatch.setattr(Loop, "_poll", with_endless_parts)
+    for number in range(1, 4):
+        backlog.bucket.rows(f"d/99/{number}", f"I 16{number} {number} x")
+    options = {"once": False, "until_end": True, "quiet": 0.0, "poll_interval": 0.01} if until_end else {}
+    ran = backlog.at(200, **options)
+    assert (ran.code, backlog.keys("d")) == (EXIT_TABLE_STOPPED, ["1", "2", "3"])
+    assert "table test.nobody: it is behind the other tables, and the last cut of its backlog moved nothing." in ran.told

@@ -6,11 +6,12 @@ from collections.abc import Callable, Collection, Sequence
 
 from headrace.engine.excluded_tables import drops_with_databases, followed
 from headrace.engine.journal import unfollowed
-from headrace.engine.plan import may_be_pending
+from headrace.engine.plan import first_shared_change, may_be_pending
 from headrace.model.events import SchemaChange
 from headrace.model.ledger import LedgerState
 from headrace.model.offer import Offer
 from headrace.model.table import TableId
+from headrace.model.tso import MAX_TSO
 from headrace.sources.base import Bound
 
 
@@ -26,6 +27,12 @@ def has_rows_at_once(
     follows = followed(state, offer.schema_changes, includes)
     reads = _reads(state, lambda table_id: follows.end(table_id) > 0, retried, apart)
     return any(s.begins < min(offer.schema_bound, follows.end(s.table_id)) and reads(s.table_id, s.version) for s in offer.splits)
+
+
+def end_of(state: LedgerState, offer: Offer, apart: Collection[TableId], until: int | None) -> int:
+    """Where the next cut ends at the latest (TSO): at ``until``, and before a schema change that waits for tables ``apart``."""
+    shared = first_shared_change(state, offer, apart) if apart else None
+    return min(MAX_TSO if until is None else until, MAX_TSO if shared is None else shared - 1)
 
 
 def bound_of(

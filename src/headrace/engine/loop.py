@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from headrace import faults
 from headrace.engine.barriers import PlanRules
-from headrace.engine.bounds import bound_of, has_rows_at_once
+from headrace.engine.bounds import bound_of, end_of, has_rows_at_once
 from headrace.engine.cut_letters import recounted
 from headrace.engine.cut_run import CutRun, RoundFactory, TablesExcluded
 from headrace.engine.excluded_tables import back, followed, left_out, taken_back
@@ -25,7 +25,7 @@ from headrace.engine.letter_replay import Replayer, waits_for
 from headrace.engine.marked_tables import LedgerOutrunError, caught_up, in_doubt, say_of_requests, unknown
 from headrace.engine.observer import Observer, telling
 from headrace.engine.passed_tables import lose_gone, note_passed, with_kept_changes
-from headrace.engine.plan import ending_incomplete, first_shared_change, plan_cut
+from headrace.engine.plan import ending_incomplete, plan_cut
 from headrace.engine.quiet import Quiet
 from headrace.engine.requests import Carried, carry_out, give_up_places, releases_to_judge, resyncs_due, take_up_holds
 from headrace.engine.reserved_columns import without_reserved_columns
@@ -56,7 +56,7 @@ from headrace.model.outcome import Notice, Problem
 from headrace.model.policy import OnError
 from headrace.model.recent import Recent
 from headrace.model.table import TableId
-from headrace.model.tso import MAX_TSO, format_tso
+from headrace.model.tso import format_tso
 from headrace.sinks.base import DataSink, Ledger, LedgerPart, LedgerUpdate
 from headrace.sources.base import Bound, EventSource
 from headrace.transform.filters import TableFilter
@@ -152,7 +152,7 @@ class Loop:
             if finished:
                 break
         stopped = [t for t, p in self._state.tables.items() if p.status.is_stopped and self._options.includes(t)]
-        return EXIT_TABLE_STOPPED if stopped or self._waits else EXIT_OK
+        return EXIT_TABLE_STOPPED if stopped or self._waits or self._turns.is_stuck else EXIT_OK
 
     def _acquire_when_possible(self) -> None:
         """Somebody may have a DuckDB file open for longer than its sink waits, perhaps the run that this one follows."""
@@ -219,27 +219,25 @@ class Loop:
             return False  # the part is of tables that are not followed, which was not known before this offer
         if not apart:
             self._turns = self._turns.offered(behind)
-        hi = min(offer.watermark, self._until(offer, apart))
+        hi = min(offer.watermark, end_of(self._state, offer, apart, self._options.until))
         more = has_rows_at_once(self._state, offer, self._options.includes, retried, apart)
         more |= looks and comes_back(self._state, offer.schema_changes)
         if hi < self._state.attempted and not offer.catches_up:
             if offer.watermark < self._state.attempted:  # else it ends before a schema change that waits for other tables
                 self._wait_for_watermark(offer)
         elif hi > self._state.checkpoint or retried or self._plans_anew or offer.catches_up or more:
-            self._plans_anew, before = False, self._state
+            self._plans_anew, before, due = False, self._state, self._retries.due
             problems = self._apply(offer, retried, apart)
-            goes_on = not offer.at_once or self._state.has_moved(before)  # else the next poll would find the same at once
-            if self._plans_anew or self._worth_another_look(problems) or (goes_on and not self._is_done(offer)):
+            # After a cut that moved nothing the next poll would find the same at once.
+            moved = self._state.has_moved(before) or (not offer.at_once and self._retries.due != due)
+            if self._plans_anew or moved:
+                self._turns = self._turns.moved()
+            if self._plans_anew or self._worth_another_look(problems) or (moved and not self._is_done(offer)):
                 return False
-        if self._turns.apart or self._retries.moved:
+        if self._turns.goes_on or self._retries.moved:
             return False
+        self._tell(self._turns.notices())
         return self._is_done(offer) or (not offer.more and self._pause(offer))
-
-    def _until(self, offer: Offer, apart: frozenset[TableId]) -> int:
-        """Where the next cut ends at the latest: while tables catch up, before a schema change that waits for them."""
-        until = MAX_TSO if self._options.until is None else self._options.until
-        shared = first_shared_change(self._state, offer, apart) if apart else None
-        return until if shared is None else min(until, shared - 1)
 
     def _poll(self, checkpoint: int, *, final: bool = False, bound: Bound | None = None) -> Offer:
         self._told_at = time.monotonic()
@@ -280,7 +278,7 @@ class Loop:
         return True
 
     def _is_done(self, offer: Offer) -> bool:
-        if self._turns.apart or self._retries.moved or self._may_be_back or resyncs_due(self._state) or resets_asked(self._state):
+        if self._turns.goes_on or self._retries.moved or self._may_be_back or resyncs_due(self._state) or resets_asked(self._state):
             return False
         if self._options.until is not None and self._state.checkpoint >= self._options.until:
             return True  # however much more there is
@@ -312,12 +310,16 @@ class Loop:
                     f"The files end at {end}, but rows up to {attempted} may have been written before.",
                     "Bring back the files that were there then.",
                 )
-            self._plans_anew = False
+            self._plans_anew, before = False, self._state
             problems = self._apply(offer, retried)
             if self._plans_anew:
                 continue
             if self._worth_another_look(problems):
                 return False
+            if offer.catches_up and not (problems or self._state.has_moved(before)):
+                self._turns = Turns().offered(offer.catches_up).taken()
+                self._tell(self._turns.notices())
+                return True  # the next part would be the same
             retried -= {problem.table_id for problem in problems}
             if offer.promised is None and not offer.more:
                 if not self._retries.moved:
@@ -347,7 +349,7 @@ class Loop:
         tables = self._state.tables
         behind = frozenset(t for t, p in tables.items() if p.status is TableStatus.CATCHING_UP and self._options.includes(t))
         behind |= back(self._state, self._options.includes) | resyncs_due(self._state) | resets_asked(self._state)
-        apart = bool(self._turns.apart)
+        apart = self._turns.goes_on
         self._retries = self._retries.begun(self._state, time.monotonic(), told=told, apart=apart, every=_RETRY_STOPPED_EVERY)
         return behind | self._retries.tables(self._state)
 
@@ -456,8 +458,7 @@ class Loop:
         waiting = {t for t in retried if t in run.holds and concerns(run.holds[t].change, apart)}
         self._retries = self._retries.tried(retried - ahead - waiting).noting(before, self._state)
         if cut.hi < self._state.checkpoint:
-            ended = (t for t, own in self._state.tables.items() if own.status.is_gone and own != before.tables.get(t))
-            self._may_be_back |= any(True for _ in ended)
+            self._may_be_back |= any(own.status.is_gone and own != before.tables.get(t) for t, own in self._state.tables.items())
         nobodys = [change.unread for change in cut.waiting if change.unread is not None and not change.changes]
         self._waits = bool(nobodys)
         self._tell((*run.notices, *(Notice(f"{p.message} Nothing tells of which table it is.", place=p.place) for p in nobodys)))
@@ -523,7 +524,7 @@ class Loop:
     ) -> Cut:
         rules = PlanRules(
             includes=self._options.includes,
-            until=self._until(offer, apart),
+            until=end_of(self._state, offer, apart, self._options.until),
             demand_of=self._sink.capabilities.demand_of,
             bags=self._sink.capabilities.bags,
             policies=self._options.policies,

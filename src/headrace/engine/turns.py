@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from headrace.model.outcome import Notice
 from headrace.model.table import TableId
 
 _NONE: frozenset[TableId] = frozenset()
+_STUCK = (
+    "it is behind the other tables, and the last cut of its backlog moved nothing. The others go on without it, and a run that "
+    "follows the source tries again at each poll."
+)
 
 
 @dataclass(frozen=True)
@@ -18,6 +23,18 @@ class Turns:
     """Tables that catch up in cuts of their own."""
     is_others: bool = False
     """The next cut is the others'."""
+    is_idle: bool = False
+    """Nothing has moved since the last part was offered: the next one would be the same."""
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether neither a part for the tables that catch up nor the others' cut after it moved anything."""
+        return bool(self.apart) and self.is_idle and not self.is_others
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether another cut follows at once because tables catch up. Where these are stuck, the run pauses or ends as ever."""
+        return bool(self.apart) and not self.is_stuck
 
     def without(self, gone: Collection[TableId]) -> frozenset[TableId]:
         """The tables that the next cut leaves out. Those that are ``gone`` have nothing to catch up with."""
@@ -29,4 +46,12 @@ class Turns:
 
     def offered(self, catching_up: frozenset[TableId]) -> Turns:
         """After an offer in the turn of the tables that catch up: a part for these, or for all where there are none."""
-        return Turns(catching_up, bool(catching_up))
+        return Turns(catching_up, is_others=bool(catching_up), is_idle=bool(catching_up))
+
+    def moved(self) -> Turns:
+        """After a cut in which a table or the source's position moved, or a stopped table was tried: the next part differs."""
+        return replace(self, is_idle=False)
+
+    def notices(self) -> tuple[Notice, ...]:
+        """What people are told of tables that are stuck."""
+        return tuple(Notice(_STUCK, table_id) for table_id in sorted(self.apart)) if self.is_stuck else ()

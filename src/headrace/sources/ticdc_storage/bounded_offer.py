@@ -133,8 +133,9 @@ class Beginnings:
         """
         stored, path, _ = candidate
         first = self.firsts[stored]
-        # What lies below its version is stale, or waits for it all the same, but for what was found to count.
-        begins = early.get(stored, max(first, path.version)) if first else 0
+        # What lies below its version is stale, or waits for it all the same, but for what was found to count. That holds also where
+        # nothing tells of the first row: a new table's file does not lie below its CREATE, or the table would be behind all others.
+        begins = early.get(stored, max(first, path.version))
         last = 0
         entry = place.open.get(stored.path)
         if entry is not None and entry.is_of(stored.size, stored.modified):
