@@ -15,11 +15,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, note, settings
+from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 import differential
+from damaged_files import DamagedFiles
 from downstreams import Downstream, on_duckdb, on_mariadb, simulated, with_file_ledger
 from faulty_runs import (
     NAMES,
@@ -332,6 +333,29 @@ class FaultModel(RuleBasedStateMachine):
         self.world.reset()
         self.world.run_and_check()
 
+    @rule(steps=STEPS, more=STEPS, seed=SEEDS, chosen=SEEDS, max_cut=st.sampled_from(MAX_CUTS), number=NUMBERS | st.none())
+    @precondition(lambda self: self.world.options.include_commit_ts and not self.world.history.is_streamed)
+    def files_cannot_be_read(
+        self,
+        steps: list[differential.Step],
+        more: list[differential.Step],
+        seed: int,
+        chosen: int,
+        max_cut: int,
+        number: int | None,
+    ) -> None:
+        """From their first record on: of tables that are there, and of new ones while those catch up after a repair."""
+        files, chance, world = DamagedFiles(self.folder / "data"), Random(chosen), self.world
+        for each in (steps, [differential.Step("create", seed), *more], [differential.Step("create", seed + 1), *more]):
+            self.goes_on([*each, differential.Step("rows", seed)], seed)
+            note(f"repaired are {files.repair(chance)}, damaged {files.damage(chance, 2)}; --max-cut {max_cut}")
+            own, world.max_cut = world.max_cut, max_cut
+            note(str(world.run_despite(*([] if number is None else [at(number, crash)]))))
+            note(str(world.run_despite()))
+            world.max_cut = own
+        files.repair()
+        world.run_and_check()
+
     @rule(names=st.sets(st.sampled_from(sorted(SETTABLE)), max_size=8))
     @precondition(lambda self: self.world.downstream.set_variables is not None)
     def the_server_gets_other_settings(self, names: set[str]) -> None:
@@ -371,6 +395,29 @@ def test_after_every_history_of_faults_the_target_is_the_upstream_of_the_stream(
     kind: str, empty: Callable[[str, Path], Downstream]
 ) -> None:
     _run_model(lambda folder: empty(kind, folder), kind, OPTIONS, StreamedHistory)
+
+
+@pytest.mark.parametrize("kind", ["nothing atomic", "atomic cuts"])
+def test_tables_whose_files_cannot_be_read_keep_no_others_back(kind: str, empty: Callable[[str, Path], Downstream]) -> None:
+    """The fault model's rule by itself, so that it is drawn in every run of the tests."""
+    clock = Clock(SECONDS)
+
+    @settings(
+        max_examples=8,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],
+    )
+    @given(STEPS, STEPS, STEPS, SEEDS, SEEDS, st.sampled_from((1, 200, 400)), NUMBERS | st.none())
+    def check(first, steps, more, seed, chosen, max_cut, number) -> None:  # type: ignore[no-untyped-def]
+        model = FaultModel(lambda folder: empty(kind, folder), clock, OPTIONS)
+        model.begins(first, few=False, filters=[], max_cuts=[], policies=[])
+        model.files_cannot_be_read(steps, more, seed, chosen, max_cut, number)
+        model.teardown()
+
+    check()
 
 
 def _run_model(
