@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 import pyarrow.compute as pc
 
-from headrace.model.block import KIND
-from headrace.model.events import RowKind
+from headrace.errors import SourceNotReadyError
+from headrace.model.block import KIND, SEQ, SEQ_RANK_SHIFT
+from headrace.model.events import RowKind, SchemaChange
 from headrace.model.outcome import Notice, Problem, SplitReport
-from headrace.model.place import PlaceInFile
+from headrace.model.place import PlaceInFile, SourcePlace
 from headrace.model.split import Window
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO, tso_and_time
 from headrace.sources.ticdc_storage.catalogue import Catalogue
+from headrace.sources.ticdc_storage.paths import DataPath
 from headrace.sources.ticdc_storage.position import Drain
 from headrace.sources.ticdc_storage.splits import FileSplit, read_split
 from headrace.sources.ticdc_storage.stores import StoredFile
+from headrace.sources.ticdc_storage.table_versions import TableVersion
 
 NO_PROMISE = Notice(
     "There is no metadata: the changefeed ended before its first checkpoint, and nothing was ever promised to be complete. "
@@ -28,6 +31,10 @@ _WITHOUT_COMMIT_TS = Notice(
     "The files carry no commit ts, so they are taken whole in any case. What --until-end adds are the files that came after the "
     "last checkpoint, and the schema changes at or above it."
 )
+_MOST_BAD = 100_000
+"""Bad records of a file behind which more rows are looked for; each is kept meanwhile, so a file with more stops its table."""
+_NUMBERS = (1 << SEQ_RANK_SHIFT) - 1
+_GIVE_UP = "Correct the clock if it is wrong. Else replace the file, or give it up with headrace table skip."
 
 
 @dataclass(frozen=True)
@@ -47,21 +54,24 @@ class FileEnds:
     """The greatest commit ts (TSO)."""
     above: dict[StoredFile, tuple[int, int]] = field(default_factory=dict)
     """A commit ts (TSO), and how many rows lie above it."""
+    problems: dict[StoredFile, Problem] = field(default_factory=dict)
+    """Why a file could not be read to its end, so that nothing tells where that is."""
 
     def keep(self, present: Container[StoredFile]) -> None:
-        """Forgets all other files."""
-        self.ends = {stored: end for stored, end in self.ends.items() if stored in present}
-        self.above = {stored: above for stored, above in self.above.items() if stored in present}
+        """Forgets all other files, and those that could not be read for a reason that may pass."""
+        passing = {stored for stored, problem in self.problems.items() if problem.transient}
+        self.ends = {stored: end for stored, end in self.ends.items() if stored in present and stored not in passing}
+        self.above = {stored: above for stored, above in self.above.items() if stored in self.ends}
+        self.problems = {stored: problem for stored, problem in self.problems.items() if stored in self.ends}
 
     def find_rest(
-        self, splits: Iterable[FileSplit], catalogue: Catalogue, *, watermark: int, published: int, checkpoint: int, latest: int
+        self, splits: Iterable[FileSplit], catalogue: Catalogue, *, least: int, published: int, checkpoint: int, latest: int
     ) -> Rest:
-        """What the files of a final offer hold above ``checkpoint``, by reading them; ``end`` is no less than ``watermark``.
+        """What the files of a final offer hold above ``checkpoint``, by reading them; ``end`` is no less than ``least``.
 
         ``published`` is the greatest watermark that ``metadata`` had (TSO); ``latest`` is the TSO behind which nothing counts.
         """
-        end = max([watermark, *versions_of(catalogue, latest)])
-        rows = 0
+        end, rows = least, 0
         for split in splits:
             if split.has_commit_ts:
                 stored = _stored(split)
@@ -82,25 +92,41 @@ class FileEnds:
                 end = max(end, self.ends[_stored(split)])
         return end
 
-    def find_ahead(self, splits: Iterable[FileSplit], checkpoint: int, latest: int) -> tuple[Problem, ...]:
-        """The tables with rows behind ``latest`` (TSO), each with a file of such: no changefeed can have written them yet."""
+    def find_stopped(self, splits: Iterable[FileSplit], checkpoint: int, latest: int) -> tuple[Problem, ...]:
+        """The tables of which nothing tells where they end, each with a file that is to blame.
+
+        It cannot be read to its end, or has rows behind ``latest`` (TSO): no changefeed can have written them yet.
+        """
         found: dict[TableId, Problem] = {}
         for split in splits:
-            if split.table_id not in found and (end := self.find_end([split], checkpoint)) > latest:
+            if split.table_id in found:
+                continue
+            end, problem = self.find_end([split], checkpoint), self.problems.get(_stored(split))
+            if problem is None and end > latest:
                 message = f"a row's commit ts ({tso_and_time(end)}) lies too far ahead of this machine's clock."
-                hint = "Correct the clock if it is wrong. Else replace the file, or give it up with headrace table skip."
-                found[split.table_id] = Problem(split.table_id, message, place=PlaceInFile(split.key), hint=hint)
+                problem = Problem(split.table_id, message, place=PlaceInFile(split.key), hint=_GIVE_UP)
+            if problem is not None:
+                found[split.table_id] = problem
         return tuple(found.values())
 
     def _read(self, split: FileSplit, checkpoint: int) -> None:
-        """Reads a file. Its rows themselves are read again, by tasks, when it is known up to where."""
-        end = rows = 0
-        for item in read_split(split, Window(checkpoint, MAX_TSO), old_images=False):
+        """Reads a file. Its rows themselves are read again, by tasks, when it is known up to where.
+
+        Bad records are passed over: whether they stop their table or become dead letters is decided then.
+        """
+        stored, end, rows, last = _stored(split), 0, 0, -1
+        for item in read_split(split, Window(checkpoint, MAX_TSO), old_images=False, tolerance=_MOST_BAD):
             if isinstance(item, SplitReport):
-                end = max(item.max_ts, item.truncated_ts or 0)
+                # A bad record behind all rows counts at its own commit ts, if that can be read: a cut has to reach it.
+                behind = (record.commit_ts or 0 for record in item.rejects if record.number > last)
+                end = max(item.max_ts, item.truncated_ts or 0, *behind)
+                if item.problem is not None and stored not in self.ends:
+                    self.problems[stored] = item.problem
             else:
                 rows += pc.sum(pc.not_equal(item.batch.column(KIND), RowKind.UPDATE_BEFORE.value)).as_py()
-        self.ends[_stored(split)], self.above[_stored(split)] = end, (checkpoint, rows)
+                last = item.batch.column(SEQ)[-1].as_py() & _NUMBERS
+        # What was read whole before has its end, whatever befalls this time.
+        self.ends[stored], self.above[stored] = max(end, self.ends.get(stored, 0)), (checkpoint, rows)
 
 
 def rest_notices(rest: Rest, published: int, *, has_commit_ts: bool) -> tuple[Notice, ...]:
@@ -119,14 +145,15 @@ def rest_notices(rest: Rest, published: int, *, has_commit_ts: bool) -> tuple[No
     )
 
 
-def drained(end: int, aim: int, catalogue: Catalogue, published: int) -> Drain | None:
+def drained(end: int, aim: int, catalogue: Catalogue, unread: Iterable[SchemaChange], published: int) -> Drain | None:
     """What the position has to remember of a drain up to ``end`` (TSO), ``None`` when nothing but the promised was taken.
 
-    It is a part of one that goes up to ``aim``.
+    It is a part of one that goes up to ``aim``. Tables wait for the ``unread`` schema files, so these do not come late.
     """
     if end <= published:
         return None
-    return Drain(published, end, _schema_files(catalogue, published, end), aim if aim > end else 0)
+    awaited = {(change.commit_ts, change.table_id) for change in unread if published <= change.commit_ts <= end}
+    return Drain(published, end, _schema_files(catalogue, published, end) + len(awaited), aim if aim > end else 0)
 
 
 def late_schema_files(drain: Drain, catalogue: Catalogue) -> tuple[Notice, ...]:
@@ -161,18 +188,52 @@ def versions_of(catalogue: Catalogue, latest: int = MAX_TSO) -> list[int]:
     return [number for number in (*databases, *tables) if number <= latest]
 
 
-def ahead_notices(catalogue: Catalogue, latest: int) -> tuple[Notice, ...]:
-    """What a final drain does without: schema files with versions behind ``latest`` (TSO)."""
-    return tuple(
-        Notice(
-            f"the version of the schema file ({tso_and_time(change.commit_ts)}) lies too far ahead of this machine's "
-            "clock: its schema change is not taken.",
-            change.table_id,
-            change.origin,
-        )
-        for change in catalogue.changes
-        if change.commit_ts > latest
-    )
+def ahead_notices(catalogue: Catalogue, unread: Iterable[SchemaChange], latest: int) -> Iterator[Notice]:
+    """What a final drain does without: schema files with versions behind ``latest`` (TSO), readable or not.
+
+    Data files that wait for one that cannot be read are told by :func:`ahead_problems`.
+    """
+    alone = (change for change in unread if not change.has_rows)
+    ahead = [change for change in (*catalogue.changes, *alone) if change.commit_ts > latest]
+    for change in ahead:
+        yield _ahead_notice(change.commit_ts, "schema change", change.table_id, change.origin)
+    told = {change.origin for change in ahead}
+    for version in (version for versions in catalogue.versions.values() for version in versions.values()):
+        place = PlaceInFile(version.origin)
+        if version.version > latest and place not in told:
+            yield _ahead_notice(version.version, "shape", version.table_id, place)
+
+
+def _ahead_notice(version: int, what: str, table_id: TableId, place: SourcePlace | None) -> Notice:
+    message = f"the version of the schema file ({tso_and_time(version)}) lies too far ahead of this machine's clock"
+    return Notice(f"{message}: its {what} is not taken.", table_id, place)
+
+
+def ahead_problems(
+    candidates: Iterable[tuple[StoredFile, DataPath, TableVersion]], unread: Iterable[SchemaChange], latest: int
+) -> Iterator[Problem]:
+    """The tables with data files in directories of versions behind ``latest`` (TSO), whatever the rows say, each with a file.
+
+    Raises SourceNotReadyError where nothing tells of which table the rows are.
+    """
+    for change in unread:
+        problem = change.unread
+        if change.commit_ts <= latest or not change.has_rows or problem is None:
+            continue
+        message = f"{problem.message} {_version_ahead(change.commit_ts)}"
+        if change.is_nobodys:
+            raise SourceNotReadyError(f"{problem.file}: {message} Nothing tells of which table it is.", problem.hint)
+        yield replace(problem, message=message, hint=f"{problem.hint} {_GIVE_UP}".lstrip())
+    found: dict[TableId, Problem] = {}
+    for stored, path, version in candidates:
+        if path.version > latest and version.table_id not in found:
+            message = _version_ahead(path.version)
+            found[version.table_id] = Problem(version.table_id, message, place=PlaceInFile(stored.path), hint=_GIVE_UP)
+    yield from found.values()
+
+
+def _version_ahead(version: int) -> str:
+    return f"The version of its directory ({tso_and_time(version)}) lies too far ahead of this machine's clock."
 
 
 def _stored(split: FileSplit) -> StoredFile:

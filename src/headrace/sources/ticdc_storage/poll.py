@@ -26,6 +26,7 @@ from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.final_drain import (
     NO_PROMISE,
     ahead_notices,
+    ahead_problems,
     drained,
     rest_notices,
     versions_of,
@@ -52,6 +53,7 @@ from headrace.sources.ticdc_storage.split_selection import (
     unlisted_problems,
     vanished_problems,
 )
+from headrace.sources.ticdc_storage.splits import FileSplit
 from headrace.sources.ticdc_storage.stores import StoredFile, StoreLocation
 from headrace.sources.ticdc_storage.unread import owner_of, unread_changes, unread_files
 
@@ -132,9 +134,10 @@ class Poll:
         stopped = {problem.table_id for problem in vanished}
         candidates = [c for c in found.selected.candidates if c[2].table_id not in stopped]
         if self.final:
-            end, told, ahead = self._end(found, candidates)
+            end, told, endless = self._end(found, candidates, unread)
             notices += told
-            vanished, stopped = (*vanished, *ahead), {problem.table_id for problem in ahead}
+            vanished, stopped = (*vanished, *endless), {problem.table_id for problem in endless}
+            unread = tuple(change for change in unread if change.commit_ts <= end)
             candidates = [c for c in candidates if c[2].table_id not in stopped]
             found = replace(found, watermark=end, schema_bound=end + 1)
         early = self._early(found, candidates)
@@ -181,7 +184,7 @@ class Poll:
         applied = found.judged.applied.items()
         drain = None
         if self.final and not offer.catches_up:
-            drain = drained(offer.watermark, found.watermark, found.catalogue, self.known.published)
+            drain = drained(offer.watermark, found.watermark, found.catalogue, offer.unread, self.known.published)
         return replace(
             self.known,
             exact=self.known.exact if found.exact is None else found.exact,
@@ -277,26 +280,37 @@ class Poll:
             *found.judged.problems,
         )
 
-    def _end(self, found: _Found, candidates: Sequence[Candidate]) -> tuple[int, tuple[Notice, ...], tuple[Problem, ...]]:
-        """Where the files of a final offer end (TSO), what a person vouches for, and the tables with rows of the future.
+    def _end(
+        self, found: _Found, candidates: Sequence[Candidate], unread: Sequence[SchemaChange]
+    ) -> tuple[int, tuple[Notice, ...], tuple[Problem, ...]]:
+        """Where the files of a final offer end (TSO), what a person vouches for, and the tables that have no end.
 
+        Nothing in the folder lies beyond the end untold. Rows without a schema file that can be read lie behind its version, so
+        that is taken in, and their tables stop there (``unread``). Data ahead of the clock tell of no end, and stop their table.
         What a person vouches for is said of a drain once, not of each of its parts.
         """
-        catalogue, ends, known = found.catalogue, self.folder.ends, self.known
-        splits = ranked_splits(candidates, self.location, self.options, found.protocol, found.precision.has_commit_ts, self.place)
+        catalogue, ends, known, latest = found.catalogue, self.folder.ends, self.known, self._latest
+        told = tuple(ahead_notices(catalogue, unread, latest))
+        endless = tuple(ahead_problems(candidates, unread, latest))
+        splits = self._splits_of(found, candidates, endless)
         ends.keep({stored for stored, _, _ in candidates})
-        latest = self._latest
-        ahead, told = ends.find_ahead(splits, self.checkpoint, latest), ahead_notices(catalogue, latest)
-        stopped = {problem.table_id for problem in ahead}
-        splits = tuple(split for split in splits if split.table_id not in stopped)
-        least = max([known.watermark, *versions_of(catalogue, latest)])
+        endless += ends.find_stopped(splits, self.checkpoint, latest)
+        splits = self._splits_of(found, candidates, endless)
+        versions = (*versions_of(catalogue, latest), *(c.commit_ts for c in unread if c.commit_ts <= latest))
+        least = max([known.watermark, *versions])
         aim = self.place.drain.aim if self.place.drain is not None else 0
         if aim >= max(least, ends.find_end(splits, self.checkpoint) if aim else 0):
-            return aim, told, ahead
-        marks = {"watermark": known.watermark, "published": known.published, "checkpoint": self.checkpoint, "latest": latest}
+            return aim, told, endless
+        marks = {"least": least, "published": known.published, "checkpoint": self.checkpoint, "latest": latest}
         rest = ends.find_rest(splits, catalogue, **marks)
         told += rest_notices(rest, known.published, has_commit_ts=found.precision.has_commit_ts)
-        return max(rest.end, least), told, ahead
+        return rest.end, told, endless
+
+    def _splits_of(self, found: _Found, candidates: Sequence[Candidate], problems: Sequence[Problem]) -> tuple[FileSplit, ...]:
+        """The files of a final offer but for those of tables with problems, to be read for where they end."""
+        stopped = {problem.table_id for problem in problems}
+        others = [candidate for candidate in candidates if candidate[2].table_id not in stopped]
+        return ranked_splits(others, self.location, self.options, found.protocol, found.precision.has_commit_ts, self.place)
 
     def _early(self, found: _Found, candidates: Sequence[Candidate]) -> Mapping[StoredFile, int]:
         """The files with rows that count below their version, and where they begin (TSO)."""
