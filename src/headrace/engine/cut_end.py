@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from headrace.engine import table_places
 from headrace.engine.requests import running_reason, served_requests
-from headrace.engine.unreadable import is_unborn
+from headrace.engine.unreadable import has_never_lived, is_unborn
 from headrace.model.cut import Cut, CutOutcome, Hold
 from headrace.model.ledger import CutRecord, LedgerState, RowFigures, TableProgress, TableStatus
 from headrace.model.offer import PositionAfter
@@ -80,9 +80,12 @@ class CutEnd:
                     continue
                 row = table_places.held(row, self.holds[table_id].at, own)
             elif own is not None and own.status.is_gone:
-                if table_id not in self.reborn:
+                if table_id in self.reborn:
+                    row = table_places.held(row, self.reborn[table_id], own)
+                elif has_never_lived(own):
+                    row = replace(row, checkpoint=own.incarnation)
+                else:
                     continue  # it came to its end in this cut, and stays gone
-                row = table_places.held(row, self.reborn[table_id], own)
             if own is not None and own.status is TableStatus.INCOMPLETE:
                 row = replace(row, status=own.status, reason=own.reason)
             rows.append(row)

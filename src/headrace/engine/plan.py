@@ -24,6 +24,7 @@ from headrace.engine.segments import TablePlan, changes_of, is_found_later, of_o
 from headrace.engine.shapes import from_shape_if_unknown, shapes_before
 from headrace.engine.unreadable import (
     TablesBefore,
+    has_never_lived,
     is_unborn,
     kept_unread,
     lacks_shape,
@@ -61,7 +62,8 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     problems = _known_problems(state, offer, rules, follows, ends)
     reborn = _reborn(state, changes)
     # What cannot be read of a table that is gone is needed by nobody, unless a change of this cut brings the table back.
-    problems = {t: p for t, p in problems.items() if t in reborn or t not in state.tables or not state.tables[t].status.is_gone}
+    over = {t for t, own in state.tables.items() if own.status.is_gone and not has_never_lived(own)}
+    problems = {t: p for t, p in problems.items() if t in reborn or t not in over}
     # What lies in a version whose schema change is not complete yet waits for it.
     ignored = unfollowed(state)
     changed = {t for tables in sets_of(c for c in changes if not is_of(ignored, c)) for t in tables}

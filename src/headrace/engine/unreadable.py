@@ -12,7 +12,7 @@ from headrace.engine.excluded_tables import Followed
 from headrace.engine.journal import is_before, is_pending, reached
 from headrace.model.commands import in_quotes, word
 from headrace.model.events import SchemaChange, is_unread_statement
-from headrace.model.ledger import JournalEntry, JournalState, LedgerState, TableProgress, Verdict
+from headrace.model.ledger import JournalEntry, JournalState, LedgerState, TableProgress, TableStatus, Verdict
 from headrace.model.offer import Offer
 from headrace.model.outcome import Problem
 from headrace.model.table import TableId
@@ -169,6 +169,11 @@ def outdated(state: LedgerState, offer: Offer, pending: Iterable[SchemaChange]) 
 def is_unborn(own: TableProgress) -> bool:
     """Whether the table was only ever held before what may have created it."""
     return own.status.is_stopped and not own.after and own.incarnation == own.checkpoint
+
+
+def has_never_lived(own: TableProgress) -> bool:
+    """Whether the table counts as gone because nothing made it so far: what is there of it was not needed yet."""
+    return own.status is TableStatus.GONE and not own.after and own.checkpoint <= own.incarnation
 
 
 def cannot_be_read(change: SchemaChange, problem: Problem) -> Problem:
