@@ -234,6 +234,13 @@ def test_a_foreign_key_by_which_others_change_rows(scene: Scene, rule: str) -> N
 
 
 @pytest.mark.server
+def test_a_foreign_key_to_a_table_of_the_same_name_elsewhere(scene: Scene) -> None:
+    key = "CONSTRAINT fk FOREIGN KEY (n) REFERENCES test.users (id) ON DELETE CASCADE"
+    scene.run("CREATE DATABASE test", "CREATE TABLE test.users (id INT PRIMARY KEY)", MADE.replace("UNIQUE", f"{key}, UNIQUE"))
+    scene.check("foreign keys", CheckState.FAILED, "fk", "test.users")
+
+
+@pytest.mark.server
 def test_a_foreign_key_that_only_refuses_is_fine(scene: Scene) -> None:
     key = "CONSTRAINT fk FOREIGN KEY (n) REFERENCES shop.others (id)"
     scene.run("CREATE TABLE shop.others (id INT PRIMARY KEY)", MADE.replace("UNIQUE", f"{key}, UNIQUE"))

@@ -94,6 +94,20 @@ def has_foreign_key(session: MySqlSession, table_id: TableId, name: str) -> bool
     return any(folded_name(str(key)) == folded_name(name) for (key,) in found) or not exists(session, table_id)
 
 
+def foreign_keys(session: MySqlSession, database: str = "") -> list[tuple[TableId, str, TableId]]:
+    """The foreign keys of a database's tables, or of all, as (table, key, table that it refers to).
+
+    TiDB (8.5) says the other table's database here alone: ``referential_constraints`` has the key's own in its place.
+    """
+    select = (
+        "SELECT DISTINCT table_schema, table_name, constraint_name, referenced_table_schema, referenced_table_name"
+        " FROM information_schema.key_column_usage WHERE referenced_table_name IS NOT NULL"
+    )
+    of_database = (f"{select} AND table_schema = ?", (database,)) if database else (select, ())
+    found = session.find([of_database[0]], of_database[1], columns=5)
+    return [(TableId(*map(str, row[:2])), str(row[2]), TableId(*map(str, row[3:]))) for row in found]
+
+
 def unique_keys(session: MySqlSession, table_id: TableId) -> dict[str, frozenset[str]]:
     """The table's unique keys, its primary key among them, each with the folded names of its columns; empty if there is no table.
 

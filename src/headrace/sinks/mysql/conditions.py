@@ -238,14 +238,15 @@ def _sees_triggers(session: MySqlSession, databases: Collection[str]) -> bool:
 
 def _foreign_keys(session: MySqlSession, found: dict[tuple[str, str], _Target]) -> Iterator[Check]:
     """Sessions of Headrace do not check foreign keys, so that they do not cascade; those of others do."""
-    for database, name, table, other_database, other_table, on_delete, on_update in session.execute(
-        "SELECT constraint_schema, constraint_name, table_name, unique_constraint_schema, referenced_table_name,"
-        " delete_rule, update_rule FROM information_schema.referential_constraints"
-    ):
-        child, parent = TableId(str(database), str(table)), TableId(str(other_database), str(other_table))
-        if not {str(on_delete).upper(), str(on_update).upper()} & _CHANGING:
+    rules = session.execute(
+        "SELECT constraint_schema, table_name, constraint_name, UPPER(delete_rule), UPPER(update_rule)"
+        " FROM information_schema.referential_constraints"
+    )
+    changing = {tuple(map(str, key)) for *key, on_delete, on_update in rules if {on_delete, on_update} & _CHANGING}
+    for child, name, parent in catalogue.foreign_keys(session):
+        if (child.database, child.table, name) not in changing:
             continue
-        drop = f"ALTER TABLE {qualified(child)} DROP FOREIGN KEY {quote_name(str(name))}"
+        drop = f"ALTER TABLE {qualified(child)} DROP FOREIGN KEY {quote_name(name)}"
         if _folded(child) in found and _folded(parent) not in found:
             detail = f"{child} has the foreign key {name}: a change of {parent}, which is not replicated, changes its rows."
             yield Check("foreign keys", CheckState.FAILED, detail, f"Run {drop}; in the target, or replicate {parent} too.")
