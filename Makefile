@@ -22,7 +22,8 @@ TIDB_LEFT_OUT := duckdb or changes_its_type or moves_to_another_column or alters
   a_persons_statement_computed or exchange_is_not_taken_for_done or has_no_checksum
 TIDB_TESTS := tests/sinks/test_mysql_writer.py tests/sinks/test_mysql_ledger.py tests/sinks/test_mysql_bags.py \
   tests/sinks/test_mysql_metadata.py tests/test_restart.py tests/test_keys.py tests/test_ddl_decisions.py \
-  tests/test_fencing.py tests/test_journal.py tests/test_conformance_storage.py tests/storage_cases/test_mysql_variables.py
+  tests/test_fencing.py tests/test_journal.py tests/test_conformance_storage.py tests/storage_cases/test_mysql_variables.py \
+  tests/storage_cases/test_hostile_statements.py tests/storage_cases/test_left_keys.py
 
 # What is set for another environment must not leak into this one.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV

@@ -103,9 +103,7 @@ class CutRun:
         self._consumed: set[str] = set()
         self._outcomes: list[WriteOutcome] = []
         self._letters = CutLetters(cut, state, letters)
-        self._ownership = Ownership(
-            sink.capabilities, sink.metadata_applier, lambda t, ts: includes(t) or cut.outside.get(t, 0) >= ts, includes
-        )
+        self._ownership = Ownership(sink.capabilities, sink.metadata_applier, includes, cut.outside, self._stands_still)
         self._reborn = dict(cut.reborn)
         self._passed = table_places.Passed.of(cut.passed, cut.checkpoints)
         self._left_behind = list(cut.left_behind)

@@ -5,7 +5,7 @@ The ledger tells: what a pipeline made or adopted has a row there from its CREAT
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from headrace.ddl.grammar.statements import judge
@@ -20,7 +20,7 @@ from headrace.model.events import (
     RenameTableEvent,
     SchemaChange,
 )
-from headrace.model.ledger import LedgerState
+from headrace.model.ledger import LedgerState, TableStatus
 from headrace.model.outcome import Notice, Problem
 from headrace.model.table import TableId
 from headrace.sinks.base import SinkCapabilities
@@ -33,19 +33,21 @@ _LEFT_OUT = "Drop or rename it in the target, or take it into --tables: what the
 
 @dataclass(frozen=True)
 class Ownership:
-    """Tells the pipeline's own tables and views from those of others. ``follows`` says whether a table is followed at a commit ts
-    (TSO): one that the filter leaves out is not, but for the time before its rows or name go over to an included one."""
+    """Tells the pipeline's own tables and views from those of others."""
 
     capabilities: SinkCapabilities
     applier: MetadataApplier
-    follows: Callable[[TableId, int], bool]
     includes: Callable[[TableId], bool]
     """The table filter. What it leaves out is never adopted, also where it is followed."""
+    outside: Mapping[TableId, int]
+    """See ``Cut.outside``: up to where tables are followed that the filter leaves out (TSO)."""
+    stands_still: Callable[[TableId, int], bool]
+    """Whether a table has stopped in this cut before a commit ts (TSO)."""
 
     def bounded(self, change: SchemaChange, state: LedgerState) -> SchemaChange:
         """The change with what the target has to know to leave others' tables alone: the tables that each dropped database may take
-        with it, those that foreign keys may not refer to, the pipeline's own where some are dropped, and whether the table that it
-        copies is not the pipeline's."""
+        with it, those that foreign keys may not refer to, the pipeline's own and which of them run where some are dropped, and
+        whether the table that it copies is not the pipeline's."""
         read = read_statement(change.statement, change.database)
         if read.like is not None and change.schema is not None and self._is_strange(read.like, change, state):
             change = replace(change, by_shape=True)
@@ -53,23 +55,41 @@ class Ownership:
             foreign = frozenset(name for name in read.reads if not self._may_be_referred_to(name, change, state))
             change = replace(change, foreign=foreign)
         if any(isinstance(event, DropTableEvent | DropDatabaseEvent) for event in change.events):
-            own = (t for t, row in state.tables.items() if row.is_made and not t.is_database and not was_let_in(state, t))
-            change = replace(change, own=frozenset(own))
+            own = frozenset(t for t, row in state.tables.items() if row.is_made and not t.is_database)
+            running = frozenset(t for t in own if self._runs(t, change, state))
+            change = replace(change, own=own, running=running)
         events = (
             replace(e, tables=self._tables_in(e.database, change, state)) if isinstance(e, DropDatabaseEvent) else e
             for e in change.events
         )
         return replace(change, events=tuple(events))
 
+    def _follows(self, name: TableId, commit_ts: int) -> bool:
+        """Whether a table is followed at a commit ts (TSO): one that the filter leaves out is not, but for the time before its rows
+        or name go over to an included one."""
+        return self.includes(name) or self.outside.get(name, 0) >= commit_ts
+
+    def _runs(self, name: TableId, change: SchemaChange, state: LedgerState) -> bool:
+        """Whether a table of the pipeline goes on in this cut, and is not somebody's that was let in.
+
+        A table that is held, stopped or left out stays as it is, whatever becomes of others.
+        """
+        row = state.tables[name]
+        goes_on = row.status in (TableStatus.RUNNING, TableStatus.CATCHING_UP) and name not in state.held
+        return goes_on and self.includes(name) and not (self.stands_still(name, change.commit_ts) or _is_let_in(state, name))
+
     def _is_strange(self, name: TableId, change: SchemaChange, state: LedgerState) -> bool:
         """Whether a table is left out by the filter, or is there and not the pipeline's."""
         return not self.includes(name) or self._is_foreign(name, change, state)
 
     def _may_be_referred_to(self, name: TableId, change: SchemaChange, state: LedgerState) -> bool:
-        """Whether a foreign key may bind a table: one that is there, and the pipeline's.
+        """Whether a foreign key of the change may bind a table: one that is there, and the pipeline's, as the key's own has to be.
 
-        A key to a name that no table has yet would bind the table that somebody makes later.
+        A key to a name that no table has yet would bind the table that somebody makes later. So would a key of a table that was let
+        in: nothing drops it when the other table goes. And a table that was let in stays when the source drops it.
         """
+        if any(_is_let_in(state, t) for t in (*change.changes, name)):
+            return False
         if name in change.changes:
             return True
         if self._is_strange(name, change, state):
@@ -81,7 +101,7 @@ class Ownership:
         """Those that were there at the commit ts of the change, which may have been found late."""
         made = (t for t, row in state.tables.items() if t.lies_in(database) and not t.is_database and row.is_made)
         there = (t for t in made if not is_born_later(state, t, change.commit_ts) and not was_let_in(state, t))
-        return frozenset(t for t in there if self.follows(t, change.commit_ts))
+        return frozenset(t for t in there if self._follows(t, change.commit_ts))
 
     def foreign(self, change: SchemaChange, state: LedgerState) -> Notice | Problem | None:
         """What stands in the way of a change that would drop, replace or rewrite something of others; ``None``: nothing.
@@ -124,7 +144,13 @@ class Ownership:
         row = state.tables.get(name)
         may_adopt = self.capabilities.adopts and self.includes(name) and is_first_sight(state, name)
         is_own = may_adopt if row is None or is_unborn(row) else row.is_made
-        return self.follows(name, change.commit_ts) and is_own
+        return self._follows(name, change.commit_ts) and is_own
+
+
+def _is_let_in(state: LedgerState, name: TableId) -> bool:
+    """Whether a table is there that was let in; the row of one that is gone may still say so."""
+    row = state.tables.get(name)
+    return row is not None and row.is_made and was_let_in(state, name)
 
 
 def dropped_by(change: SchemaChange, read: Statement) -> list[TableId]:

@@ -199,7 +199,7 @@ class SchemaChange:
     ``known_as`` is its identity in the journal where that alone still tells of it, ``named`` where the journal has another one for
     it (``headrace.engine.identities``).
     ``by_shape``: a target makes the table as ``schema`` says, since the table that the statement copies is another one by now.
-    ``foreign`` are tables that foreign keys of the statement refer to, and that are not the pipeline's: a target leaves these out.
+    ``foreign`` are tables that foreign keys of the statement refer to, and that they may not bind: a target leaves these keys out.
     """
 
     commit_ts: int
@@ -224,8 +224,10 @@ class SchemaChange:
     by_shape: bool = False
     foreign: frozenset[TableId] = frozenset()
     own: frozenset[TableId] = frozenset()
-    """The pipeline's tables in the target, of a change that drops some: their foreign keys to these go too. The engine puts them in
-    right before the change runs."""
+    """The pipeline's tables in the target, of a change that drops some: foreign keys of tables beside them may refer to these. The
+    engine puts them in right before the change runs, as it does with ``running``."""
+    running: frozenset[TableId] = frozenset()
+    """Those of ``own`` that the pipeline made or adopted and that run in this cut: only they are altered so that others can go."""
 
     @property
     def file(self) -> str:

@@ -1,4 +1,4 @@
-"""Foreign keys that a target must not have: to tables that are not the pipeline's, and those that TiDB itself ignores."""
+"""Foreign keys that a target must not have: of or to tables that are not the pipeline's, and those that TiDB itself ignores."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def leave_out(draft: Draft, database: str, foreign: Collection[TableId]) -> None
         return found is not None and _named(text[slice(*found.span("name"))], database).folded in folded
 
     draft.drop_clauses(
-        is_foreign, "{clause} was left out: the table that it refers to is not one of this pipeline's, or not there."
+        is_foreign, "{clause} was left out: this table or the one that it refers to is not one of this pipeline's, or not there."
     )
     for start, end in reversed(draft.clauses()):
         masked = draft.masked[start:end]
