@@ -321,3 +321,24 @@ def test_a_part_that_moves_nothing_does_not_come_again_and_again(
     ran = backlog.at(200, **options)
     assert (ran.code, backlog.keys("d")) == (EXIT_TABLE_STOPPED, ["1", "2", "3"])
     assert "table test.nobody: it is behind the other tables, and the last cut of its backlog moved nothing." in ran.told
+
+
+@pytest.mark.parametrize("altered", [False, True])
+def test_a_file_without_a_beginning_of_a_table_that_was_made_anew_stops_that(tmp_path: Path, place: Place, altered: bool) -> None:
+    """Nothing tells that its rows do not begin in the table's former life, in which it is not there any more when they are due."""
+    backlog = Backlog(tmp_path, place, 0)
+    bucket = backlog.bucket
+    bucket.create("t", 100)
+    bucket.rows("t/100/1", "I 110 1 a")
+    assert backlog.at(150).code == EXIT_OK
+    bucket.schema("t", 150, "id,v", "DROP TABLE `test`.`t`", 4)
+    bucket.create("t", 230)
+    if altered:
+        bucket.schema("t", 240, "id,v", "ALTER TABLE `test`.`t` COMMENT 'x'", 17)
+    path = backlog.without_a_beginning(f"t/{240 if altered else 230}/1")
+    bucket.rows(f"t/{240 if altered else 230}/2", "I 260 12 c")
+    for _ in range(2):
+        assert backlog.at(300).code == EXIT_TABLE_STOPPED
+    path.write_text('"I","t","test",250,11,"b"\n')
+    assert backlog.at(310).code == EXIT_OK
+    assert backlog.keys("t") == ["11", "12"]

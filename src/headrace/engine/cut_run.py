@@ -100,6 +100,8 @@ class CutRun:
         self._source, self._sink, self._ledger, self._make_round = source, sink, ledger, make_round
         self._reports: dict[str, SplitReport] = {}
         self._read: dict[TableId, dict[str, Split]] = {}
+        # The splits of rounds in which their tables were not there; they are read in the next one in which they are.
+        self._deferred: dict[TableId, list[Split]] = {}
         self._consumed: set[str] = set()
         self._outcomes: list[WriteOutcome] = []
         self._letters = CutLetters(cut, state, letters)
@@ -460,7 +462,12 @@ class CutRun:
         idle = {t for t, p in self.state.tables.items() if p.status.is_gone or p.status is TableStatus.INCOMPLETE}
         follows = {t: segment.follows for t, segment in cut_round.segments.items()}
         there = {t for t, at in follows.items() if not (t in idle or self._stands_still(t, at))}
-        splits = tuple(s for s in (*cut_round.splits, *self._go_on(cut_round)) if s.table_id in there)
+        planned = [*cut_round.splits, *(s for t in cut_round.segments for s in self._deferred.pop(t, ()))]
+        # A file may begin before the table that it is of does: nothing tells where one begins that cannot be read.
+        for split in planned:
+            if split.table_id not in there:
+                self._deferred.setdefault(split.table_id, []).append(split)
+        splits = tuple(s for s in (*planned, *self._go_on(cut_round)) if s.table_id in there)
         if not splits:
             return
         progress = {t: self.state.tables.get(t) or self._new_row(t) for t in {s.table_id for s in splits}}
