@@ -265,7 +265,9 @@ class FaultModel(RuleBasedStateMachine):
         before = target.tables()
         self.goes_on([*steps, differential.Step("drop", chosen)], seed)
         note(str(self.world.run_with(at(number, crash, frozenset({Step.SCHEMA_CHANGE, Step.JOURNAL_SETTLED})))))
-        gone = sorted(before - target.tables())
+        left = target.tables()
+        databases = {database for database, _ in left}  # nobody makes a table in a database that went with it
+        gone = sorted(name for name in before - left if name[0] in databases)
         if gone:
             table_id = TableId(*gone[chosen % len(gone)])
             note(f"a person makes {table_id}")
