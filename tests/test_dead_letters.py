@@ -810,7 +810,7 @@ def test_letters_are_discarded_only_on_a_persons_word(csv_scene: Scene, capsys: 
     csv_scene.breaks(csv_scene.orders(4, 5), 1)
     assert csv_scene.run() == 0
     for words, told in {
-        ("--discard",): "Say --yes",
+        ("--discard",): "Pass --yes",
         ("--table", "shop.customers"): "There are some of: shop.orders.",
     }.items():
         assert csv_scene.replay(*words) == 2
