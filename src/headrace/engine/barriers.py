@@ -14,6 +14,7 @@ from headrace.engine.history import History
 from headrace.engine.identities import asks_about_former
 from headrace.engine.journal import comes_late, drops_databases, is_of, of_former_lives, tables_of_dropped, unfollowed
 from headrace.engine.objections import objection, reserved_database
+from headrace.engine.run_options import RunOptions
 from headrace.engine.table_places import passes_without
 from headrace.engine.unreadable import cannot_be_read, is_understood
 from headrace.model.commands import word
@@ -60,6 +61,20 @@ class PlanRules:
     """The kinds of schema changes that the sink takes."""
     keeps_commit_ts: bool = False
     """The sink writes each row's commit ts."""
+
+    @classmethod
+    def of(cls, options: RunOptions, sink: SinkCapabilities) -> PlanRules:
+        """What a definition and a sink say. What a single cut says is left open."""
+        return cls(
+            includes=options.includes,
+            until=options.until,
+            demand_of=sink.demand_of,
+            bags=sink.bags,
+            policies=options.policies,
+            reserved=sink.reserved,
+            supported=sink.supported_schema_changes,
+            keeps_commit_ts=sink.keeps_commit_ts,
+        )
 
 
 class Barriers:

@@ -99,9 +99,7 @@ class CutRun:
         self._offer = offer
         self._source, self._sink, self._ledger, self._make_round = source, sink, ledger, make_round
         self._reports: dict[str, SplitReport] = {}
-        self._read: dict[TableId, dict[str, Split]] = {}
-        # The splits of rounds in which their tables were not there; they are read in the next one in which they are.
-        self._deferred: dict[TableId, list[Split]] = {}
+        self._due: dict[TableId, dict[str, Split]] = {}
         self._consumed: set[str] = set()
         self._outcomes: list[WriteOutcome] = []
         self._letters = CutLetters(cut, state, letters)
@@ -462,12 +460,9 @@ class CutRun:
         idle = {t for t, p in self.state.tables.items() if p.status.is_gone or p.status is TableStatus.INCOMPLETE}
         follows = {t: segment.follows for t, segment in cut_round.segments.items()}
         there = {t for t, at in follows.items() if not (t in idle or self._stands_still(t, at))}
-        planned = [*cut_round.splits, *(s for t in cut_round.segments for s in self._deferred.pop(t, ()))]
-        # A file may begin before the table that it is of does: nothing tells where one begins that cannot be read.
-        for split in planned:
-            if split.table_id not in there:
-                self._deferred.setdefault(split.table_id, []).append(split)
-        splits = tuple(s for s in (*planned, *self._go_on(cut_round)) if s.table_id in there)
+        splits = tuple(s for s in (*cut_round.splits, *self._go_on(cut_round)) if s.table_id in there)
+        for split in cut_round.splits:
+            self._due.setdefault(split.table_id, {})[split.key] = split
         if not splits:
             return
         progress = {t: self.state.tables.get(t) or self._new_row(t) for t in {s.table_id for s in splits}}
@@ -489,8 +484,6 @@ class CutRun:
         self._committed = commit if report.committed else None
         self._rows += row_figures(report, splits, read_problems(report.splits).keys())
         self._take(report)
-        for split in splits:
-            self._read.setdefault(split.table_id, {})[split.key] = split
 
     def _is_one_transaction(self, splits: Collection[Split]) -> bool:
         """Whether a task that reads these splits commits the cut."""
@@ -510,22 +503,25 @@ class CutRun:
         return self._end.commit(self._source.taking(self.state.position, self._offer, {split.key for split in splits}))
 
     def _go_on(self, cut_round: CutRound) -> Iterator[Split]:
-        """The splits of earlier rounds that have rows for this one too.
+        """The splits of earlier rounds that have rows for this one too, or that were not read because their table was not there.
 
         Of a table without key all from the first of them on are read again: there it counts which comes after which.
         """
         for table_id, segment in cut_round.segments.items():
-            read = self._read.get(table_id, {}).values()
-            needed = [s for s in read if (left := self._left_of(s)) is not None and left <= segment.window_of(s.version).hi]
+            due = self._due.get(table_id, {}).values()
+            needed = [s for s in due if (left := self._left_of(s)) is not None and left <= segment.window_of(s.version).hi]
             if needed and not segment.schema.handle_key:
                 first = min(split.rank for split in needed)
-                needed = [split for split in read if split.rank >= first]
+                needed = [split for split in due if split.rank >= first]
             yield from needed
 
     def _left_of(self, split: Split) -> int | None:
-        """The commit ts (TSO) of the first row of a split that no round has had yet; ``None`` when there is none."""
+        """The commit ts (TSO) of the first row of a split that no round has had yet; ``None`` when there is none.
+
+        A split that was not read may begin before its table does: nothing tells where one begins that cannot be read.
+        """
         report = self._reports.get(split.key)
-        return None if report is None else report.pending_ts
+        return split.begins if report is None else report.pending_ts
 
     def _new_row(self, table_id: TableId) -> TableProgress:
         status = TableStatus.EXCLUDED if table_id in self.cut.outside else TableStatus.RUNNING

@@ -49,7 +49,7 @@ from headrace.errors import (
     TransientError,
 )
 from headrace.faults import Step
-from headrace.model.cut import Cut, Hold
+from headrace.model.cut import Hold
 from headrace.model.ledger import Decision, JournalState, LedgerState, TableProgress, TableStatus
 from headrace.model.offer import Learned, Offer
 from headrace.model.outcome import Notice, Problem
@@ -419,10 +419,12 @@ class Loop:
             return ()
         # While a table is stopped people load and mend it.
         self._sink.forget_tables([t for t, own in self._state.tables.items() if own.status is not TableStatus.RUNNING])
+        end = end_of(self._state, offer, apart, self._options.until)
+        rules = replace(PlanRules.of(self._options, self._sink.capabilities), until=end, retried=retried, apart=apart)
         excluded: dict[TableId, Problem] = {}
         held: dict[TableId, Hold] = {}
         while True:
-            cut = self._plan(offer, retried, apart, excluded, held)
+            cut = plan_cut(self._state, offer, replace(rules, excluded=excluded, held=held))
             if any(r.splits for r in cut.rounds):
                 self._before_cut()
             if self.stopping:
@@ -513,30 +515,6 @@ class Loop:
         if self._source.needs_shapes:
             self._serve(lose_gone(self._state, offer) if offer.gone else None)
             self._serve(note_passed(self._state, offer, self._options.includes, missing))
-
-    def _plan(
-        self,
-        offer: Offer,
-        retried: frozenset[TableId],
-        apart: frozenset[TableId],
-        excluded: dict[TableId, Problem],
-        held: dict[TableId, Hold],
-    ) -> Cut:
-        rules = PlanRules(
-            includes=self._options.includes,
-            until=end_of(self._state, offer, apart, self._options.until),
-            demand_of=self._sink.capabilities.demand_of,
-            bags=self._sink.capabilities.bags,
-            policies=self._options.policies,
-            excluded=excluded,
-            held=held,
-            retried=retried,
-            apart=apart,
-            reserved=self._sink.capabilities.reserved,
-            supported=self._sink.capabilities.supported_schema_changes,
-            keeps_commit_ts=self._sink.capabilities.keeps_commit_ts,
-        )
-        return plan_cut(self._state, offer, rules)
 
     def _tell(self, notices: tuple[Notice, ...]) -> None:
         for notice in notices:
