@@ -939,8 +939,8 @@ def test_options_that_do_not_go_together_are_refused(tmp_path: Path, capsys: pyt
         assert main(["run", "--source", "file:///nowhere", *words]) == 2
         assert told in capsys.readouterr().err, words
     for line, told in {
-        "on-error: ignore": "line 3, pipeline.on-error: 'ignore' is nothing",
-        "max-dead-letters: many": "line 3, pipeline.max-dead-letters: 'many' is no number",
+        "on-error: ignore": "line 3, pipeline.on-error: 'ignore' is not a valid value for on-error. Known are: dead-letter, stop.",
+        "max-dead-letters: many": "line 3, pipeline.max-dead-letters: 'many' is not a number of dead letters",
     }.items():
         definition.write_text(f'source: {{uri: "file:///nowhere"}}\npipeline:\n  {line}\n')
         assert main(["run", str(definition)]) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -10,7 +11,7 @@ import pytest
 from following import Recorder
 from headrace.model.cut import Cut
 from headrace.model.events import DeletePartitionRowsEvent, SchemaChange
-from headrace.model.policy import SchemaChangePolicies
+from headrace.model.policy import ChangeKind, SchemaChangePolicies
 from headrace.model.table import Column, TableId
 from headrace.testing.memory_sink import CAPABILITIES
 from headrace.testing.ticdc_writer import SchemaFile
@@ -80,8 +81,10 @@ def test_a_database_that_is_created_anew_has_no_collation_of_before(world: World
 
 @pytest.mark.parametrize("renamed", [False, True])
 def test_rows_of_a_partition_go_when_the_record_that_defined_it_is_gone(
-    world: World, applied: list[SchemaChange], renamed: bool
+    world: World, applied: list[SchemaChange], renamed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    takes_all = replace(CAPABILITIES[world.capability], supported_schema_changes=frozenset(ChangeKind))
+    monkeypatch.setitem(CAPABILITIES, world.capability, takes_all)
     table_id = A
     world.upstream.create_table(A, [ID, Column("v", TEXT)], partitions={"p0": 10, "p1": None})
     world.insert(A, 1, 20)
