@@ -92,6 +92,13 @@ def test_each_delete_takes_one_of_the_rows_that_are_equal(target):
 
 
 @server
+def test_changes_that_cancel_out_take_the_table_to_their_checkpoint(target):
+    (outcome,) = target.write(bag(LOG, [], [], 10))
+    assert outcome.problem is None
+    assert own_row(target).checkpoint == 10
+
+
+@server
 def test_rows_that_a_collation_takes_for_equal_are_told_apart(target):
     texts = ["a", "A", "á", "a ", "a  ", "", " ", None, "a\\'", "\t", "😀", "😁"]
     target.write(bag(LOG, [(1, text) for text in texts], [], 10))

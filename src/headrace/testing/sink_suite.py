@@ -185,6 +185,9 @@ class SinkSuite:
         upstream.execute(Delete(B, (2,)))
         upstream.execute(Insert(B, {"id": 2, "v": "and again", "k": 2}))
         runs.applied()
+        upstream.execute(Insert(B, {"id": 30, "v": "cancels out", "k": 3}))
+        upstream.execute(Delete(B, (30,)))
+        runs.applied()
 
     def test_keys_that_differ_in_their_bytes_only_are_different_keys(self, runs: SinkRuns) -> None:
         upstream = runs.upstream
@@ -211,6 +214,9 @@ class SinkSuite:
             return
         runs.applied()
         upstream.execute(Delete(A, (1, "v")), Update(A, (2, "v"), {"v": None}), Insert(A, {"id": 1, "v": ""}))
+        runs.applied()
+        upstream.execute(Insert(A, {"id": 3, "v": "cancels out"}))
+        upstream.execute(Delete(A, (3, "cancels out")))
         runs.applied()
 
     def test_a_round_of_many_megabytes_is_written_by_several_tasks(self, runs: SinkRuns) -> None:

@@ -241,7 +241,7 @@ class MySqlWriter:
             for table_id, pieces in transaction.tables.items():
                 if table_id in failed or self._is_applied(session, transaction, table_id):
                     continue
-                problem = self._write_table(session, pieces, refused.setdefault(table_id, []))
+                problem = self._write_table(session, table_id, pieces, refused.setdefault(table_id, []))
                 if problem is not None:
                     problems[table_id] = problem
                     del refused[table_id]
@@ -284,18 +284,18 @@ class MySqlWriter:
             with refusal.of_one_table(table_id):
                 self._letters[table_id].update(letters.put(found) if letters is not None and found else ())
 
-    def _write_table(self, session: MySqlSession, pieces: list[_Piece], refused: list[Letter]) -> Problem | None:
-        """Writes a table's pieces; rows that were refused for a value go to ``refused``. Returns why nothing of it was written."""
+    def _write_table(self, session: MySqlSession, table_id: TableId, pieces: list[_Piece], refused: list[Letter]) -> Problem | None:
+        """Writes the pieces of a source's table, if there are any; rows that were refused for a value go to ``refused``. Returns why nothing of it was written."""
         session.run("SAVEPOINT headrace_table")
         try:
-            with refusal.of_one_table(pieces[0].change.table_id):
+            with refusal.of_one_table(table_id):
                 for piece in pieces:
                     self._write_piece(session, piece, refused)
         except refusal.Unforeseen:
             raise
         except refusal.Refused as error:
             session.run("ROLLBACK TO SAVEPOINT headrace_table")
-            problem = of_source(error.problem, pieces[0].change.table_id)
+            problem = of_source(error.problem, table_id)
             if self._own_context().letters is not None and error.by_value:
                 return no_letters_of_bags(problem) if not pieces[0].schema.handle_key else problem
             return problem
