@@ -149,7 +149,8 @@ $(RUNTIME): $(BUILD) requirements.txt pyproject.toml
 	@$(PIP_INSTALL) --no-deps --editable .
 	@touch $@
 
-$(DEV): $(RUNTIME) requirements-dev.txt
+$(DEV): $(RUNTIME) requirements-dev.txt examples/headrace-sqlite/pyproject.toml
 	@echo "installing what the tests need"
 	@$(HASHED) -r requirements-dev.txt
+	@$(PIP_INSTALL) --no-deps --editable examples/headrace-sqlite
 	@touch $@

@@ -285,7 +285,10 @@ class MySqlWriter:
                 self._letters[table_id].update(letters.put(found) if letters is not None and found else ())
 
     def _write_table(self, session: MySqlSession, table_id: TableId, pieces: list[_Piece], refused: list[Letter]) -> Problem | None:
-        """Writes the pieces of a source's table, if there are any; rows that were refused for a value go to ``refused``. Returns why nothing of it was written."""
+        """Writes the pieces of a source's table, if it has any; rows that were refused for a value go to ``refused``.
+
+        Returns why nothing of it was written.
+        """
         session.run("SAVEPOINT headrace_table")
         try:
             with refusal.of_one_table(table_id):
