@@ -23,6 +23,8 @@ SECRET_SETTING = re.compile(
     r"(?i)secret|passw(or)?d|passphrase|token|credential|(access|account|private|api)[._-]?key|azure[.]sas|[.]sas[.]|signature"
 )
 """Names of settings that hold a secret, beyond all doubt."""
+DEFAULT_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
+"""Headrace's own options stand in front of what a person says there; those in ``extraJavaOptions`` come last, and count."""
 _LAUNCH_SETTINGS = frozenset(
     {
         "spark.master",
@@ -30,7 +32,7 @@ _LAUNCH_SETTINGS = frozenset(
         "spark.submit.pyFiles",
         "spark.driver.memory",
         "spark.driver.extraJavaOptions",
-        "spark.driver.defaultJavaOptions",
+        DEFAULT_JAVA_OPTIONS,
         "spark.driver.extraClassPath",
         "spark.driver.extraLibraryPath",
         "spark.jars",
@@ -46,7 +48,7 @@ _LAUNCH_SETTINGS = frozenset(
     }
 )
 """What ``spark-submit`` has to know before there is a socket. Nothing else may be on the command line."""
-_JAVA_OPTIONS = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions", "spark.executor.extraJavaOptions")
+_JAVA_OPTIONS = ("spark.driver.extraJavaOptions", DEFAULT_JAVA_OPTIONS, "spark.executor.extraJavaOptions")
 _PROPERTY = re.compile(r"-D([^=]+)=")
 _OPTION = re.compile(r"""(?:[^\s"']|"(?:[^"\\]|\\.)*"|'[^']*')+""")
 _SECRET_NAME = rf"(?:{SECRET_SETTING.pattern.removeprefix('(?i)')}|pwd|(?<![a-z])(?:pass|sig)(?![a-z])|(?-i:Pass|Sig)(?![a-z]))"
@@ -141,11 +143,11 @@ class SparkFolders:
         """The settings, with everything that Spark would make elsewhere put into these folders; what a user says of it counts."""
         temporary = str(self.temporary.path)
         options = (f"-Djava.io.tmpdir={temporary}", f"-Dderby.system.home={temporary}")
-        defaults = " ".join([*map(java_option, options), settings.get("spark.driver.defaultJavaOptions", "")])
+        defaults = " ".join([*map(java_option, options), settings.get(DEFAULT_JAVA_OPTIONS, "")])
         placed = {
             "spark.sql.warehouse.dir": f"{temporary}/warehouse",
             **settings,
-            "spark.driver.defaultJavaOptions": defaults.strip(),
+            DEFAULT_JAVA_OPTIONS: defaults.strip(),
         }
         if self.local and "spark.python.unix.domain.socket.enabled" not in settings:
             # Others can be the first to connect to a port, and fill the memory of who listens there. These sockets are private.

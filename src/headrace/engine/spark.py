@@ -16,14 +16,24 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.engine import jvm
+from headrace.engine import class_archive, jvm
 from headrace.engine.exchange import REPORTING_UNIT, rows_of
-from headrace.engine.java import find_java
-from headrace.engine.launch import SECRET, SECRET_PART, is_local, java_option, launch_settings, require_no_secrets, spark_folders
+from headrace.engine.java import cache_root, find_java
+from headrace.engine.launch import (
+    DEFAULT_JAVA_OPTIONS,
+    SECRET,
+    SECRET_PART,
+    is_local,
+    java_option,
+    launch_settings,
+    require_no_secrets,
+    spark_folders,
+)
 from headrace.engine.launch_noise import expect_end, without_launch_noise
 from headrace.engine.progress_channel import ProgressReceiver
 from headrace.engine.read_task import ReadJob, exchange_rows
@@ -143,7 +153,8 @@ class SparkEngine:
             return self._session
 
     def _new_session(self) -> SparkSession:
-        os.environ["JAVA_HOME"] = str(find_java().home)
+        java = find_java()
+        os.environ["JAVA_HOME"] = str(java.home)
         # Spark takes `python3` from PATH otherwise, which need not have pyarrow.
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         # PySpark's daemons start with `-m`, which looks for modules in the working folder first: others may write to that.
@@ -154,6 +165,9 @@ class SparkEngine:
 
         folders = spark_folders(self._settings)
         settings = folders.settings(self._settings)
+        said = " ".join(settings.get(name, "") for name in (DEFAULT_JAVA_OPTIONS, "spark.driver.extraJavaOptions"))
+        archive = class_archive.java_options(java, Path(os.environ["SPARK_HOME"]), cache_root(os.environ), said, os.environ)
+        settings[DEFAULT_JAVA_OPTIONS] = " ".join([*map(java_option, archive), settings[DEFAULT_JAVA_OPTIONS]])
         builder = SparkSession.builder
         for key, value in settings.items():
             builder = builder.config(key, value)
