@@ -60,7 +60,8 @@ $(CLASSES): $(RUNTIME) | java
 	@$(PY) tests/class_archive.py
 	@if [ -e $@ ]; then touch $@; fi
 
-docs: $(DEV) ## Write docs/types-and-ddl.md from what its suites observe
+docs: $(DEV) ## Write docs/types-and-ddl.md from what its suites observe, and docs/evidence.md from tests/evidence.yaml
+	@HEADRACE_WRITE_DOCS=1 $(PY) -m pytest tests/test_evidence.py
 	@HEADRACE_WRITE_DOCS=1 $(PY) -m pytest tests/support
 
 # The second command asks more of each input, and takes a hundred times as long for one.

@@ -33,7 +33,6 @@ COMMANDS = {n: c for n, c in typer.main.get_command(app).commands.items() if n n
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-_TEST = re.compile(r"`(tests/[\w/]+\.py)::(?:\w+::)?(\w+)`")
 
 
 def page_name(path: Path) -> str:
@@ -229,16 +228,6 @@ def anchors(path: Path) -> set[str]:
     """The anchors of a page's titles, as GitHub makes them."""
     titles = re.findall(r"^#+ (.*)$", _FENCE.sub("", path.read_text()), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
-
-
-@pytest.mark.parametrize("path", PAGES, ids=page_name)
-def test_tests_that_are_named_exist(path: Path) -> None:
-    missing = [
-        f"{file}::{name}"
-        for file, name in _TEST.findall(path.read_text())
-        if not (ROOT / file).exists() or f"def {name}(" not in (ROOT / file).read_text()
-    ]
-    assert not missing
 
 
 @pytest.mark.spark
