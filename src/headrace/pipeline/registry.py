@@ -7,23 +7,26 @@ A source is registered in the group ``headrace.sources`` under its scheme, as a 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, MissingPartError
 from headrace.model.uri import NO_OPTIONS, ConnectorOptions, near_match, without_secrets
 from headrace.sinks.base import DataSink
 from headrace.sources.base import DataSource
 
 
 def open_source(uri: str, options: ConnectorOptions = NO_OPTIONS) -> DataSource:
-    """The source that a URI names. Raises DefinitionError for an unknown scheme, parameter or option."""
-    return cast(DataSource, _entry("headrace.sources", uri, "source").load()(uri, options))
+    """The source that a URI names. Raises DefinitionError for an unknown scheme, parameter or option, MissingPartError where a
+    package that it needs is not installed.
+    """
+    return cast(DataSource, _loaded(_entry("headrace.sources", uri, "source"))(uri, options))
 
 
 def open_sink(uri: str, options: ConnectorOptions = NO_OPTIONS) -> DataSink:
-    """The sink that a URI names. Raises DefinitionError for an unknown scheme, parameter or option."""
-    return cast(DataSink, _entry("headrace.sinks", uri, "sink").load()(uri, options))
+    """The sink that a URI names. Raises as :func:`open_source`."""
+    return cast(DataSink, _loaded(_entry("headrace.sinks", uri, "sink"))(uri, options))
 
 
 def source_options(changefeed: str | None) -> ConnectorOptions:
@@ -48,3 +51,16 @@ def _entry(group: str, uri: str, what: str) -> EntryPoint:
     if scheme.lower() not in known:
         raise DefinitionError(f"Unknown {what} scheme {scheme!r}.", near_match(scheme, known))
     return known[scheme.lower()]
+
+
+def _loaded(entry: EntryPoint) -> Callable[[str, ConnectorOptions], object]:
+    try:
+        return cast(Callable[[str, ConnectorOptions], object], entry.load())
+    except ModuleNotFoundError as error:
+        package = entry.dist.name if entry.dist is not None else "headrace"
+        extras = entry.dist.metadata.get_all("Provides-Extra") or [] if entry.dist is not None else []
+        wanted = f"'{package}[{entry.name}]'" if entry.name in extras else package
+        raise MissingPartError(
+            f"The connector {entry.name}:// needs the Python package {error.name}, which is not installed.",
+            f"Run: pip install {wanted}",
+        ) from None
