@@ -18,7 +18,7 @@ from headrace.engine.loop import Loop
 from headrace.engine.round import EngineRound
 from headrace.engine.run_options import RunOptions
 from headrace.engine.stage import Stage
-from headrace.errors import FencedError, TransientError
+from headrace.errors import FencedError, SourceNotReadyError, SourceUnreachableError, TransientError
 from headrace.model.cut import Cut, CutRound
 from headrace.model.ledger import LedgerState, RequestKind, TableProgress, TableRequest
 from headrace.model.outcome import Notice
@@ -354,18 +354,22 @@ def run_cleared(world: World, chance: Random, **options: object) -> None:
 
 
 def run_killed(world: World, chance: Random, **options: object) -> None:
-    """A run that is killed at some step, if it gets so far."""
+    """A run that is killed at some step, if it gets so far. The stream may not name one of its partitions at some polls of it."""
     left = chance.randrange(1, 40)
+    hidden, hides = chance.randrange(world.partitions), chance.random() < 0.4
 
     def strike(moment: faults.Moment, step: faults.Step, detail: str) -> None:
         nonlocal left
         left -= 1
+        if hides and step is faults.Step.POLL:
+            world.stream.hidden ^= {hidden} if chance.random() < 0.4 else set()
         if left <= 0:  # and what the interpreter still runs on the way out changes nothing durable
             raise Crashed(f"{moment} {step}")
 
     former = faults.arm(strike)
     try:
-        with suppress(Crashed):
+        with suppress(Crashed, SourceUnreachableError, SourceNotReadyError):
             world.run(**options)
     finally:
         faults.arm(former)
+        world.stream.hidden.clear()

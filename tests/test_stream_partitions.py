@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -12,11 +13,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from headrace import faults
 from headrace.engine.loop import Loop
-from headrace.errors import SourceLostError
-from headrace.model.ledger import RequestKind, TableStatus
+from headrace.errors import SourceLostError, SourceUnreachableError
+from headrace.faults import FaultPoint
+from headrace.model.ledger import RequestKind, TableRequest, TableStatus
+from headrace.model.place import PlaceInStream
 from headrace.model.stream import Range
-from headrace.model.table import TableId
+from headrace.model.table import Column, TableId
 from headrace.model.tso import MAX_TSO, latest_tso
 from headrace.sources.base import Bound
 from headrace.sources.stream.records import RecordKind
@@ -24,7 +28,8 @@ from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at
 from headrace.testing.memory_source import MemoryReader, MemoryRecord, MemorySource
 from headrace.testing.ticdc_writer import RowChange
 from headrace.testing.upstream import Insert
-from streams import A, B, World
+from headrace.testing.upstream_ddl import AddColumn
+from streams import INT, A, B, World
 
 pytestmark = pytest.mark.pipeline
 
@@ -527,3 +532,96 @@ class TestRestartsOfTheWriter:
     @staticmethod
     def _two_rows(world: World) -> None:
         world.upstream.execute(Insert(A, {"id": 1, "v": "x"}), Insert(A, {"id": 2, "v": "y"}))
+
+
+@pytest.fixture(params=["row", "TRUNCATE", "ALTER"])
+def behind(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[World, int]:
+    """A world in which a held table was released, and the partition with what the table has yet to take."""
+    world = World(tmp_path, partitions=2)
+    for table_id in (A, B):
+        world.create(table_id)
+    world.insert(B, 500)
+    world.upstream.checkpoint()
+    world.run()
+    world.request(RequestKind.HOLD, B)
+    world.run()
+    more: dict[str, object] = {}
+    if request.param == "TRUNCATE":
+        world.upstream.truncate_table(B)
+    if request.param == "ALTER":
+        world.upstream.alter(B, AddColumn(Column("n", INT, default="7")))
+        more = {"n": 5}
+    world.insert(B, *(key_in(world, B, place) for place in (0, 1)), **more)
+    world.insert(A, 1)
+    world.upstream.checkpoint()
+    world.run()
+    world.request(RequestKind.RELEASE, B)
+    return world, 1 if request.param == "row" else 0
+
+
+def test_a_table_that_is_behind_passes_nothing_of_a_partition_that_is_not_named(behind: tuple[World, int]) -> None:
+    world, place = behind
+    world.stream.hidden.add(place)
+    with pytest.raises(SourceUnreachableError, match=f"does not name its partition {place}. Its records "):
+        world.run()
+    world.stream.hidden.clear()
+    world.run()
+    world.check()
+    assert world.state.tables[B].status is TableStatus.RUNNING
+
+
+@pytest.mark.parametrize("has_records", [True, False])
+def test_a_partition_that_a_run_has_seen_stays_known_before_its_first_cut(tmp_path: Path, has_records: bool) -> None:
+    world = World(tmp_path, partitions=2)
+    world.create(A)
+    if not has_records:
+        world.stream.stall(1)
+    world.insert(A, *keys_in(world, A, 1, 0, 3))
+    world.stream.silence(1)
+    world.insert(A, *keys_in(world, A, 0, 0, 3))
+    world.upstream.checkpoint()
+    polls = 0
+
+    def strike(moment: Moment, step: FaultPoint, detail: str) -> None:
+        nonlocal polls
+        polls += (moment, step) == (Moment.BEFORE, Step.POLL)
+        world.stream.hidden |= {1} if polls == 2 else set()
+        if polls == 4:
+            world.stream.hidden.clear()
+            world.stream.go_on()
+            world.upstream.checkpoint()
+        if polls == 6:
+            raise Crashed
+
+    former = faults.arm(strike)
+    try:
+        with suppress(Crashed):
+            world.run(once=False, poll_interval=0.0)
+    finally:
+        faults.arm(former)
+    world.upstream.checkpoint()
+    world.run()
+    world.check()
+    assert [notice.sentence() for notice in world.notices] == [
+        "The stream does not name its partition 1 any more: nothing above its watermark is applied until it does."
+    ]
+
+
+def test_a_record_is_given_up_once_its_partition_is_named_again(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    world.insert(A, 1)
+    world.insert(A, 2)
+    offset = max(n for n, record in enumerate(world.stream.partitions[0]) if record.kind is RecordKind.ROWS)
+    world.stream.damage(0, offset)
+    world.upstream.checkpoint()
+    world.run()
+    assert world.state.tables[A].status is TableStatus.STOPPED
+    since = world.state.table_checkpoint(A)
+    world.ask(TableRequest("9999", A, RequestKind.SKIP_RECORD, place=PlaceInStream("0", offset), since=since))
+    world.stream.hidden.add(0)
+    with pytest.raises(SourceUnreachableError, match=f"The record at {offset} is given up when it can be looked for"):
+        world.run()
+    world.stream.hidden.clear()
+    world.run()
+    assert world.state.tables[A].status is TableStatus.INCOMPLETE or "was given up" in world.state.tables[A].reason
+    assert world.rows(A) == Counter({(("id", 1), ("v", "1")): 1})

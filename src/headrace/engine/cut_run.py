@@ -25,7 +25,7 @@ from headrace.engine.journal import forgettable, is_of, journalled_together, unf
 from headrace.engine.kept_keys import kept_unique_key, left_unique_key
 from headrace.engine.leftovers import leftovers, rows_under_skip
 from headrace.engine.marked_tables import begin_to_say, say
-from headrace.engine.ownership import Ownership
+from headrace.engine.ownership import Ownership, stay_notices
 from headrace.engine.requests import over_with_table, served_requests, told_given_up
 from headrace.engine.shapes import outgrown_shapes, told_shapes
 from headrace.engine.write_task import read_problems
@@ -327,7 +327,7 @@ class CutRun:
             self.notices.extend(applier.run_instead(change, self.cut.decisions[change.identity].statement))
             self.notices.extend(filter(None, [left_unique_key(change, self.state, applier)]))
         else:
-            self.notices.extend(applier.apply_schema_change(change))
+            self.notices.extend((*applier.apply_schema_change(change), *stay_notices(change)))
         faults.after(Step.SCHEMA_CHANGE, change.statement)
 
     def _begun(self, entry: JournalEntry, change: SchemaChange) -> Begun:
@@ -513,7 +513,7 @@ class CutRun:
             if needed and not segment.schema.handle_key:
                 first = min(split.rank for split in needed)
                 needed = [split for split in due if split.rank >= first]
-            yield from needed
+            yield from (replace(split, begun=True) if split.key in self._reports else split for split in needed)
 
     def _left_of(self, split: Split) -> int | None:
         """The commit ts (TSO) of the first row of a split that no round has had yet; ``None`` when there is none.

@@ -58,10 +58,7 @@ class Ownership:
             own = frozenset(t for t, row in state.tables.items() if row.is_made and not t.is_database)
             running = frozenset(t for t in own if self._runs(t, change, state))
             change = replace(change, own=own, running=running)
-        events = (
-            replace(e, tables=self._tables_in(e.database, change, state)) if isinstance(e, DropDatabaseEvent) else e
-            for e in change.events
-        )
+        events = (self._bounded_drop(e, change, state) if isinstance(e, DropDatabaseEvent) else e for e in change.events)
         return replace(change, events=tuple(events))
 
     def _follows(self, name: TableId, commit_ts: int) -> bool:
@@ -97,11 +94,13 @@ class Ownership:
         row = state.tables.get(name)
         return (row is not None and row.is_made) or self.applier.describe(name) is not None
 
-    def _tables_in(self, database: str, change: SchemaChange, state: LedgerState) -> frozenset[TableId]:
-        """Those that were there at the commit ts of the change, which may have been found late."""
-        made = (t for t, row in state.tables.items() if t.lies_in(database) and not t.is_database and row.is_made)
-        there = (t for t in made if not is_born_later(state, t, change.commit_ts) and not was_let_in(state, t))
-        return frozenset(t for t in there if self._follows(t, change.commit_ts))
+    def _bounded_drop(self, event: DropDatabaseEvent, change: SchemaChange, state: LedgerState) -> DropDatabaseEvent:
+        """With the tables that were there at the commit ts of the change, which may have been found late."""
+        made = (t for t, row in state.tables.items() if t.lies_in(event.database) and not t.is_database and row.is_made)
+        there = (t for t in made if not is_born_later(state, t, change.commit_ts))
+        followed = {t for t in there if self._follows(t, change.commit_ts)}
+        stays = frozenset(t for t in followed if was_let_in(state, t))
+        return replace(event, tables=frozenset(followed - stays), stays=stays)
 
     def foreign(self, change: SchemaChange, state: LedgerState) -> Notice | Problem | None:
         """What stands in the way of a change that would drop, replace or rewrite something of others; ``None``: nothing.
@@ -145,6 +144,16 @@ class Ownership:
         may_adopt = self.capabilities.adopts and self.includes(name) and is_first_sight(state, name)
         is_own = may_adopt if row is None or is_unborn(row) else row.is_made
         return self._follows(name, change.commit_ts) and is_own
+
+
+def stay_notices(change: SchemaChange) -> tuple[Notice, ...]:
+    """What is told of tables that end with a dropped database and are left in the target."""
+    events = (event for event in change.events if isinstance(event, DropDatabaseEvent))
+    return tuple(
+        Notice(f"{name} stays in the target: the source dropped it, but this pipeline did not make it.", name)
+        for event in events
+        for name in sorted(event.stays)
+    )
 
 
 def _is_let_in(state: LedgerState, name: TableId) -> bool:

@@ -71,8 +71,8 @@ def _came_with(own: TableProgress, commit_ts: int) -> bool:
 
 
 def dropped_with(change: SchemaChange) -> frozenset[TableId]:
-    """The tables and views that go with the databases which the change drops."""
-    return frozenset(t for event in change.events if isinstance(event, DropDatabaseEvent) for t in event.tables)
+    """The tables and views that end with the databases which the change drops."""
+    return frozenset(t for event in change.events if isinstance(event, DropDatabaseEvent) for t in event.tables | event.stays)
 
 
 def follows(own: TableProgress | None, change: SchemaChange) -> bool:
@@ -202,7 +202,7 @@ def after(
             case TruncateTableEvent(table_id):
                 emptied.add(table_id)
             case DropDatabaseEvent():
-                gone |= event.tables | change.changes
+                gone |= event.tables | event.stays | change.changes
             case _:
                 pass
     gone -= renamed

@@ -66,13 +66,15 @@ class CreateDatabaseEvent:
 
 @dataclass(frozen=True)
 class DropDatabaseEvent:
-    """``tables`` are the tables and views of it that the pipeline made or adopted: all that may go with it.
+    """``tables`` are the tables and views of it that the pipeline made or adopted: all that may go with it. ``stays`` are those
+    that it follows and did not make: they end with it, and stay in the target.
 
     No source knows them; the engine puts them in right before the change runs.
     """
 
     database: str
     tables: frozenset[TableId] = frozenset()
+    stays: frozenset[TableId] = frozenset()
 
 
 @dataclass(frozen=True)

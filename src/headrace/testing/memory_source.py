@@ -52,6 +52,8 @@ class MemoryStream:
     """Partitions that get nothing for now: it follows when they go on."""
     silent: set[int] = field(default_factory=set)
     """Partitions that get no watermarks for now. What they miss never follows, so partitions promise different commit ts."""
+    hidden: set[int] = field(default_factory=set)
+    """Partitions that the stream does not name for now, as if what serves them were away."""
 
     def __post_init__(self) -> None:
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -140,7 +142,7 @@ class MemoryStream:
 
     def reader(self) -> MemoryReader:
         """A reader of what is there now."""
-        return MemoryReader(self.partitions, self.first)
+        return MemoryReader(self.partitions, self.first, self.hidden)
 
     def _append(self, place: int, record: MemoryRecord) -> None:
         self._log.append((place, record))
@@ -156,13 +158,15 @@ class MemoryReader:
 
     partitions: list[list[MemoryRecord]]
     first: list[int]
+    hidden: set[int] = field(default_factory=set)
     identity: str = "memory://stream"
     repeats: Repeats = Repeats.CHANGES
 
     def ends(self) -> Sequence[PartitionEnds]:
         """The partitions."""
         kept = zip(self.partitions, self.first, strict=True)
-        return [PartitionEnds(str(place), first, len(records), 100.0) for place, (records, first) in enumerate(kept)]
+        ends = [PartitionEnds(str(place), first, len(records), 100.0) for place, (records, first) in enumerate(kept)]
+        return [end for end in ends if int(end.partition) not in self.hidden]
 
     def records(self, of: Range) -> Iterator[pa.RecordBatch]:
         """The records of a range."""

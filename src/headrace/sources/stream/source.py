@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import SourceLostError
+from headrace.errors import SourceLostError, SourceUnreachableError
 from headrace.model.block import META_FIELDS, SEQ, SEQ_RANK_SHIFT, ChangeBlock, in_pieces
 from headrace.model.commands import skip_command
 from headrace.model.cut import CutOutcome
@@ -171,7 +171,9 @@ class StreamEventSource:
         assert run is not None, "a source that polls has something that stages"
         while True:
             partitions = self.reader.ends()
-            begins = {p.partition: staged.begins.get(p.partition, _begin(p, place)) for p in partitions}
+            # One that a run has seen stays known, also where the stream does not name it for a moment.
+            begins = {**staged.begins, **{p.partition: staged.begins.get(p.partition, _begin(p, place)) for p in partitions}}
+            _require_named(partitions, place, staged)
             ranges, unread = _to_stage(partitions, place, replace(staged, begins=begins), limit, least)
             reports = run(self, ranges)
             _require_kept(ranges, self.reader.ends() if ranges else partitions)
@@ -219,8 +221,13 @@ class StreamEventSource:
     def vanished(self, position: str, table_id: TableId, since: int) -> tuple[str, ...]:
         """The records that are not kept any more, and may hold rows of any table above ``since`` (TSO)."""
         begins = StreamPosition.parse(position).back_to(since)
-        gone = [p for p in self.reader.ends() if begins.of(p.partition).offset < p.first]
-        return tuple(f"records before offset {p.first} of partition {p.partition}" for p in gone)
+        named = {p.partition: p for p in self.reader.ends()}
+        gone = [p for p in named.values() if begins.of(p.partition).offset < p.first]
+        hidden = sorted(name for name, at in begins.partitions.items() if name not in named and at.offset < at.read_to)
+        return (
+            *(f"records before offset {p.first} of partition {p.partition}" for p in gone),
+            *(f"partition {name}" for name in hidden),
+        )
 
     def missing_again(self, former: str, position: str) -> str:
         """The same: what an older position needs is read again, or is not kept any more, which the next poll finds."""
@@ -233,11 +240,17 @@ class StreamEventSource:
         return "" if passed is None else f"records of partition {passed} above {since} were passed over."
 
     def give_up(self, position: str, table_id: TableId, place: SourcePlace) -> str:
-        """The position in which a record is passed over that is there, and that the table may have to pass yet."""
+        """The position in which a record is passed over that is there, and that the table may have to pass yet.
+
+        Raises SourceUnreachableError where nothing tells that.
+        """
         known = StreamPosition.parse(position)
         if not isinstance(place, PlaceInStream) or not place.is_record:
             return position
-        end = next((p.end for p in self.reader.ends() if p.partition == place.partition), 0)
+        ends = {p.partition: p.end for p in self.reader.ends()}
+        if place.partition in known.partitions.keys() - ends.keys():
+            raise _unnamed(place.partition, f"The record at {place.offset} is given up when it can be looked for.")
+        end = ends.get(place.partition, 0)
         if not known.of(place.partition).offset <= place.offset < end:
             return position
         return known.giving_up(table_id, place).to_text()
@@ -434,6 +447,24 @@ def _begin(partition: PartitionEnds, place: StreamPosition) -> int:
     if known.offset < partition.first <= known.begins(place.watermark - 1):
         return partition.first
     return known.offset if place.partitions else partition.first
+
+
+def _require_named(partitions: Iterable[PartitionEnds], place: StreamPosition, staged: Staged) -> None:
+    """Raises SourceUnreachableError for a partition that cannot be read just now, and has records below the watermark to be read.
+
+    A table that is behind would pass its own rows there, and what waits for it the schema changes.
+    """
+    ends = staged.ends()
+    for name in sorted(place.partitions.keys() - {p.partition for p in partitions}):
+        known = place.of(name)
+        begin = ends.get(name, known.offset)
+        if begin < known.read_to:
+            raise _unnamed(name, f"Its records {begin} to {known.read_to - 1} have to be read again.")
+
+
+def _unnamed(name: str, why: str) -> SourceUnreachableError:
+    hint = "Look whether all brokers are up. If the topic was made anew, it is another stream."
+    return SourceUnreachableError(f"The stream does not name its partition {name}. {why}", hint)
 
 
 def _require_kept(ranges: Iterable[Range], partitions: Iterable[PartitionEnds]) -> None:
