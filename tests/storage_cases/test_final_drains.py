@@ -245,7 +245,8 @@ class Folder:
 def grow(bucket: Bucket, chance: random.Random, folder: Folder, table: str, version: int, above: int) -> None:
     """Files in the directory of a version, with rows above a commit ts (TSO), and records that are damaged or cut off."""
     for file in range(2, 3 + chance.randint(0, 1)):
-        lines, commit_ts = [], above
+        commit_ts = above
+        lines = [csv_record("I 110 1000 x", table, "test")] if table != "n" and chance.random() < 0.4 else []  # it is repeated
         for _ in range(chance.randint(1, 4)):
             commit_ts += chance.randint(1, 9)
             folder.number += 1

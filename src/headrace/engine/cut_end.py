@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from headrace.engine import table_places
@@ -23,7 +23,7 @@ class CutEnd:
     """The end of a cut. ``state`` is the ledger's before the step that says so.
 
     ``problems`` are the tables that stay where they were, ``holds`` those that come as far as a schema change, ``reborn`` those
-    that were gone and begin anew with a change at this commit ts (TSO).
+    that were gone and begin anew with a change at this commit ts (TSO). ``missing`` says of tables why they may lack rows.
     """
 
     cut: Cut
@@ -31,6 +31,7 @@ class CutEnd:
     problems: Mapping[TableId, Problem]
     holds: Mapping[TableId, Hold]
     reborn: Mapping[TableId, int]
+    missing: Mapping[TableId, str] = field(default_factory=dict)
 
     @property
     def checkpoint(self) -> int:
@@ -113,7 +114,12 @@ class CutEnd:
                 reason = running_reason(self.state, own)
                 reached = max(own.checkpoint, self.cut.hi)
                 rows.append(replace(own, checkpoint=reached, status=status, reason=reason))
-        return (*rows, *self._left_lives())
+        found = {row.table_id: row for row in (*rows, *self._left_lives())}
+        for table_id in self.missing.keys() - self.stopped.keys():
+            row = found.get(table_id) or self.state.tables.get(table_id) or TableProgress(table_id, self.cut.hi)
+            if not row.status.is_gone:
+                found[table_id] = replace(row, reason=row.reason or self.missing[table_id])
+        return tuple(found.values())
 
     def _left_lives(self) -> Iterator[TableProgress]:
         """The left-out tables whose names are free for them by now."""

@@ -45,7 +45,7 @@ from headrace.model.ledger import (
     in_order,
 )
 from headrace.model.offer import Offer
-from headrace.model.outcome import Notice, Problem, Remedy, SplitReport, WriteOutcome
+from headrace.model.outcome import Notice, Problem, Remedy, SplitReport, WriteOutcome, missing_rows
 from headrace.model.split import Split
 from headrace.model.table import TableId
 from headrace.sinks.base import DataSink, EditingLedger, Ledger, LedgerUpdate, Round, RowsRefused, WriterContext, WriteReport
@@ -134,7 +134,7 @@ class CutRun:
     @property
     def _end(self) -> CutEnd:
         """The end of the cut, as far as is known by now."""
-        return CutEnd(self.cut, self.state, self.problems, self.holds, self._reborn)
+        return CutEnd(self.cut, self.state, self.problems, self.holds, self._reborn, missing_rows(self._reports.values()))
 
     def _update(self, update: LedgerUpdate, step: Step, write: Callable[[LedgerUpdate], None] | None = None) -> None:
         """One step of the ledger; ``write`` is what writes it, if that is not ``Ledger.update``."""

@@ -584,8 +584,8 @@ def _forgiven(report: SplitReport, reports: list[SplitReport]) -> SplitReport:
     damaged = problem is not None or report.truncated
     if not report.given_up or not damaged or (problem is not None and problem.transient):
         return report
-    later = (o for o in reports if (o.table_id, o.stream) == (report.table_id, report.stream) and o.rank > report.rank and o.rows)
-    is_past = report.ended or (report.stream and any(other.min_ts <= report.given_up for other in later))
+    later = (o for o in reports if (o.table_id, o.stream) == (report.table_id, report.stream) and o.rank > report.rank)
+    is_past = report.ended or (report.stream and any(0 < other.span[0] <= report.given_up for other in later))
     if not report.kept and is_past:
         told = f"the damaged {place.noun} was given up: all it holds belongs before what is still wanted."
         notices = (*report.notices, Notice(told, report.table_id, place))

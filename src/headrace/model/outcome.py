@@ -98,6 +98,8 @@ class Notice:
     message: str
     table_id: TableId | None = None
     place: SourcePlace | None = None
+    lasts: bool = False
+    """The table may lack rows from now on: the ledger keeps saying so, in the step that makes it so."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", _written(_cut(self.message)))
@@ -177,6 +179,9 @@ class SplitReport:
     ended: bool = False
     place: SourcePlace | None = None
     """Where the split lies, if not in the file of the name ``split_key``. The engine fills it in."""
+    counted: tuple[int, int] | None = None
+    """The least and the greatest commit ts (TSO) of rows that count here, zeros for none; ``None``: all do. Another split has the
+    others, so this one cannot stand for it."""
     content: int | None = None
     """The CRC-32 of what was read, where only that tells whether the split is another one later: rows have no commit ts."""
 
@@ -184,6 +189,11 @@ class SplitReport:
         """The place of a record of the split, or of all of it."""
         place = self.place or PlaceInFile(self.split_key)
         return place if line is None and offset is None else place.at(line=line, offset=offset)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The least and the greatest commit ts (TSO) by which it can stand for another split; zeros for none."""
+        return (self.min_ts, self.max_ts) if self.counted is None else self.counted
 
     def after(self, earlier: SplitReport | None) -> SplitReport:
         """What is known of a split that was read for two rounds: the later reading knows what is left of it."""
@@ -193,16 +203,35 @@ class SplitReport:
         return replace(self, kept=earlier.kept + self.kept, letters=letters, notices=(*earlier.notices, *self.notices))
 
 
+_MISSING = "rows may be missing: "
+
+
+def missing_rows(reports: Iterable[SplitReport]) -> dict[TableId, str]:
+    """What the ledger keeps of tables that may lack rows: the first reason of each (:attr:`Notice.lasts`)."""
+    found: dict[TableId, str] = {}
+    for report in reports:
+        for notice in report.notices:
+            if notice.lasts:
+                found.setdefault(report.table_id, _MISSING + replace(notice, table_id=None).sentence())
+    return found
+
+
+def says_missing(reason: str) -> bool:
+    """Whether the ledger's reason of a table is one of :func:`missing_rows`."""
+    return reason.startswith(_MISSING)
+
+
 def is_repeated(report: SplitReport, reports: Iterable[SplitReport]) -> bool:
     """Whether a later split of the same stream holds again what is cut off at the end of this one.
 
     A writer that died was not acknowledged, so it writes everything again from a commit ts at or below the one of the record
-    that it did not finish. Other streams of the table cover the same time and hold other rows.
+    that it did not finish. Other streams of the table cover the same time and hold other rows. A split that begins with this very
+    commit ts may go on in its transaction.
     """
     end = report.truncated_ts if report.truncated_ts is not None else report.max_ts
     place = (report.table_id, report.stream)
-    later = (o for o in reports if (o.table_id, o.stream) == place and o.rank > report.rank and o.rows)
-    return any(other.min_ts <= end <= other.max_ts for other in later)
+    later = (o.span for o in reports if (o.table_id, o.stream) == place and o.rank > report.rank)
+    return any(0 < first < end <= last for first, last in later)
 
 
 @dataclass(frozen=True)

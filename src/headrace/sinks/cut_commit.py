@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from headrace.model.cut import CutOutcome
 from headrace.model.ledger import TableProgress, TableRequest
 from headrace.model.offer import PositionAfter
-from headrace.model.outcome import Problem, SplitReport
+from headrace.model.outcome import Problem, SplitReport, missing_rows
 from headrace.model.table import TableId
 from headrace.sinks.base import LedgerUpdate
 
@@ -75,6 +75,11 @@ class CutCommit:
         stopped = {row.table_id for row in cut.stopped}
         moving = (row for row in (*reached, *self.going_on) if row.table_id not in stopped)
         tables = {row.pair: row for row in (*moving, *cut.stopped)}
+        for table_id, reason in missing_rows(self.reports).items():
+            if table_id not in stopped:
+                row = self.rows.get(table_id) or TableProgress(table_id, self.hi)
+                row = tables.get(row.pair, row)
+                tables[row.pair] = replace(row, reason=row.reason or reason)
         moved = self.checkpoints.keys() - cut.progress.stopped
         new = {t: self.new_letters.get(t, 0) + refused.get(t, 0) for t in {*self.new_letters, *refused} & moved}
         return LedgerUpdate(

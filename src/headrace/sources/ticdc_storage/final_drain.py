@@ -54,6 +54,8 @@ class FileEnds:
     """The greatest commit ts (TSO)."""
     above: dict[StoredFile, tuple[int, int]] = field(default_factory=dict)
     """A commit ts (TSO), and how many rows lie above it."""
+    unplaced: set[StoredFile] = field(default_factory=set)
+    """Those that end with a bad record of which no commit ts tells that a cut reaches it."""
     problems: dict[StoredFile, Problem] = field(default_factory=dict)
     """Why a file could not be read to its end, so that nothing tells where that is."""
 
@@ -63,6 +65,7 @@ class FileEnds:
         self.ends = {stored: end for stored, end in self.ends.items() if stored in present and stored not in passing}
         self.above = {stored: above for stored, above in self.above.items() if stored in self.ends}
         self.problems = {stored: problem for stored, problem in self.problems.items() if stored in self.ends}
+        self.unplaced &= self.ends.keys()
 
     def find_rest(
         self, splits: Iterable[FileSplit], catalogue: Catalogue, *, least: int, published: int, checkpoint: int, latest: int
@@ -78,6 +81,9 @@ class FileEnds:
                 if stored not in self.ends or self.above[stored][0] != checkpoint:
                     self._read(split, checkpoint)
                 end, rows = max(end, self.ends[stored]), rows + self.above[stored][1]
+                # Only the first drain that meets the file has to reach it: its table may have stopped there.
+                if stored in self.unplaced and (checkpoint == published or split.after is not None):
+                    end = max(end, checkpoint + 1)
         # The change at a published checkpoint is not certain to be there; at a drained one it was taken.
         first = checkpoint if checkpoint == published else checkpoint + 1
         return Rest(end, rows, sum(first <= change.commit_ts <= latest for change in catalogue.changes))
@@ -117,9 +123,11 @@ class FileEnds:
         stored, end, rows, last = _stored(split), 0, 0, -1
         for item in read_split(split, Window(checkpoint, MAX_TSO), old_images=False, tolerance=_MOST_BAD):
             if isinstance(item, SplitReport):
-                # A bad record behind all rows counts at its own commit ts, if that can be read: a cut has to reach it.
-                behind = (record.commit_ts or 0 for record in item.rejects if record.number > last)
+                # A cut has to reach a bad record behind all rows: at its own commit ts if that can be read, else at any.
+                behind = [record.commit_ts or 0 for record in item.rejects if record.number > last]
                 end = max(item.max_ts, item.truncated_ts or 0, *behind)
+                if behind and end <= checkpoint:
+                    self.unplaced.add(stored)
                 if item.problem is not None and stored not in self.ends:
                     self.problems[stored] = item.problem
             else:

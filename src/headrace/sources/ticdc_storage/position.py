@@ -260,6 +260,11 @@ class StoragePosition:
         """Whether the file was announced, and has rows that are not applied."""
         return key in self.open or (bool(self.unread) and self.is_unread(key.rpartition("/")[0], key))
 
+    def has_begun(self, key: str, size: int, modified: int) -> bool:
+        """Whether the file of this size and time was read, and has rows that are not applied."""
+        entry = self.open.get(key)
+        return entry is not None and entry.is_of(size, modified)
+
     def is_behind(self, path: DataPath) -> bool:
         """Whether the file was never announced, though one with a larger number was applied, in part at least."""
         if self.is_consumed(path) or self.is_open(path.key):

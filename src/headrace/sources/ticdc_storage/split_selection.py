@@ -185,6 +185,7 @@ def ranked_splits(
                     left_out=left_out.get(stored),
                     earliest=earliest.get(stored),
                     is_behind=position.is_behind(path),
+                    begun=position.has_begun(stored.path, stored.size, stored.modified),
                 )
             )
     return tuple(splits)

@@ -20,6 +20,7 @@ from headrace.model.letters import RejectedRecord
 from headrace.model.outcome import Notice, Problem, Remedy, SplitReport
 from headrace.model.split import Split, Window
 from headrace.model.table import TableId
+from headrace.model.tso import MAX_TSO
 from headrace.sources.ticdc_storage.options import Protocol
 from headrace.sources.ticdc_storage.position import Drain
 from headrace.sources.ticdc_storage.stores import StoreLocation
@@ -130,25 +131,36 @@ def _decode(split: FileSplit, data: pa.Buffer, old_images: bool, rejects: Reject
     return decode_canal_json(data, split.schema, split.canal_json, old_images=old_images, rejects=rejects)
 
 
+@dataclass(frozen=True)
+class _Placed:
+    """A rejected record; where it counts, as a commit ts (TSO; ``None``: anywhere), and between which ones it lies."""
+
+    record: RejectedRecord
+    counts_at: int | None
+    earliest: int
+    latest: int
+
+
 @dataclass
 class _Tally:
     """Cuts the window out of the batches of one file, and counts.
 
-    ``last_ts`` is the commit ts of the last row so far. ``placed`` are the rejected records whose place in time is settled, each
-    with the commit ts that it counts at (``None``: any).
+    ``last_ts`` is the commit ts of the last row so far. ``placed`` are the rejected records whose place in time is settled.
+    ``counted`` spans the commit ts of rows that are no replays.
     """
 
     split: FileSplit
     window: Window
     rejects: Rejects
     last_ts: int | None = None
-    placed: list[tuple[RejectedRecord, int | None]] = field(default_factory=list)
+    placed: list[_Placed] = field(default_factory=list)
     rows: int = 0
     kept: int = 0
     left: int = 0
     passed: int = 0
     min_ts: int = 0
     max_ts: int = 0
+    counted: tuple[int, int] = (0, 0)
     pending_ts: int | None = None
     late: bool = False
     below: int = 0
@@ -183,6 +195,7 @@ class _Tally:
             self.passed += fresh.false_count
             batch = batch.filter(fresh)
             commit_ts = batch.column(_COMMIT_TS_INDEX)
+        self._count(commit_ts)
         self.late = self.late or self._has_late_rows(commit_ts)
         left_out = self.split.left_out
         if left_out is not None and _any_inside(commit_ts, Window(left_out.lo, min(left_out.hi, self.window.lo))):
@@ -201,11 +214,17 @@ class _Tally:
             return batch
         return batch.filter(pc.and_(pc.greater(commit_ts, self.window.lo), pc.less_equal(commit_ts, self.window.hi)))
 
+    def _count(self, commit_ts: pa.Array) -> None:
+        found = pc.min_max(commit_ts).as_py()
+        if found["min"] is not None:
+            first, last = self.counted
+            self.counted = (min(first or found["min"], found["min"]), max(last, found["max"]))
+
     def _place_rejects(self, batch: pa.RecordBatch | None) -> None:
         """Settles to which commit ts the rejected records up to the end of the batch belong; ``None`` is the end of the file.
 
         A file is in the order of its commit ts, so what a damaged record says counts only if it fits between its neighbours.
-        Else the one before counts, which is never too late. Without one nothing is known.
+        Else the one before counts, which is never too late where cuts read the file in order. Without one nothing is known.
         """
         numbers = stamps = np.empty(0, np.int64)
         if batch is not None:
@@ -215,21 +234,29 @@ class _Tally:
             if at == len(numbers) and batch is not None:
                 break
             earlier = int(stamps[at - 1]) if at else self.last_ts
-            later = int(stamps[at]) if batch is not None else self.window.hi
+            later = int(stamps[at]) if batch is not None else MAX_TSO
             told = record.commit_ts
-            self.placed.append((record, told if told is not None and (earlier or 0) <= told <= later else earlier))
+            fits = told is not None and (earlier or 0) <= told <= min(later, max(self.window.hi, earlier or 0))
+            self.placed.append(_Placed(record, told if fits else earlier, earlier or 0, later))
         if batch is not None:
             self.last_ts = int(stamps[-1])
 
     def _rejected(self) -> Iterator[RejectedRecord]:
-        """The rejected records that belong into the window, or may; those above it are still to come."""
-        for record, ts in self.placed:
-            if not self.split.has_commit_ts or ts is None:
-                yield record
-            elif ts > self.window.hi:
+        """The rejected records that belong into the window, or may; those above it are still to come.
+
+        What a damaged record says of itself does not make it an applied one, or a replay: all that it may be has to be that.
+        """
+        split, lo, hi = self.split, self.window.lo, self.window.hi
+        for found in self.placed:
+            ts = found.counts_at
+            if not split.has_commit_ts:
+                yield found.record
+            elif split.begun and (ts is None or ts <= lo):
+                continue  # when the file was read before
+            elif ts is not None and ts > hi:
                 self.pending_ts = ts if self.pending_ts is None else min(self.pending_ts, ts)
-            elif ts > self.window.lo and not self.split.stale_from <= ts < self.split.stale_below:
-                yield record
+            elif found.latest > lo and not split.stale_from <= found.earliest <= found.latest < split.stale_below:
+                yield found.record
 
     def _has_late_rows(self, commit_ts: pa.Array) -> bool:
         """Whether there are rows that fall below the window only because a final drain moved it."""
@@ -244,8 +271,8 @@ class _Tally:
         rejects = tuple(self._rejected())
         pending = self.pending_ts
         cut_ts = truncated.commit_ts if truncated is not None else None
-        if cut_ts is not None and cut_ts <= self.window.lo:
-            # That commit ts was applied by an earlier cut, which found the record repeated elsewhere.
+        if cut_ts is not None and cut_ts <= self.window.lo and self.split.begun:
+            # Who read the file before found the record repeated elsewhere.
             truncated = cut_ts = None
         if cut_ts is not None and cut_ts > self.window.hi:
             pending = cut_ts if pending is None else min(pending, cut_ts)
@@ -261,6 +288,7 @@ class _Tally:
             size=self.split.size,
             min_ts=self.min_ts,
             max_ts=self.max_ts,
+            counted=self.counted,
             pending_ts=pending,
             rolled_over=self.split.size >= self.split.file_size,
             truncated=truncated is not None,
@@ -299,6 +327,7 @@ def _late_notice(table_id: TableId, drain: Drain) -> Notice:
         "the changefeed was not finished. They are not applied. Where they only repeat what was there nothing is missing; "
         "compare the table with its source, or copy it anew.",
         table_id,
+        lasts=True,
     )
 
 
@@ -309,6 +338,7 @@ def _behind_notice(split: FileSplit, rows: int, window: Window) -> Notice:
         "look at what brings the files here, such as a copy of the bucket: metadata has to come last.",
         split.table_id,
         split.place,
+        lasts=True,
     )
 
 

@@ -36,13 +36,19 @@ def without_rows_above(
         if is_of_earlier_date(path.date, ts):
             return True
         following = next_of[path]
-        if following is not None and 0 < begins[following[0]] <= ts:
+        if following is not None and 0 < begins[following[0]] <= ts and not _is_stale(following, begins[following[0]]):
             return True
         went_on = following is not None and following[1].version == path.version
         versions = catalogue.versions.get(path.parent, {})
         return not went_on and any(path.version < v <= ts and known.statement for v, known in versions.items())
 
     return frozenset(path.key for path, table_id in gone.items() if is_told(path, upto[table_id]))
+
+
+def _is_stale(candidate: Candidate, ts: int) -> bool:
+    """Whether a file's row of that commit ts (TSO) does not count, because a directory before its own holds it."""
+    _, path, version = candidate
+    return version.stale_from <= ts < path.version
 
 
 def _next_files(gone: Mapping[DataPath, TableId], listing: Listing, catalogue: Catalogue) -> dict[DataPath, Candidate | None]:

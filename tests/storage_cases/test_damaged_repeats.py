@@ -1,0 +1,211 @@
+"""Damage in and behind rows that TiCDC repeats: what nothing shows to be applied is told, however near to repeats it lies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pytest
+from building import Bucket, Ran, ask, ledger
+from test_final_drains import drain, lines_in_letters
+
+from faulty_runs import at, crash
+from headrace.cli.stopped_tables import new_request
+from headrace.engine.run_options import OnError
+from headrace.errors import EXIT_TABLE_STOPPED
+from headrace.model.ledger import RequestKind, TableStatus
+from headrace.model.table import TableId
+from headrace.sinks.dead_letters import open_dead_letters
+from headrace.testing.faults import Crashed, armed
+from quick import without_pauses
+
+pytestmark = pytest.mark.pipeline
+
+T = TableId("test", "t")
+REPEATED, BAD, NEW = ('"I","t","test",140,2,"b"', '"I","t","test",1x0,3,"c"', '"I","t","test",170,4,"d"')
+CUT_OFF = "the last record is cut off in the middle, and no later file repeats it"
+
+
+@pytest.fixture
+def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """One whose table ``t`` is applied up to 150."""
+    without_pauses(monkeypatch)
+    bucket = Bucket(tmp_path)
+    bucket.create("t")
+    bucket.rows("t/100/1", "I 110 1 a", "I 140 2 b")
+    bucket.at(150)
+    return bucket
+
+
+def put(bucket: Bucket, file: str, text: str) -> None:
+    bucket.write(f"test/t/{file}.csv", text)
+    directory, _, name = file.rpartition("/")
+    bucket.write(f"test/t/{directory}/meta/CDC.index", f"{name}.csv\n")
+
+
+def run_with_letters(bucket: Bucket, checkpoint: int) -> Ran:
+    letters = open_dead_letters(str(bucket.root.parent / "dead"), "default")
+    return bucket.at(checkpoint, on_error=OnError.DEAD_LETTER, letters=letters)
+
+
+def restarted(bucket: Bucket) -> str:
+    """TiCDC goes on in the directory that it had."""
+    return "100/CDC000002"
+
+
+def restarted_anew(bucket: Bucket) -> str:
+    """A schema file without a statement lies there too, and TiCDC writes into its directory."""
+    bucket.schema("t", 145)
+    return "145/CDC000001"
+
+
+@pytest.mark.parametrize("place", [restarted, restarted_anew])
+@pytest.mark.parametrize(
+    "records",
+    [(REPEATED, BAD, NEW), (REPEATED, BAD), (BAD, NEW), (REPEATED, '"I","t","test",16,3,"c","x"', NEW), (REPEATED, "\0", NEW)],
+    ids=["between", "at the end", "at the beginning", "with a wrong commit ts", "with none"],
+)
+def test_a_bad_record_behind_repeats_is_a_letter(bucket: Bucket, records: tuple[str, ...], place: Callable[[Bucket], str]) -> None:
+    put(bucket, place(bucket), "".join(f"{record}\n" for record in records))
+    assert run_with_letters(bucket, 200).code == 0
+    assert lines_in_letters(bucket) == [record.strip() for record in records if record not in (REPEATED, NEW)]
+    assert bucket.state() == [(1, "a"), (2, "b"), *([(4, "d")] if NEW in records else [])]
+    assert run_with_letters(bucket, 300).code == 0
+    assert ledger(bucket).dead_letters == {T: 1}
+
+
+def test_a_bad_record_among_repeats_alone_is_none(bucket: Bucket) -> None:
+    put(bucket, "100/CDC000002", f'"I","t","test",110,1,"a"\n{BAD}\n{REPEATED}\n{NEW}\n')
+    assert run_with_letters(bucket, 200).code == 0
+    assert (lines_in_letters(bucket), bucket.state()) == ([], [(1, "a"), (2, "b"), (4, "d")])
+
+
+def test_a_bad_record_becomes_a_letter_in_one_cut_only(bucket: Bucket) -> None:
+    put(bucket, "100/CDC000002", f'{REPEATED}\n{BAD}\n{NEW}\n"I","t","test",270,5,"e"\n')
+    for checkpoint in (180, 250, 300):
+        assert run_with_letters(bucket, checkpoint).code == 0
+    assert (len(lines_in_letters(bucket)), ledger(bucket).dead_letters) == (1, {T: 1})
+    assert bucket.state() == [(1, "a"), (2, "b"), (4, "d"), (5, "e")]
+
+
+@pytest.mark.parametrize("letters", [False, True])
+@pytest.mark.parametrize("bad", [BAD, '"I","t","test",3,"c"', "\1\2"])
+def test_a_final_drain_reaches_a_bad_record_at_the_very_end(bucket: Bucket, bad: str, letters: bool) -> None:
+    put(bucket, "100/CDC000002", f"{REPEATED}\n{bad}\n")
+    ran = drain(bucket, letters=letters)
+    reached = ledger(bucket).checkpoint
+    if letters:
+        assert (ran.code, lines_in_letters(bucket)) == (0, [bad])
+    else:
+        assert [*ran.stopped] == ["test.t"]
+    drain(bucket, letters=letters)
+    assert ledger(bucket).checkpoint == reached
+
+
+@pytest.mark.parametrize("place", [restarted, restarted_anew])
+@pytest.mark.parametrize("left", [7, 40])
+def test_what_is_cut_off_among_repeats_hides_what_stood_behind(bucket: Bucket, left: int, place: Callable[[Bucket], str]) -> None:
+    file, whole = place(bucket), f'{REPEATED}\n"I","t","test",160,3,"c"\n'
+    put(bucket, file, whole[: len(REPEATED) - 7] if left == 7 else whole[:-4])
+    for checkpoint in (200, 250):
+        assert CUT_OFF in bucket.at(checkpoint).stopped.get("test.t", CUT_OFF)
+        assert ledger(bucket).tables[T].status is TableStatus.STOPPED
+    put(bucket, file, whole)
+    assert bucket.at(300).code == 0
+    assert bucket.state() == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_a_transaction_that_goes_on_in_the_next_file_does_not_repeat_what_is_cut_off(bucket: Bucket) -> None:
+    whole = '"I","t","test",155,3,"c"\n"I","t","test",160,4,"d"\n"I","t","test",160,5,"e"\n'
+    put(bucket, "100/CDC000002", whole[:-4])
+    bucket.rows("t/100/3", "I 160 6 f", "I 170 7 g")
+    assert CUT_OFF in bucket.at(200).stopped["test.t"]
+    put(bucket, "100/CDC000002", whole)
+    assert bucket.at(300).code == 0
+    assert [key for key, _ in bucket.state()] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_rows_that_are_left_out_as_replays_repeat_nothing(bucket: Bucket) -> None:
+    whole = '"I","t","test",155,3,"c"\n"I","t","test",160,4,"d"\n"I","t","test",165,5,"e"\n'
+    put(bucket, "100/CDC000002", whole[:45])
+    bucket.schema("t", 200)
+    bucket.rows("t/200/1", "I 155 3 c", "I 160 4 d", "I 165 5 e", "I 210 6 f")
+    assert CUT_OFF in bucket.at(250).stopped["test.t"]
+    put(bucket, "100/CDC000002", whole)
+    assert bucket.at(300).code == 0
+    assert [key for key, _ in bucket.state()] == [1, 2, 3, 4, 5, 6]
+
+
+def twice_altered(bucket: Bucket) -> None:
+    bucket.schema("t", 180, "id,v,c", "ALTER TABLE `t` ADD COLUMN `c` INT DEFAULT 7", 5)
+    bucket.schema("t", 200, "id,v", "ALTER TABLE `t` DROP COLUMN `c`", 6)
+
+
+@pytest.mark.parametrize("anew", [lambda bucket: bucket.schema("t", 200), twice_altered], ids=["restarted", "there and back"])
+@pytest.mark.parametrize("vanishes", [True, False])
+@pytest.mark.parametrize("kind", [RequestKind.RESYNC, RequestKind.SKIP_ROWS])
+def test_what_is_given_up_goes_no_further_than_a_person_asked(
+    bucket: Bucket, kind: RequestKind, vanishes: bool, anew: Callable[[Bucket], object]
+) -> None:
+    """The next file of the stream begins below it, with rows that count nowhere."""
+    put(bucket, "100/CDC000002", '"I","t","test",155,3,"c"\n"I","t","test",x,7,"bad"\n"I","t","test",165,4,"d"\n')
+    assert bucket.at(170).code == EXIT_TABLE_STOPPED
+    anew(bucket)
+    bucket.rows("t/200/1", "I 155 3 c", "I 165 4 d", "I 210 5 e")
+    bucket.at(250)
+    if vanishes:
+        (bucket.root / "test/t/100/CDC000002.csv").unlink()
+        bucket.at(260)
+    with duckdb.connect(str(bucket.database)) as connection:
+        connection.execute("INSERT INTO test.t VALUES (3, 'c')")
+    state = ledger(bucket)
+    ask(bucket, new_request(state, T, kind, since=state.table_checkpoint(T), to=160))
+    for checkpoint in (270, 300):
+        bucket.at(checkpoint)
+        assert (4, "d") in bucket.state() or ledger(bucket).tables[T].status.is_stopped
+
+
+def late_after_a_drain(bucket: Bucket) -> str:
+    bucket.rows("t/100/2", "I 170 5 e")
+    drain(bucket)
+    bucket.rows("t/100/3", "I 160 3 c", "I 210 6 f")
+    return "came after --until-end had taken everything"
+
+
+def late_by_its_number(bucket: Bucket) -> str:
+    bucket.rows("t/100/3", "I 155 5 e")
+    bucket.at(160)
+    bucket.rows("t/100/2", "I 145 3 c", "I 210 6 f")
+    return "came after others with larger numbers"
+
+
+@pytest.mark.parametrize("happens", [late_after_a_drain, late_by_its_number])
+def test_rows_that_may_be_missing_are_told_wherever_a_run_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, happens: Callable[[Bucket], str]
+) -> None:
+    """And go on being told, by ``status`` and at each start, until the table is loaded or emptied."""
+    without_pauses(monkeypatch)
+    number, died = 0, True
+    while died:
+        number += 1
+        bucket = Bucket(tmp_path / str(number))
+        bucket.create("t")
+        bucket.rows("t/100/1", "I 110 1 a", "I 140 2 b")
+        bucket.at(150)
+        part = happens(bucket)
+        bucket.checkpoint(300)
+        try:
+            with armed(at(number, crash)):
+                ran = bucket.run()
+            died = False
+        except Crashed:
+            ran = bucket.run()
+        own = ledger(bucket).tables[T]
+        assert (own.status, part in own.reason, part in ran.told) == (TableStatus.RUNNING, True, True), number
+    assert number > 10
+    assert part in bucket.at(310).told
+    bucket.schema("t", 320, "id,v", "TRUNCATE TABLE `t`", 11)
+    bucket.at(330)
+    assert ledger(bucket).tables[T].reason == ""
+    assert part not in bucket.at(340).told
