@@ -19,6 +19,7 @@ from headrace.model.table import TableId
 from headrace.sinks.dead_letters import open_dead_letters
 from headrace.testing.faults import Crashed, armed
 from quick import without_pauses
+from storage_folder import V
 
 pytestmark = pytest.mark.pipeline
 
@@ -124,6 +125,30 @@ def test_a_transaction_that_goes_on_in_the_next_file_does_not_repeat_what_is_cut
     put(bucket, "100/CDC000002", whole)
     assert bucket.at(300).code == 0
     assert [key for key, _ in bucket.state()] == [1, 2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("torn", ['"I","t","test",160,4,"d', '"I","t","test",160,4,"d"\n"I","t","test",160,5,"e'])
+def test_a_file_that_begins_with_the_same_row_of_the_transaction_repeats_it(bucket: Bucket, torn: str) -> None:
+    put(bucket, "100/CDC000002", f'"I","t","test",155,3,"c"\n{torn}')
+    bucket.rows("t/100/3", "I 160 4 d", "I 160 5 e", "I 170 6 f")
+    assert bucket.at(200).code == 0
+    assert [key for key, _ in bucket.state()] == [1, 2, 3, 4, 5, 6]
+    assert bucket.at(300).files == 0
+
+
+@pytest.mark.parametrize("torn", ['"I","t","test",160,4', '"I","t","test",160,', '"I","t","test",160,4,"d"\n"I","t"'])
+def test_a_row_that_says_too_little_of_itself_is_not_taken_for_a_repeated_one(bucket: Bucket, torn: str) -> None:
+    put(bucket, "100/CDC000002", f'"I","t","test",155,3,"c"\n{torn}')
+    bucket.rows("t/100/3", "I 160 41 d", "I 160 5 e", "I 170 6 f")
+    assert CUT_OFF in bucket.at(200).stopped["test.t"]
+
+
+def test_a_table_without_key_has_no_row_that_tells_a_transaction_from_its_rest(bucket: Bucket) -> None:
+    columns = ({"ColumnName": "id", "ColumnType": "INT", "ColumnPrecision": "11"}, V)
+    bucket.schema("n", 160, columns, "CREATE TABLE `n` (`id` INT,`v` VARCHAR(16))", 3)
+    bucket.write("test/n/160/CDC000001.csv", '"I","n","test",170,1,"a"\n"I","n","test",180,1,"b"\n"I","n","test",180,1,"b')
+    bucket.rows("n/160/2", "I 180 1 b", "I 190 1 c")
+    assert CUT_OFF in bucket.at(200).stopped["test.n"]
 
 
 def test_rows_that_are_left_out_as_replays_repeat_nothing(bucket: Bucket) -> None:

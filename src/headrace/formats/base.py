@@ -8,6 +8,8 @@ where it knows for certain where they end, and goes on behind them.
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from headrace.model.letters import RejectedRecord
 from headrace.model.tso import MAX_TSO
 
@@ -47,11 +49,15 @@ class DecodeError(Exception):
 
 
 class TruncatedRecordError(DecodeError):
-    """The last record ends in the middle, with no terminator. ``commit_ts`` is there when that much can be read."""
+    """The last record ends in the middle, with no terminator. ``commit_ts`` is there when that much can be read.
+
+    So is ``begun``: the record's kind, commit ts and columns of the handle key as one row of a block.
+    """
 
     def __init__(self, message: str, *, line: int | None = None, commit_ts: int | None = None) -> None:
         super().__init__(message, line=line, hint="Upload the complete file again under the same name.")
         self.commit_ts = commit_ts
+        self.begun: pa.RecordBatch | None = None
 
 
 class SchemaMismatchError(DecodeError):

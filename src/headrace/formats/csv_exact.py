@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -29,6 +29,7 @@ from headrace.model.table import TableSchema
 
 BATCH_ROWS = 131_072
 BATCH_BYTES = 4 << 20
+_SHOWN = 80
 _MOST_UNDECIDED = 100_000  # some 50 MB
 _ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
 _MEANING = {b"n": b"\n", b"r": b"\r"}
@@ -80,7 +81,7 @@ class Tokenizer:
                 record, start = [], expected
         if expected < len(data):
             if self._open.match(data, expected):
-                raise self._truncated(data, start, record)
+                raise self._truncated(data, start, [*record, bytes(data[expected : expected + _SHOWN])])
             raise DecodeError(
                 "The record is not valid CSV: a quoted field is followed by something else than a delimiter or a line end.",
                 line=self.line(data, start),
@@ -124,7 +125,7 @@ class Tokenizer:
 
     def _shown(self, data: memoryview, offset: int) -> str:
         """The beginning of what stands there, to the end of the line."""
-        return bytes(data[offset : offset + 80]).split(self._line_breaks[-1])[0].decode("utf-8", "replace").rstrip("\r")
+        return bytes(data[offset : offset + _SHOWN]).split(self._line_breaks[-1])[0].decode("utf-8", "replace").rstrip("\r")
 
     def _truncated(self, data: memoryview, start: int, fields: list[bytes]) -> TruncatedRecord:
         return TruncatedRecord(self.line(data, start), fields)
@@ -189,6 +190,7 @@ def decode_exact(
     yield from decoder.flush()
     if isinstance(error, TruncatedRecord):
         error.read_commit_ts(decoder.layout or _told_layout(options))
+        error.begun = decoder.begun(error.fields)
     if error is not None:
         raise error
     return None if following is None else Place(following, decoder.number, decoder.layout)
@@ -277,6 +279,20 @@ class _ExactDecoder:
             yield from self._sound_rows(texts, layout, starts, records, number)
         else:
             yield batch
+
+    def begun(self, fields: list[bytes]) -> pa.RecordBatch | None:
+        """What a record that is cut off tells, if that is its kind, commit ts and key. Its last field may be incomplete."""
+        if self.layout is None or self.layout.commit_ts is None or not self.schema.handle_key:
+            return None
+        key = tuple((place, column) for place, column in self.layout.columns if column.name in self.schema.handle_key)
+        layout = replace(self.layout, columns=key)
+        if len(key) < len(self.schema.handle_key) or max(layout.used_fields) >= len(fields) - 1:
+            return None
+        texts = {place: pa.array([self.tokenizer.value(fields[place])], pa.binary()) for place in layout.used_fields}
+        try:
+            return build_batch(texts, layout, self.options, self.number)
+        except ValueError:
+            return None
 
     def _sound_rows(
         self, texts: Mapping[int, pa.Array], layout: CsvLayout, starts: list[int], records: list[list[bytes]], number: int

@@ -179,6 +179,10 @@ class SplitReport:
     ended: bool = False
     place: SourcePlace | None = None
     """Where the split lies, if not in the file of the name ``split_key``. The engine fills it in."""
+    first_row: str = ""
+    """Kind and key of the first row that counts; empty where there is none, and for tables without key."""
+    truncated_row: str = ""
+    """The same of the first row at ``truncated_ts``, or ``max_ts``: it may be the one that is cut off."""
     counted: tuple[int, int] | None = None
     """The least and the greatest commit ts (TSO) of rows that count here, zeros for none; ``None``: all do. Another split has the
     others, so this one cannot stand for it."""
@@ -226,12 +230,17 @@ def is_repeated(report: SplitReport, reports: Iterable[SplitReport]) -> bool:
 
     A writer that died was not acknowledged, so it writes everything again from a commit ts at or below the one of the record
     that it did not finish. Other streams of the table cover the same time and hold other rows. A split that begins with this very
-    commit ts may go on in its transaction.
+    commit ts goes on in its transaction, unless it begins with the transaction's first row.
     """
     end = report.truncated_ts if report.truncated_ts is not None else report.max_ts
     place = (report.table_id, report.stream)
-    later = (o.span for o in reports if (o.table_id, o.stream) == place and o.rank > report.rank)
-    return any(0 < first < end <= last for first, last in later)
+    for other in reports:
+        first, last = other.span
+        if (other.table_id, other.stream) != place or other.rank <= report.rank or not 0 < first <= end <= last:
+            continue
+        if first < end or (report.truncated_row and report.truncated_row == other.first_row):
+            return True
+    return False
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from headrace.errors import SourceUnreachableError
 from headrace.formats.base import DecodeError, MembersNotKnownError, Rejects, TruncatedRecordError
 from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json
 from headrace.formats.csv import CsvOptions, decode_csv
-from headrace.model.block import COMMIT_TS, META_FIELDS, SEQ, SEQ_RANK_SHIFT, ChangeBlock, in_pieces
+from headrace.model.block import COMMIT_TS, KIND, META_FIELDS, SEQ, SEQ_RANK_SHIFT, ChangeBlock, in_pieces
 from headrace.model.containment import contained
 from headrace.model.letters import RejectedRecord
 from headrace.model.outcome import Notice, Problem, Remedy, SplitReport
@@ -146,7 +146,8 @@ class _Tally:
     """Cuts the window out of the batches of one file, and counts.
 
     ``last_ts`` is the commit ts of the last row so far. ``placed`` are the rejected records whose place in time is settled.
-    ``counted`` spans the commit ts of rows that are no replays.
+    ``counted`` spans the commit ts of rows that are no replays, and ``first_row`` is the first of these. ``last_first`` is the
+    first row at ``last_ts``.
     """
 
     split: FileSplit
@@ -161,6 +162,8 @@ class _Tally:
     min_ts: int = 0
     max_ts: int = 0
     counted: tuple[int, int] = (0, 0)
+    first_row: str = ""
+    last_first: str = ""
     pending_ts: int | None = None
     late: bool = False
     below: int = 0
@@ -195,7 +198,7 @@ class _Tally:
             self.passed += fresh.false_count
             batch = batch.filter(fresh)
             commit_ts = batch.column(_COMMIT_TS_INDEX)
-        self._count(commit_ts)
+        self._count(batch, commit_ts)
         self.late = self.late or self._has_late_rows(commit_ts)
         left_out = self.split.left_out
         if left_out is not None and _any_inside(commit_ts, Window(left_out.lo, min(left_out.hi, self.window.lo))):
@@ -214,10 +217,11 @@ class _Tally:
             return batch
         return batch.filter(pc.and_(pc.greater(commit_ts, self.window.lo), pc.less_equal(commit_ts, self.window.hi)))
 
-    def _count(self, commit_ts: pa.Array) -> None:
+    def _count(self, batch: pa.RecordBatch, commit_ts: pa.Array) -> None:
         found = pc.min_max(commit_ts).as_py()
         if found["min"] is not None:
             first, last = self.counted
+            self.first_row = self.first_row if first else _named_row(batch, 0, self.split.schema.handle_key)
             self.counted = (min(first or found["min"], found["min"]), max(last, found["max"]))
 
     def _place_rejects(self, batch: pa.RecordBatch | None) -> None:
@@ -239,6 +243,8 @@ class _Tally:
             fits = told is not None and (earlier or 0) <= told <= min(later, max(self.window.hi, earlier or 0))
             self.placed.append(_Placed(record, told if fits else earlier, earlier or 0, later))
         if batch is not None:
+            if self.last_ts != stamps[-1]:
+                self.last_first = _named_row(batch, int(np.argmax(stamps == stamps[-1])), self.split.schema.handle_key)
             self.last_ts = int(stamps[-1])
 
     def _rejected(self) -> Iterator[RejectedRecord]:
@@ -289,6 +295,8 @@ class _Tally:
             min_ts=self.min_ts,
             max_ts=self.max_ts,
             counted=self.counted,
+            first_row=self.first_row,
+            truncated_row=self._torn_row(truncated),
             pending_ts=pending,
             rolled_over=self.split.size >= self.split.file_size,
             truncated=truncated is not None,
@@ -300,11 +308,24 @@ class _Tally:
             notices=tuple(self._notices()),
         )
 
+    def _torn_row(self, truncated: TruncatedRecordError | None) -> str:
+        """The first row at the commit ts of the record that is cut off, or at the last one before it where that is not known."""
+        if truncated is None or (truncated.commit_ts in (None, self.last_ts)):
+            return self.last_first if truncated is not None else ""
+        return _named_row(truncated.begun, 0, self.split.schema.handle_key) if truncated.begun is not None else ""
+
     def _notices(self) -> Iterator[Notice]:
         if self.late and self.split.after:
             yield _late_notice(self.split.table_id, self.split.after)
         if self.below and self.split.is_behind:
             yield _behind_notice(self.split, self.below, self.window)
+
+
+def _named_row(batch: pa.RecordBatch, row: int, key: tuple[str, ...]) -> str:
+    """Kind and key of a row; empty without a key, of which a row may stand twice in one transaction."""
+    if not key or not set(key) <= set(batch.schema.names):
+        return ""
+    return repr([batch.column(name)[row].as_py() for name in (KIND, *key)])
 
 
 def _any_inside(commit_ts: pa.Array, window: Window) -> bool:
