@@ -234,3 +234,47 @@ def test_rows_that_may_be_missing_are_told_wherever_a_run_dies(
     bucket.at(330)
     assert ledger(bucket).tables[T].reason == ""
     assert part not in bucket.at(340).told
+
+
+def stopped_and_repaired(bucket: Bucket) -> str:
+    put(bucket, "100/CDC000004", '"I","t"\n')
+    assert "test.t" in bucket.at(320).stopped
+    assert "larger numbers" in ledger(bucket).tables[T].reason
+    put(bucket, "100/CDC000004", '"I","t","test",310,7,"g"\n')
+    return "t"
+
+
+def held_and_released(bucket: Bucket) -> str:
+    for kind in (RequestKind.HOLD, RequestKind.RELEASE):
+        ask(bucket, new_request(ledger(bucket), T, kind, since=ledger(bucket).table_checkpoint(T)))
+        bucket.at(320)
+    return "t"
+
+
+def renamed(bucket: Bucket) -> str:
+    bucket.schema("u", 300, "id,v", "RENAME TABLE `test`.`t` TO `test`.`u`", 14)
+    return "u"
+
+
+@pytest.mark.parametrize("happens", [stopped_and_repaired, held_and_released, renamed])
+def test_rows_that_may_be_missing_go_on_being_told_whatever_becomes_of_the_table(
+    bucket: Bucket, happens: Callable[[Bucket], str]
+) -> None:
+    part = late_by_its_number(bucket)
+    bucket.at(220)
+    table = TableId("test", happens(bucket))
+    bucket.at(400)
+    own = ledger(bucket).tables[table]
+    assert (own.status, part in own.reason) == (TableStatus.RUNNING, True)
+    assert part in bucket.at(410).told
+
+
+def test_a_table_that_was_loaded_anew_lacks_nothing(bucket: Bucket) -> None:
+    part = late_by_its_number(bucket)
+    bucket.at(220)
+    with duckdb.connect(str(bucket.database)) as connection:
+        connection.execute("INSERT INTO test.t VALUES (3, 'c')")
+    ask(bucket, new_request(ledger(bucket), T, RequestKind.RESYNC, since=ledger(bucket).table_checkpoint(T), to=220))
+    bucket.at(320)
+    assert part not in ledger(bucket).tables[T].reason
+    assert part not in bucket.at(400).told

@@ -21,7 +21,7 @@ from headrace.model.events import (
     TruncateTableEvent,
 )
 from headrace.model.ledger import LedgerState, RequestKind, TableProgress, TableStatus, Verdict
-from headrace.model.outcome import says_missing
+from headrace.model.outcome import without_missing
 from headrace.model.table import TableId
 from headrace.model.tso import format_tso
 
@@ -221,7 +221,7 @@ def after(
             if table_id not in renamed | gone:
                 lacking = passed.behind(table_id, change.commit_ts) | lacking
         reason = carried.get(table_id, base.reason)
-        base = replace(base, reason="" if says_missing(reason) and table_id in emptied | gone else reason)
+        base = replace(base, reason=without_missing(reason) if table_id in emptied | gone else reason)
         if table_id in lacking:
             base = replace(base, status=TableStatus.INCOMPLETE, reason=lacking[table_id])
         elif table_id in emptied - passed.lasting and base.status is TableStatus.INCOMPLETE:

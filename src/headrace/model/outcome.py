@@ -220,9 +220,19 @@ def missing_rows(reports: Iterable[SplitReport]) -> dict[TableId, str]:
     return found
 
 
-def says_missing(reason: str) -> bool:
-    """Whether the ledger's reason of a table is one of :func:`missing_rows`."""
-    return reason.startswith(_MISSING)
+def with_missing(reason: str, other: str) -> str:
+    """A reason, with what another one says of missing rows behind it, unless it says that itself."""
+    return reason if missing_part(reason) else f"{reason} {missing_part(other)}".strip()
+
+
+def without_missing(reason: str) -> str:
+    """A reason, without what it says of missing rows."""
+    return reason.removesuffix(missing_part(reason)).strip()
+
+
+def missing_part(reason: str) -> str:
+    """What a table's reason says of missing rows, empty where it says nothing of them."""
+    return reason[reason.index(_MISSING) :] if _MISSING in reason else ""
 
 
 def is_repeated(report: SplitReport, reports: Iterable[SplitReport]) -> bool:
