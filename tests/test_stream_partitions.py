@@ -625,3 +625,32 @@ def test_a_record_is_given_up_once_its_partition_is_named_again(tmp_path: Path) 
     world.run()
     assert world.state.tables[A].status is TableStatus.INCOMPLETE or "was given up" in world.state.tables[A].reason
     assert world.rows(A) == Counter({(("id", 1), ("v", "1")): 1})
+
+
+@pytest.mark.parametrize("change", [False, True])
+def test_a_final_drain_goes_no_further_than_a_partition_that_is_not_named_at_its_poll(tmp_path: Path, change: bool) -> None:
+    world = World(tmp_path, partitions=2)
+    world.create(A)
+    world.upstream.checkpoint()
+    place = 0 if change else 1
+
+    def strike(moment: Moment, step: FaultPoint, detail: str) -> None:
+        nonlocal polls
+        polls += (moment, step) == (Moment.BEFORE, Step.POLL)
+        if polls == 3 and not world.stream.hidden:
+            if change:
+                world.upstream.alter(A, AddColumn(Column("n", INT, default="7")))
+            more: dict[str, object] = {"n": 5} if change else {}
+            world.insert(A, *keys_in(world, A, 0, 0, 3), *keys_in(world, A, 1, 0, 3), **more)
+            world.stream.hidden.add(place)
+
+    polls = 0
+    former = faults.arm(strike)
+    try:
+        world.run(once=False, until_end=True, quiet=0.0, poll_interval=0.0)
+    finally:
+        faults.arm(former)
+        world.stream.hidden.clear()
+    world.upstream.checkpoint()
+    world.run()
+    world.check()

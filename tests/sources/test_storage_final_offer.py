@@ -13,7 +13,8 @@ from headrace.model.offer import Offer
 from headrace.model.outcome import Notice
 from headrace.model.split import Window
 from headrace.model.table import TableId
-from headrace.sources.ticdc_storage.position import Drain, StoragePosition
+from headrace.sources.ticdc_storage.drains import Drain
+from headrace.sources.ticdc_storage.position import StoragePosition
 from storage_folder import OPTIONS, Consumer, StorageFolder
 
 CREATE = "CREATE TABLE `t` (`id` INT PRIMARY KEY,`v` VARCHAR(16))"

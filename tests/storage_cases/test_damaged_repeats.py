@@ -9,14 +9,16 @@ import duckdb
 import pytest
 from building import Bucket, Ran, ask, ledger
 from test_final_drains import drain, lines_in_letters
+from test_ownership import only
 
 from faulty_runs import at, crash
 from headrace.cli.stopped_tables import new_request
 from headrace.engine.run_options import OnError
-from headrace.errors import EXIT_TABLE_STOPPED
+from headrace.errors import EXIT_TABLE_STOPPED, SourceUnreachableError
 from headrace.model.ledger import RequestKind, TableStatus
 from headrace.model.table import TableId
 from headrace.sinks.dead_letters import open_dead_letters
+from headrace.sources.ticdc_storage import splits
 from headrace.testing.faults import Crashed, armed
 from quick import without_pauses
 from storage_folder import V
@@ -191,17 +193,19 @@ def test_what_is_given_up_goes_no_further_than_a_person_asked(
         assert (4, "d") in bucket.state() or ledger(bucket).tables[T].status.is_stopped
 
 
-def late_after_a_drain(bucket: Bucket) -> str:
+def late_after_a_drain(bucket: Bucket, *, comes: bool = True) -> str:
     bucket.rows("t/100/2", "I 170 5 e")
     drain(bucket)
-    bucket.rows("t/100/3", "I 160 3 c", "I 210 6 f")
+    if comes:
+        bucket.rows("t/100/3", "I 160 3 c", "I 210 6 f")
     return "came after --until-end had taken everything"
 
 
-def late_by_its_number(bucket: Bucket) -> str:
+def late_by_its_number(bucket: Bucket, *, comes: bool = True) -> str:
     bucket.rows("t/100/3", "I 155 5 e")
     bucket.at(160)
-    bucket.rows("t/100/2", "I 145 3 c", "I 210 6 f")
+    if comes:
+        bucket.rows("t/100/2", "I 145 3 c", "I 210 6 f")
     return "came after others with larger numbers"
 
 
@@ -278,3 +282,70 @@ def test_a_table_that_was_loaded_anew_lacks_nothing(bucket: Bucket) -> None:
     bucket.at(320)
     assert part not in ledger(bucket).tables[T].reason
     assert part not in bucket.at(400).told
+
+
+def held(bucket: Bucket) -> None:
+    ask(bucket, new_request(ledger(bucket), T, RequestKind.HOLD, since=ledger(bucket).table_checkpoint(T)))
+
+
+def released(bucket: Bucket) -> None:
+    ask(bucket, new_request(ledger(bucket), T, RequestKind.RELEASE, since=ledger(bucket).table_checkpoint(T)))
+
+
+def refused(bucket: Bucket) -> Ran:
+    """A run in which the store does not give the data files."""
+
+    def refuse(_: object) -> object:
+        raise SourceUnreachableError("503 Slow Down", "Wait.")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(splits, "_content", refuse)
+        return bucket.run()
+
+
+@pytest.mark.parametrize("drained", [False, True])
+@pytest.mark.parametrize("way", ["held", "refused", "left out", "torn"])
+def test_a_file_that_comes_late_while_its_table_cannot_take_it_is_told_when_it_does(
+    bucket: Bucket, way: str, drained: bool
+) -> None:
+    bucket.create("o", 101)
+    bucket.at(151)
+    part = late_after_a_drain(bucket, comes=False) if drained else late_by_its_number(bucket, comes=False)
+    options = only("test.o") if way == "left out" else {}
+    if way in ("held", "left out"):
+        held(bucket) if way == "held" else None
+        bucket.run(**options)
+    file, text = ("100/CDC000003", "160,3") if drained else ("100/CDC000002", "145,3")
+    put(bucket, file, f'"I","t","test",{text},"c' if way == "torn" else f'"I","t","test",{text},"c"\n"I","t","test",290,6,"f"\n')
+    bucket.checkpoint(300)
+    refused(bucket) if way == "refused" else bucket.run(**options)
+    assert (3, "c") not in bucket.state()
+    if way == "torn":
+        put(bucket, file, f'"I","t","test",{text},"c"\n"I","t","test",290,6,"f"\n')
+    if way == "held":
+        released(bucket)
+    assert part in bucket.at(310).told
+    own = ledger(bucket).tables[T]
+    assert (own.status, part in own.reason) == (TableStatus.RUNNING, True)
+
+
+@pytest.mark.parametrize("change", ["rename", "truncate", "drop"])
+def test_what_a_schema_change_of_the_same_cut_makes_of_rows_that_may_be_missing(bucket: Bucket, change: str) -> None:
+    part = late_by_its_number(bucket)
+    if change == "rename":
+        bucket.schema("u", 250, "id,v", "RENAME TABLE `test`.`t` TO `test`.`u`", 14)
+    elif change == "truncate":
+        bucket.schema("t", 250, "id,v", "TRUNCATE TABLE `t`", 11)
+    else:
+        bucket.schema("t", 250, "id,v", "DROP TABLE `test`.`t`", 4)
+        bucket.create("t", 251)
+    bucket.at(300)
+    lacking = {str(t) for t, own in ledger(bucket).tables.items() if part in own.reason}
+    assert lacking == ({"test.u"} if change == "rename" else set())
+
+
+def test_a_bad_record_is_a_letter_in_the_cut_of_its_own_commit_ts(bucket: Bucket) -> None:
+    put(bucket, "100/CDC000002", '"I","t","test",160,3,"c"\n"I","t","test",170,x,"d"\n"I","t","test",180,5,"e"\n')
+    for checkpoint, count in ((165, 0), (175, 1), (300, 1)):
+        run_with_letters(bucket, checkpoint)
+        assert (len(lines_in_letters(bucket)), ledger(bucket).dead_letters.get(T, 0)) == (count, count)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from headrace.engine import table_places
@@ -23,7 +23,8 @@ class CutEnd:
     """The end of a cut. ``state`` is the ledger's before the step that says so.
 
     ``problems`` are the tables that stay where they were, ``holds`` those that come as far as a schema change, ``reborn`` those
-    that were gone and begin anew with a change at this commit ts (TSO). ``missing`` says of tables why they may lack rows.
+    that were gone and begin anew with a change at this commit ts (TSO). ``lacking`` are those of which ``state`` says, before the
+    ledger does, that they may lack rows.
     """
 
     cut: Cut
@@ -31,7 +32,7 @@ class CutEnd:
     problems: Mapping[TableId, Problem]
     holds: Mapping[TableId, Hold]
     reborn: Mapping[TableId, int]
-    missing: Mapping[TableId, str] = field(default_factory=dict)
+    lacking: frozenset[TableId] = frozenset()
 
     @property
     def checkpoint(self) -> int:
@@ -115,11 +116,12 @@ class CutEnd:
                 reached = max(own.checkpoint, self.cut.hi)
                 rows.append(replace(own, checkpoint=reached, status=status, reason=reason))
         found = {row.table_id: row for row in (*rows, *self._left_lives())}
-        for table_id in self.missing.keys() - self.stopped.keys():
-            row = found.get(table_id) or self.state.tables.get(table_id) or TableProgress(table_id, self.cut.hi)
-            if not row.status.is_gone:
-                found[table_id] = replace(row, reason=with_missing(row.reason, self.missing[table_id]))
-        return tuple(found.values())
+        noted = (self.state.tables[t] for t in sorted(self.lacking - self.stopped.keys() - found.keys()))
+        return (*found.values(), *noted)
+
+    def is_news(self, row: TableProgress) -> bool:
+        """Whether the ledger does not have the row yet."""
+        return row.table_id in self.lacking or self.state.tables.get(row.table_id) != row
 
     def _left_lives(self) -> Iterator[TableProgress]:
         """The left-out tables whose names are free for them by now."""

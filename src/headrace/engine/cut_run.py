@@ -21,6 +21,7 @@ from headrace.engine.begun_changes import decision_hint
 from headrace.engine.conservation import row_figures
 from headrace.engine.cut_end import CutEnd, record_of
 from headrace.engine.cut_letters import CutLetters
+from headrace.engine.excluded_tables import inside
 from headrace.engine.journal import forgettable, is_of, journalled_together, unfollowed
 from headrace.engine.kept_keys import kept_unique_key, left_unique_key
 from headrace.engine.leftovers import leftovers, rows_under_skip
@@ -31,7 +32,7 @@ from headrace.engine.shapes import outgrown_shapes, told_shapes
 from headrace.engine.write_task import read_problems
 from headrace.faults import Step
 from headrace.model.cut import Cut, CutRound, Hold
-from headrace.model.events import CreateTableEvent, RenameTableEvent, SchemaChange
+from headrace.model.events import CreateTableEvent, SchemaChange
 from headrace.model.ledger import (
     CutRecord,
     JournalEntry,
@@ -45,7 +46,7 @@ from headrace.model.ledger import (
     in_order,
 )
 from headrace.model.offer import Offer
-from headrace.model.outcome import Notice, Problem, Remedy, SplitReport, WriteOutcome, missing_rows
+from headrace.model.outcome import Notice, Problem, Remedy, SplitReport, WriteOutcome, missing_rows, with_missing
 from headrace.model.split import Split
 from headrace.model.table import TableId
 from headrace.sinks.base import DataSink, EditingLedger, Ledger, LedgerUpdate, Round, RowsRefused, WriterContext, WriteReport
@@ -109,6 +110,7 @@ class CutRun:
         self._left_behind = list(cut.left_behind)
         self._changes_done = 0
         self._rows = RowFigures()
+        self._lacking: set[TableId] = set()
         self._round_is_over = False
         self._committed: CutCommit | None = None
 
@@ -134,7 +136,7 @@ class CutRun:
     @property
     def _end(self) -> CutEnd:
         """The end of the cut, as far as is known by now."""
-        return CutEnd(self.cut, self.state, self.problems, self.holds, self._reborn, missing_rows(self._reports.values()))
+        return CutEnd(self.cut, self.state, self.problems, self.holds, self._reborn, frozenset(self._lacking))
 
     def _update(self, update: LedgerUpdate, step: Step, write: Callable[[LedgerUpdate], None] | None = None) -> None:
         """One step of the ledger; ``write`` is what writes it, if that is not ``Ledger.update``."""
@@ -366,7 +368,7 @@ class CutRun:
         A table whose CREATE was skipped is not followed, unless the target has it. It stays so under each later name, whatever the
         target has there. A view that the sink does not make is gone.
         """
-        rows = self._inside(state, table_places.after(state, change, self._behind(change), self._passed), change)
+        rows = inside(table_places.after(state, change, self._behind(change), self._passed), change, self.cut.outside)
         for row in rows:
             own = state.tables.get(row.table_id)
             if row.status is TableStatus.INCOMPLETE and (own is None or own.status is not row.status):
@@ -385,20 +387,8 @@ class CutRun:
 
     def _begun_rows(self, state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
         behind = self._behind(change)
-        return self._inside(state, [row for row in table_places.before(state, change) if row.table_id not in behind], change)
-
-    def _inside(self, state: LedgerState, rows: Iterable[TableProgress], change: SchemaChange) -> tuple[TableProgress, ...]:
-        """The rows without those of tables that the filter leaves out, but for what was followed so far or came by the change."""
-        new = {e.new_table_id for e in change.events if isinstance(e, RenameTableEvent)}
-        kept = []
-        for row in rows:
-            end = self.cut.outside.get(row.table_id)
-            if end is None:
-                kept.append(row)
-            elif end >= change.commit_ts or row.table_id in new:
-                keeps = row.status.is_gone or row.status is TableStatus.INCOMPLETE
-                kept.append(row if keeps else replace(row, status=TableStatus.EXCLUDED, reason=""))
-        return tuple(kept)
+        rows = [row for row in table_places.before(state, change) if row.table_id not in behind]
+        return inside(rows, change, self.cut.outside)
 
     def _journal(
         self,
@@ -536,6 +526,11 @@ class CutRun:
         if not self._sink.capabilities.atomic_cut and self._sink.table_marks is None:  # else that is written with the rows
             reached = (o.progress for o in report.outcomes if o.table_id not in self.problems)
             self.state = LedgerUpdate(tables=tuple(row for row in reached if row is not None)).applied_to(self.state)
+        lacking = {t: reason for t, reason in missing_rows(report.splits).items() if t not in self.problems}
+        rows = ((self.state.tables.get(t) or self._new_row(t), reason) for t, reason in lacking.items())
+        noted = tuple(replace(row, reason=with_missing(row.reason, reason)) for row, reason in rows)
+        # What follows in the cut may take it along to another name, or empty the table; the last step writes what is left.
+        self.state, self._lacking = LedgerUpdate(tables=noted).applied_to(self.state), {*self._lacking, *lacking}
         told = [*(s.notices for s in report.splits), *(o.notices for o in report.outcomes)]
         self.notices.extend(dict.fromkeys(n for notices in told for n in notices if n not in self.notices))
 
@@ -565,7 +560,7 @@ class CutRun:
         seconds = time.monotonic() - started
         record = record_of(self.cut, self._reports.values(), self._outcomes, self._rows, self._changes_done, seconds)
         end = self._end
-        rows = tuple(r for r in (*end.running_rows(), *end.stopped_rows()) if self.state.tables.get(r.table_id) != r)
+        rows = tuple(r for r in (*end.running_rows(), *end.stopped_rows()) if end.is_news(r))
         waiting = self._waiting_entries()
         settled = LedgerUpdate(checkpoint=end.checkpoint, tables=rows).applied_to(self.state)
         progress = end.progress(settled)

@@ -34,6 +34,23 @@ _UNKNOWN_PLACE = "an older Headrace left it out with --tables without keeping it
 _LOAD = "Load it anew as of a time after {at}, and run headrace table resync {table} --at TIME."
 
 
+def inside(rows: Iterable[TableProgress], change: SchemaChange, outside: Mapping[TableId, int]) -> tuple[TableProgress, ...]:
+    """The rows without those of tables that the filter leaves out, but for what was followed so far or came by the change.
+
+    ``outside`` says up to where tables are followed that the filter leaves out (``Cut.outside``).
+    """
+    new = {event.new_table_id for event in change.events if isinstance(event, RenameTableEvent)}
+    kept = []
+    for row in rows:
+        end = outside.get(row.table_id)
+        if end is None:
+            kept.append(row)
+        elif end >= change.commit_ts or row.table_id in new:
+            keeps = row.status.is_gone or row.status is TableStatus.INCOMPLETE
+            kept.append(row if keeps else replace(row, status=TableStatus.EXCLUDED, reason=""))
+    return tuple(kept)
+
+
 @dataclass(frozen=True)
 class Followed:
     """Which tables a cut follows, and up to where.

@@ -28,6 +28,7 @@ from headrace.errors import FencedError, TransientError
 from headrace.faults import Step
 from headrace.model.advice import SourceAdvice
 from headrace.model.block import COMMIT_TS, META_COUNT, combined, in_pieces
+from headrace.model.commands import skip_command
 from headrace.model.containment import contained
 from headrace.model.cut import Repeats
 from headrace.model.ledger import TableProgress
@@ -348,7 +349,8 @@ def _truncated(report: SplitReport, reports: list[SplitReport]) -> Problem | Non
         report.table_id,
         "the last record is cut off in the middle, and no later file repeats it.",
         place=report.at(line=report.truncated_line),
-        hint="Upload the complete file again under the same name.",
+        hint="Upload the complete file again under the same name. If later files hold all of it, as after a crash of TiCDC, give it up: "
+        f"{skip_command(report.table_id, report.at())}.",
     )
 
 

@@ -1,5 +1,7 @@
 """An example of a connector: Headrace writes TiDB's changes into a SQLite file. ``docs/write-a-connector.md`` explains it.
 
+Its progress is in a file ledger, so nothing in SQLite tells a run that another one took over: start one run at a time.
+
 A table ``shop.orders`` of the source is the table ``"shop.orders"`` of the file. Columns have no type, so that SQLite keeps each
 value as it comes.
 """

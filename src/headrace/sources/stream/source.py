@@ -117,7 +117,7 @@ class StreamEventSource:
         reached = bound.reached if bound is not None else lambda _: checkpoint
         history = StreamHistory(shapes or {}, (told for report in staged.reports for told in report.statements))
         latest = latest_tso(time.time())
-        watermark = _final(staged, place, least, latest) if final else _watermark(staged, partitions, place, least)
+        watermark = _final(staged, partitions, place, least, latest) if final else _watermark(staged, partitions, place, least)
         if self._is_cleared(kept, watermark):
             self._remove(_keys(staged))
             return self.poll(position, checkpoint, final=final, bound=bound, shapes=shapes)
@@ -512,7 +512,7 @@ def _holding(staged: Staged, partitions: Iterable[PartitionEnds], place: StreamP
     return {name for name in _names(staged, partitions, place) if promised.get(name, least) <= watermark}
 
 
-def _final(staged: Staged, place: StreamPosition, least: int, latest: int) -> int:
+def _final(staged: Staged, partitions: Iterable[PartitionEnds], place: StreamPosition, least: int, latest: int) -> int:
     """The greatest ts of all that is there, but for what lies behind ``latest`` (TSO).
 
     Where a partition cannot be read to its end, no more than it promised before.
@@ -520,7 +520,7 @@ def _final(staged: Staged, place: StreamPosition, least: int, latest: int) -> in
     pieces = [piece.max_ts for report in staged.reports for piece in report.pieces]
     changes = [statement.commit_ts for report in staged.reports for statement in report.statements]
     promised = staged.watermarks(place)
-    held = staged.blocked(place) | (place.partitions.keys() - staged.begins.keys())
+    held = staged.blocked(place) | (_names(staged, (), place) - {p.partition for p in partitions})
     greatest = max([least, *(ts for ts in (*pieces, *changes) if ts <= latest)])
     return max(least, min([greatest, *(promised.get(name, least) for name in held)]))
 

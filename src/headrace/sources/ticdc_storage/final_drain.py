@@ -16,8 +16,8 @@ from headrace.model.split import Window
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO, tso_and_time
 from headrace.sources.ticdc_storage.catalogue import Catalogue
+from headrace.sources.ticdc_storage.drains import Drain
 from headrace.sources.ticdc_storage.paths import DataPath
-from headrace.sources.ticdc_storage.position import Drain
 from headrace.sources.ticdc_storage.splits import FileSplit, read_split
 from headrace.sources.ticdc_storage.stores import StoredFile
 from headrace.sources.ticdc_storage.table_versions import TableVersion

@@ -15,6 +15,7 @@ from functools import cached_property
 
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.days import check_days, days_of, last_day, numbers_at, reaches
+from headrace.sources.ticdc_storage.drains import Drain, Late
 from headrace.sources.ticdc_storage.intervals import (
     Intervals,
     add_number,
@@ -97,20 +98,6 @@ class FileState:
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
-    """A final drain: what lies above ``published``, up to ``end`` (TSO), was taken though ``metadata`` had not promised it.
-
-    ``schema_files`` is how many schema files of these versions were there then, to notice what came later.
-    """
-
-    published: int
-    end: int
-    schema_files: int
-    aim: int = 0
-    """Up to where (TSO) the drain goes that this is a part of; 0 when it goes no further."""
-
-
-@dataclass(frozen=True, slots=True)
 class LeftOut:
     """Files that cuts from ``lo`` to ``hi`` (TSO) did without, because their first rows lie above."""
 
@@ -160,6 +147,8 @@ class StoragePosition:
     """Directory and file name -> what is known of the consumed files that are later than that."""
     open: Mapping[str, OpenFile] = field(default_factory=dict)
     unread: Mapping[str, Mapping[str, Unread]] = field(default_factory=dict)
+    late: Mapping[str, Late] = field(default_factory=dict)
+    """Of the unread files those that came late, by their paths: a cut that takes them tells of the rows that it passes over."""
     left_out: tuple[LeftOut, ...] = ()
     begun: Files = field(default_factory=dict)
     """Files that a cut of several steps takes: rows of theirs may be applied before anything else here says so."""
@@ -198,6 +187,7 @@ class StoragePosition:
                 directory: {unit: [format_intervals(entry.numbers), entry.size] for unit, entry in sorted(units.items())}
                 for directory, units in self.unread.items()
             },
+            "n": {path: late.numbers for path, late in self.late.items()},
             "l": [[left.lo, left.hi, _files_to_json(left.files)] for left in self.left_out],
             "b": _files_to_json(self.begun),
             "t": {parent: [o.version, o.table_id.database, o.table_id.table] for parent, o in self.owners.items()},
@@ -205,8 +195,7 @@ class StoragePosition:
         }
         document |= {key: part for key, part in parts.items() if part}
         if self.drain is not None:
-            aim = [self.drain.aim] if self.drain.aim else []
-            document["e"] = [self.drain.published, self.drain.end, self.drain.schema_files, *aim]
+            document["e"] = self.drain.numbers
         return json.dumps(document, separators=(",", ":"), ensure_ascii=False, sort_keys=False)
 
     def is_consumed(self, path: DataPath) -> bool:
@@ -267,9 +256,19 @@ class StoragePosition:
 
     def is_behind(self, path: DataPath) -> bool:
         """Whether the file was never announced, though one with a larger number was applied, in part at least."""
-        if self.is_consumed(path) or self.is_open(path.key):
-            return False
-        place = place_of(path.key)
+        if path.key in self.late:
+            return self.late[path.key].is_behind
+        return not (self.is_consumed(path) or self.is_open(path.key)) and self.is_behind_at(place_of(path.key))
+
+    def drain_before(self, key: str) -> Drain | None:
+        """The final drain that the file came after."""
+        if key in self.late:
+            return self.late[key].drain
+        return None if self.is_open(key) else self.drain
+
+    def is_behind_at(self, place: FilePlace) -> bool:
+        """Whether a file with a larger number than this place was applied, in part at least."""
+        path = place
         begun = self.begun.get(path.directory, {}).get(place.unit, ())
         applied = [self.consumed.get(path.directory, {}).get(place.stream, ()), () if contains(begun, place.number) else begun]
         largest = max([numbers[-1][1] for numbers in applied if numbers], default=0)
@@ -460,6 +459,10 @@ def _of_document(document: Mapping[str, object]) -> StoragePosition:
             directory: {_unit(unit): _unread(entry) for unit, entry in _members(units)}
             for directory, units in _members(document.get("u", {}))
         },
+        late={
+            path: Late.of([_whole(number) for number in _numbers(entry, 1, 4, 5)])
+            for path, entry in _members(document.get("n", {}))
+        },
         left_out=tuple(_left_out(entry) for entry in _list(document.get("l", []))),
         begun=_files(document.get("b", {})),
         drain=_drain(document["e"]) if "e" in document else None,
@@ -581,5 +584,4 @@ def _left_out(value: object) -> LeftOut:
 
 
 def _drain(value: object) -> Drain:
-    published, end, schema_files, *aim = _numbers(value, 3, 4)
-    return Drain(_whole(published), _whole(end), _whole(schema_files), *map(_whole, aim))
+    return Drain.of([_whole(number) for number in _numbers(value, 3, 4)])

@@ -9,6 +9,7 @@ from dataclasses import replace
 from headrace.model.cut import CutOutcome
 from headrace.model.outcome import SplitReport, is_repeated
 from headrace.sources.ticdc_storage.days import days_of, with_days
+from headrace.sources.ticdc_storage.drains import Late
 from headrace.sources.ticdc_storage.intervals import (
     Intervals,
     add_number,
@@ -38,7 +39,7 @@ _LEAST_MARKS = 2
 def advanced(position: StoragePosition, watermark: int, states: Sequence[FileState]) -> StoragePosition:
     """The position after a cut that made these of its files; of several states of one file the last one counts."""
     opened = dict(position.open)
-    unread = _Unread(position.unread)
+    unread, late = _Unread(position.unread), dict(position.late)
     numbers: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     marks: dict[str, dict[str, Mark]] = {}
     for state in states:
@@ -46,8 +47,11 @@ def advanced(position: StoragePosition, watermark: int, states: Sequence[FileSta
         opened.pop(state.path, None)
         if not state.consumed and state.pending_ts is None:
             unread.add(place, state.size)
+            if not (position.is_open(state.path) or position.is_consumed_path(state.path)):
+                late[state.path] = Late(position.is_behind_at(place), position.drain)
             continue
         unread.remove(place, state.size)
+        late.pop(state.path, None)
         if state.pending_ts is not None and not state.consumed:
             opened[state.path] = OpenFile(state.size, state.modified, state.pending_ts, state.first_ts, state.last_ts)
             continue
@@ -72,6 +76,7 @@ def advanced(position: StoragePosition, watermark: int, states: Sequence[FileSta
             marks={directory: entries for directory, entries in {**position.marks, **marks}.items() if entries},
             open=opened,
             unread=unread.entries,
+            late={path: known for path, known in late.items() if known.is_behind or known.drain is not None},
             begun=without_files(position.begun, (state.path for state in states)) if position.begun else position.begun,
         )
     )

@@ -181,7 +181,7 @@ def ranked_splits(
                     stale_below=path.version,
                     file_size=options.file_size,
                     stream=f"{path.parent}/{path.partition}/{path.dispatcher}",
-                    after=position.drain if position.drain and not position.is_open(stored.path) else None,
+                    after=position.drain_before(stored.path),
                     left_out=left_out.get(stored),
                     earliest=earliest.get(stored),
                     is_behind=position.is_behind(path),

@@ -21,8 +21,8 @@ from headrace.model.outcome import Notice, Problem, Remedy, SplitReport
 from headrace.model.split import Split, Window
 from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO
+from headrace.sources.ticdc_storage.drains import Drain
 from headrace.sources.ticdc_storage.options import Protocol
-from headrace.sources.ticdc_storage.position import Drain
 from headrace.sources.ticdc_storage.stores import StoreLocation
 
 _COMMIT_TS_INDEX = [column.name for column in META_FIELDS].index(COMMIT_TS)
@@ -240,7 +240,7 @@ class _Tally:
             earlier = int(stamps[at - 1]) if at else self.last_ts
             later = int(stamps[at]) if batch is not None else MAX_TSO
             told = record.commit_ts
-            fits = told is not None and (earlier or 0) <= told <= min(later, max(self.window.hi, earlier or 0))
+            fits = told is not None and (earlier or 0) <= told <= (later if batch is not None else self.window.hi)
             self.placed.append(_Placed(record, told if fits else earlier, earlier or 0, later))
         if batch is not None:
             if self.last_ts != stamps[-1]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from headrace.model.cut import CutOutcome
 from headrace.model.outcome import SplitReport
 from headrace.model.table import TableId
+from headrace.sources.ticdc_storage.drains import Drain
 from headrace.sources.ticdc_storage.omitted_files import LeftOutFiles
-from headrace.sources.ticdc_storage.position import Drain, FileState, StoragePosition
+from headrace.sources.ticdc_storage.position import FileState, StoragePosition
 from headrace.sources.ticdc_storage.position_update import advanced, file_states, with_files, without_files
 from headrace.sources.ticdc_storage.stores import StoredFile
 
