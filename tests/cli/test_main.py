@@ -72,6 +72,14 @@ def test_bad_usage_is_one_sentence_and_exit_code_2(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("group", [[], ["ddl"], ["table"]])
+def test_lists_of_commands_say_whole_sentences(group: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*group, "--help"]) == 0
+    lines = [line for line in capsys.readouterr().out.partition("Commands:")[2].splitlines() if line.strip()]
+    assert lines
+    assert not [line for line in lines if not line.endswith(".") or line.endswith("...")]
+
+
 def test_help_and_version_end_well(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     assert main(["version"]) == 0

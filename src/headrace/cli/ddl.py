@@ -14,12 +14,16 @@ from headrace.model.ledger import Verdict
 if TYPE_CHECKING:
     from headrace.pipeline.definition import Settings
 
-ddl = typer.Typer(help="Schema changes: the journal, those that wait, and what to do with them.", no_args_is_help=True)
+ddl = typer.Typer(
+    short_help="List schema changes that wait, and decide them.",
+    help="Schema changes: the journal, those that wait, and what to do with them.",
+    no_args_is_help=True,
+)
 
 Change = Annotated[str, typer.Argument(help="The change, as headrace ddl list names it; its beginning will do.")]
 
 
-@ddl.command("list")
+@ddl.command("list", short_help="Show the schema changes that wait, and why.")
 def list_changes(
     definition: LedgerDefinition = None,
     sink: Sink = None,
@@ -35,7 +39,7 @@ def list_changes(
     return show_journal(settings, all_, make_output(json=json))
 
 
-@ddl.command()
+@ddl.command(short_help="Let a schema change run.")
 def approve(
     change: Change,
     definition: LedgerDefinition = None,
@@ -48,7 +52,7 @@ def approve(
     return _decide(change, Verdict.APPROVE, "", recorded_pipeline(definition, sink, name, ledger), json)
 
 
-@ddl.command()
+@ddl.command(short_help="Count a schema change as done without running it.")
 def skip(
     change: Change,
     definition: LedgerDefinition = None,
@@ -61,7 +65,7 @@ def skip(
     return _decide(change, Verdict.SKIP, "", recorded_pipeline(definition, sink, name, ledger), json)
 
 
-@ddl.command()
+@ddl.command(short_help="Run another statement in its place.")
 def edit(
     change: Change,
     statement: Annotated[str, typer.Argument(help="One statement in the target's own SQL.")],

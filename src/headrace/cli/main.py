@@ -58,7 +58,7 @@ app.add_typer(ddl, name="ddl")
 app.add_typer(table, name="table")
 
 
-@app.command()
+@app.command(short_help="Apply a changefeed's changes to a target.")
 def run(
     definition: DefinitionFile = None,
     source: Source = None,
@@ -148,7 +148,7 @@ def run(
         return PipelineRun(pipeline, display).run()
 
 
-@app.command()
+@app.command(short_help="Replicate a small shop's changes into DuckDB.")
 def demo(
     folder: Annotated[Path, typer.Option("--folder", help="Where to put the demo's files; must be empty or absent.")] = Path(
         "headrace-demo"
@@ -161,7 +161,7 @@ def demo(
     return run_demo(folder, make_output(json=json))
 
 
-@app.command()
+@app.command(short_help="Show what a changefeed's folder holds.")
 def inspect(
     source: Annotated[str, typer.Argument(help="URI of the change data.")],
     changefeed: Changefeed = None,
@@ -178,7 +178,7 @@ def inspect(
     return show_inspection(source, str(changefeed) if changefeed else None, rows, make_output(json=json))
 
 
-@app.command()
+@app.command(short_help="Show checkpoint, lag and tables of a pipeline.")
 def status(
     definition: DefinitionFile = None,
     sink: Sink = None,
@@ -199,7 +199,7 @@ def status(
     return show_status(settings.target, asked, make_output(json=json), source)
 
 
-@app.command("replay-dead-letters")
+@app.command("replay-dead-letters", short_help="Apply dead letters again after a repair.")
 def replay_dead_letters(
     definition: DefinitionFile = None,
     only: Annotated[
@@ -223,7 +223,7 @@ def replay_dead_letters(
     return replay_letters(settings, only, output)
 
 
-@app.command()
+@app.command(short_help="Forget a pipeline, or one of its tables.")
 def reset(
     definition: DefinitionFile = None,
     only: Annotated[
@@ -243,7 +243,7 @@ def reset(
     return reset_table(settings, only, ask, output) if only else reset_pipeline(settings, ask, output)
 
 
-@app.command()
+@app.command(short_help="Check Java, Spark, source and target.")
 def validate(
     definition: DefinitionFile = None,
     source: Source = None,
@@ -279,7 +279,7 @@ def validate(
     return show_checks(pipeline, make_output(json=json), with_spark=not no_spark)
 
 
-@app.command()
+@app.command(short_help="Print the version.")
 def version() -> int:
     """Print the version."""
     typer.echo(f"headrace {__version__}")

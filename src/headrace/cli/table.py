@@ -12,13 +12,15 @@ from headrace.errors import DefinitionError
 from headrace.model.place import PlaceInFile, PlaceInStream
 
 table = typer.Typer(
-    help="Tables that stopped, or that you stop: why, what they still need, and how they go on.", no_args_is_help=True
+    short_help="Hold, release, resume, skip or resync tables.",
+    help="Tables that stopped, or that you stop: why, what they still need, and how they go on.",
+    no_args_is_help=True,
 )
 
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table: shop.orders.")]
 
 
-@table.command("list")
+@table.command("list", short_help="Show the stopped and held tables, and why.")
 def list_tables(
     definition: LedgerDefinition = None, sink: Sink = None, name: Name = None, ledger: LedgerAt = None, json: Json = False
 ) -> int:
@@ -28,7 +30,7 @@ def list_tables(
     return show_tables(recorded_pipeline(definition, sink, name, ledger), make_output(json=json))
 
 
-@table.command()
+@table.command(short_help="Stop writing to a table, to load or repair it.")
 def hold(
     table_name: Table,
     definition: LedgerDefinition = None,
@@ -43,7 +45,7 @@ def hold(
     return hold_table(recorded_pipeline(definition, sink, name, ledger), table_name, make_output(json=json))
 
 
-@table.command()
+@table.command(short_help="End a hold: the table catches up.")
 def release(
     table_name: Table,
     definition: LedgerDefinition = None,
@@ -58,7 +60,7 @@ def release(
     return release_table(recorded_pipeline(definition, sink, name, ledger), table_name, make_output(json=json))
 
 
-@table.command()
+@table.command(short_help="Try a stopped table again at once.")
 def resume(
     table_name: Table,
     definition: LedgerDefinition = None,
@@ -73,7 +75,7 @@ def resume(
     return resume_table(recorded_pipeline(definition, sink, name, ledger), table_name, make_output(json=json))
 
 
-@table.command()
+@table.command(short_help="Give up changes that cannot be read or written.")
 def skip(
     table_name: Annotated[str, typer.Argument(metavar="TABLE", help="The table; none for a record of no known table.")] = "",
     *,
@@ -111,7 +113,7 @@ def skip(
     return skip_place(settings, table_name, place, ask, output)
 
 
-@table.command()
+@table.command(short_help="Go on with a table that you loaded anew.")
 def resync(
     table_name: Table,
     at: Annotated[str, typer.Option("--at", help="The TSO or ISO time that the loaded rows are of.")],
