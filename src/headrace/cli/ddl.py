@@ -9,7 +9,6 @@ import typer
 from headrace.cli.options import Json, LedgerAt, LedgerDefinition, Name, Sink, recorded_pipeline
 from headrace.cli.output import make_output
 from headrace.errors import DefinitionError
-from headrace.model.ledger import Verdict
 
 if TYPE_CHECKING:
     from headrace.pipeline.definition import Settings
@@ -49,7 +48,7 @@ def approve(
     json: Json = False,
 ) -> int:
     """Let a schema change run that waits for approval, or that the target refused before."""
-    return _decide(change, Verdict.APPROVE, "", recorded_pipeline(definition, sink, name, ledger), json)
+    return _decide(change, "approve", "", recorded_pipeline(definition, sink, name, ledger), json)
 
 
 @ddl.command(short_help="Count a schema change as done without running it.")
@@ -62,7 +61,7 @@ def skip(
     json: Json = False,
 ) -> int:
     """Count a schema change as done without running it: it was done by hand, its rows were loaded anew, or nobody wants it."""
-    return _decide(change, Verdict.SKIP, "", recorded_pipeline(definition, sink, name, ledger), json)
+    return _decide(change, "skip", "", recorded_pipeline(definition, sink, name, ledger), json)
 
 
 @ddl.command(short_help="Run another statement in its place.")
@@ -78,10 +77,11 @@ def edit(
     """Run another statement in place of the source's."""
     if not statement.strip():
         raise DefinitionError("The statement is empty.", "To run nothing use headrace ddl skip.")
-    return _decide(change, Verdict.EDIT, statement, recorded_pipeline(definition, sink, name, ledger), json)
+    return _decide(change, "edit", statement, recorded_pipeline(definition, sink, name, ledger), json)
 
 
-def _decide(change: str, verdict: Verdict, statement: str, settings: Settings, json: bool) -> int:
+def _decide(change: str, verdict: str, statement: str, settings: Settings, json: bool) -> int:
     from headrace.cli.decisions import decide
+    from headrace.model.ledger import Verdict
 
-    return decide(settings, change, verdict, statement, make_output(json=json))
+    return decide(settings, change, Verdict(verdict), statement, make_output(json=json))

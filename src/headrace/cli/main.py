@@ -14,7 +14,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any
 
-import structlog
 import typer
 
 from headrace import __version__
@@ -56,6 +55,11 @@ app = typer.Typer(
 )
 app.add_typer(ddl, name="ddl")
 app.add_typer(table, name="table")
+
+
+@app.callback()
+def _begin(context: typer.Context) -> None:
+    _show_logs(json=bool(context.obj))
 
 
 @app.command(short_help="Apply a changefeed's changes to a target.")
@@ -311,9 +315,8 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     hide_secrets_of(*(_value(argument) for argument in arguments))  # before anything can be said about a wrong command line
     output = make_output(json="--json" in arguments)
-    _show_logs(json=output.is_json)
     try:
-        result = app(arguments, standalone_mode=False)
+        result = app(arguments, standalone_mode=False, obj=output.is_json)
     except HeadraceError as error:
         output.error(str(error))
         return error.exit_code
@@ -334,6 +337,7 @@ def _value(argument: str) -> str:
 
 def _show_logs(*, json: bool) -> None:
     """What is logged goes where warnings go; structlog would print it on the standard output, with secrets."""
+    import structlog
 
     def show(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
         make_output(json=json).warning(str(event["event"]))

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import IO, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 from urllib.parse import quote
 
 from rich.console import Console
@@ -30,7 +30,9 @@ from headrace.cli.progress import (
     figures_fields,
     figures_text,
 )
-from headrace.model.ledger import CutRecord
+
+if TYPE_CHECKING:
+    from headrace.model.ledger import CutRecord
 
 _HIDDEN: set[str] = set()
 _SHORT_SECRET = 4

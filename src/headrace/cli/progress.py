@@ -10,14 +10,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from headrace.model.ledger import CutRecord
 from headrace.model.tso import format_tso, tso_to_ms
+
+if TYPE_CHECKING:
+    from headrace.model.ledger import CutRecord
 
 HEARTBEAT_SECONDS = 5.0
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
