@@ -12,7 +12,8 @@ from headrace.engine.spark import SparkEngine
 from headrace.model.cut import Cut
 from headrace.model.ledger import CutRecord
 from headrace.model.outcome import Notice, Problem
-from headrace.pipeline.runner import Definition, PipelineRun
+from headrace.pipeline.definition import Definition
+from headrace.pipeline.runner import PipelineRun
 
 
 class RunFailed(Exception):

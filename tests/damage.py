@@ -27,8 +27,9 @@ from headrace.model.ledger import LedgerState, TableStatus
 from headrace.model.table import Column, TableId
 from headrace.model.tso import tso_from_datetime
 from headrace.model.types import ColumnType, TypeKind
+from headrace.pipeline.definition import Definition
 from headrace.pipeline.registry import open_sink
-from headrace.pipeline.runner import Definition, PipelineRun
+from headrace.pipeline.runner import PipelineRun
 from headrace.testing.ticdc_writer import TicdcWriter
 from headrace.testing.upstream import Delete, Insert, Update, Upstream
 from targets import Target, normal_value, sort_rows

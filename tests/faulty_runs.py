@@ -38,8 +38,9 @@ from headrace.model.outcome import Notice, Problem, WriteOutcome
 from headrace.model.policy import SchemaChangePolicies
 from headrace.model.table import Column, TableId
 from headrace.model.types import ColumnType, TypeKind
+from headrace.pipeline.definition import Definition
 from headrace.pipeline.registry import open_source, source_options
-from headrace.pipeline.runner import Definition, PipelineRun
+from headrace.pipeline.runner import PipelineRun
 from headrace.sinks.base import Ledger
 from headrace.sinks.file_ledger import open_file_ledger
 from headrace.sources.base import DataSource

@@ -16,7 +16,8 @@ from headrace.model.cut import Cut
 from headrace.model.ledger import CutRecord
 from headrace.model.outcome import Notice, Problem
 from headrace.pipeline.assembly import DEFAULT_LEDGER
-from headrace.pipeline.runner import Definition, PipelineRun
+from headrace.pipeline.definition import Definition
+from headrace.pipeline.runner import PipelineRun
 from headrace.testing.engine import LocalEngine
 from upstreams import Changefeed
 

@@ -24,7 +24,8 @@ from headrace.engine.run_options import RunOptions
 from headrace.engine.spark import SparkEngine, session_settings
 from headrace.errors import HeadraceError
 from headrace.model.table import TableId, folded_name
-from headrace.pipeline.runner import Definition, PipelineRun
+from headrace.pipeline.definition import Definition
+from headrace.pipeline.runner import PipelineRun
 from headrace.transform.filters import TableFilter
 from targets import Target, normal_value, sort_rows
 

@@ -30,8 +30,9 @@ from headrace.engine.java import find_java
 from headrace.engine.run_options import RunOptions
 from headrace.model.ledger import CutRecord
 from headrace.model.table import Column
+from headrace.pipeline.definition import Definition
 from headrace.pipeline.registry import open_sink
-from headrace.pipeline.runner import Definition, PipelineRun
+from headrace.pipeline.runner import PipelineRun
 from headrace.sinks import base, sql_ledger
 from headrace.sinks.file_ledger import open_file_ledger
 from headrace.testing.engine import LocalEngine

@@ -16,7 +16,8 @@ from headrace.engine.run_options import RunOptions
 from headrace.model.table import Column
 from headrace.model.tso import tso_from_datetime
 from headrace.model.types import ColumnType, TypeKind
-from headrace.pipeline.runner import Definition, PipelineRun
+from headrace.pipeline.definition import Definition
+from headrace.pipeline.runner import PipelineRun
 from headrace.testing.engine import LocalEngine
 from upstreams import KEY, ORDERS, Changefeed
 

@@ -21,7 +21,8 @@ from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.tso import tso_from_ms
 from headrace.model.types import ColumnType, TypeKind
-from headrace.pipeline.runner import Definition, PipelineRun
+from headrace.pipeline.definition import Definition
+from headrace.pipeline.runner import PipelineRun
 from headrace.sinks.base import Check, CheckState
 from headrace.testing.engine import LocalEngine
 from headrace.testing.ticdc_writer import RowChange, TicdcWriter

@@ -28,9 +28,9 @@ from headrace.model.place import PlaceInFile
 from headrace.model.policy import OnError
 from headrace.model.table import Column, TableId
 from headrace.model.types import ColumnType, TypeKind
-from headrace.pipeline.definition import read_settings
+from headrace.pipeline.definition import Definition, read_settings
 from headrace.pipeline.registry import open_sink
-from headrace.pipeline.runner import Definition, PipelineRun
+from headrace.pipeline.runner import PipelineRun
 from headrace.sinks.dead_letters import KEPT_REPLAYED, DeadLetters, open_dead_letters
 from headrace.testing.engine import LocalEngine
 from headrace.testing.faults import Moment, Step, armed, crash_at

@@ -10,8 +10,9 @@ from following import Recorder
 from harness import assert_state
 from headrace.engine.run_options import RunOptions
 from headrace.model.table import Column, TableId
+from headrace.pipeline.definition import Definition
 from headrace.pipeline.registry import open_sink
-from headrace.pipeline.runner import Definition, PipelineRun
+from headrace.pipeline.runner import PipelineRun
 from headrace.testing.engine import LocalEngine
 from headrace.testing.upstream import Delete, Insert, Update
 from places import Place

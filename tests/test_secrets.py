@@ -18,7 +18,8 @@ from following import Recorder
 from harness import spark_engine
 from headrace.engine.run_options import RunOptions
 from headrace.model.table import TableId, TableSchema
-from headrace.pipeline.runner import Definition, PipelineRun
+from headrace.pipeline.definition import Definition
+from headrace.pipeline.runner import PipelineRun
 from headrace.testing.engine import LocalEngine
 from processes import running
 from servers import MariaDb, S3Server, documented

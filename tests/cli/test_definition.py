@@ -16,8 +16,7 @@ from headrace.errors import DefinitionError
 from headrace.model.policy import ChangeKind, Policy
 from headrace.model.table import TableId
 from headrace.pipeline import runner
-from headrace.pipeline.definition import Settings, parse_count, read_settings
-from headrace.pipeline.runner import Definition
+from headrace.pipeline.definition import Definition, Settings, parse_count, read_settings
 from headrace.testing.shop import write_shop
 
 WHOLE = """\

@@ -14,8 +14,7 @@ from headrace.engine.run_options import RunOptions
 from headrace.errors import DefinitionError
 from headrace.model.policy import SchemaChangePolicies
 from headrace.model.table import TableId
-from headrace.pipeline.definition import parse_bytes, parse_count, parse_on_error, parse_seconds, read_settings
-from headrace.pipeline.runner import parse_name
+from headrace.pipeline.definition import parse_bytes, parse_count, parse_name, parse_on_error, parse_seconds, read_settings
 from headrace.transform.filters import TableFilter
 
 LINES = {

@@ -13,7 +13,8 @@ from headrace.cli.output import make_output
 from headrace.engine.run_options import RunOptions
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
-from headrace.pipeline.runner import Definition, PipelineRun
+from headrace.pipeline.definition import Definition
+from headrace.pipeline.runner import PipelineRun
 from headrace.testing.engine import LocalEngine
 from headrace.testing.ticdc_writer import TicdcWriter
 

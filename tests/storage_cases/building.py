@@ -26,8 +26,9 @@ from headrace.model.ledger import Decision, JournalState, LedgerState, TableRequ
 from headrace.model.outcome import Notice, Problem, SplitReport
 from headrace.model.tso import latest_tso
 from headrace.pipeline.assembly import DEFAULT_LEDGER
+from headrace.pipeline.definition import Definition
 from headrace.pipeline.registry import open_sink
-from headrace.pipeline.runner import Definition, PipelineRun
+from headrace.pipeline.runner import PipelineRun
 from headrace.testing.engine import LocalEngine
 from storage_folder import ID, OPTIONS, C, Consumer, StorageFolder, V
 

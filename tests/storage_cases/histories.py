@@ -24,8 +24,9 @@ from headrace.engine import loop
 from headrace.engine.run_options import MAX_CUT, RunOptions
 from headrace.errors import SourceNotReadyError
 from headrace.model.outcome import Notice, Problem
+from headrace.pipeline.definition import Definition
 from headrace.pipeline.registry import open_sink
-from headrace.pipeline.runner import Definition, PipelineRun
+from headrace.pipeline.runner import PipelineRun
 from headrace.testing.engine import LocalEngine
 from places import Place
 from storage_folder import OPTIONS

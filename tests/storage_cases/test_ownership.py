@@ -17,8 +17,8 @@ from headrace.cli.output import make_output
 from headrace.engine import journal
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED, EXIT_USAGE, DefinitionError
 from headrace.model.ledger import Decision, Verdict
+from headrace.pipeline.definition import Definition
 from headrace.pipeline.registry import open_sink
-from headrace.pipeline.runner import Definition
 from headrace.sinks.base import Check, CheckState
 from headrace.transform.filters import TableFilter
 from person import Person

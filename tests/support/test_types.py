@@ -24,7 +24,8 @@ from headrace.model.outcome import Notice, Problem
 from headrace.model.table import Column, Generated, TableId, TableSchema
 from headrace.model.tso import tso_from_ms
 from headrace.model.types import ColumnType, TypeKind
-from headrace.pipeline.runner import Definition, PipelineRun
+from headrace.pipeline.definition import Definition
+from headrace.pipeline.runner import PipelineRun
 from headrace.testing.engine import LocalEngine
 from headrace.testing.ticdc_options import Protocol
 from headrace.testing.ticdc_writer import RowChange, TicdcWriter, split_key_updates

@@ -18,7 +18,8 @@ from headrace.errors import EXIT_OK, DefinitionError
 from headrace.model.tso import format_tso
 from headrace.own_paths import make_own_folder
 from headrace.pipeline.assembly import Target
-from headrace.pipeline.runner import Definition, PipelineRun
+from headrace.pipeline.definition import Definition
+from headrace.pipeline.runner import PipelineRun
 from headrace.sealed_duckdb import open_duckdb
 from headrace.testing.shop import CUSTOMERS, DATABASE, ORDER_ITEMS, Shop, write_shop
 

@@ -18,9 +18,9 @@ from headrace.model.precision import CommitTsPrecision
 from headrace.model.table import SourceTable, TableId, TableSchema
 from headrace.model.tso import format_tso
 from headrace.pipeline.assembly import Assembly
+from headrace.pipeline.definition import Definition
 from headrace.pipeline.local_places import local_places
 from headrace.pipeline.registry import open_source, source_options
-from headrace.pipeline.runner import Definition
 from headrace.sinks.base import ChangeDemand, Check, CheckState, SinkCapabilities
 from headrace.sinks.reserved import Reserved
 

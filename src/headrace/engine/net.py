@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -266,9 +265,11 @@ def buckets(
 
 
 def _hashes(values: pa.Array) -> npt.NDArray[np.uint64]:
+    from pandas.util import hash_array  # loading pandas takes longer than a command that hashes nothing
+
     if pa.types.is_integer(values.type):
-        return np.asarray(pd.util.hash_array(values.fill_null(0).to_numpy(zero_copy_only=False)), dtype=np.uint64)
-    return np.asarray(pd.util.hash_array(np.asarray(values.to_pylist(), dtype=object), categorize=False), dtype=np.uint64)
+        return np.asarray(hash_array(values.fill_null(0).to_numpy(zero_copy_only=False)), dtype=np.uint64)
+    return np.asarray(hash_array(np.asarray(values.to_pylist(), dtype=object), categorize=False), dtype=np.uint64)
 
 
 def _is_text(data_type: pa.DataType) -> bool:

@@ -22,7 +22,6 @@ from headrace.errors import DefinitionError
 from headrace.model.policy import OnError, SchemaChangePolicies
 from headrace.model.uri import expand_environment, near_match
 from headrace.pipeline.assembly import DEFAULT_LEDGER, DEFAULT_SINK, Target
-from headrace.pipeline.runner import Definition, parse_name
 from headrace.sinks.dead_letters import MOST_LETTERS, DeadLetters, open_dead_letters
 from headrace.transform.filters import TableFilter
 
@@ -42,6 +41,41 @@ _NOT_BUILT = {
     "route": ("tables cannot be routed to other names yet.", "Take it out; each table keeps its name."),
     "transform": ("rows cannot be transformed yet.", "Take it out; tables are chosen with tables under pipeline."),
 }
+
+
+@dataclass(frozen=True)
+class Definition:
+    """One pipeline: where from, where to, and how. ``spark`` are Spark settings; ``changefeed`` is a TOML file's path."""
+
+    source: str = field(repr=False)
+    sink: str = field(default=DEFAULT_SINK, repr=False)
+    name: str = "default"
+    changefeed: str | None = None
+    ledger: str = field(default=DEFAULT_LEDGER, repr=False)
+    work: str | None = field(default=None, repr=False)
+    """The work place: a folder, or a URL; ``None`` is the temporary folder."""
+    adopt: bool = False
+    allow_non_transactional: bool = False
+    options: RunOptions = field(default_factory=RunOptions)
+    spark: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        """Raises DefinitionError."""
+        parse_name(self.name)
+
+    @property
+    def target(self) -> Target:
+        """Where changes go."""
+        return Target(self.sink, self.ledger, self.work, self.adopt, self.allow_non_transactional)
+
+
+def parse_name(text: str) -> str:
+    """A pipeline's name. Raises DefinitionError: servers take names that differ in spaces at the end for one, and locks do not."""
+    if text != text.strip():
+        raise DefinitionError(
+            f"{text!r} begins or ends with white space, and cannot be the name of a pipeline.", f"Write {text.strip()!r}."
+        )
+    return text
 
 
 class _Part(BaseModel):

@@ -10,7 +10,6 @@ import signal
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import FrameType
 from typing import Protocol
 
@@ -19,14 +18,13 @@ from headrace.engine.java import find_java
 from headrace.engine.loop import Loop
 from headrace.engine.observer import Observer
 from headrace.engine.round import EngineRound
-from headrace.engine.run_options import RunOptions
 from headrace.engine.spark import SparkEngine, session_settings
 from headrace.engine.stage import Stage
-from headrace.errors import EXIT_INTERRUPTED, DefinitionError
+from headrace.errors import EXIT_INTERRUPTED
 from headrace.model.cut import Cut, CutRound
 from headrace.model.ledger import LedgerState, TableProgress
 from headrace.model.table import TableId
-from headrace.pipeline.assembly import DEFAULT_LEDGER, DEFAULT_SINK, Target
+from headrace.pipeline.definition import Definition
 from headrace.pipeline.local_places import require_shared_places
 from headrace.pipeline.registry import open_source, source_options
 from headrace.sinks.base import DataSink, Ledger, Round, WriterContext
@@ -39,41 +37,6 @@ _GRACE_SECONDS = 10.0
 _LAST_SECONDS = 8.0
 _STOP_SECONDS = 8.0
 """How long the JVM has to end by itself; it takes a second or two."""
-
-
-@dataclass(frozen=True)
-class Definition:
-    """One pipeline: where from, where to, and how. ``spark`` are Spark settings; ``changefeed`` is a TOML file's path."""
-
-    source: str = field(repr=False)
-    sink: str = field(default=DEFAULT_SINK, repr=False)
-    name: str = "default"
-    changefeed: str | None = None
-    ledger: str = field(default=DEFAULT_LEDGER, repr=False)
-    work: str | None = field(default=None, repr=False)
-    """The work place: a folder, or a URL; ``None`` is the temporary folder."""
-    adopt: bool = False
-    allow_non_transactional: bool = False
-    options: RunOptions = field(default_factory=RunOptions)
-    spark: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-    def __post_init__(self) -> None:
-        """Raises DefinitionError."""
-        parse_name(self.name)
-
-    @property
-    def target(self) -> Target:
-        """Where changes go."""
-        return Target(self.sink, self.ledger, self.work, self.adopt, self.allow_non_transactional)
-
-
-def parse_name(text: str) -> str:
-    """A pipeline's name. Raises DefinitionError: servers take names that differ in spaces at the end for one, and locks do not."""
-    if text != text.strip():
-        raise DefinitionError(
-            f"{text!r} begins or ends with white space, and cannot be the name of a pipeline.", f"Write {text.strip()!r}."
-        )
-    return text
 
 
 class Display(Observer, Protocol):
