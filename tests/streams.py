@@ -357,6 +357,8 @@ def run_killed(world: World, chance: Random, **options: object) -> None:
     """A run that is killed at some step, if it gets so far. The stream may not name one of its partitions at some polls of it."""
     left = chance.randrange(1, 40)
     hidden, hides = chance.randrange(world.partitions), chance.random() < 0.4
+    known = world.server.contents.ledgers.get(NAME)
+    hides &= known is not None and bool(known.position)  # what a pipeline has never seen cannot be waited for
 
     def strike(moment: faults.Moment, step: faults.Step, detail: str) -> None:
         nonlocal left
