@@ -110,7 +110,7 @@ class TestFiles:
         """The same files with other times and rights, in a folder of another name."""
         copy = tmp_path / "copy"
         with tarfile.open(release[".gz"]) as sdist:
-            sdist.extractall(copy, filter="data")
+            sdist.extractall(copy, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
         (unpacked,) = copy.iterdir()
         (unpacked / "PKG-INFO").unlink()  # which a checkout has not
         for path in unpacked.rglob("*"):

@@ -56,7 +56,8 @@ class Tokenizer:
             self._open = re.compile(text + rb"\Z", re.DOTALL)
         else:
             first = re.escape(options.delimiter.encode()[:1])
-            plain = rb"(?:[^\\\r\n" + first + rb"]++|\\.|(?!" + delimiter + b"|" + line_break + rb")[^\\])*+"
+            # Not possessive as a whole, which Python 3.11.0 to 3.11.4 match wrongly (gh-106052). It ends where it must anyway.
+            plain = rb"(?:[^\\\r\n" + first + rb"]++|\\.|(?!" + delimiter + b"|" + line_break + rb")[^\\])*"
             self._field = re.compile(b"(" + plain + b")" + end, re.DOTALL)
             self._open = re.compile(plain + rb"\\\Z", re.DOTALL)
         self._delimiter = options.delimiter.encode()
