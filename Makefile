@@ -47,7 +47,7 @@ test: lint java $(CLASSES) ## Everything that CI runs: lint, then all tests, the
 	@echo "tests with Spark, on two sessions"
 	@$(PY) -m pytest -m spark -n 2 --dist loadscope --no-loadscope-reorder
 
-test-fast: $(DEV) ## The tests without Spark, servers and whole pipelines, within a minute
+test-fast: $(DEV) ## The tests without Spark, servers and whole pipelines
 	@$(PY) -m pytest -m "not spark and not server and not pipeline" -n auto
 
 test-tidb: $(DEV) java ## The tests that a TiDB can stand in for MariaDB in; builds one into .tidb first (needs Go; minutes, once)

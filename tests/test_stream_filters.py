@@ -17,6 +17,8 @@ from headrace.testing.memory_sink import CAPABILITIES
 from headrace.testing.upstream_ddl import AddColumn
 from streams import DROPS_DATABASE, ID, INT, RECOVERS, TEXT, A, Actions, B, C, World, run_with_kills
 
+pytestmark = pytest.mark.pipeline
+
 WITHOUT_B = {"includes": lambda table_id: table_id.table != "b", "filter_text": "shop.*,!shop.b"}
 OTHER = TableId("shop", "other")
 ADDED = AddColumn(Column("n", INT, default="7"))

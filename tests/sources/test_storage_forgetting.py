@@ -20,6 +20,8 @@ from headrace.sources.ticdc_storage.position_update import advanced
 from headrace.sources.ticdc_storage.reader import Listing
 from storage_folder import StorageFolder
 
+pytestmark = pytest.mark.pipeline
+
 T = TableId("test", "t")
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DAYS = "protocol=csv&terminator=%0A&date-separator=day"

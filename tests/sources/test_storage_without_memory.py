@@ -23,6 +23,8 @@ from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.source import StorageEventSource
 from storage_folder import ID, OPTIONS, C, Consumer, StorageFolder, V
 
+pytestmark = pytest.mark.pipeline
+
 T, U = TableId("test", "t"), TableId("test", "u")
 TABLES = ("t", "u", "w")
 
