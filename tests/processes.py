@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -34,6 +35,8 @@ class Running:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            # A background job of a shell ignores Ctrl-C, and what it starts inherits that.
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         )
         self._readers = [
             threading.Thread(target=self._read, args=(stream, lines), daemon=True)

@@ -76,6 +76,8 @@ class TableState:
     """Why it is stopped; empty for a running one."""
     dead_letters: int = 0
     """How many of its changes were left out and lie in the dead-letter folder."""
+    lacks: str = ""
+    """Why rows of it may be missing that came too late to be applied; empty where nothing says so."""
 
     @property
     def is_stopped(self) -> bool:
@@ -331,7 +333,7 @@ def _tables(known: LedgerState) -> Iterable[TableState]:
     for table_id, own in sorted(known.tables.items()):
         if own.status is not TableStatus.GONE and (own.status.is_stopped or not table_id.is_database):
             letters = known.dead_letters.get(table_id, 0)
-            yield TableState(str(table_id), own.status, known.table_checkpoint(table_id), own.reason, letters)
+            yield TableState(str(table_id), own.status, known.table_checkpoint(table_id), own.reason, letters, own.lacks)
 
 
 def _path(path: str | PathLike[str] | None) -> str | None:

@@ -231,19 +231,19 @@ def test_rows_that_may_be_missing_are_told_wherever_a_run_dies(
         except Crashed:
             ran = bucket.run()
         own = ledger(bucket).tables[T]
-        assert (own.status, part in own.reason, part in ran.told) == (TableStatus.RUNNING, True, True), number
+        assert (own.status, part in own.lacks, part in ran.told) == (TableStatus.RUNNING, True, True), number
     assert number > 10
     assert part in bucket.at(310).told
     bucket.schema("t", 320, "id,v", "TRUNCATE TABLE `t`", 11)
     bucket.at(330)
-    assert ledger(bucket).tables[T].reason == ""
+    assert ledger(bucket).tables[T].lacks == ""
     assert part not in bucket.at(340).told
 
 
 def stopped_and_repaired(bucket: Bucket) -> str:
     put(bucket, "100/CDC000004", '"I","t"\n')
     assert "test.t" in bucket.at(320).stopped
-    assert "larger numbers" in ledger(bucket).tables[T].reason
+    assert "larger numbers" in ledger(bucket).tables[T].lacks
     put(bucket, "100/CDC000004", '"I","t","test",310,7,"g"\n')
     return "t"
 
@@ -269,7 +269,7 @@ def test_rows_that_may_be_missing_go_on_being_told_whatever_becomes_of_the_table
     table = TableId("test", happens(bucket))
     bucket.at(400)
     own = ledger(bucket).tables[table]
-    assert (own.status, part in own.reason) == (TableStatus.RUNNING, True)
+    assert (own.status, part in own.lacks) == (TableStatus.RUNNING, True)
     assert part in bucket.at(410).told
 
 
@@ -280,7 +280,7 @@ def test_a_table_that_was_loaded_anew_lacks_nothing(bucket: Bucket) -> None:
         connection.execute("INSERT INTO test.t VALUES (3, 'c')")
     ask(bucket, new_request(ledger(bucket), T, RequestKind.RESYNC, since=ledger(bucket).table_checkpoint(T), to=220))
     bucket.at(320)
-    assert part not in ledger(bucket).tables[T].reason
+    assert ledger(bucket).tables[T].lacks == ""
     assert part not in bucket.at(400).told
 
 
@@ -326,7 +326,7 @@ def test_a_file_that_comes_late_while_its_table_cannot_take_it_is_told_when_it_d
         released(bucket)
     assert part in bucket.at(310).told
     own = ledger(bucket).tables[T]
-    assert (own.status, part in own.reason) == (TableStatus.RUNNING, True)
+    assert (own.status, part in own.lacks) == (TableStatus.RUNNING, True)
 
 
 @pytest.mark.parametrize("change", ["rename", "truncate", "drop"])
@@ -340,7 +340,7 @@ def test_what_a_schema_change_of_the_same_cut_makes_of_rows_that_may_be_missing(
         bucket.schema("t", 250, "id,v", "DROP TABLE `test`.`t`", 4)
         bucket.create("t", 251)
     bucket.at(300)
-    lacking = {str(t) for t, own in ledger(bucket).tables.items() if part in own.reason}
+    lacking = {str(t) for t, own in ledger(bucket).tables.items() if part in own.lacks}
     assert lacking == ({"test.u"} if change == "rename" else set())
 
 

@@ -58,6 +58,7 @@ def status_fields(state: LedgerState, *, of_stream: bool = False) -> dict[str, o
                 "status": str(p.status),
                 "checkpoint": state.table_checkpoint(t),
                 "reason": p.reason,
+                "lacks": p.lacks,
                 "held": is_held(p, state),
                 "goes_on": list(ways_on(p, state, of_stream=of_stream)),
             }
@@ -119,4 +120,5 @@ def _reason(own: TableProgress, state: LedgerState) -> str:
     letters = f"dead letters: {count} changes that the target lacks" if count else ""
     hold = state.holds.get(own.table_id)
     held = "held" if is_held(own, state) else "a hold was asked for, and has not taken effect yet" if hold else ""
-    return "; ".join(filter(None, (letters, held if own.status is not TableStatus.HELD else "", own.reason)))
+    lacks = f"rows may be missing: {own.lacks}" if own.lacks else ""
+    return "; ".join(filter(None, (letters, held if own.status is not TableStatus.HELD else "", own.reason, lacks)))

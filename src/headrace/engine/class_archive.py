@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,7 +30,7 @@ _OWN_OPTIONS = (
 _OPTION_VARIABLES = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 _QUIET = "-Xlog:cds*=off"
 """Else the JVM prints a line for each class that it cannot archive, and where an archive does not fit."""
-_MAGIC = 0xF00BABA8
+_MAGIC = (0xF00BABA8).to_bytes(4, sys.byteorder)
 """What an archive begins with ("cds.h" of OpenJDK). The JVM writes its header last, so that a file with it is whole."""
 _MOST_SECONDS = 120
 """No JVM takes longer to write it: a file without header that is older belongs to one that was killed."""
@@ -83,7 +84,7 @@ def _remove_old(folder: Path) -> None:
 def _is_whole(archive: Path) -> bool:
     try:
         with archive.open("rb") as file:
-            return _MAGIC.to_bytes(4, "little") in (head := file.read(4), head[::-1])
+            return file.read(4) == _MAGIC
     except FileNotFoundError:
         return False
 

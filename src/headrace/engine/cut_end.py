@@ -12,7 +12,7 @@ from headrace.engine.unreadable import has_never_lived, is_unborn
 from headrace.model.cut import Cut, CutOutcome, Hold
 from headrace.model.ledger import CutRecord, LedgerState, RowFigures, TableProgress, TableStatus
 from headrace.model.offer import PositionAfter
-from headrace.model.outcome import Problem, SplitReport, WriteOutcome, missing_part, with_missing
+from headrace.model.outcome import Problem, SplitReport, WriteOutcome
 from headrace.model.table import TableId
 from headrace.sinks.base import LedgerUpdate
 from headrace.sinks.cut_commit import CutCommit
@@ -75,7 +75,7 @@ class CutEnd:
                 own or table_places.unborn(table_id, self.state.start),
                 checkpoint=self.state.table_checkpoint(table_id),
                 status=problem.status,
-                reason=with_missing(problem.sentence(), own.reason if own is not None else ""),
+                reason=problem.sentence(),
             )
             if table_id not in self.problems:
                 if not table_places.follows(own, self.holds[table_id].change):
@@ -112,7 +112,7 @@ class CutEnd:
                 # Nothing made it, and nothing is left that would. What may come yet begins where it stood.
                 rows.append(replace(own, checkpoint=max(0, own.checkpoint - 1), status=TableStatus.GONE, reason=""))
             elif own.status.is_stopped or own.status is TableStatus.CATCHING_UP:
-                reason = running_reason(self.state, own) or missing_part(own.reason)
+                reason = running_reason(self.state, own)
                 reached = max(own.checkpoint, self.cut.hi)
                 rows.append(replace(own, checkpoint=reached, status=status, reason=reason))
         found = {row.table_id: row for row in (*rows, *self._left_lives())}

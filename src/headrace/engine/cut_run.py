@@ -46,7 +46,7 @@ from headrace.model.ledger import (
     in_order,
 )
 from headrace.model.offer import Offer
-from headrace.model.outcome import Notice, Problem, Remedy, SplitReport, WriteOutcome, missing_rows, with_missing
+from headrace.model.outcome import Notice, Problem, Remedy, SplitReport, WriteOutcome, missing_rows
 from headrace.model.split import Split
 from headrace.model.table import TableId
 from headrace.sinks.base import DataSink, EditingLedger, Ledger, LedgerUpdate, Round, RowsRefused, WriterContext, WriteReport
@@ -528,7 +528,7 @@ class CutRun:
             self.state = LedgerUpdate(tables=tuple(row for row in reached if row is not None)).applied_to(self.state)
         lacking = {t: reason for t, reason in missing_rows(report.splits).items() if t not in self.problems}
         rows = ((self.state.tables.get(t) or self._new_row(t), reason) for t, reason in lacking.items())
-        noted = tuple(replace(row, reason=with_missing(row.reason, reason)) for row, reason in rows)
+        noted = tuple(replace(row, lacks=row.lacks or reason) for row, reason in rows)
         # What follows in the cut may take it along to another name, or empty the table; the last step writes what is left.
         self.state, self._lacking = LedgerUpdate(tables=noted).applied_to(self.state), {*self._lacking, *lacking}
         told = [*(s.notices for s in report.splits), *(o.notices for o in report.outcomes)]

@@ -52,7 +52,7 @@ from headrace.faults import Step
 from headrace.model.cut import Hold
 from headrace.model.ledger import Decision, JournalState, LedgerState, TableProgress, TableStatus
 from headrace.model.offer import Learned, Offer
-from headrace.model.outcome import Notice, Problem, missing_part
+from headrace.model.outcome import Notice, Problem
 from headrace.model.policy import OnError
 from headrace.model.recent import Recent
 from headrace.model.table import TableId
@@ -177,7 +177,7 @@ class Loop:
         self._begin(self._ledger.acquire(*record, parts, above))
         faults.after(Step.ACQUIRE)
         running = (own for own in self._state.tables.values() if own.status is TableStatus.RUNNING)
-        self._tell(tuple(Notice(told, own.table_id) for own in running if (told := missing_part(own.reason))))
+        self._tell(tuple(Notice(f"rows may be missing: {own.lacks}", own.table_id) for own in running if own.lacks))
         changed = known is not None and known.fingerprint != options.fingerprint
         # Nothing that is stopped leads to a look at a change of which nothing tells the table.
         self._plans_anew = changed or any(not e.tables and e.state is JournalState.WAITING for e in self._state.journal.values())

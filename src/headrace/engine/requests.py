@@ -273,7 +273,7 @@ def carry_out(
         elif request.kind is RequestKind.RESYNC and _is_due(state, request):
             own = state.tables[table_id]
             told = f"loaded anew as of {request.to}"
-            row = replace(own, status=_status_of_loaded(state, request, includes), reason=told)
+            row = replace(own, status=_status_of_loaded(state, request, includes), reason=told, lacks="")
             used += [other.identity for other in state.requests.values() if _is_over_with(other, request)]
             rows.append(replace(row, checkpoint=request.to, after=True))
             kept.append(replace(request, kind=RequestKind.LOADED))

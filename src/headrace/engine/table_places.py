@@ -15,13 +15,13 @@ from headrace.model.commands import word
 from headrace.model.events import (
     CreateTableEvent,
     DropDatabaseEvent,
+    DropTableEvent,
     ExchangePartitionEvent,
     RenameTableEvent,
     SchemaChange,
     TruncateTableEvent,
 )
 from headrace.model.ledger import LedgerState, RequestKind, TableProgress, TableStatus, Verdict
-from headrace.model.outcome import without_missing
 from headrace.model.table import TableId
 from headrace.model.tso import format_tso
 
@@ -146,6 +146,29 @@ def _reasons_carried(state: LedgerState, change: SchemaChange) -> dict[TableId, 
     return {table_id: reason for table_id, reason in told.items() if reason}
 
 
+def _missing_behind(state: LedgerState, change: SchemaChange) -> dict[TableId, str]:
+    """What tables lack behind a change (``TableProgress.lacks``): it goes with the rows."""
+    told: dict[TableId, str] = {}
+
+    def of(table_id: TableId) -> str:
+        own = state.tables.get(table_id)
+        return told.get(table_id, own.lacks if own is not None else "")
+
+    for event in change.events:
+        match event:
+            case RenameTableEvent(old, new):
+                told |= {new: of(old), old: ""}
+            case ExchangePartitionEvent(first, second):
+                told |= dict.fromkeys((first, second), of(first) or of(second))
+            case TruncateTableEvent(table_id) | DropTableEvent(table_id):
+                told[table_id] = ""
+            case DropDatabaseEvent(_, tables, stays):
+                told |= dict.fromkeys(tables | stays, "")
+            case _:
+                pass
+    return told
+
+
 def _reason_at(state: LedgerState, table_id: TableId, commit_ts: int) -> str:
     own = state.tables.get(table_id)
     goes_on = own is not None and own.status in (TableStatus.RUNNING, TableStatus.CATCHING_UP)
@@ -192,7 +215,7 @@ def after(
     renamed: set[TableId] = set()
     let_in = {t for t in change.changes if was_let_in(state, t)}
     emptied: set[TableId] = set()
-    lacking, carried = _lacking(state, change, behind), _reasons_carried(state, change)
+    lacking, carried, missing = _lacking(state, change, behind), _reasons_carried(state, change), _missing_behind(state, change)
     for event in change.events:
         match event:
             case RenameTableEvent(old, new):
@@ -214,14 +237,13 @@ def after(
         if table_id not in gone and (stays or not follows(base, change)):
             continue
         if base is not None and base.status.is_gone and change.commit_ts < base.checkpoint:
-            rows.append(replace(base, status=TableStatus.GONE, reason=""))
+            rows.append(replace(base, status=TableStatus.GONE, reason="", lacks=""))
             continue
         if base is None or base.status.is_gone or is_unborn(base):
             base = _newcomer(state, table_id, change)
             if table_id not in renamed | gone:
                 lacking = passed.behind(table_id, change.commit_ts) | lacking
-        reason = carried.get(table_id, base.reason)
-        base = replace(base, reason=without_missing(reason) if table_id in emptied | gone else reason)
+        base = replace(base, reason=carried.get(table_id, base.reason), lacks=missing.get(table_id, base.lacks))
         if table_id in lacking:
             base = replace(base, status=TableStatus.INCOMPLETE, reason=lacking[table_id])
         elif table_id in emptied - passed.lasting and base.status is TableStatus.INCOMPLETE:

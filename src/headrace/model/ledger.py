@@ -80,6 +80,8 @@ class TableProgress:
     let_in: bool = False
     target: TableId | None = None
     """The target's table; ``None`` where it has the name of the source's."""
+    lacks: str = ""
+    """Why rows may be missing that no run will apply, until it is loaded anew or emptied; empty where nothing says so."""
 
     def __post_init__(self) -> None:
         if self.target == self.table_id:

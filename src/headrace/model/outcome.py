@@ -207,32 +207,14 @@ class SplitReport:
         return replace(self, kept=earlier.kept + self.kept, letters=letters, notices=(*earlier.notices, *self.notices))
 
 
-_MISSING = "rows may be missing: "
-
-
 def missing_rows(reports: Iterable[SplitReport]) -> dict[TableId, str]:
-    """What the ledger keeps of tables that may lack rows: the first reason of each (:attr:`Notice.lasts`)."""
+    """Why tables may lack rows, the first reason of each (:attr:`Notice.lasts`)."""
     found: dict[TableId, str] = {}
     for report in reports:
         for notice in report.notices:
             if notice.lasts:
-                found.setdefault(report.table_id, _MISSING + replace(notice, table_id=None).sentence())
+                found.setdefault(report.table_id, replace(notice, table_id=None).sentence())
     return found
-
-
-def with_missing(reason: str, other: str) -> str:
-    """A reason, with what another one says of missing rows behind it, unless it says that itself."""
-    return reason if missing_part(reason) else f"{reason} {missing_part(other)}".strip()
-
-
-def without_missing(reason: str) -> str:
-    """A reason, without what it says of missing rows."""
-    return reason.removesuffix(missing_part(reason)).strip()
-
-
-def missing_part(reason: str) -> str:
-    """What a table's reason says of missing rows, empty where it says nothing of them."""
-    return reason[reason.index(_MISSING) :] if _MISSING in reason else ""
 
 
 def is_repeated(report: SplitReport, reports: Iterable[SplitReport]) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from headrace.model.cut import CutOutcome
 from headrace.model.ledger import TableProgress, TableRequest
 from headrace.model.offer import PositionAfter
-from headrace.model.outcome import Problem, SplitReport, missing_rows, with_missing
+from headrace.model.outcome import Problem, SplitReport, missing_rows
 from headrace.model.table import TableId
 from headrace.sinks.base import LedgerUpdate
 
@@ -51,8 +51,7 @@ class CutCommit:
         """The row of the problem's table, stopped where it was."""
         table_id = problem.table_id
         own = self.rows.get(table_id) or TableProgress(table_id, 0)
-        reason = with_missing(problem.sentence(), own.reason)
-        return replace(own, checkpoint=self.checkpoints[table_id], status=problem.status, reason=reason)
+        return replace(own, checkpoint=self.checkpoints[table_id], status=problem.status, reason=problem.sentence())
 
     def stopping(self, problems: Iterable[Problem]) -> CutCommit:
         """The same cut, in which the tables of these problems stop where they were."""
@@ -80,7 +79,7 @@ class CutCommit:
             if table_id not in stopped:
                 row = self.rows.get(table_id) or TableProgress(table_id, self.hi)
                 row = tables.get(row.pair, row)
-                tables[row.pair] = replace(row, reason=with_missing(row.reason, reason))
+                tables[row.pair] = replace(row, lacks=row.lacks or reason)
         moved = self.checkpoints.keys() - cut.progress.stopped
         new = {t: self.new_letters.get(t, 0) + refused.get(t, 0) for t in {*self.new_letters, *refused} & moved}
         return LedgerUpdate(

@@ -456,6 +456,7 @@ def _table_to_dict(table: TableProgress) -> dict[str, object]:
         "incarnation": str(table.incarnation),
         "again": table.again,
         "let_in": table.let_in,
+        "lacks": table.lacks,
     } | ({"target": [table.target.database, table.target.table]} if table.target is not None else {})
 
 
@@ -469,6 +470,7 @@ def _table_from_dict(data: dict[str, object]) -> TableProgress:
         incarnation=int(str(data["incarnation"])),
         again=bool(data.get("again", False)),
         let_in=bool(data.get("let_in", False)),
+        lacks=str(data.get("lacks", "")),
         target=_table_id(data["target"]) if "target" in data else None,
     )
 

@@ -33,7 +33,7 @@ from headrace.model.table import TableId
 from headrace.sinks.base import KEPT_CUTS, LedgerPart, LedgerUpdate
 from headrace.sinks.sql_dialect import LedgerDialect, SqlSession, integer
 from headrace.sinks.sql_shapes import ShapeRows
-from headrace.sinks.sql_tables import ADDED_COLUMNS, TableRows
+from headrace.sinks.sql_tables import TableRows
 
 _FORGOTTEN_AT_ONCE = 500
 _NOBODYS = ""
@@ -134,7 +134,7 @@ class SqlLedger:
         if "cuts" in present:
             self._add_columns(session, "cuts", present["cuts"], dict.fromkeys(_ROW_FIGURES, "BIGINT DEFAULT 0"))
         if "tables" in present:
-            self._add_columns(session, "tables", present["tables"], ADDED_COLUMNS)
+            self._add_columns(session, "tables", present["tables"], self.rows.added_columns)
         if "pipelines" in present:
             self._add_columns(session, "pipelines", present["pipelines"], _CLAIMS)
         unasked = frozenset(LedgerPart).difference(parts)

@@ -16,11 +16,11 @@ from headrace.sinks.base import LedgerPart
 from headrace.sinks.sql_dialect import LedgerDialect, SqlSession, integer
 
 TABLES = "tables"
-ADDED_COLUMNS = {"again": "BIGINT DEFAULT 0", "let_in": "BIGINT DEFAULT 0"}
-"""Columns of the table ``tables`` that came with a later Headrace, in the order of ``TableProgress``."""
+_ADDED = ("again", "let_in", "lacks")
+"""Columns of the table ``tables`` that came with a later Headrace."""
 _SOURCE = ("database_name", "table_name")
 _TARGET = ("target_database", "target_table")
-_VALUES = ("checkpoint_ts", "after_schema_change", "status", "reason", "incarnation", *ADDED_COLUMNS)
+_VALUES = ("checkpoint_ts", "after_schema_change", "status", "reason", "incarnation", *_ADDED)
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,17 @@ class TableRows:
     dialect: LedgerDialect
     place: Callable[[str], str]
 
+    @property
+    def added_columns(self) -> dict[str, str]:
+        """Columns of the table ``tables`` that an older Headrace did not make, each with its type."""
+        return {"again": "BIGINT DEFAULT 0", "let_in": "BIGINT DEFAULT 0", "lacks": self.dialect.text_type}
+
     def layout(self) -> dict[str, tuple[str, str]]:
         """Table name -> (columns, primary key)."""
         name, text, number = self.dialect.name_type, self.dialect.text_type, "BIGINT NOT NULL"
         values = (
             f"checkpoint_ts {number}, after_schema_change {number}, status {name} NOT NULL, reason {text} NOT NULL,"
-            f" incarnation {number}, " + ", ".join(f"{column} {kind}" for column, kind in ADDED_COLUMNS.items())
+            f" incarnation {number}, " + ", ".join(f"{column} {kind}" for column, kind in self.added_columns.items())
         )
         pair = ", ".join(f"{column} {self.dialect.identifier_type} NOT NULL" for column in (*_SOURCE, *_TARGET))
         return {
@@ -55,21 +60,22 @@ class TableRows:
             if relation not in present:
                 continue
             target = [name if name in present[relation] else f"'' AS {name}" for name in _TARGET]
-            values = [name if name in present[relation] else f"0 AS {name}" for name in _VALUES]
+            values = [name if name in present[relation] else f"NULL AS {name}" for name in _VALUES]
             columns = ", ".join((*_SOURCE, *target, *values))
             for row in session.execute(f"SELECT {columns} FROM {self.place(relation)} WHERE pipeline = ?", (pipeline,)):
-                database, table, target_database, target_table, checkpoint, after, status, reason, *born = row
-                incarnation, again, let_in = map(integer, born)
+                database, table, target_database, target_table, checkpoint, after, status, reason, incarnation, *added = row
+                again, let_in, lacks = added
                 yield TableProgress(
                     table_id=TableId(str(database), str(table)),
                     checkpoint=integer(checkpoint),
                     after=bool(after),
                     status=TableStatus(str(status)),
                     reason=str(reason),
-                    incarnation=incarnation,
+                    incarnation=integer(incarnation),
                     again=bool(again),
                     let_in=bool(let_in),
                     target=TableId(str(target_database), str(target_table)) if relation == LedgerPart.ROUTED_TABLES else None,
+                    lacks=str(lacks or ""),
                 )
 
     def written_by_others(self, session: SqlSession, pipeline: str, present: Collection[str]) -> Iterator[tuple[str, TableId]]:
@@ -89,7 +95,8 @@ class TableRows:
         """Writes a row in place of the one of the same pair."""
         relation, columns, key = _key(pipeline, *row.pair)
         session.execute(f"DELETE FROM {self.place(relation)} WHERE {_equal(columns)}", key)
-        values = (row.checkpoint, int(row.after), str(row.status), row.reason, row.incarnation, int(row.again), int(row.let_in))
+        added = (int(row.again), int(row.let_in), row.lacks)
+        values = (row.checkpoint, int(row.after), str(row.status), row.reason, row.incarnation, *added)
         marks = ", ".join("?" * (len(key) + len(values)))
         session.execute(f"INSERT INTO {self.place(relation)} ({', '.join((*columns, *_VALUES))}) VALUES ({marks})", (*key, *values))
 
