@@ -271,6 +271,20 @@ def test_the_cuts_that_an_older_version_recorded_get_the_figures_that_they_lack(
     assert LEDGER.load(session, "p").cuts == (replace(cut, netted=0, refused=0, left=0, passed=0), replace(cut, hi=10))
 
 
+def test_the_tables_that_an_older_version_recorded_lack_what_it_did_not_know(session):
+    claim = acquire(session)
+    own = TableProgress(ORDERS, 9, again=True, let_in=True, lacks="rows that came late")
+    claim = step(session, claim, LedgerUpdate(tables=(own,)))
+    assert LEDGER.load(session, "p").tables == {ORDERS: own}
+    for column in ("again", "let_in", "lacks"):
+        session.execute(f"ALTER TABLE {LEDGER.table('tables')} DROP COLUMN {column}")
+    assert LEDGER.load(session, "p").tables == {ORDERS: TableProgress(ORDERS, 9)}
+    LEDGER.create_tables(session)
+    assert LEDGER.load(session, "p").tables == {ORDERS: TableProgress(ORDERS, 9)}
+    step(session, claim, LedgerUpdate(tables=(own,)))
+    assert LEDGER.load(session, "p").tables == {ORDERS: own}
+
+
 def test_the_last_hundred_cuts_are_kept_in_order(session):
     claim = acquire(session)
     for hi in range(KEPT_CUTS + 5):
