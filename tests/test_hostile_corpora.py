@@ -37,6 +37,7 @@ def test_no_statement_is_both() -> None:
     )
 
 
+@pytest.mark.long
 def test_every_member_of_an_entry_is_known() -> None:
     entries = [
         entry

@@ -11,7 +11,10 @@ import pytest
 
 from machines import EVERYTHING, Machine
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders to other users")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders to other users"),
+]
 ALICE, BOB, TEAM = 2001, 2002, 3001
 ACCOUNTS = (f"alice:x:{ALICE}:{ALICE}::/:/bin/sh", f"bob:x:{BOB}:{BOB}::/:/bin/sh")
 GROUPS = (f"alice:x:{ALICE}:", f"bob:x:{BOB}:", f"team:x:{TEAM}:alice,bob")

@@ -15,7 +15,10 @@ import pytest
 from headrace.errors import DefinitionError
 from headrace.own_paths import make_own_folder, require_own_file, require_own_folder, require_own_names
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders to other users")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders to other users"),
+]
 OWNER, NEIGHBOUR = 2, 1
 """This user, where it is not root, and another one: of the first accounts that every system has."""
 UNKNOWN = 4711

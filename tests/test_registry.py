@@ -24,6 +24,7 @@ def test_every_connector_has_an_extra_with_what_the_default_installation_has() -
             assert set(PROJECT["optional-dependencies"][scheme]) <= set(PROJECT["dependencies"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("package", "uri"),
     [

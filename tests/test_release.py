@@ -25,6 +25,8 @@ from packaging.utils import canonicalize_name
 from bill_of_materials import BILL, LOCK, bill_of_materials, read_lock
 from headrace import __version__
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "headrace"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

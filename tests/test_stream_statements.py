@@ -17,6 +17,8 @@ from headrace.testing.memory_sink import CAPABILITIES
 from headrace.testing.ticdc_writer import SchemaFile
 from streams import ID, TEXT, A, B, C, World, run_with_kills
 
+pytestmark = pytest.mark.pipeline
+
 BANK = TableId("bank")
 D, E = TableId("bank", "d"), TableId("bank", "e")
 

@@ -32,6 +32,8 @@ from headrace.testing.memory_source import MemoryStream
 from headrace.testing.sink_runs import PIPELINE, SinkRuns, SinkUnderTest, SourceUnderTest, at
 from headrace.transform.filters import TableFilter
 
+pytestmark = pytest.mark.pipeline
+
 T, U = TableId("shop", "t"), TableId("shop", "u")
 INT = ColumnType(TypeKind.INT)
 SCHEMA = TableSchema(T, (Column("id", INT, nullable=False, primary_key=True), Column("v", INT)), ("id",))

@@ -39,6 +39,7 @@ def test_commit_timestamps_never_go_back() -> None:
     assert pc.all(pc.greater_equal(pc.pairwise_diff(orders(1000).commit_ts), 0)).as_py()
 
 
+@pytest.mark.long
 def test_each_million_has_keys_of_its_own(tmp_path: Path) -> None:
     small = write_many_orders(tmp_path / "small", 1)
     assert small.changes == 1_000_000

@@ -245,6 +245,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         read_settings(tmp_path / "latin.yaml")
 
 
+@pytest.mark.long
 def test_status_and_validate_take_a_definition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shop = write_shop(tmp_path / "cf")
     (tmp_path / "changefeed.toml").write_text(shop.changefeed_toml)
@@ -257,6 +258,7 @@ def test_status_and_validate_take_a_definition(tmp_path: Path, capsys: pytest.Ca
     assert "holds no pipeline named shop" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_validate_knows_declared_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shop = write_shop(tmp_path / "cf")
     arguments = ["validate", "--source", shop.source_uri, "--sink", f"duckdb://{tmp_path}/f.duckdb", "--no-spark"]

@@ -17,6 +17,8 @@ from headrace.cli.output import make_output
 from headrace.errors import DefinitionError
 from headrace.testing.shop import CUSTOMERS, PRODUCTS, Shop, write_shop
 
+pytestmark = pytest.mark.long
+
 HEADRACE = Path(sys.executable).parent / "headrace"
 
 

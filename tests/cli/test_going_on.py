@@ -7,6 +7,7 @@ import io
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,16 @@ STATE = LedgerState("p", tables={name: TableProgress(name, 5) for name in ALIKE}
 STOPPED = [status for status in TableStatus if status.is_stopped]
 
 
-def reasons() -> Iterator[tuple[str, Remedy | None]]:
+@cache
+def reasons() -> dict[str, Remedy | None]:
     """Each place in the code that makes a problem, with its remedy; none where it is that of another problem."""
+    return dict(_reasons())
+
+
+def _reasons() -> Iterator[tuple[str, Remedy | None]]:
     for path in sorted(SOURCES.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if "Problem(" in text else ():
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Problem"):
                 continue
             place = f"{path.relative_to(SOURCES)}:{node.lineno}"
@@ -71,14 +78,14 @@ def check_command(way: str) -> None:
 
 
 def test_the_reasons_are_found() -> None:
-    found = dict(reasons())
+    found = reasons()
     assert len(found) > 40
     assert set(Remedy) <= set(found.values()), "each remedy is somebody's"
 
 
-@pytest.mark.parametrize("place", dict(reasons()))
+@pytest.mark.parametrize("place", reasons())
 def test_each_reason_is_told_with_a_command(place: str) -> None:
-    remedy = dict(reasons())[place]
+    remedy = reasons()[place]
     for status in STOPPED if remedy is None else [Problem(T, "", remedy=remedy).status]:
         ledger = state(status, waiting()) if status is TableStatus.WAITING else state(status)
         ways = ways_on(ledger.tables[T], ledger)

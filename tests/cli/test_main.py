@@ -163,6 +163,7 @@ def test_definitions_do_not_show_their_uris() -> None:
     assert "open-s3same" not in repr(said) + repr(said.definition(RunOptions()))
 
 
+@pytest.mark.long
 def test_validate_goes_through_everything_and_fails_with_2(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     shop = write_shop(tmp_path / "cf")
     sink = f"duckdb://{tmp_path}/nowhere/f.duckdb"

@@ -127,6 +127,7 @@ def test_a_text_of_many_columns_is_as_long_as_they_are_together() -> None:
     assert excess(f"CREATE TABLE `t` (`g` TEXT AS (HEX(HEX(CONCAT({columns})))))", None) != ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bound", ["TO_DAYS('2026-01-01')", "UNIX_TIMESTAMP('2026-01-01 00:00:00.000000')"])
 def test_as_many_partitions_as_tidb_has_may_have_bounds_that_are_computed(bound: str) -> None:
     partitions = ", ".join(f"PARTITION p{number} VALUES LESS THAN ({bound})" for number in range(8_192))

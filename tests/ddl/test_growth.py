@@ -34,6 +34,8 @@ from headrace.model.events import DeletePartitionRowsEvent, OtherEvent
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 
+pytestmark = pytest.mark.long
+
 T = TableId("d", "t")
 REPEATED = 1_000
 Case = tuple[str, list[str], list[str]]

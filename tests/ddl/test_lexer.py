@@ -106,6 +106,7 @@ def test_a_string_keeps_its_value(text: str) -> None:
         assert words(quoted_text(text)) == (Word(text, is_literal=True),)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "piece", ["a ", "'a' ", "'a", "''", "\\'", "`a`", "`", "/*", "/**/", "/*! ", "*/", "-- \n", "((", "1.", "0x", ".", "a.", "\\"]
 )

@@ -531,6 +531,7 @@ def test_conditions_that_might_differ_are_refused(condition: str) -> None:
         condition_to_duckdb(condition, SHAPE)
 
 
+@pytest.mark.long
 def test_a_long_list_is_no_trouble() -> None:
     values = ", ".join(f"({n}, {n})" for n in range(600))
     known = after(f"CREATE TABLE t (a INT, b INT) PARTITION BY LIST COLUMNS (a, b) (PARTITION p0 VALUES IN ({values}))")

@@ -175,6 +175,7 @@ _TEXTS = st.sampled_from(["a", "b", "A", "B", "ab", "aA", "Ab", "aab", "a" * 20 
 )
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(st.lists(_ITEMS, min_size=1, max_size=5), st.booleans(), _TEXTS, st.booleans())
 def test_no_search_takes_more_steps_than_are_told(items: list[Piece], anchored: bool, text: str, with_case: bool) -> None:

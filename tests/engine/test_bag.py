@@ -181,6 +181,7 @@ def test_whatever_a_writer_repeats_of_a_transaction_counts_once(seed: int) -> No
         assert sorted(found) == sorted(value for k, _, value in transaction if k is kind and value is not None)
 
 
+@pytest.mark.long
 def test_many_files_that_meet_cost_time_in_proportion_to_their_number() -> None:
     def taken(count: int) -> float:
         files = tuple([(INS, at, f"{at}"), (INS, at + 1, f"{at} too")] for at in range(count))

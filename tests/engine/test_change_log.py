@@ -70,6 +70,7 @@ def tiny_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_log, "WRITTEN_BYTES", 200)
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(seed=st.integers(0, 1 << 30))
 def test_changes_of_any_files_come_once_and_in_commit_order(seed: int) -> None:
@@ -136,6 +137,7 @@ def test_where_rows_lack_the_key_deletions_come_first() -> None:
     assert in_order([(5, INS, 1, "a"), (5, DEL, 2, "b")], key=("other",)) == [(5, DEL, 2, "b"), (5, INS, 1, "a")]
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(seed=st.integers(0, 1 << 30))
 def test_who_applies_a_log_has_the_rows_of_the_source(seed: int) -> None:
@@ -225,6 +227,7 @@ def test_where_nothing_tells_repeats_all_rows_come_in_the_order_of_the_source() 
     assert logged(log, [block(1, changes), block(0, changes)]) == changes * 2
 
 
+@pytest.mark.long
 def test_what_waits_does_not_grow_with_the_table() -> None:
     """Ten times the changes, spread over files in the same way, hold no more memory at a time."""
 

@@ -23,6 +23,8 @@ from headrace.model.split import Split
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 
+pytestmark = pytest.mark.long
+
 COUNT = 40
 BEGIN, LATER = 100, 10_000
 DATABASE = TableId("shop")

@@ -74,6 +74,7 @@ def test_netting_parts_and_then_the_whole_equals_netting_at_once(given_rows, cut
     )
 
 
+@pytest.mark.long
 @given(change_rows, st.lists(st.integers(0, 3), min_size=30, max_size=30), st.booleans(), st.booleans())
 def test_tasks_that_take_the_rows_in_any_way_note_of_the_keys_what_one_task_does(
     given_rows, tasks, deletes_first, updates_alone

@@ -42,6 +42,7 @@ def repeated(files: list[list[tuple[int, RowKind, int, str]]], seed: int) -> lis
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spread", list(Spread))
 def test_each_table_comes_to_the_driver_as_the_sink_wants_it(size: int, spread: Spread) -> None:
     net, log, bag = history(1), history(2), bags(3)

@@ -210,6 +210,7 @@ KNOWN = st.lists(CHANGES, max_size=12).map(lambda changes: sorted(changes, key=l
 VERSIONS = st.dictionaries(TIMES, SHAPES, min_size=1)
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(VERSIONS, KNOWN, st.lists(st.integers(0, 14), min_size=1, max_size=4), st.data())
 def test_of_any_history_the_shapes_are_those_of_the_definition(

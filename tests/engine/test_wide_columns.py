@@ -22,6 +22,8 @@ from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 from headrace.sinks.base import ChangeDemand
 
+pytestmark = pytest.mark.long
+
 T = TableId("test", "t")
 MIB = 1 << 20
 

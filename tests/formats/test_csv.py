@@ -211,6 +211,7 @@ def test_blanks_around_a_number_are_passed_over_in_both_ways_of_reading(number: 
     assert decode(insert("8", '"b"') + blank) == [(INSERT, 110, 8, "b"), (INSERT, 110, 7, "a")]
 
 
+@pytest.mark.long
 def test_a_bad_value_far_into_a_large_file_is_located() -> None:
     rows = [insert(str(number), '"' + "x" * 60 + '"') for number in range(120_000)]
     rows[100_000] = insert("oops", '"b"')

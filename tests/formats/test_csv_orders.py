@@ -46,6 +46,7 @@ def test_each_record_has_the_order_of_its_commit_ts(header: bytes) -> None:
     assert decode(header + data, options()) == [(INSERT, ts, number, -number, "x") for number, ts in enumerate(stamps, 1)]
 
 
+@pytest.mark.long
 def test_a_large_file_changes_its_order_anywhere() -> None:
     """Some chunks of Arrow's reader have one order, others have several."""
     chance, text = random.Random(7), "x" * 1000

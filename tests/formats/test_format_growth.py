@@ -21,6 +21,8 @@ from headrace.formats.csv_orders import OrderHistory, orders_in
 from headrace.model.table import Column, Generated, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 
+pytestmark = pytest.mark.long
+
 REPEATED = 10_000
 SCHEMA = TableSchema(
     TableId("test", "t"),

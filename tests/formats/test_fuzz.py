@@ -51,6 +51,8 @@ from headrace.sources.ticdc_storage.splits import FileSplit, read_split
 from headrace.sources.ticdc_storage.stores import store_location
 from storage_folder import StorageFolder
 
+pytestmark = pytest.mark.long
+
 _LONGER = int(os.environ.get("HEADRACE_FUZZ_EXAMPLES", "0"))
 _REAL_BYTES = 4_000
 _QUOTING = "The record is not valid CSV"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 
+import pytest
 from changes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Row, canal, csv_escaped, csv_quoted, rows_and_error, rows_of, table
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,8 @@ from headrace.formats.csv import CsvOptions, decode_csv
 from headrace.formats.csv_exact import decode_exact
 from headrace.model.table import TableSchema
 from headrace.model.types import ColumnType, TypeKind
+
+pytestmark = pytest.mark.long
 
 SCHEMA = table(id="BIGINT", u="BIGINT UNSIGNED", v="VARCHAR", d="DOUBLE", n="DECIMAL", b="BLOB", j="JSON")
 TEXT = st.text(

@@ -15,6 +15,8 @@ import pytest
 from fuzzing import damaged, fuzz
 from headrace.engine.progress_channel import ProgressAddress, ProgressReceiver, ProgressSender
 
+pytestmark = pytest.mark.long
+
 PIECES = (b"\x00", b"\xff" * 8, b"\x00" * 24, b"{", b"\n", b"9" * 5000)
 _BETWEEN = 500  # datagrams; the receiver's buffer takes as many small ones
 _LONGEST = 60_000  # bytes: the network takes no longer ones

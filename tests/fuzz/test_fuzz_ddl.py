@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from fuzzing import PIECES, fuzz, mutated, tokens_of
 from headrace.ddl.classify import changes_rows_unseen, classify
 from headrace.ddl.columns import annotate
@@ -30,6 +32,8 @@ from headrace.sinks.duckdb.types import UnsupportedPolicy
 from headrace.sinks.mysql import collation
 from headrace.sinks.mysql.adaptation import Server, UnadaptableError, adapt_for
 from hostile import benign_statements, hostile_statements
+
+pytestmark = pytest.mark.long
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ddl"
 RECORDED = [case["statement"] for path in sorted(GOLDEN.glob("*.json")) for case in json.loads(path.read_text())]

@@ -17,6 +17,8 @@ from headrace.model.table import TableId
 from headrace.pipeline.definition import parse_bytes, parse_count, parse_name, parse_on_error, parse_seconds, read_settings
 from headrace.transform.filters import TableFilter
 
+pytestmark = pytest.mark.long
+
 LINES = {
     "source": (
         *('uri: "file:///data/changefeed?protocol=csv"', "uri: s3://bucket/${FUZZ_PASSWORD}", "changefeed: changefeed.toml"),

@@ -22,6 +22,8 @@ from headrace.model.tso import MAX_TSO
 from headrace.model.types import ColumnType, TypeKind
 from headrace.sources.ticdc_storage.position import StoragePosition
 
+pytestmark = pytest.mark.long
+
 CONFORMANCE = Path(__file__).parents[1] / "conformance" / "ticdc-storage"
 BYTES = tuple(piece.encode("utf-8", "surrogatepass") for piece in PIECES)
 KINDS = ("BIGINT", "VARCHAR", "DOUBLE", "DECIMAL", "BLOB", "JSON", "TIMESTAMP", "YEAR", "TIME", "BIT")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from fuzzing import flipped, fuzz, mutated, tokens_of
 from headrace.model.tso import MAX_TSO
 from headrace.sources.ticdc_storage.paths import (
@@ -18,6 +20,8 @@ from headrace.sources.ticdc_storage.paths import (
     parse_data_name,
     parse_path,
 )
+
+pytestmark = pytest.mark.long
 
 CONFORMANCE = Path(__file__).parents[1] / "conformance" / "ticdc-storage"
 RECORDED = sorted(

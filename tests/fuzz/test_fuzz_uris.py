@@ -19,6 +19,8 @@ from headrace.sinks.mysql import open_sink as open_mysql
 from headrace.sinks.printing import open_sink as open_print
 from headrace.sources.ticdc_storage import open_source
 
+pytestmark = pytest.mark.long
+
 URIS = (
     "file:///data/changefeed?protocol=csv&terminator=%0A&null=NULL&delimiter=%7C&quote=%27&date-separator=day",
     "file:///data/changefeed?protocol=canal-json&strict=true&include-commit-ts=true&output-old-value=false&time-zone=Asia%2FShanghai",

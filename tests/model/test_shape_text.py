@@ -51,6 +51,7 @@ ORDERS = TableSchema(
 )
 
 
+@pytest.mark.long
 @given(st.builds(TableSchema, **SCHEMAS))
 def test_every_shape_is_read_back_as_it_was(schema: TableSchema) -> None:
     text = shape_to_text(schema)
@@ -59,6 +60,7 @@ def test_every_shape_is_read_back_as_it_was(schema: TableSchema) -> None:
     assert shape_to_text(shape_from_text(text)) == text
 
 
+@pytest.mark.long
 @given(st.builds(TableShape, schema=st.builds(TableSchema, **SCHEMAS), **BESIDE))
 def test_what_is_kept_beside_a_shape_is_read_back_too(shape: TableShape) -> None:
     text = kept_shape_to_text(shape)

@@ -15,6 +15,8 @@ from headrace.sinks.duckdb.conversion import CONVERSIONS, Group, group_of, type_
 from headrace.sinks.duckdb.types import UnsupportedPolicy, UnsupportedTypeError, duckdb_type, from_canonical, literal
 from targets import normal_value, shown_in_duckdb
 
+pytestmark = pytest.mark.long
+
 ERROR = UnsupportedPolicy.ERROR
 _WITH_DIGITS = frozenset({TypeKind.TIME, TypeKind.DATETIME, TypeKind.TIMESTAMP})
 

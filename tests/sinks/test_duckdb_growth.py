@@ -19,6 +19,8 @@ from headrace.model.types import TypeKind
 from headrace.sinks.duckdb.generated import MOST_COLUMNS
 from headrace.sinks.metadata_applier import SchemaChangeRefused
 
+pytestmark = pytest.mark.long
+
 REPEATED = 60
 MAKES: dict[str, Callable[[int, int], str]] = {
     "of plain ones": lambda number, count: "id + 1",

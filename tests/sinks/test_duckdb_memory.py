@@ -7,6 +7,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from headrace.cli.display import RunDisplay
 from headrace.cli.output import make_output
@@ -17,6 +18,8 @@ from headrace.pipeline.definition import Definition
 from headrace.pipeline.runner import PipelineRun
 from headrace.testing.engine import LocalEngine
 from headrace.testing.ticdc_writer import TicdcWriter
+
+pytestmark = pytest.mark.long
 
 TABLE = TableId("shop", "orders")
 COLUMNS = (

@@ -339,6 +339,7 @@ def test_rows_that_stay_in_a_bag_keep_what_the_source_does_not_tell(sink: DuckDb
     assert content(path) == [(1, "mine", 2), (2, "mine", 3)]
 
 
+@pytest.mark.long
 def test_random_deletions_from_a_bag_are_carried_out_in_full_or_refused(sink: DuckDbSink, path: Path) -> None:
     shape = schema(column("a", TypeKind.INT), column("b", TypeKind.VARCHAR))
     create(sink, shape)

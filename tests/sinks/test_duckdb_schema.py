@@ -374,6 +374,7 @@ def test_an_older_run_is_fenced_and_its_cut_lost(target: Target) -> None:
     assert newer.metadata_applier.describe(T) is None
 
 
+@pytest.mark.long
 def test_a_locked_file_is_waited_for_and_then_named(target: Target) -> None:
     target.sql("CREATE SCHEMA test")
     with held_open(target.path):

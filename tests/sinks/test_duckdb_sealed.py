@@ -68,6 +68,7 @@ def test_a_name_in_a_statement_is_no_variable_of_python(tmp_path: Path) -> None:
     assert secrets.num_rows == 1
 
 
+@pytest.mark.long
 def test_what_does_not_fit_into_memory_is_still_put_beside_the_target(tmp_path: Path) -> None:
     session = Database(tmp_path / "shop.duckdb", {"memory_limit": "60MB", "threads": "1"})._open(read_only=False)
     session.execute("CREATE TABLE big AS SELECT range AS i, hash(range) AS h, repeat('x', 100) || range AS s FROM range(600000)")

@@ -41,6 +41,7 @@ def endless_empty_rows() -> Iterator[bytes]:
         yield row
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("answer", [endless_rows, endless_packet, endless_columns, endless_empty_rows])
 @pytest.mark.parametrize("question", ["SELECT CONNECTION_ID()", "SELECT 1"], ids=["the first question", "a later one"])
 def test_an_answer_without_an_end_is_given_up(

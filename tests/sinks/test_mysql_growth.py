@@ -12,6 +12,8 @@ from headrace.sinks.mysql import collation
 from headrace.sinks.mysql.adaptation import Server, adapt_for
 from headrace.sinks.mysql.settings import read_settings
 
+pytestmark = pytest.mark.long
+
 REPEATED = 4_000
 CONSTRUCTS: dict[str, Callable[[int], str]] = {
     "string": lambda n: f"CREATE TABLE t (id INT COMMENT '{'x' * n}')",

@@ -136,6 +136,7 @@ def test_a_request_after_a_first_result_gets_nothing(secret: Path) -> None:
     assert server.received == []
 
 
+@pytest.mark.long
 def test_the_rows_of_a_load_are_sent_as_they_are() -> None:
     """That the server of these tests is one that a file could be sent to."""
 

@@ -124,6 +124,7 @@ def test_a_protection_that_is_empty_is_refused_and_not_left_out(monkeypatch: pyt
                 read_settings(f"mysql://u:p@db/?{given}{name}={value}")
 
 
+@pytest.mark.long
 def test_a_server_that_the_ca_vouches_for_is_connected_to_encrypted(server: MariaDb, authority: Authority) -> None:
     assert cipher(server.uri(ssl_ca=authority.path))
     assert cipher(server.uri(ssl_ca=authority.path, ssl_verify="ca"))

@@ -205,6 +205,7 @@ def test_rows_are_put_by_table_and_names_differ_by_case(session):
     assert state.tables[upper.table_id] == upper
 
 
+@pytest.mark.long
 def test_named_journal_entries_are_forgotten_however_many(session):
     claim = acquire(session)
     entries = tuple(JournalEntry(f"{ts}/t", ts, (ORDERS,), "s", JournalState.DONE) for ts in range(1100))
@@ -285,6 +286,7 @@ def test_the_tables_that_an_older_version_recorded_lack_what_it_did_not_know(ses
     assert LEDGER.load(session, "p").tables == {ORDERS: own}
 
 
+@pytest.mark.long
 def test_the_last_hundred_cuts_are_kept_in_order(session):
     claim = acquire(session)
     for hi in range(KEPT_CUTS + 5):

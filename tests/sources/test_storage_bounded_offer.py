@@ -91,6 +91,7 @@ def test_bounded_offers_bring_every_row_and_leave_none_behind(files: list[File],
     assert cuts <= 2 + 3 * len(files)
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(streams(), st.integers(0, 40)), min_size=1, max_size=3), st.integers(1, 100))
 def test_tables_behind_the_others_get_every_row_in_parts(tables: list[tuple[list[File], int]], limit: int) -> None:
@@ -314,6 +315,7 @@ def test_without_commit_ts_files_come_in_order(folder: StorageFolder) -> None:
     assert [offer.watermark for offer in offers] == [100, 101, 500]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(5))
 def test_random_backlogs_give_the_same_rows_as_one_cut(seed: int, folder: StorageFolder) -> None:
     chance = random.Random(seed)

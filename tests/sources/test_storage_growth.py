@@ -14,6 +14,8 @@ from headrace.model.table import TableId
 from headrace.sources.ticdc_storage import held_tables
 from storage_folder import ID, C, StorageFolder, V
 
+pytestmark = pytest.mark.long
+
 COUNT = 150
 MOST = 3_000
 

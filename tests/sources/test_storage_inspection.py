@@ -72,6 +72,7 @@ def test_a_folder_of_something_else_is_an_error(tmp_path: Path) -> None:
         open_source(StorageFolder(tmp_path / "empty").uri()).inspect()
 
 
+@pytest.mark.long
 def test_nothing_of_spark_is_imported() -> None:
     code = "import sys, headrace.sources.ticdc_storage.inspection; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -138,6 +138,7 @@ def test_a_schema_file_that_is_nested_deeply(folder: StorageFolder, text: bytes)
     assert_only_the_bad_table_waits(folder, path, "The schema file is nested too deeply.")
 
 
+@pytest.mark.long
 def test_a_statement_of_more_words_than_can_be_held_stops_its_table(folder: StorageFolder) -> None:
     add_schema(folder, folder.schema_text("bad", 200, "ALTER TABLE `bad` " + ",1" * 300_000))
     offer = folder.consumer(OPTIONS).poll()
@@ -146,6 +147,7 @@ def test_a_statement_of_more_words_than_can_be_held_stops_its_table(folder: Stor
     assert [(change.table_id, change.changes) for change in offer.unread] == [(BAD, {BAD})]
 
 
+@pytest.mark.long
 def test_a_schema_file_of_2_gib_is_not_read_whole(folder: StorageFolder) -> None:
     path = add_schema(folder, b"{")
     os.truncate(folder.root / path, 2 << 30)
@@ -297,6 +299,7 @@ def test_of_many_holes_the_first_are_told(folder: StorageFolder) -> None:
     assert len(notice.sentence()) < 200
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "content",
     [

@@ -54,6 +54,7 @@ def test_intervals_hold_exactly_the_numbers_that_were_added(numbers: list[int], 
     assert list(numbers_of(remove_number(intervals, probe))) == sorted(set(numbers) - {probe})
 
 
+@pytest.mark.long
 @given(st.sets(st.integers(1, 60)))
 @settings(deadline=None)
 def test_gaps_and_numbers_make_a_whole(numbers: set[int]) -> None:
@@ -244,6 +245,7 @@ def test_what_is_no_date_is_never_over(name: str) -> None:
     assert not has_ended(name, datetime.max.replace(tzinfo=UTC))
 
 
+@pytest.mark.long
 def test_files_that_have_to_be_read_are_intervals() -> None:
     keys = [f"test/t/100/CDC{number:06d}.csv" for number in range(1, 100_001)]
     keys += ["test/t/100/CDC_12_000003.csv", "test/t/100/CDC0000000000000000007.csv", "test/t/100/CDC1000000.json"]

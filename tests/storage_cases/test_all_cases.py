@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.pipeline
+
 _TESTS = Path(__file__).parents[1]
 _NAMED = re.compile(r"def test_t(\d\d)_|[\"']T(\d\d)\b")
 _CASES = frozenset(range(1, 78))

@@ -15,6 +15,8 @@ from headrace.model.policy import OnError
 from headrace.sinks.dead_letters import open_dead_letters
 from storage_folder import ID, V
 
+pytestmark = pytest.mark.pipeline
+
 OPTIONS = "protocol=canal-json&enable-tidb-extension=true&date-separator=none&terminator="
 LF, CRLF, NONE = (OPTIONS + terminator for terminator in ("%0A", "%0D%0A", ""))
 ENDS = {LF: b"\n", CRLF: b"\r\n", NONE: b""}

@@ -22,6 +22,8 @@ from headrace.sources.base import Bound
 from places import Place
 from targets import Target
 
+pytestmark = pytest.mark.pipeline
+
 Rows = list[tuple[str | None, ...]]
 CUTS = [0, 30, 100]
 BAD = '"I","{t}","test",160,"xx","b"\n'

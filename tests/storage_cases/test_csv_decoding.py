@@ -19,6 +19,8 @@ from headrace.model.split import Window
 from headrace.sources.ticdc_storage.position import StoragePosition
 from storage_folder import ID, OPTIONS, V
 
+pytestmark = pytest.mark.pipeline
+
 GOLDEN = Path(__file__).parents[1] / "golden" / "ticdc-schema"
 CRLF = "protocol=csv&date-separator=none"
 ESCAPE = f"{OPTIONS}&quote="

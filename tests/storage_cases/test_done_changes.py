@@ -12,6 +12,8 @@ from headrace.engine import journal
 from headrace.model.ledger import JournalEntry, JournalState, LedgerState, TableProgress, TableStatus
 from headrace.model.table import TableId
 
+pytestmark = pytest.mark.pipeline
+
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
@@ -42,7 +44,6 @@ def short_lived(bucket: Bucket, count: int) -> int:
     return 1000 + 2 * count
 
 
-@pytest.mark.pipeline
 def test_a_drop_is_done_once_however_many_changes_follow_it(bucket: Bucket) -> None:
     end = short_lived(bucket, 150)
     assert bucket.at(end + 10).code == 0
@@ -55,7 +56,6 @@ def test_a_drop_is_done_once_however_many_changes_follow_it(bucket: Bucket) -> N
     assert bucket.state("x3") == [(42,)]
 
 
-@pytest.mark.pipeline
 def test_a_database_and_a_view_are_dropped_once(bucket: Bucket, few: int) -> None:
     bucket.schema("", 120, (), "CREATE DATABASE `other`", 1, database="other")
     bucket.create("in_it", 125, database="other")
@@ -123,7 +123,6 @@ def test_the_last_change_of_a_table_is_not_forgotten(few: int, row: TableProgres
     assert journal.forgettable(state) == tuple(entry.identity for entry in entries[: 2 if is_forgotten else 1])
 
 
-@pytest.mark.pipeline
 def test_a_name_that_was_dropped_comes_back(bucket: Bucket, few: int) -> None:
     """A tombstone ends what was, and nothing after it."""
     end = short_lived(bucket, 3)

@@ -19,6 +19,8 @@ from headrace.sinks.mysql.variables import Variable, always, differing, wanted
 from server_settings import HOSTILE
 from servers import PERSON, MariaDb, documented, running_mariadb
 
+pytestmark = pytest.mark.pipeline
+
 PAGE = Path(__file__).parents[2] / "docs" / "connectors" / "mysql.md"
 
 ALWAYS = always(ddl=True, is_mariadb=True, time_zone="+00:00")

@@ -21,6 +21,8 @@ from places import Place
 from storage_folder import ID
 from targets import Target
 
+pytestmark = pytest.mark.pipeline
+
 PARTITIONED = (
     "CREATE TABLE `p` (`id` INT PRIMARY KEY,`v` VARCHAR(16)) PARTITION BY RANGE (`id`) "
     "(PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (20))"

@@ -18,6 +18,8 @@ from headrace.sources.ticdc_storage.options import read_options
 from servers import MariaDb
 from storage_folder import OPTIONS
 
+pytestmark = pytest.mark.pipeline
+
 BYTES = "utf8mb4_0900_bin"
 VALUE: dict[str, Any] = {"ColumnName": "v", "ColumnType": "INT", "ColumnPrecision": "11"}
 ADDED: dict[str, Any] = {"ColumnName": "w", "ColumnType": "VARCHAR", "ColumnPrecision": "8"}

@@ -15,6 +15,8 @@ from headrace.sources.ticdc_storage.paths import DataPath, DateSeparator, parse_
 from servers import S3Server
 from storage_folder import OPTIONS, Consumer
 
+pytestmark = pytest.mark.pipeline
+
 DISPATCHER = "1234567890123456789987654321098765432"
 NAMES = [
     ("my-db", "or.der$"),

@@ -19,6 +19,8 @@ from person import Person
 from places import Place
 from storage_folder import OPTIONS
 
+pytestmark = pytest.mark.pipeline
+
 DAYS = "protocol=csv&terminator=%0A&date-separator=day"
 NOW = 470605999435415552  # on 2026-11-20
 CREATE = "CREATE TABLE `t` (`id` INT PRIMARY KEY,`v` VARCHAR(16))"
@@ -348,7 +350,6 @@ def sink_source(bucket: Bucket) -> str:
         return str(connection.execute("SELECT source_identity FROM headrace.pipelines").fetchall()[0][0])
 
 
-@pytest.mark.pipeline
 def test_a_pipeline_that_is_begun_anew_reads_every_file(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever deletes its record alone leaves its position behind, when that was long."""
     monkeypatch.setattr(sql_ledger, "PART_LENGTH", 10)

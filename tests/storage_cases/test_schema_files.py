@@ -14,6 +14,8 @@ from headrace.formats.schema_file import schema_checksum
 from headrace.model.table import TableId
 from storage_folder import ID, OPTIONS, C, V
 
+pytestmark = pytest.mark.pipeline
+
 GOLDEN = Path(__file__).parents[1] / "golden" / "ticdc-schema"
 STRICT = OPTIONS + "&strict=true"
 T = TableId("test", "t")

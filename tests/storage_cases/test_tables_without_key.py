@@ -15,6 +15,8 @@ from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at
 from places import Place
 from storage_folder import ID, OPTIONS, V
 
+pytestmark = pytest.mark.pipeline
+
 PLAIN = {key: value for key, value in ID.items() if key != "ColumnIsPk"}
 WITHOUT_T = only("*.*,!test.t")
 APPROVING = SchemaChangePolicies.parse_text("drop-table=approve,index=approve")

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import duckdb
+import pytest
 from building import Bucket
 
 from headrace.cli.main import main
+
+pytestmark = pytest.mark.pipeline
 
 SWAPS = (("b", "a"), ("x", "b"), ("d", "c"), ("y", "d"))
 

@@ -22,6 +22,8 @@ from quick import without_pauses
 from storage_folder import ID, OPTIONS, V
 from targets import Target
 
+pytestmark = pytest.mark.pipeline
+
 SWAP = "RENAME TABLE `test`.`t` TO `test`.`z`, `test`.`o` TO `test`.`t`, `test`.`z` TO `test`.`o`"
 SHAPE = "ALTER TABLE `t` DROP COLUMN `v`, ADD COLUMN `c` INT DEFAULT 7"
 Rows = dict[str, list[tuple[str | None, ...]]]

@@ -42,6 +42,7 @@ class Feed:
         return sorted(self.root.glob(f"d/t/{version or '*'}/CDC*.json"))
 
 
+@pytest.mark.long
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 1000), atomic=st.booleans(), key_updates=st.sampled_from(["sorted", "unsorted", "raw"]))
 def test_everything_up_to_a_checkpoint_is_in_files(

@@ -12,6 +12,8 @@ from ticdc_files import csv_changes, read_schema_file
 from headrace.model.tso import tso_to_datetime
 from headrace.testing.shop import CARTS, CUSTOMERS, IMPORTED, PRODUCTS, Shop, write_shop
 
+pytestmark = pytest.mark.long
+
 END = datetime(2026, 5, 4, 12, 0, 30, tzinfo=UTC)
 
 

@@ -57,6 +57,7 @@ def arrow_rows(rows: list[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(rows, pa.schema([(column.name, arrow_type(column.type)) for column in SCHEMA.columns]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("protocol", "options"),
     [

@@ -130,6 +130,7 @@ ACTION_NAMES = ["insert", "update", "move", "delete", "add", "drop", "truncate",
 ACTIONS = st.lists(st.tuples(st.sampled_from(ACTION_NAMES), st.integers(0, 9)), max_size=30)
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(actions=ACTIONS, protocol=st.sampled_from(["csv", "canal-json"]), keyless=st.booleans())
 def test_whatever_happens_the_files_lead_to_the_expected_rows(actions: list[tuple[str, int]], protocol: str, keyless: bool) -> None:
