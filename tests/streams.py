@@ -20,7 +20,7 @@ from headrace.engine.run_options import RunOptions
 from headrace.engine.stage import Stage
 from headrace.errors import FencedError, SourceNotReadyError, SourceUnreachableError, TransientError
 from headrace.model.cut import Cut, CutRound
-from headrace.model.ledger import LedgerState, RequestKind, TableProgress, TableRequest
+from headrace.model.ledger import Decision, LedgerState, RequestKind, TableProgress, TableRequest, Verdict
 from headrace.model.outcome import Notice
 from headrace.model.stream import Range, StageReport
 from headrace.model.table import Column, TableId, TableSchema
@@ -182,6 +182,12 @@ class World:
         since = self.state.table_checkpoint(table_id)
         ledger.request(NAME, TableRequest(f"{self._asked:04}", table_id, kind, to=to, since=since))
 
+    def decide(self, identity: str, verdict: Verdict) -> None:
+        """A person decides about a schema change, as ``headrace ddl`` does."""
+        ledger = MemorySink(self.server, CAPABILITIES[self.capability]).ledger
+        assert ledger is not None
+        ledger.decide(NAME, Decision(identity, verdict))
+
     def load(self, table_id: TableId) -> None:
         """A person fills the target's table with what the upstream has now."""
         schema = self.upstream.schema(table_id)
@@ -213,6 +219,8 @@ class Actions:
         self._next = 0
         self._since = 0
         self._names = chance.choice([(A, B, C), (A, B, C), (A, *ALIKE)])
+        world.stream.batch = chance.choice([1, 3, 100])
+        world.stream.skips = chance.choice([None, None, chance])
 
     def new_lives(self) -> None:
         """Tables begin, end, are emptied and change names, and get rows; all of that arrives."""

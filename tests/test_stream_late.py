@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import zlib
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.model.ledger import RequestKind
+from headrace.model.ledger import RequestKind, TableStatus, Verdict
 from headrace.model.outcome import Notice
 from headrace.model.place import PlaceInStream
 from headrace.model.table import Column, TableId
@@ -22,14 +23,21 @@ from headrace.sources.stream.records import RecordKind
 from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at
 from headrace.testing.memory_sink import CAPABILITIES
 from headrace.testing.memory_source import MemoryReader
-from headrace.testing.upstream_ddl import AddColumn
+from headrace.testing.upstream_ddl import AddColumn, DropColumn
 from streams import INT, A, Actions, B, World, run_killed
 
 pytestmark = pytest.mark.pipeline
 
+LATE_CHANGES: dict[str, Callable[[World], object]] = {
+    "add column": lambda world: world.upstream.alter(A, AddColumn(Column("n", INT, default="7"))),
+    "drop column": lambda world: world.upstream.alter(A, DropColumn("v")),
+    "truncate": lambda world: world.upstream.truncate_table(A),
+    "drop": lambda world: world.upstream.drop_table(A),
+}
 DRAIN = {"once": False, "until_end": True, "quiet": 0.0, "poll_interval": 0.01}
 LATE = "changes came too late"
 REPEATS = 5
+CHANGES = (0, 1, 2, 3, 4)
 WRITES = (6, 6, 7, 8, *[11] * 6)
 """Kinds of steps: a partition stalls or falls silent, all go on, a watermark, rows. With ``REPEATS`` the writer begins again."""
 
@@ -145,16 +153,58 @@ class TestPartitionThatWasBehindAtAFinalDrain:
         world.upstream.checkpoint()
         assert {table_id for table_id, _ in late_of(world.run(**left_out).notices)} == {A}
 
-    def test_a_schema_change_that_it_brings_then_waits(self, world: World) -> None:
+    @pytest.mark.parametrize("ends", [True, False])
+    @pytest.mark.parametrize("batch", [1, 100])
+    @pytest.mark.parametrize("change", list(LATE_CHANGES))
+    def test_a_schema_change_that_it_brings_then_waits_as_long_as_nobody_decides(
+        self, world: World, change: str, batch: int, ends: bool
+    ) -> None:
+        """However many other tables go on meanwhile, and wherever marks lie: behind its record too."""
+        world.create(B)
         world.stream.go_on()
+        world.upstream.checkpoint()
+        world.run()
+        world.stream.batch = batch
         world.stream.stall(0)
-        world.upstream.alter(A, AddColumn(Column("n", INT, default="7")))
-        world.insert(A, *keys_of(1, 5), n=1)
+        world.insert(B, *range(10))
+        LATE_CHANGES[change](world)
+        if ends and change != "drop":
+            world.upstream.drop_table(A)
+        world.insert(B, *range(10, 40))
+        world.run(**DRAIN)
+        world.stream.go_on()
+        for key in range(100, 104):
+            world.insert(B, key)
+            world.upstream.checkpoint()
+            world.run()
+            assert world.state.tables[A].status.is_stopped
+        for _ in range(1 + (ends and change != "drop")):
+            (waiting,) = (e for e in world.state.journal.values() if A in e.tables and not e.state.is_settled)
+            assert world.state.tables[A].status.is_stopped
+            world.decide(waiting.identity, Verdict.SKIP)
+            world.run()
+        assert not world.state.tables[A].status.is_stopped
+
+    def test_one_that_is_not_kept_so_long_leaves_its_table_to_be_loaded_anew(self, world: World) -> None:
+        world.create(B)
+        world.stream.go_on()
+        world.upstream.checkpoint()
+        world.run()
+        world.stream.batch = 1
+        world.stream.stall(0)
+        world.upstream.truncate_table(A)
+        world.insert(B, *range(10))
         world.run(**DRAIN)
         world.stream.go_on()
         world.upstream.checkpoint()
         world.run()
-        assert world.state.tables[A].status.is_stopped
+        (told,) = (n for n, r in enumerate(world.stream.partitions[0]) if r.kind is RecordKind.STATEMENT and b"TRUNCATE" in r.value)
+        world.stream.forget(0, told + 1)
+        world.insert(B, 10)
+        world.upstream.checkpoint()
+        world.run()
+        assert world.state.tables[A].status is TableStatus.INCOMPLETE
+        assert world.state.tables[B].status is TableStatus.RUNNING
 
     @pytest.mark.parametrize("capability", list(CAPABILITIES))
     @pytest.mark.parametrize("step", [Step.INTENT, Step.ROUND, Step.JOURNAL_SETTLED, Step.CHECKPOINT])
@@ -243,18 +293,21 @@ def test_what_partitions_had_not_promised_stays_in_the_position() -> None:
 def test_any_history_with_final_drains_is_applied_once_or_what_lacks_is_told(
     seed: int, capability: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Nothing is told where nothing was drained. What comes again is there once all the same, also without a key."""
+    """Nothing is told where nothing was drained. What comes again is there once all the same, also without a key.
+
+    Schema changes may come late too. A table that has such a one waits, and is compared no more.
+    """
     chance = Random(seed)
     world = World(tmp_path_factory.mktemp("stream"), partitions=chance.randrange(1, 4), capability=capability)
-    tables, repeats = [A, B], chance.random() < 0.6
-    for table_id in tables:
+    repeats, changes = chance.random() < 0.6, chance.random() < 0.5
+    for table_id in (A, B):
         world.create(table_id, keyless=chance.random() < 0.5)
     world.upstream.checkpoint()
     world.run()
     actions, drained = Actions(world, chance), False
     for _ in range(chance.randrange(2, 6)):
         for _ in range(chance.randrange(1, 12)):
-            actions.step([*WRITES, *[REPEATS] * repeats])
+            actions.step([*WRITES, *[REPEATS] * repeats, *CHANGES * changes])
         drains = chance.random() < 0.4
         drained |= drains
         options = {**(DRAIN if drains else {}), "max_cut": chance.choice([0, 1, 400, 1 << 20])}
@@ -271,6 +324,11 @@ def test_any_history_with_final_drains_is_applied_once_or_what_lacks_is_told(
     told = {table_id for table_id, _ in late_of(world.notices)}
     assert world.state.checkpoint == world.stream.promised
     assert drained or not told
-    for table_id in tables:
+    stopped = {table_id for table_id, own in world.state.tables.items() if own.status.is_stopped}
+    # What was told of a table by the name that it had then counts, too.
+    told |= set(world.upstream.tables) if told and changes else set()
+    for table_id in {*world.upstream.tables, *world.server.contents.tables} - stopped:
+        assert (table_id in world.upstream.tables) == (table_id in world.server.contents.tables)
+        assert set(world.server.contents.tables[table_id].columns) == {c.name for c in world.upstream.schema(table_id).columns}
         assert world.rows(table_id) == world.wanted(table_id) or table_id in told
         assert not doubled(world, table_id)

@@ -49,7 +49,8 @@ class CutEnd:
         behind = frozenset(t for t, own in settled.tables.items() if own.needs_files)
         gone = frozenset(t for t, own in settled.tables.items() if own.status.is_gone)
         left_out = frozenset(t for t, own in settled.tables.items() if own.status is TableStatus.EXCLUDED)
-        return CutOutcome(self.cut.hi, frozenset(self.problems), behind, gone, left_out)
+        undecided = min(_undecided(settled, behind - left_out), default=None)
+        return CutOutcome(self.cut.hi, frozenset(self.problems), behind, gone, left_out, undecided)
 
     def commit(self, after: PositionAfter) -> CutCommit:
         """What the task writes that commits the cut, as far as it is known before the rows are read."""
@@ -138,6 +139,14 @@ class CutEnd:
         if own.status.is_gone or own.status is TableStatus.INCOMPLETE or own.checkpoint >= reached:
             return []
         return [replace(own, checkpoint=reached, after=False, status=TableStatus.EXCLUDED, reason="")]
+
+
+def _undecided(settled: LedgerState, stopped: Collection[TableId]) -> Iterator[int]:
+    """The commit ts (TSO) of the schema changes that wait for a decision, and that these tables wait for."""
+    for entry in settled.journal.values():
+        for table_id in () if entry.state.is_settled else entry.tables:
+            if table_id in stopped or (table_id.is_database and any(t.lies_in(table_id.database) for t in stopped)):
+                yield entry.commit_ts
 
 
 def record_of(

@@ -562,7 +562,7 @@ class CutRun:
         end = self._end
         rows = tuple(r for r in (*end.running_rows(), *end.stopped_rows()) if end.is_news(r))
         waiting = self._waiting_entries()
-        settled = LedgerUpdate(checkpoint=end.checkpoint, tables=rows).applied_to(self.state)
+        settled = LedgerUpdate(checkpoint=end.checkpoint, tables=rows, journal=waiting).applied_to(self.state)
         progress = end.progress(settled)
         checkpoints = {t: settled.table_checkpoint(t) for t in settled.tables}
         reports = tuple(r for key, r in self._reports.items() if key not in self._consumed)

@@ -79,11 +79,16 @@ def with_kept_changes(offer: Offer, state: LedgerState) -> Offer:
 
 
 def lose_gone(state: LedgerState, offer: Offer) -> Carried | None:
-    """Lets tables that do not run wait until they are loaded anew, where records are not kept any more that they need."""
+    """Lets tables that do not run wait until they are loaded anew, where records are not kept any more that they need.
+
+    A schema change that was found late lies below where its tables stand.
+    """
+    undecided = (entry for entry in state.journal.values() if not entry.state.is_settled and entry.commit_ts <= offer.gone)
+    late = {table_id for entry in undecided for table_id in entry.tables}
     rows = []
     for table_id, own in sorted(state.tables.items()):
         waits = own.status is TableStatus.CATCHING_UP or (own.status.is_stopped and not own.status.is_gone)
-        needs = own.checkpoint < offer.gone or (own.checkpoint == offer.gone and not own.after)
+        needs = own.checkpoint < offer.gone or (own.checkpoint == offer.gone and not own.after) or table_id in late
         if waits and needs and table_id.table and own.status is not TableStatus.INCOMPLETE:
             reason = (
                 f"it stands at {format_tso(own.checkpoint)}, and records up to {format_tso(offer.gone)} are not kept any more. "
@@ -222,6 +227,10 @@ class _Noted:
             own = self._own(table_id)
             if own is not None and table_id in renamed.values():
                 self._put(replace(own, checkpoint=change.commit_ts, after=True, status=TableStatus.GONE))
+            elif own is not None and is_unborn_outside(own):
+                # It is followed up to a later change, which would have it made from the rest of its rows.
+                reason = f"--tables left it out from its beginning, and {lost[table_id]} {_load(table_id, own.checkpoint)}"
+                self._put(replace(own, after=True, status=TableStatus.INCOMPLETE, reason=reason))
         for new, old in renamed.items():
             if self.follows.includes(new):
                 self._lack(new, change, f"its rows come from {old}, which --tables leaves out, and {lost[old]}")
@@ -250,9 +259,7 @@ class _Noted:
 
     def _lack(self, table_id: TableId, change: SchemaChange, why: str) -> None:
         ts = change.commit_ts
-        reason = (
-            f"{why} Create and load it as of {format_tso(ts)} or later, and run headrace table resync {word(table_id)} --at TIME."
-        )
+        reason = f"{why} {_load(table_id, ts)}"
         self._put(TableProgress(table_id, ts, status=TableStatus.INCOMPLETE, reason=reason, incarnation=ts))
         self.notices.append(Notice(f"it does not go on: {reason}", table_id))
 
@@ -297,6 +304,10 @@ def left_lives(state: LedgerState, offer: Offer, follows: Followed, bound: int) 
             rows = {t: row for t, row in rows.items() if t not in ended | begun}
             free = (free | (ended & follows.until.keys())) - begun
     return rows
+
+
+def _load(table_id: TableId, commit_ts: int) -> str:
+    return f"Create and load it as of {format_tso(commit_ts)} or later, and run headrace table resync {word(table_id)} --at TIME."
 
 
 def _left_out(table_id: TableId, commit_ts: int) -> TableProgress:

@@ -51,6 +51,8 @@ class StreamStatement:
     """The table's shape afterwards, where the record tells it."""
     partition: str
     offset: int
+    before: int | None = None
+    """The offset of the partition's record before it; ``None`` for the first that was read. Offsets may be missing in between."""
 
     @property
     def place(self) -> PlaceInStream:
@@ -138,3 +140,5 @@ class StageReport:
     """Records of which nobody can tell what they are, with their place."""
     ahead: tuple[tuple[int, int], ...] = ()
     """The first watermark of the future, its offset and TSO: such promise nothing."""
+    last_record: int | None = None
+    """The offset of its last record; ``None`` where it has none."""

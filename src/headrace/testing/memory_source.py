@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from random import Random
 
 import pyarrow as pa
 
@@ -27,6 +28,7 @@ from headrace.sources.stream.source import StreamEventSource
 from headrace.testing.ticdc_writer import RowChange, SchemaFile, split_key_updates
 
 _BATCH = 100
+_SKIPPED = 0.2
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,10 @@ class MemoryRecord:
     table_id: TableId
     commit_ts: int
     value: bytes = b""
+
+
+NO_RECORD = MemoryRecord(RecordKind.UNKNOWN, TableId(""), 0)
+"""Stands at an offset that no consumer gets: a compacted record, the marker of a transaction."""
 
 
 @dataclass
@@ -54,6 +60,10 @@ class MemoryStream:
     """Partitions that get no watermarks for now. What they miss never follows, so partitions promise different commit ts."""
     hidden: set[int] = field(default_factory=set)
     """Partitions that the stream does not name for now, as if what serves them were away."""
+    batch: int = _BATCH
+    """How many offsets the reader gives at a time: a range leaves a mark for each of these at most."""
+    skips: Random | None = None
+    """Draws before which records offsets are missing; ``None``: before none."""
 
     def __post_init__(self) -> None:
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -142,14 +152,17 @@ class MemoryStream:
 
     def reader(self) -> MemoryReader:
         """A reader of what is there now."""
-        return MemoryReader(self.partitions, self.first, self.hidden)
+        return MemoryReader(self.partitions, self.first, self.hidden, batch=self.batch)
 
     def _append(self, place: int, record: MemoryRecord) -> None:
         self._log.append((place, record))
         self._put(place, record)
 
     def _put(self, place: int, record: MemoryRecord) -> None:
-        (self._waiting if place in self.stalled else self.partitions)[place].append(record)
+        records = (self._waiting if place in self.stalled else self.partitions)[place]
+        if self.skips is not None and self.skips.random() < _SKIPPED:
+            records.append(NO_RECORD)
+        records.append(record)
 
 
 @dataclass(frozen=True)
@@ -161,6 +174,7 @@ class MemoryReader:
     hidden: set[int] = field(default_factory=set)
     identity: str = "memory://stream"
     repeats: Repeats = Repeats.CHANGES
+    batch: int = _BATCH
 
     def ends(self) -> Sequence[PartitionEnds]:
         """The partitions."""
@@ -172,15 +186,16 @@ class MemoryReader:
         """The records of a range."""
         place = int(of.partition)
         begin = max(of.start, self.first[place])
-        for start in range(begin, of.end, _BATCH):
-            records = self.partitions[place][start : min(start + _BATCH, of.end)]
+        for start in range(begin, of.end, self.batch):
+            held = enumerate(self.partitions[place][start : min(start + self.batch, of.end)], start)
+            records = [(offset, record) for offset, record in held if record != NO_RECORD]
             columns = [
-                [start + n for n in range(len(records))],
-                [int(record.kind) for record in records],
-                [record.table_id.database for record in records],
-                [record.table_id.table for record in records],
-                [record.commit_ts for record in records],
-                [record.value for record in records],
+                [offset for offset, _ in records],
+                [int(record.kind) for _, record in records],
+                [record.table_id.database for _, record in records],
+                [record.table_id.table for _, record in records],
+                [record.commit_ts for _, record in records],
+                [record.value for _, record in records],
             ]
             yield pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, RECORDS, strict=True)], schema=RECORDS)
 

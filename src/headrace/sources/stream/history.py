@@ -235,7 +235,7 @@ def _each_once(statements: Iterable[StreamStatement]) -> list[StreamStatement]:
     last: StreamStatement | None = None
     for told in sorted(statements, key=lambda told: (told.commit_ts, told.partition, told.offset)):
         key = (told.commit_ts, told.table_id, told.statement)
-        if last is None or (last.commit_ts, last.partition, last.offset + 1) != (told.commit_ts, told.partition, told.offset):
+        if last is None or (last.commit_ts, last.partition, last.offset) != (told.commit_ts, told.partition, told.before):
             times.clear()
             last = None
         if last is None or key != (last.commit_ts, last.table_id, last.statement):

@@ -115,7 +115,7 @@ class StreamEventSource:
         # Without a bound nothing is known of where tables stand.
         applied = bound.reached if bound is not None else lambda _: -1
         reached = bound.reached if bound is not None else lambda _: checkpoint
-        history = StreamHistory(shapes or {}, (told for report in staged.reports for told in report.statements))
+        history = StreamHistory(shapes or {}, staged.statements())
         latest = latest_tso(time.time())
         watermark = _final(staged, partitions, place, least, latest) if final else _watermark(staged, partitions, place, least)
         if self._is_cleared(kept, watermark):
@@ -192,10 +192,13 @@ class StreamEventSource:
     ) -> str:
         """The position from which on everything is read that some table has not taken. See ``EventSource.advance``.
 
-        A table that stands at a commit ts may wait before the schema change there, and needs its record again.
+        A table that stands at a commit ts may wait before the schema change there, and needs its record again. One that was found
+        late lies below where its tables stand, and has to be told until somebody has decided.
         """
         following = checkpoints.keys() - (progress.gone - progress.behind) - progress.left_out
-        behind = (checkpoints[t] - (checkpoints[t] < progress.hi or t in progress.behind) for t in following)
+        behind = [checkpoints[t] - (checkpoints[t] < progress.hi or t in progress.behind) for t in following]
+        if progress.undecided is not None:
+            behind.append(progress.undecided - 1)
         return self._moved(position, offer, min([progress.hi, *behind]), progress.hi)
 
     def _moved(self, position: str, offer: Offer, reached: int, hi: int) -> str:

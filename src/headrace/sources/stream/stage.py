@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -96,6 +96,7 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str, clo
     marks: list[Mark] = []
     reached, step = 0, max(1, (of.end - of.start) // _MARK_EVERY)
     next_mark = of.start
+    last_record: int | None = None
     for batch in map(_with_possible_names, reader.records(of)):
         if not batch.num_rows:
             continue
@@ -107,7 +108,7 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str, clo
         for row in np.flatnonzero(kinds == RecordKind.STATEMENT):
             statement = _statement(reader, of.partition, batch, int(row), problems)
             if statement is not None:
-                statements.append(statement)
+                statements.append(replace(statement, before=int(offsets[row - 1]) if row else last_record))
                 reached = max(reached, statement.commit_ts)
         for row in np.flatnonzero(kinds == RecordKind.UNKNOWN):
             unknown.append(_unknown(of.partition, batch, int(row)))
@@ -126,6 +127,7 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str, clo
                 # Its record is needed until the pipeline has come so far: the partition may tell no other.
                 reached = max(reached, promised)
                 tables.promise(promised)
+        last_record = int(offsets[-1])
     marks.append(Mark(of.end, reached))
     pieces = _written(of, tables.pieces, place, folder) if tables.pieces else ()
     return StageReport(
@@ -142,6 +144,7 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str, clo
         tuple(problems),
         tuple(unknown),
         ahead,
+        last_record,
     )
 
 

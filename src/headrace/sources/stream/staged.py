@@ -10,7 +10,7 @@ from enum import IntEnum
 from headrace.model.outcome import Problem
 from headrace.model.place import PlaceInStream, SourcePlace
 from headrace.model.split import Split
-from headrace.model.stream import Between, StagedPiece, StageReport
+from headrace.model.stream import Between, StagedPiece, StageReport, StreamStatement
 from headrace.model.table import NOBODYS, TableId
 from headrace.model.tso import MAX_TSO
 from headrace.sources.stream.history import StreamHistory
@@ -62,6 +62,16 @@ class Staged:
     def ends(self) -> dict[str, int]:
         """Up to where each partition is staged."""
         return {report.range.partition: report.range.end for report in self.reports}
+
+    def statements(self) -> Iterator[StreamStatement]:
+        """All schema changes, each with the record before it also where that lies in another range."""
+        before: dict[str, int] = {}
+        for report in sorted(self.reports, key=lambda report: (report.range.partition, report.range.start)):
+            partition = report.range.partition
+            for told in report.statements:
+                yield told if told.before is not None else replace(told, before=before.get(partition))
+            if report.last_record is not None:
+                before[partition] = report.last_record
 
     def promising(self, position: StreamPosition, start: int) -> Staged:
         """With what all partitions promise. ``start`` (TSO) is what counts as promised where nothing was read before."""
