@@ -21,7 +21,7 @@ PAGE = ROOT / "docs" / "evidence.md"
 
 _INTRODUCTION = """# Evidence
 
-Which tests show what the other pages promise, in the order of these pages. Run one with `pytest` and the name that stands here.
+This page lists the tests that show what the other pages promise, in the order of these pages. To run one, pass its name to `pytest`.
 `make docs` writes this page from `tests/evidence.yaml`; nothing here is written by hand.
 """
 _NAMES = ("DuckDB", "Java", "MySQL", "Spark", "TiCDC", "TiDB", "TLS")
