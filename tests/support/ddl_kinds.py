@@ -271,7 +271,7 @@ altered(
     shows=("varchar(99)",),
 )  # fmt: skip
 altered(
-    "MODIFY COLUMN that cuts values", "ALTER TABLE `t` MODIFY COLUMN `a` VARCHAR(2)", 12,
+    "MODIFY COLUMN that truncates values", "ALTER TABLE `t` MODIFY COLUMN `a` VARCHAR(2)", 12,
     after=("id INT PK", "a VARCHAR(2)"), effect=lambda rows: [(row[0], str(row[1])[:2]) for row in rows], new=(4, "fo"),
 )  # fmt: skip
 altered(
@@ -505,12 +505,12 @@ def _(history: History) -> None:
     history.delete("u", mine[1])
 
 
-# --- what nobody knows --------------------------------------------------------------------------------------------
+# --- unknown statements --------------------------------------------------------------------------------------------
 
 UNKNOWN = "TIDB SPEAKS `t` OTHERWISE"
 
 
-@kind("a statement that nobody knows", stops={MARIADB: UNKNOWN, DUCKDB: UNKNOWN})
+@kind("an unknown statement", stops={MARIADB: UNKNOWN, DUCKDB: UNKNOWN})
 def _(history: History) -> None:
     history.create("t", *BASE, rows=ROWS)
     history.ddl("t", UNKNOWN, 99)

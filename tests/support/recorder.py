@@ -25,17 +25,21 @@ TARGETS: Mapping[Table, tuple[str, ...]] = {"types": (MARIADB, DUCKDB, DUCKDB_LE
 
 _INTRODUCTION = """# Types and schema changes
 
-What each target makes of TiDB's types and statements. The tests under `tests/support` observe it on real targets and write this
+How each target stores TiDB's types and executes its schema changes. The tests under `tests/support` observe this on real targets and write this
 page (`make docs`); nothing here is written by hand.
 """
-_TYPES = """The column's type in the target, then whether each value of the type, at its limits, is there as it was upstream:
-*exact* is byte for byte for strings and binary values, bit for bit for numbers. A value that is *refused* stops its table with a
-message that says which it is and what to do; it is never changed to fit. Each type was written as CSV and as canal-JSON. *As key*
-are tables of which rows were inserted, updated, deleted, and moved to another key.
+_TYPES = """Each cell shows the column's type in the target, and whether each value of the type, up to its limits, is the same as upstream:
+
+- *exact*: equal byte for byte for strings and binary values, bit for bit for numbers;
+- *refused*: the value stops its table, with a message that names the value and what to do; it is never changed to fit.
+
+Each type was written as CSV and as canal-JSON. *As key* means that the column is the table's key, and that rows were inserted, updated, deleted, and moved
+to another key.
 """
-_DDL = """*Source's statement*: it runs as TiCDC wrote it, qualified with its database. *Typed change*: the target gets the same
-change in its own words. *Adapted*: the statement runs with what is named left out or replaced, and a warning says so. *Needs
-resync*: rows change that no file tells, so the table stops alone and says what to do.
+_DDL = """- *Source's statement*: the statement runs as TiCDC wrote it, qualified with its database.
+- *Typed change*: the target gets the same change in its own syntax.
+- *Adapted*: the statement runs, but the named parts are left out or replaced, and a warning says so.
+- *Needs resync*: rows change without being in any file. Only this table stops, and the message says what to do.
 """
 _SECTIONS: Mapping[Table, tuple[str, str, str]] = {"types": ("Types", "TiDB", _TYPES), "ddl": ("Schema changes", "Change", _DDL)}
 
