@@ -21,8 +21,8 @@ PAGE = ROOT / "docs" / "evidence.md"
 
 _INTRODUCTION = """# Evidence
 
-This page lists the tests that show what the other pages promise, in the order of these pages. To run one, pass its name to `pytest`.
-`make docs` writes this page from `tests/evidence.yaml`; nothing here is written by hand.
+This page lists the tests that show what the other pages promise, in the order of these pages. To run one, pass its name to
+`pytest`. `make docs` writes this page from `tests/evidence.yaml`; nothing here is written by hand.
 """
 _NAMES = ("DuckDB", "Java", "MySQL", "Spark", "TiCDC", "TiDB", "TLS")
 """Words of ids that are not written in lower case."""

@@ -25,16 +25,17 @@ TARGETS: Mapping[Table, tuple[str, ...]] = {"types": (MARIADB, DUCKDB, DUCKDB_LE
 
 _INTRODUCTION = """# Types and schema changes
 
-How each target stores TiDB's types and executes its schema changes. The tests under `tests/support` observe this on real targets and write this
-page (`make docs`); nothing here is written by hand.
+How each target stores TiDB's types and executes its schema changes. The tests under `tests/support` observe this on real
+targets and write this page (`make docs`); nothing here is written by hand.
 """
-_TYPES = """Each cell shows the column's type in the target, and whether each value of the type, up to its limits, is the same as upstream:
+_TYPES = """Each cell shows the column's type in the target, and whether each value of the type, up to its limits, is the same as
+upstream:
 
 - *exact*: equal byte for byte for strings and binary values, bit for bit for numbers;
 - *refused*: the value stops its table, with a message that names the value and what to do; it is never changed to fit.
 
-Each type was written as CSV and as canal-JSON. *As key* means that the column is the table's key, and that rows were inserted, updated, deleted, and moved
-to another key.
+Each type was written as CSV and as canal-JSON. *As key* means that the column is the table's key, and that rows were inserted,
+updated, deleted, and moved to another key.
 """
 _DDL = """- *Source's statement*: the statement runs as TiCDC wrote it, qualified with its database.
 - *Typed change*: the target gets the same change in its own syntax.
