@@ -78,6 +78,17 @@ def test_nothing_of_spark_is_imported() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.long
+def test_pandas_is_not_loaded_before_a_row_is_read() -> None:
+    """Loading it takes longer than all else that a run loads which finds nothing to do."""
+    modules = ("pipeline.runner", "sources.ticdc_storage.source", "sinks.duckdb.sink", "sinks.mysql.sink")
+    imports = "; ".join(f"import headrace.{module}" for module in modules)
+    assert (
+        subprocess.run([sys.executable, "-c", f"{imports}; import sys; sys.exit('pandas' in sys.modules)"], check=False).returncode
+        == 0
+    )
+
+
 @pytest.mark.parametrize("case", sorted(path.name for path in CASES.iterdir() if path.is_dir()))
 def test_the_conformance_folders_have_nothing_wrong(case: str) -> None:
     protocol = "canal-json" if case.startswith("canal") else "csv"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +16,8 @@ from headrace.model.events import RowKind
 from headrace.model.table import Column
 from headrace.model.types import arrow_type
 
-_OPERATIONS = pa.array(["I", "U", "D"])
-_BOOLEANS = pa.array(["false", "true"])
+_OPERATIONS = ("I", "U", "D")
+_BOOLEANS = ("false", "true")
 # By the place in _OPERATIONS, then the same for rows of an update that comes as old and new row.
 _KINDS = np.array(
     [
@@ -69,8 +70,14 @@ def build_batch(fields: Mapping[int, pa.Array], layout: CsvLayout, options: CsvO
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _index_in(values: pa.Array, known: pa.Array) -> pa.Array:
-    places = pc.index_in(_typed(values, pa.string()), known)
+@cache
+def _array(texts: tuple[str, ...]) -> pa.Array:
+    # Not at import: pa.array loads pandas, which takes longer than all else that a run with nothing to do loads.
+    return pa.array(texts)
+
+
+def _index_in(values: pa.Array, known: tuple[str, ...]) -> pa.Array:
+    places = pc.index_in(_typed(values, pa.string()), _array(known))
     if places.null_count:
         raise ValueError("a value is not known")
     return places

@@ -28,7 +28,6 @@ from headrace.sinks.refused_row import missing_rows
 
 _BY_BYTES = CHARACTER_KINDS | {TypeKind.ENUM, TypeKind.SET, TypeKind.JSON, TypeKind.VECTOR}
 _INDEXED = frozenset({TypeKind.CHAR, TypeKind.VARCHAR, TypeKind.VAR_STRING})
-_NOTHING = pa.scalar("", pa.large_string())
 
 
 def take_away(session: MySqlSession, table_id: TableId, columns: list[Column], rows: pa.Table) -> None:
@@ -62,7 +61,7 @@ def row_conditions(rows: pa.Table, columns: list[Column], *, json_is_text: bool)
         values = literals(rows, number, column)
         for before, after in _comparisons(column, json_is_text=json_is_text):
             parts += [_text(f"{' AND ' if parts else ''}{before}"), values, _text(after)]
-    return pc.binary_join_element_wise(*parts, _NOTHING)
+    return pc.binary_join_element_wise(*parts, pa.scalar("", pa.large_string()))
 
 
 def _comparisons(column: Column, *, json_is_text: bool) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import Enum, auto
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,6 @@ _LOAD_ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"))
 _LITERAL_ESCAPES = (("\\", "\\\\"), ("'", "\\'"), ("\0", "\\0"))
 _PLAIN_NUMBER = r"^[+-]?[0-9]+(\.[0-9]+)?$"
 _HEX_PAIRS = np.array([f"{byte:02x}".encode() for byte in range(256)], dtype="S2").view(np.uint16)
-_EMPTY, _COMMA, _TAB, _NEWLINE = (pa.scalar(text, pa.large_string()) for text in ("", ",", "\t", "\n"))
 
 
 class _Spelling(Enum):
@@ -52,6 +52,12 @@ _SPELLINGS = TypeMap(
 )
 _ESCAPED = frozenset({_Spelling.TEXT, _Spelling.DECIMAL})
 _NUMBERS = frozenset({_Spelling.INTEGER, _Spelling.BIT, _Spelling.YEAR})
+
+
+@lru_cache(maxsize=64)
+def _scalar(text: str) -> pa.Scalar:
+    # Not at import: pa.scalar loads pandas, which a run that finds nothing to do does not need.
+    return pa.scalar(text, pa.large_string())
 
 
 def quote_name(name: str) -> str:
@@ -90,8 +96,8 @@ def load_assignments(columns: Sequence[Column]) -> tuple[str, str]:
 def load_text(rows: pa.Table, columns: Sequence[Column]) -> list[pa.Buffer]:
     """The rows as LOAD DATA's default format: tab, newline, backslash, ``\\N`` for NULL. ``columns`` are those of ``rows``."""
     fields = [pc.fill_null(_load_field(_whole(rows, i), column), "\\N") for i, column in enumerate(columns)]
-    fields[-1] = pc.binary_join_element_wise(fields[-1], _NEWLINE, _EMPTY)
-    lines = pc.binary_join_element_wise(*fields, _TAB) if len(fields) > 1 else fields[0]
+    fields[-1] = pc.binary_join_element_wise(fields[-1], _scalar("\n"), _scalar(""))
+    lines = pc.binary_join_element_wise(*fields, _scalar("\t")) if len(fields) > 1 else fields[0]
     return [_content(lines)]
 
 
@@ -112,10 +118,10 @@ def row_literals(rows: pa.Table, columns: Sequence[Column]) -> pa.Array:
     parts: list[pa.Array | pa.Scalar] = [pa.scalar("(", pa.large_string())]
     for i, column in enumerate(columns):
         if i:
-            parts.append(_COMMA)
+            parts.append(_scalar(","))
         parts.append(literals(rows, i, column))
     parts.append(pa.scalar("),", pa.large_string()))
-    return pc.binary_join_element_wise(*parts, _EMPTY)
+    return pc.binary_join_element_wise(*parts, _scalar(""))
 
 
 def row_conditions(rows: pa.Table, columns: Sequence[Column]) -> pa.Array:
@@ -126,8 +132,8 @@ def row_conditions(rows: pa.Table, columns: Sequence[Column]) -> pa.Array:
     parts: list[pa.Array | pa.Scalar] = []
     for i, column in enumerate(columns):
         before = f"{' AND ' if i else ' OR ('}{quote_name(column.name)} = "
-        parts += [pa.scalar(before, pa.large_string()), literals(rows, i, column)]
-    return pc.binary_join_element_wise(*parts, pa.scalar(") ", pa.large_string()), _EMPTY)
+        parts += [_scalar(before), literals(rows, i, column)]
+    return pc.binary_join_element_wise(*parts, _scalar(") "), _scalar(""))
 
 
 def is_ascii(rows: pa.Table) -> bool:
@@ -179,7 +185,7 @@ def _text(values: pa.Array) -> pa.Array:
 
 
 def _wrapped(before: str, values: pa.Array, after: str) -> pa.Array:
-    return pc.binary_join_element_wise(pa.scalar(before, pa.large_string()), values, pa.scalar(after, pa.large_string()), _EMPTY)
+    return pc.binary_join_element_wise(_scalar(before), values, _scalar(after), _scalar(""))
 
 
 def _escaped(text: pa.Array, escapes: Sequence[tuple[str, str]]) -> pa.Array:
