@@ -41,7 +41,7 @@ class MemoryRecord:
     value: bytes = b""
 
 
-NO_RECORD = MemoryRecord(RecordKind.UNKNOWN, TableId(""), 0)
+NO_RECORD = MemoryRecord(RecordKind.UNKNOWN, TableId(""), 0, b"none")
 """Stands at an offset that no consumer gets: a compacted record, the marker of a transaction."""
 
 
