@@ -285,7 +285,21 @@ def back(state: LedgerState, includes: Includes) -> frozenset[TableId]:
 
 def is_unborn_outside(own: TableProgress) -> bool:
     """Whether the table is left out, and was so at its CREATE: the pipeline never made it."""
-    return own.status is TableStatus.EXCLUDED and not own.after and own.incarnation == own.checkpoint
+    return own.status is TableStatus.EXCLUDED and _was_never_made(own)
+
+
+def cannot_be_made(own: TableProgress) -> bool:
+    """Whether the pipeline never made the table, and cannot any more: records of it were passed over."""
+    return own.status is TableStatus.INCOMPLETE and _was_never_made(own)
+
+
+def was_never_made(own: TableProgress) -> bool:
+    """Either of these."""
+    return is_unborn_outside(own) or cannot_be_made(own)
+
+
+def _was_never_made(own: TableProgress) -> bool:
+    return not own.after and own.incarnation == own.checkpoint
 
 
 def taken_back(

@@ -12,7 +12,17 @@ from dataclasses import dataclass, field, replace
 
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.ddl.told import brought_back
-from headrace.engine.excluded_tables import Followed, Includes, drop_of, followed, has_dropped, is_unborn_outside, kept_ends
+from headrace.engine.excluded_tables import (
+    Followed,
+    Includes,
+    cannot_be_made,
+    drop_of,
+    followed,
+    has_dropped,
+    is_unborn_outside,
+    kept_ends,
+    was_never_made,
+)
 from headrace.engine.journal import drops_databases, is_pending, tables_of_dropped
 from headrace.engine.requests import Carried
 from headrace.engine.shapes import from_shape_if_unknown, told_shapes, with_kept_shapes
@@ -148,7 +158,7 @@ class _Noted:
             own = self._own(table_id)
             if own is None or not self._is_left_out(own) or own.checkpoint > change.commit_ts:
                 continue
-            if is_unborn_outside(own):
+            if was_never_made(own):
                 self._put(_gone_unborn(own, change.commit_ts))
             elif table_id.table and table_id not in renamed:
                 drop = drop_of(change, table_id) if drops_databases(change) else change
@@ -177,7 +187,9 @@ class _Noted:
     def _is_over(self, table_id: TableId) -> bool:
         """Whether no followed table has the name any more: the row of one that has it until the cut is still needed."""
         own, end = self._own(table_id), self.follows.until.get(table_id, 0)
-        return not end or (own is not None and (is_unborn_outside(own) or own.status.is_gone) and own.checkpoint >= end)
+        if not end or own is None:
+            return not end
+        return cannot_be_made(own) or ((is_unborn_outside(own) or own.status.is_gone) and own.checkpoint >= end)
 
     def _lost(self, change: SchemaChange) -> dict[TableId, str]:
         """The left-out tables of the change that were never made, and whose records were passed over, with the reason."""
@@ -189,7 +201,7 @@ class _Noted:
                 lost[table_id] = "another table has had that name since."
             elif is_unknown and table_id not in self.created:
                 lost[table_id] = "the stream does not tell any more how it began."
-            elif own is not None and is_unborn_outside(own) and (why := self.missing(table_id, own.checkpoint - 1)):
+            elif own is not None and was_never_made(own) and (why := self.missing(table_id, own.checkpoint - 1)):
                 lost[table_id] = why
             elif own is not None and own.status is TableStatus.EXCLUDED and (why := self.missing(table_id, own.checkpoint)):
                 at = format_tso(own.checkpoint)
@@ -227,10 +239,12 @@ class _Noted:
             own = self._own(table_id)
             if own is not None and table_id in renamed.values():
                 self._put(replace(own, checkpoint=change.commit_ts, after=True, status=TableStatus.GONE))
+            elif own is not None and table_id in _ended(change, ()):
+                self._put(_gone_unborn(own, change.commit_ts))
             elif own is not None and is_unborn_outside(own):
                 # It is followed up to a later change, which would have it made from the rest of its rows.
                 reason = f"--tables left it out from its beginning, and {lost[table_id]} {_load(table_id, own.checkpoint)}"
-                self._put(replace(own, after=True, status=TableStatus.INCOMPLETE, reason=reason))
+                self._put(replace(own, status=TableStatus.INCOMPLETE, reason=reason))
         for new, old in renamed.items():
             if self.follows.includes(new):
                 self._lack(new, change, f"its rows come from {old}, which --tables leaves out, and {lost[old]}")
