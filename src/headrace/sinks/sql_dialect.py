@@ -21,7 +21,8 @@ class LedgerDialect:
 
     ``name_type`` holds names and compares them with case, ``identifier_type`` those of databases and tables where a key has many
     of them, and ``text_type`` holds text of any length. ``primary_keys`` is off
-    where DELETE and INSERT of one key in one transaction trip over the index. ``for_update`` locks the rows of a SELECT.
+    where DELETE and INSERT of one key in one transaction trip over the index. ``replace`` begins the statement that writes rows in
+    place of those of the same primary key; without one, a DELETE goes before. ``for_update`` locks the rows of a SELECT.
     ``setting`` is the URI's parameter that names the ledger's namespace, and ``folds_case`` says that names which differ in case
     only are one.
     """
@@ -36,6 +37,7 @@ class LedgerDialect:
     float_type: str = "DOUBLE"
     for_update: str = ""
     primary_keys: bool = False
+    replace: str = ""
     namespace_options: str = ""
     table_options: str = ""
 
@@ -54,6 +56,7 @@ MYSQL = LedgerDialect(
     text_type="LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
     for_update=" FOR UPDATE",
     primary_keys=True,
+    replace="REPLACE INTO",
     namespace_options=" DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
     table_options=" ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
 )

@@ -32,6 +32,7 @@ from headrace.model.place import place_of_text, place_text
 from headrace.model.table import TableId
 from headrace.sinks.base import KEPT_CUTS, LedgerPart, LedgerUpdate
 from headrace.sinks.sql_dialect import LedgerDialect, SqlSession, integer
+from headrace.sinks.sql_rows import put_rows
 from headrace.sinks.sql_shapes import ShapeRows
 from headrace.sinks.sql_tables import TableRows
 
@@ -398,8 +399,7 @@ class SqlLedger:
         Raises as :meth:`verify`.
         """
         self.verify(session, claim)
-        for table in tables:
-            self.rows.put(session, claim.pipeline, table)
+        self.rows.put(session, claim.pipeline, tables)
 
     def write_update(self, session: SqlSession, claim: Claim, update: LedgerUpdate, *, repeated: bool = False) -> bool:
         """Writes one step of progress on top of the run's last one. Returns false where it was there already.
@@ -410,10 +410,8 @@ class SqlLedger:
         if self.verify(session, claim, may_follow=repeated).claim != claim:
             return False
         self._write_pipeline(session, claim, update)
-        for table in update.tables:
-            self.rows.put(session, pipeline, table)
-        for entry in update.journal:
-            self._put_journal(session, pipeline, entry)
+        self.rows.put(session, pipeline, update.tables)
+        self._put_journal(session, pipeline, update.journal)
         for start in range(0, len(update.forget_journal), _FORGOTTEN_AT_ONCE):
             identities = update.forget_journal[start : start + _FORGOTTEN_AT_ONCE]
             marks = ", ".join("?" * len(identities))
@@ -559,14 +557,13 @@ class SqlLedger:
         rows = session.execute(f"SELECT content FROM {self.table('position_parts')} WHERE pipeline = ? ORDER BY part", (pipeline,))
         return "".join(str(content) for (content,) in rows)
 
-    def _put_journal(self, session: SqlSession, pipeline: str, entry: JournalEntry) -> None:
-        key = (pipeline, entry.identity)
-        session.execute(f"DELETE FROM {self.table('ddl_journal')} WHERE pipeline = ? AND change_identity = ?", key)
-        session.execute(
-            f"INSERT INTO {self.table('ddl_journal')} (pipeline, change_identity, commit_ts, touched, statement, state,"
-            " fingerprint) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (*key, entry.commit_ts, _tables_to_text(entry.tables), entry.statement, str(entry.state), entry.state_before),
+    def _put_journal(self, session: SqlSession, pipeline: str, entries: Iterable[JournalEntry]) -> None:
+        columns = ("pipeline", "change_identity", "commit_ts", "touched", "statement", "state", "fingerprint")
+        rows = (
+            (pipeline, e.identity, e.commit_ts, _tables_to_text(e.tables), e.statement, str(e.state), e.state_before)
+            for e in entries
         )
+        put_rows(session, self.dialect, self.table("ddl_journal"), columns, 2, rows)
 
     def _put_cut(self, session: SqlSession, pipeline: str, cut: CutRecord) -> None:
         cuts = self.table("cuts")

@@ -7,13 +7,14 @@ ledgers are already: TiDB changes no clustered primary key, and a login may have
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from headrace.model.ledger import TableProgress, TableStatus
 from headrace.model.table import TableId
 from headrace.sinks.base import LedgerPart
 from headrace.sinks.sql_dialect import LedgerDialect, SqlSession, integer
+from headrace.sinks.sql_rows import put_rows
 
 TABLES = "tables"
 _ADDED = ("again", "let_in", "lacks")
@@ -91,14 +92,16 @@ class TableRows:
             ):
                 yield str(other), TableId(str(database), str(table))
 
-    def put(self, session: SqlSession, pipeline: str, row: TableProgress) -> None:
-        """Writes a row in place of the one of the same pair."""
-        relation, columns, key = _key(pipeline, *row.pair)
-        session.execute(f"DELETE FROM {self.place(relation)} WHERE {_equal(columns)}", key)
-        added = (int(row.again), int(row.let_in), row.lacks)
-        values = (row.checkpoint, int(row.after), str(row.status), row.reason, row.incarnation, *added)
-        marks = ", ".join("?" * (len(key) + len(values)))
-        session.execute(f"INSERT INTO {self.place(relation)} ({', '.join((*columns, *_VALUES))}) VALUES ({marks})", (*key, *values))
+    def put(self, session: SqlSession, pipeline: str, rows: Iterable[TableProgress]) -> None:
+        """Writes rows, each in place of the one of the same pair."""
+        found: dict[tuple[str, tuple[str, ...]], list[tuple[object, ...]]] = {}
+        for row in rows:
+            relation, columns, key = _key(pipeline, *row.pair)
+            added = (int(row.again), int(row.let_in), row.lacks)
+            values = (row.checkpoint, int(row.after), str(row.status), row.reason, row.incarnation, *added)
+            found.setdefault((relation, columns), []).append((*key, *values))
+        for (relation, columns), of_relation in found.items():
+            put_rows(session, self.dialect, self.place(relation), (*columns, *_VALUES), len(columns), of_relation)
 
     def lock(self, session: SqlSession, pipeline: str, table_id: TableId, target: TableId) -> int | None:
         """Locks the row of a pair and returns its checkpoint (TSO); ``None`` if it has none."""
