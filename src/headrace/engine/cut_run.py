@@ -22,7 +22,7 @@ from headrace.engine.conservation import row_figures
 from headrace.engine.cut_end import CutEnd, record_of
 from headrace.engine.cut_letters import CutLetters
 from headrace.engine.excluded_tables import inside
-from headrace.engine.journal import forgettable, is_of, journalled_together, unfollowed
+from headrace.engine.journal import forgettable, has_run, is_of, journalled_together, unfollowed
 from headrace.engine.kept_keys import kept_unique_key, left_unique_key
 from headrace.engine.leftovers import leftovers, rows_under_skip
 from headrace.engine.marked_tables import begin_to_say, say
@@ -56,7 +56,7 @@ from headrace.sinks.metadata_applier import Begun, SchemaChangeRefused, SchemaCh
 from headrace.sources.base import EventSource
 
 RoundFactory = Callable[[Cut, CutRound, WriterContext, CutCommit | None, Mapping[TableId, TableProgress]], Round]
-_Rows = Callable[[LedgerState, SchemaChange], tuple[TableProgress, ...]]
+_Rows = Callable[[LedgerState, SchemaChange, JournalEntry], tuple[TableProgress, ...]]
 _NOT_BEGUN = frozenset({JournalState.WAITING, JournalState.UNCLEAR})
 """What a decision lets run as if it had never been begun."""
 
@@ -241,12 +241,12 @@ class CutRun:
             return False
         entry = self._entry(change)
         settled = [replace(entry, state=JournalState.DONE), *self._ended_with(change)]
-        step = self._journalled_step(settled, self._settled_rows(self.state, change), [change])
+        step = self._journalled_step(settled, self._settled_rows(self.state, change, settled[0]), [change])
         try:
             self._update(step, Step.JOURNAL_SETTLED, lambda update: ledger.update_with(update, change, statement))
         except SchemaChangeRefused as refused:
             self._refused(change, refused.problem)
-            before = self._begun_rows(self.state, change)
+            before = self._begun_rows(self.state, change, entry)
             self._update(
                 replace(step, journal=(begun_changes.waiting(entry, change),), tables=before, used_decisions=(), shapes=()),
                 Step.JOURNAL_SETTLED,
@@ -362,13 +362,14 @@ class CutRun:
             elif table_id in self.state.tables and self.state.tables[table_id].status.is_gone:
                 self._reborn.setdefault(table_id, change.commit_ts)
 
-    def _settled_rows(self, state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
+    def _settled_rows(self, state: LedgerState, change: SchemaChange, entry: JournalEntry) -> tuple[TableProgress, ...]:
         """The tables after a change.
 
         A table whose CREATE was skipped is not followed, unless the target has it. It stays so under each later name, whatever the
         target has there. A view that the sink does not make is gone.
         """
-        rows = inside(table_places.after(state, change, self._behind(change), self._passed), change, self.cut.outside)
+        ran = has_run(entry, change)
+        rows = inside(table_places.after(state, change, self._behind(change), self._passed, ran=ran), change, self.cut.outside)
         for row in rows:
             own = state.tables.get(row.table_id)
             if row.status is TableStatus.INCOMPLETE and (own is None or own.status is not row.status):
@@ -385,7 +386,7 @@ class CutRun:
         absent = {t for t in absent if self._sink.metadata_applier.describe(t) is None}
         return tuple(replace(row, status=TableStatus.NOT_FOLLOWED) if row.table_id in absent else row for row in rows)
 
-    def _begun_rows(self, state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
+    def _begun_rows(self, state: LedgerState, change: SchemaChange, _: JournalEntry) -> tuple[TableProgress, ...]:
         behind = self._behind(change)
         rows = [row for row in table_places.before(state, change) if row.table_id not in behind]
         return inside(rows, change, self.cut.outside)
@@ -400,8 +401,8 @@ class CutRun:
     ) -> None:
         """Writes the entries down, with where the tables stand of those that do not wait; ``also`` are entries that move none."""
         if entries:
-            begun = [changes[e.identity] for e in entries if e.state not in _NOT_BEGUN]
-            tables = tuple(row for change in begun for row in rows(self.state, change))
+            begun = [e for e in entries if e.state not in _NOT_BEGUN]
+            tables = tuple(row for e in begun for row in rows(self.state, changes[e.identity], e))
             ended = [changes[e.identity] for e in entries if e.state.is_settled]
             say(self.state, (row for row in tables if row.is_made), self._sink.table_marks)
             self._update(self._journalled_step((*entries, *also), tables, ended), step)

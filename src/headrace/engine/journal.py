@@ -209,6 +209,11 @@ def _may_be_pending_unread(state: LedgerState, change: SchemaChange) -> bool:
     return any(is_before(state, t, change.commit_ts) for t in change.changes)
 
 
+def has_run(entry: JournalEntry, change: SchemaChange) -> bool:
+    """Whether the source's own statement ran, by its settled entry: it was not skipped, and nothing else ran in its place."""
+    return entry.state is JournalState.DONE and entry.statement == change.statement
+
+
 def is_before(state: LedgerState, table_id: TableId, commit_ts: int) -> bool:
     """Whether a table has not passed a commit ts (TSO)."""
     return reached(state, table_id) <= commit_ts

@@ -146,8 +146,8 @@ def _reasons_carried(state: LedgerState, change: SchemaChange) -> dict[TableId, 
     return {table_id: reason for table_id, reason in told.items() if reason}
 
 
-def _missing_behind(state: LedgerState, change: SchemaChange) -> dict[TableId, str]:
-    """What tables lack behind a change (``TableProgress.lacks``): it goes with the rows."""
+def _missing_behind(state: LedgerState, change: SchemaChange, *, ran: bool) -> dict[TableId, str]:
+    """What tables lack behind a change (``TableProgress.lacks``): it goes with the rows, and ends with them where it ``ran``."""
     told: dict[TableId, str] = {}
 
     def of(table_id: TableId) -> str:
@@ -160,9 +160,9 @@ def _missing_behind(state: LedgerState, change: SchemaChange) -> dict[TableId, s
                 told |= {new: of(old), old: ""}
             case ExchangePartitionEvent(first, second):
                 told |= dict.fromkeys((first, second), of(first) or of(second))
-            case TruncateTableEvent(table_id) | DropTableEvent(table_id):
+            case TruncateTableEvent(table_id) | DropTableEvent(table_id) if ran:
                 told[table_id] = ""
-            case DropDatabaseEvent(_, tables, stays):
+            case DropDatabaseEvent(_, tables, stays) if ran:
                 told |= dict.fromkeys(tables | stays, "")
             case _:
                 pass
@@ -204,18 +204,25 @@ def passes_without(state: LedgerState, change: SchemaChange, still: Iterable[Tab
 
 
 def after(
-    state: LedgerState, change: SchemaChange, behind: Collection[TableId] = (), passed: Passed = NOTHING_PASSED
+    state: LedgerState,
+    change: SchemaChange,
+    behind: Collection[TableId] = (),
+    passed: Passed = NOTHING_PASSED,
+    *,
+    ran: bool = True,
 ) -> tuple[TableProgress, ...]:
     """The change's tables at (V, after): created, altered, gone, or under a new name.
 
     ``behind`` are those that are stopped before it, when a person let it pass all the same. They stay where they are, or end with
-    it; who gets their rows lacks what they lack. ``passed``: up to where rows may be missing behind it.
+    it; who gets their rows lacks what they lack. ``passed``: up to where rows may be missing behind it. Where it was skipped, or
+    something else ran in its place (``ran``), what it would have emptied has the rows that it had.
     """
     gone = set(dropped_by(change, read_statement(change.statement, change.database)))
     renamed: set[TableId] = set()
     let_in = {t for t in change.changes if was_let_in(state, t)}
     emptied: set[TableId] = set()
-    lacking, carried, missing = _lacking(state, change, behind), _reasons_carried(state, change), _missing_behind(state, change)
+    lacking, carried = _lacking(state, change, behind), _reasons_carried(state, change)
+    missing = _missing_behind(state, change, ran=ran)
     for event in change.events:
         match event:
             case RenameTableEvent(old, new):
