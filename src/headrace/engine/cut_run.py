@@ -527,7 +527,7 @@ class CutRun:
         if not self._sink.capabilities.atomic_cut and self._sink.table_marks is None:  # else that is written with the rows
             reached = (o.progress for o in report.outcomes if o.table_id not in self.problems)
             self.state = LedgerUpdate(tables=tuple(row for row in reached if row is not None)).applied_to(self.state)
-        lacking = {t: reason for t, reason in missing_rows(report.splits).items() if t not in self.problems}
+        lacking = missing_rows(report.splits)
         rows = ((self.state.tables.get(t) or self._new_row(t), reason) for t, reason in lacking.items())
         noted = tuple(replace(row, lacks=row.lacks or reason) for row, reason in rows)
         # What follows in the cut may take it along to another name, or empty the table; the last step writes what is left.

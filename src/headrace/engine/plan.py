@@ -43,7 +43,7 @@ from headrace.model.events import (
     SchemaChange,
     TruncateTableEvent,
 )
-from headrace.model.ledger import Decision, LedgerState, TableStatus, Verdict
+from headrace.model.ledger import Decision, LedgerState, RequestKind, TableStatus, Verdict
 from headrace.model.offer import Offer
 from headrace.model.outcome import Problem
 from headrace.model.split import Segment, Split, Window
@@ -105,6 +105,7 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     tables |= {t for t, end in outside.items() if t in state.tables and end > state.table_checkpoint(t)} - set(problems) - idle
     checkpoints = {t: state.table_checkpoint(t) for t in tables | set(problems) | set(barriers.holds)}
     windows = {t: _window(checkpoints[t], min(hi, barriers.floor(t)), offer, floors.get(t, 0), ended.get(t, 0)) for t in tables}
+    windows |= {t: replace(windows[t], loaded=as_of) for t, as_of in _loaded(state).items() if t in windows}
     unreadable = (change for change in changes if change.unread is not None and change.identity not in barriers.decisions)
     plans = _table_plans(state, offer, splits, windows, {t: min(bound, barriers.floor(t)) for t in tables})
     return replace(
@@ -225,6 +226,12 @@ def _window(checkpoint: int, hi: int, offer: Offer, given_up: int, ended: int) -
     if not offer.precision.is_exact:
         return Window(tso_from_ms(tso_to_ms(checkpoint)) - 1, hi)
     return Window(max(checkpoint, given_up), hi, given_up, ended)
+
+
+def _loaded(state: LedgerState) -> dict[TableId, int]:
+    """What tables that catch up were loaded anew as of (TSO)."""
+    loaded = [request for request in state.requests.values() if request.kind is RequestKind.LOADED]
+    return {request.table_id: request.to for request in sorted(loaded, key=lambda request: request.to)}
 
 
 def _ended_by(offer: Offer, floors: Mapping[TableId, int]) -> dict[TableId, int]:

@@ -15,13 +15,15 @@ class Window:
     """The rows of a cut: ``lo < commit_ts <= hi`` (TSO). Data without a commit ts are taken whole.
 
     ``given_up`` (TSO, 0 for none): nobody wants rows up to there any more, so what is damaged down there harms nothing. ``ended``
-    (TSO, 0 for none) is the newest schema change below it: no row that is wanted is expected in an older version.
+    (TSO, 0 for none) is the newest schema change below it: no row that is wanted is expected in an older version. ``loaded`` (TSO,
+    0 for never) is what the table was loaded anew as of: no row up to there is missing, however late it comes.
     """
 
     lo: int = 0
     hi: int = MAX_TSO
     given_up: int = 0
     ended: int = 0
+    loaded: int = 0
 
 
 @dataclass(frozen=True)

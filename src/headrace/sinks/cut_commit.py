@@ -76,10 +76,9 @@ class CutCommit:
         moving = (row for row in (*reached, *self.going_on) if row.table_id not in stopped)
         tables = {row.pair: row for row in (*moving, *cut.stopped)}
         for table_id, reason in missing_rows(self.reports).items():
-            if table_id not in stopped:
-                row = self.rows.get(table_id) or TableProgress(table_id, self.hi)
-                row = tables.get(row.pair, row)
-                tables[row.pair] = replace(row, lacks=row.lacks or reason)
+            row = self.rows.get(table_id) or TableProgress(table_id, self.hi)
+            row = tables.get(row.pair, row)
+            tables[row.pair] = replace(row, lacks=row.lacks or reason)
         moved = self.checkpoints.keys() - cut.progress.stopped
         new = {t: self.new_letters.get(t, 0) + refused.get(t, 0) for t in {*self.new_letters, *refused} & moved}
         return LedgerUpdate(

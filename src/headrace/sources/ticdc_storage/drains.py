@@ -32,7 +32,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """A file that came late, while its table could not take it: rows of it at or below the table's checkpoint are missing then."""
+    """A file that came late and was not read to its end yet: rows of it at or below the table's checkpoint are missing then."""
 
     is_behind: bool
     """One with a larger number was applied before (``StoragePosition.is_behind``)."""

@@ -95,6 +95,8 @@ class FileState:
     first_ts: int = 0
     last_ts: int = 0
     """See :class:`OpenFile`."""
+    told: bool = False
+    """It was read to its end: what of it came too late was told."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,9 @@ def advanced(position: StoragePosition, watermark: int, states: Sequence[FileSta
         opened.pop(state.path, None)
         if not state.consumed and state.pending_ts is None:
             unread.add(place, state.size)
-            if not (position.is_open(state.path) or position.is_consumed_path(state.path)):
+            if state.told:
+                late.pop(state.path, None)
+            elif not (position.is_open(state.path) or position.is_consumed_path(state.path)):
                 late[state.path] = Late(position.is_behind_at(place), position.drain)
             continue
         unread.remove(place, state.size)
@@ -122,7 +124,8 @@ def file_states(reports: Sequence[SplitReport], progress: CutOutcome, modified: 
         consumed = good and pending is None and (not report.truncated or is_repeated(report, reports))
         modification = modified.get(report.split_key, 0)
         ends = (report.min_ts, report.max_ts) if report.rows and report.max_ts else (0, 0)
-        states.append(FileState(report.split_key, report.size, modification, consumed, pending, report.content, *ends))
+        told = report.problem is None and not report.truncated
+        states.append(FileState(report.split_key, report.size, modification, consumed, pending, report.content, *ends, told))
     return states
 
 

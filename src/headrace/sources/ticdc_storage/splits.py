@@ -142,6 +142,23 @@ class _Placed:
 
 
 @dataclass
+class _Missing:
+    """Rows of a file that came too late: how many, and the least and the greatest commit ts (TSO) of them."""
+
+    rows: int = 0
+    first: int = MAX_TSO
+    last: int = 0
+
+    def take(self, commit_ts: pa.Array, window: Window) -> None:
+        """Counts those inside the window."""
+        found = commit_ts.filter(_inside(commit_ts, window))
+        if len(found):
+            ends = pc.min_max(found).as_py()
+            self.rows += len(found)
+            self.first, self.last = min(self.first, int(ends["min"])), max(self.last, int(ends["max"]))
+
+
+@dataclass
 class _Tally:
     """Cuts the window out of the batches of one file, and counts.
 
@@ -165,8 +182,8 @@ class _Tally:
     first_row: str = ""
     last_first: str = ""
     pending_ts: int | None = None
-    late: bool = False
-    below: int = 0
+    late: _Missing = field(default_factory=_Missing)
+    behind: _Missing = field(default_factory=_Missing)
     problem: Problem | None = field(default=None)
     content: int | None = None
 
@@ -199,14 +216,12 @@ class _Tally:
             batch = batch.filter(fresh)
             commit_ts = batch.column(_COMMIT_TS_INDEX)
         self._count(batch, commit_ts)
-        self.late = self.late or self._has_late_rows(commit_ts)
+        self._note_missing(commit_ts)
         left_out = self.split.left_out
         if left_out is not None and _any_inside(commit_ts, Window(left_out.lo, min(left_out.hi, self.window.lo))):
             self.problem = _out_of_order(self.split)
         if low <= self.window.lo:
-            below = pc.less_equal(commit_ts, self.window.lo).true_count
-            self.passed += below
-            self.below += below
+            self.passed += pc.less_equal(commit_ts, self.window.lo).true_count
         if high > self.window.hi:
             above = pc.greater(commit_ts, self.window.hi)
             self.left += above.true_count
@@ -215,7 +230,7 @@ class _Tally:
                 self.pending_ts = int(later) if self.pending_ts is None else min(self.pending_ts, int(later))
         if low > self.window.lo and high <= self.window.hi:
             return batch
-        return batch.filter(pc.and_(pc.greater(commit_ts, self.window.lo), pc.less_equal(commit_ts, self.window.hi)))
+        return batch.filter(_inside(commit_ts, self.window))
 
     def _count(self, batch: pa.RecordBatch, commit_ts: pa.Array) -> None:
         found = pc.min_max(commit_ts).as_py()
@@ -264,12 +279,13 @@ class _Tally:
             elif found.latest > lo and not split.stale_from <= found.earliest <= found.latest < split.stale_below:
                 yield found.record
 
-    def _has_late_rows(self, commit_ts: pa.Array) -> bool:
-        """Whether there are rows that fall below the window only because a final drain moved it."""
-        drain = self.split.after
-        if drain is None:
-            return False
-        return _any_inside(commit_ts, Window(drain.published, min(drain.end, self.window.lo)))
+    def _note_missing(self, commit_ts: pa.Array) -> None:
+        """Counts the rows that fall below the window only because a final drain moved it, or a file with a larger number."""
+        drain, window = self.split.after, self.window
+        if drain is not None:
+            self.late.take(commit_ts, Window(max(drain.published, window.loaded), min(drain.end, window.lo)))
+        if self.split.is_behind:
+            self.behind.take(commit_ts, Window(window.loaded, window.lo))
 
     def report(self, problem: Problem | None, truncated: TruncatedRecordError | None) -> SplitReport:
         """What was found. A record that is cut off above the window is simply still to come."""
@@ -315,10 +331,10 @@ class _Tally:
         return _named_row(truncated.begun, 0, self.split.schema.handle_key) if truncated.begun is not None else ""
 
     def _notices(self) -> Iterator[Notice]:
-        if self.late and self.split.after:
+        if self.late.rows and self.split.after:
             yield _late_notice(self.split.table_id, self.split.after)
-        if self.below and self.split.is_behind:
-            yield _behind_notice(self.split, self.below, self.window)
+        if self.behind.rows:
+            yield _behind_notice(self.split, self.behind.rows, self.window)
 
 
 def _named_row(batch: pa.RecordBatch, row: int, key: tuple[str, ...]) -> str:
@@ -329,7 +345,11 @@ def _named_row(batch: pa.RecordBatch, row: int, key: tuple[str, ...]) -> str:
 
 
 def _any_inside(commit_ts: pa.Array, window: Window) -> bool:
-    return pc.any(pc.and_(pc.greater(commit_ts, window.lo), pc.less_equal(commit_ts, window.hi))).as_py() is True
+    return pc.any(_inside(commit_ts, window)).as_py() is True
+
+
+def _inside(commit_ts: pa.Array, window: Window) -> pa.Array:
+    return pc.and_(pc.greater(commit_ts, window.lo), pc.less_equal(commit_ts, window.hi))
 
 
 def _out_of_order(split: FileSplit) -> Problem:
