@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
 import pytest
 from building import Bucket, ask, ledger
-from test_damaged_repeats import late_by_its_number, put
+from test_damaged_repeats import late_after_a_drain, late_by_its_number, put
 from test_final_drains import drain
 
+from faulty_runs import at, crash
 from headrace.cli.stopped_tables import new_request
 from headrace.model.ledger import RequestKind, TableStatus
 from headrace.model.policy import SchemaChangePolicies
 from headrace.model.table import TableId
+from headrace.testing.faults import Crashed, armed
 from quick import without_pauses
 
 pytestmark = pytest.mark.pipeline
@@ -119,3 +122,185 @@ def test_rows_that_are_missing_are_told_at_once_where_the_table_stops_for_anothe
     bucket.at(310)
     assert (ledger(bucket).tables[T].status, lacking(bucket, part)) == (TableStatus.RUNNING, {"test.t"})
     assert "1 of its rows" in bucket.at(320).told
+
+
+def rename(bucket: Bucket, old: str, new: str, version: int, shape: str = "id,v") -> None:
+    bucket.schema(new, version, shape, f"RENAME TABLE `test`.`{old}` TO `test`.`{new}`", 14)
+
+
+def to_another_name(bucket: Bucket) -> set[str]:
+    rename(bucket, "t", "u", 170)
+    bucket.rows("u/170/1", "I 175 6 f")
+    return {"test.u"}
+
+
+def to_a_third_name_and_another_shape(bucket: Bucket) -> set[str]:
+    rename(bucket, "t", "u", 170)
+    bucket.schema("u", 171, "id,v,c", "ALTER TABLE `u` ADD COLUMN `c` INT DEFAULT 7", 5)
+    rename(bucket, "u", "w", 172, "id,v,c")
+    bucket.rows("w/172/1", "I 175 6 f 8")
+    return {"test.w"}
+
+
+def to_another_name_and_back(bucket: Bucket) -> set[str]:
+    rename(bucket, "t", "u", 170)
+    rename(bucket, "u", "t", 171)
+    return {"test.t"}
+
+
+def names_change_places(bucket: Bucket) -> set[str]:
+    for version, (old, new) in {170: ("t", "x"), 171: ("o", "t"), 172: ("x", "o")}.items():
+        rename(bucket, old, new, version)
+    bucket.rows("t/171/1", "I 175 6 f")
+    return {"test.o"}
+
+
+def names_change_places_at_once(bucket: Bucket) -> set[str]:
+    for table in ("t", "o", "x"):
+        bucket.schema(table, 170, "id,v", "RENAME TABLE `t` TO `x`, `o` TO `t`, `x` TO `o`", 14)
+    return {"test.o"}
+
+
+def another_table_takes_the_name(bucket: Bucket) -> set[str]:
+    rename(bucket, "t", "u", 170)
+    bucket.create("t", 172)
+    bucket.rows("t/172/1", "I 175 6 f")
+    return {"test.u"}
+
+
+def the_rows_are_emptied_under_their_new_name(bucket: Bucket) -> set[str]:
+    rename(bucket, "t", "u", 170)
+    bucket.schema("u", 171, "id,v", "TRUNCATE TABLE `u`", 11)
+    return set()
+
+
+def the_table_is_emptied(bucket: Bucket) -> set[str]:
+    bucket.schema("t", 170, "id,v", "TRUNCATE TABLE `t`", 11)
+    return set()
+
+
+def the_table_is_dropped(bucket: Bucket) -> set[str]:
+    bucket.schema("t", 170, "id,v", "DROP TABLE `test`.`t`", 4)
+    return set()
+
+
+def the_table_is_dropped_and_made_again(bucket: Bucket) -> set[str]:
+    the_table_is_dropped(bucket)
+    bucket.create("t", 171)
+    bucket.rows("t/171/1", "I 175 6 f")
+    return set()
+
+
+def the_database_is_dropped_and_made_again(bucket: Bucket) -> set[str]:
+    bucket.schema("", 170, (), "DROP DATABASE `test`", 2)
+    bucket.schema("", 171, (), "CREATE DATABASE `test`", 1)
+    bucket.create("t", 172)
+    return set()
+
+
+@pytest.mark.parametrize("drained", [False, True])
+@pytest.mark.parametrize("most", [None, 1])
+@pytest.mark.parametrize(
+    "happens",
+    [
+        to_another_name,
+        to_a_third_name_and_another_shape,
+        to_another_name_and_back,
+        names_change_places,
+        names_change_places_at_once,
+        another_table_takes_the_name,
+        the_rows_are_emptied_under_their_new_name,
+        the_table_is_emptied,
+        the_table_is_dropped,
+        the_table_is_dropped_and_made_again,
+        the_database_is_dropped_and_made_again,
+    ],
+)
+def test_rows_of_a_late_file_are_missing_of_the_table_that_has_the_others_of_it_now(
+    bucket: Bucket, happens: Callable[[Bucket], set[str]], most: int | None, drained: bool
+) -> None:
+    bucket.create("o", 101)
+    bucket.rows("o/101/1", "I 145 1 o")
+    bucket.at(151)
+    part = late_after_a_drain(bucket, comes=False) if drained else late_by_its_number(bucket, comes=False)
+    expected = happens(bucket)
+    drain(bucket) if drained else bucket.at(180)
+    assert lacking(bucket, part) == set()
+    there = {table: bucket.state(table) for table in ("t", "u", "w", "o")}
+    bucket.rows("t/100/4" if drained else "t/100/2", "I 160 3 c" if drained else "I 145 3 c")
+    options = {} if most is None else {"max_cut": most}
+    ran = [bucket.at(checkpoint, **options) for checkpoint in (190, 200, 210)]
+    assert {table: bucket.state(table) for table in there} == there
+    assert lacking(bucket, part) == expected
+    told = {str(n.table_id) for n in ran[0].notices if part in n.message}
+    assert told == expected
+    assert [r.files for r in ran[1:]] == [0, 0]
+
+
+def test_rows_of_a_late_file_of_a_former_name_are_told_when_the_table_that_has_the_others_is_released(bucket: Bucket) -> None:
+    part = late_by_its_number(bucket, comes=False)
+    to_another_name(bucket)
+    bucket.at(180)
+    u = TableId("test", "u")
+    ask(bucket, new_request(ledger(bucket), u, RequestKind.HOLD, since=180))
+    bucket.at(190)
+    bucket.rows("t/100/2", "I 145 3 c")
+    bucket.at(200)
+    assert lacking(bucket, part) == set()
+    ask(bucket, new_request(ledger(bucket), u, RequestKind.RELEASE, since=180))
+    bucket.at(210)
+    assert lacking(bucket, part) == {"test.u"}
+
+
+def test_no_row_of_a_file_of_a_former_name_is_applied(bucket: Bucket) -> None:
+    """Whatever its rows say of when they were committed."""
+    part = late_by_its_number(bucket, comes=False)
+    to_another_name(bucket)
+    bucket.at(180)
+    bucket.rows("t/100/2", "I 145 3 c", "I 185 7 g")
+    bucket.at(190)
+    assert bucket.at(200).code == 0
+    assert [key for key, _ in bucket.state("u") or ()] == [1, 2, 5, 6]
+    assert lacking(bucket, part) == {"test.u"}
+
+
+def test_rows_that_two_rounds_have_of_a_late_file_are_missing_of_neither(bucket: Bucket) -> None:
+    part = late_by_its_number(bucket, comes=False)
+    bucket.rows("t/100/2", "I 210 6 f", "I 260 7 g")
+    bucket.schema("t", 250, "id,v", "ALTER TABLE `t` ADD INDEX `iv` (`v`)", 7)
+    assert part not in bucket.at(300).told
+    assert (len(bucket.state() or ()), lacking(bucket, part)) == (5, set())
+
+
+def test_a_late_file_of_before_a_skipped_truncate_has_rows_that_are_missing(bucket: Bucket) -> None:
+    part = late_by_its_number(bucket, comes=False)
+    the_table_is_emptied(bucket)
+    bucket.at(180, policies=SchemaChangePolicies.parse_text("truncate-table=skip"))
+    bucket.rows("t/100/2", "I 145 3 c")
+    bucket.at(190)
+    assert lacking(bucket, part) == {"test.t"}
+
+
+def test_rows_of_a_late_file_of_a_former_name_are_told_wherever_a_run_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_pauses(monkeypatch)
+    number, died = 0, True
+    while died:
+        number += 1
+        bucket = Bucket(tmp_path / str(number))
+        bucket.create("t")
+        bucket.rows("t/100/1", "I 110 1 a", "I 140 2 b")
+        bucket.at(150)
+        part = late_by_its_number(bucket, comes=False)
+        to_another_name(bucket)
+        bucket.at(180)
+        bucket.rows("t/100/2", "I 145 3 c")
+        rename(bucket, "u", "w", 185)
+        bucket.checkpoint(190)
+        try:
+            with armed(at(number, crash)):
+                ran = bucket.run()
+            died = False
+        except Crashed:
+            ran = bucket.run()
+        assert (lacking(bucket, part), part in ran.told) == ({"test.w"}, True), number
+    assert number > 10

@@ -55,16 +55,18 @@ class CutEnd:
     def commit(self, after: PositionAfter) -> CutCommit:
         """What the task writes that commits the cut, as far as it is known before the rows are read."""
         progress, going_on = self.progress(self.state), self.running_rows()
+        bearing = {t for bearers in self.cut.bearers.values() for t in bearers.tables}
         return CutCommit(
             self.checkpoint,
             self.cut.checkpoints,
             self.stopped_rows(),
-            {t: self.state.tables[t] for t in self.cut.checkpoints if t in self.state.tables},
+            {t: self.state.tables[t] for t in (*self.cut.checkpoints, *bearing) if t in self.state.tables},
             self.state.dead_letters,
             going_on=going_on,
             over=served_requests(LedgerUpdate(checkpoint=self.checkpoint, tables=going_on).applied_to(self.state)),
             progress=replace(progress, behind=progress.behind - self.cut.checkpoints.keys()),
             after=after,
+            bearers=self.cut.bearers,
         )
 
     def stopped_rows(self) -> tuple[TableProgress, ...]:

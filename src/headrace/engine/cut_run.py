@@ -46,7 +46,7 @@ from headrace.model.ledger import (
     in_order,
 )
 from headrace.model.offer import Offer
-from headrace.model.outcome import Notice, Problem, Remedy, SplitReport, WriteOutcome, missing_rows
+from headrace.model.outcome import Notice, Problem, Remedy, SplitReport, WriteOutcome, missing_rows, told_of_bearers
 from headrace.model.split import Split
 from headrace.model.table import TableId
 from headrace.sinks.base import DataSink, EditingLedger, Ledger, LedgerUpdate, Round, RowsRefused, WriterContext, WriteReport
@@ -519,6 +519,7 @@ class CutRun:
         return TableProgress(table_id, self.state.table_checkpoint(table_id), status=status)
 
     def _take(self, report: WriteReport) -> None:
+        report = replace(report, splits=told_of_bearers(report.splits, self.cut.bearers))
         self._reports |= {r.split_key: r.after(self._reports.get(r.split_key)) for r in report.splits}
         self._outcomes.extend(report.outcomes)
         for problem in (*read_problems(report.splits).values(), *report.problems().values()):

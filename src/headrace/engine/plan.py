@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from headrace.engine.barriers import Barriers, PlanRules, of_reserved
+from headrace.engine.bearers import bearers, of_gone_tables
 from headrace.engine.excluded_tables import Followed, drops_with_databases, followed
 from headrace.engine.history import History
 from headrace.engine.identities import replaced_while_begun
@@ -69,8 +70,7 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     changed = {t for tables in sets_of(c for c in changes if not is_of(ignored, c)) for t in tables}
     splits = [s for s in offer.splits if s.begins < bound and follows.end(s.table_id) and _may_read(state, s, changed)]
     _reject_keyless(splits, problems, rules, offer)
-    if rules.keeps_commit_ts and not offer.precision.is_exact:
-        _reject_untimed(splits, problems, offer)
+    _reject_untimed(splits, problems, rules, offer)
     refused = {d: why for d in {s.table_id.database for s in splits} if (why := rules.reserved.sentence(d))}
     for split in splits if refused else ():
         if why := refused.get(split.table_id.database, ""):
@@ -92,6 +92,8 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
         asked |= {identity: end for identity, end in waits.items() if identity not in barriers.decisions}
         ends = {t: end for t, end in ends.items() if end.identity in run}
     splits = [s for s in splits if s.begins < barriers.floor(s.table_id)]
+    bearing = bearers(state, offer)
+    splits += of_gone_tables(state, offer.splits, bearing, changed, lambda t: _takes_part(state, t, hi, rules, {*idle, *problems}))
     lives = _ends_of_lives(passing, given_up_to(state))
     floors = _floors(state, lives, ends)
     ended = _ended_by(offer, floors)
@@ -104,8 +106,7 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     outside = {t: follows.until.get(t, 0) for t in tables | set(follows.until) if not rules.includes(t)}
     tables |= {t for t, end in outside.items() if t in state.tables and end > state.table_checkpoint(t)} - set(problems) - idle
     checkpoints = {t: state.table_checkpoint(t) for t in tables | set(problems) | set(barriers.holds)}
-    windows = {t: _window(checkpoints[t], min(hi, barriers.floor(t)), offer, floors.get(t, 0), ended.get(t, 0)) for t in tables}
-    windows |= {t: replace(windows[t], loaded=as_of) for t, as_of in _loaded(state).items() if t in windows}
+    windows = _windows(state, offer, {t: min(hi, barriers.floor(t)) for t in tables}, floors, ended)
     unreadable = (change for change in changes if change.unread is not None and change.identity not in barriers.decisions)
     plans = _table_plans(state, offer, splits, windows, {t: min(bound, barriers.floor(t)) for t in tables})
     return replace(
@@ -124,6 +125,7 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
         left_behind=tuple(barriers.left_behind),
         lacking=frozenset(state.dead_letters),
         left_lives=left_lives(state, offer, follows, bound),
+        bearers=bearing,
     )
 
 
@@ -144,6 +146,13 @@ def _idle(state: LedgerState, rules: PlanRules, follows: Followed, hi: int) -> f
     gone = {t for t, own in state.tables.items() if own.status.is_gone and t not in stopped}
     held = frozenset(t for t in state.held - gone if follows.end(t))
     return held.union(t for t in stopped if t not in rules.retried or t in waits)
+
+
+def _takes_part(state: LedgerState, table_id: TableId, hi: int, rules: PlanRules, others: Collection[TableId]) -> bool:
+    """Whether a table runs that has not passed the cut, up to ``hi`` (TSO), and is none of these."""
+    own = state.tables.get(table_id)
+    runs = own is not None and own.status in (TableStatus.RUNNING, TableStatus.CATCHING_UP)
+    return runs and table_id not in others and rules.includes(table_id) and state.table_checkpoint(table_id) <= hi
 
 
 def _ahead(state: LedgerState, idle: Collection[TableId], hi: int) -> dict[TableId, int]:
@@ -219,6 +228,18 @@ def _floors(state: LedgerState, lives: Mapping[TableId, int], ends: Mapping[Tabl
     return floors | {t: max(end.commit_ts, floors.get(t, 0)) for t, end in ends.items()}
 
 
+def _windows(
+    state: LedgerState, offer: Offer, tables: Mapping[TableId, int], floors: Mapping[TableId, int], ended: Mapping[TableId, int]
+) -> dict[TableId, Window]:
+    """The window of each of these tables, which has its end (TSO)."""
+    loaded = [request for request in state.requests.values() if request.kind is RequestKind.LOADED]
+    as_of = {request.table_id: request.to for request in sorted(loaded, key=lambda request: request.to)}
+    return {
+        t: replace(_window(state.table_checkpoint(t), hi, offer, floors.get(t, 0), ended.get(t, 0)), loaded=as_of.get(t, 0))
+        for t, hi in tables.items()
+    }
+
+
 def _window(checkpoint: int, hi: int, offer: Offer, given_up: int, ended: int) -> Window:
     """From the checkpoint on; where only the millisecond is known, from its first TSO on, whose rows are then taken again."""
     if not offer.precision.has_commit_ts:
@@ -226,12 +247,6 @@ def _window(checkpoint: int, hi: int, offer: Offer, given_up: int, ended: int) -
     if not offer.precision.is_exact:
         return Window(tso_from_ms(tso_to_ms(checkpoint)) - 1, hi)
     return Window(max(checkpoint, given_up), hi, given_up, ended)
-
-
-def _loaded(state: LedgerState) -> dict[TableId, int]:
-    """What tables that catch up were loaded anew as of (TSO)."""
-    loaded = [request for request in state.requests.values() if request.kind is RequestKind.LOADED]
-    return {request.table_id: request.to for request in sorted(loaded, key=lambda request: request.to)}
 
 
 def _ended_by(offer: Offer, floors: Mapping[TableId, int]) -> dict[TableId, int]:
@@ -358,7 +373,9 @@ def _reject_keyless(splits: Iterable[Split], problems: dict[TableId, Problem], r
             problems.setdefault(split.table_id, Problem(split.table_id, message, place=split.place, hint=hint))
 
 
-def _reject_untimed(splits: Iterable[Split], problems: dict[TableId, Problem], offer: Offer) -> None:
+def _reject_untimed(splits: Iterable[Split], problems: dict[TableId, Problem], rules: PlanRules, offer: Offer) -> None:
+    if not rules.keeps_commit_ts or offer.precision.is_exact:
+        return
     message = "the sink writes the commit ts of each row, and its rows carry no exact one."
     for split in splits:
         problems.setdefault(split.table_id, Problem(split.table_id, message, place=split.place, hint=offer.advice.exact_commit_ts))

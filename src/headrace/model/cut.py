@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from headrace.model.advice import NO_ADVICE, SourceAdvice
+from headrace.model.bearers import Bearers
 from headrace.model.events import SchemaChange
 from headrace.model.ledger import Decision, TableProgress
 from headrace.model.outcome import Problem
@@ -97,6 +98,8 @@ class Cut:
     """The rows of left-out tables whose names followed ones have until the cut: for when these have had their end."""
     lacking: frozenset[TableId] = frozenset()
     """Tables with dead letters: their target may hold rows that are gone in the source."""
+    bearers: Mapping[str, Bearers] = field(default_factory=dict)
+    """Whose the rows of late splits are by now, by the splits' keys, where not only the table of their name has such."""
 
     @property
     def tables(self) -> frozenset[TableId]:

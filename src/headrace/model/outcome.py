@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeVar
 
+from headrace.model.bearers import Bearers
 from headrace.model.ledger import TableProgress, TableStatus
 from headrace.model.letters import RejectedRecord
 from headrace.model.place import PlaceInFile, SourcePlace, file_of
@@ -98,8 +99,9 @@ class Notice:
     message: str
     table_id: TableId | None = None
     place: SourcePlace | None = None
-    lasts: bool = False
-    """The table may lack rows from now on: the ledger keeps saying so, in the step that makes it so."""
+    missing: tuple[int, int] | None = None
+    """The table may lack rows from now on, whose commit ts (TSO) go from the first to the second one: the ledger keeps saying so,
+    in the step that makes it so."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", _written(_cut(self.message)))
@@ -207,13 +209,31 @@ class SplitReport:
         return replace(self, kept=earlier.kept + self.kept, letters=letters, notices=(*earlier.notices, *self.notices))
 
 
+def told_of_bearers(reports: Iterable[SplitReport], known: Mapping[str, Bearers]) -> tuple[SplitReport, ...]:
+    """The reports, telling of rows that are missing of the tables that have such rows now, ``known`` by the keys of splits."""
+    return tuple(
+        replace(report, notices=tuple(_of_bearers(report.notices, known[report.split_key])))
+        if report.split_key in known
+        else report
+        for report in reports
+    )
+
+
+def _of_bearers(notices: Iterable[Notice], bearers: Bearers) -> Iterator[Notice]:
+    for notice in notices:
+        if notice.missing is None:
+            yield notice
+        else:
+            yield from (replace(notice, table_id=table_id) for table_id in sorted(bearers.of(*notice.missing)))
+
+
 def missing_rows(reports: Iterable[SplitReport]) -> dict[TableId, str]:
-    """Why tables may lack rows, the first reason of each (:attr:`Notice.lasts`)."""
+    """Why tables may lack rows, the first reason of each (:attr:`Notice.missing`)."""
     found: dict[TableId, str] = {}
     for report in reports:
         for notice in report.notices:
-            if notice.lasts:
-                found.setdefault(report.table_id, replace(notice, table_id=None).sentence())
+            if notice.missing is not None:
+                found.setdefault(notice.table_id or report.table_id, replace(notice, table_id=None).sentence())
     return found
 
 

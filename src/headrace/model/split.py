@@ -46,11 +46,19 @@ class Split:
     begun: bool = field(default=False, kw_only=True)
     """Cuts or rounds before this one have read it, so what stands in it at or below the window is dealt with. Where it is read for
     the first time, that holds only for what other splits have too."""
+    of_gone: bool = field(default=False, kw_only=True)
+    """It was written for a table that is gone, and is read for one that has its rows now: to tell of those that came too late. None
+    of its rows is applied."""
 
     @property
     def place(self) -> SourcePlace:
         """Where it lies: in the file of the name ``key``, unless a source says otherwise."""
         return PlaceInFile(self.key)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it came after what lies behind it was applied: then rows of it may be missing (``Notice.missing``)."""
+        return False
 
     @property
     def begins(self) -> int:

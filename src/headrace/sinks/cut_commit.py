@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from headrace.model.bearers import Bearers
 from headrace.model.cut import CutOutcome
 from headrace.model.ledger import TableProgress, TableRequest
 from headrace.model.offer import PositionAfter
-from headrace.model.outcome import Problem, SplitReport, missing_rows
+from headrace.model.outcome import Problem, SplitReport, missing_rows, told_of_bearers
 from headrace.model.table import TableId
 from headrace.sinks.base import LedgerUpdate
 
@@ -31,7 +32,7 @@ class CutCommit:
     stopped: tuple[TableProgress, ...] = ()
     """Where the tables stand that are known to stop: at their checkpoint, or before a schema change that they may not pass."""
     rows: Mapping[TableId, TableProgress] = field(default_factory=dict)
-    """The tables' own rows before the cut, where they have one."""
+    """The tables' own rows before the cut, where they have one, and those of ``bearers``."""
     dead_letters: Mapping[TableId, int] = field(default_factory=dict)
     """How many letters tables had before the cut."""
     new_letters: Mapping[TableId, int] = field(default_factory=dict)
@@ -44,6 +45,8 @@ class CutCommit:
     """What the cut reaches, as its source is told. ``behind`` are tables that take no part in it."""
     after: PositionAfter | None = None
     """The source's position; without it the position stays."""
+    bearers: Mapping[str, Bearers] = field(default_factory=dict)
+    """See ``Cut.bearers``."""
     reports: tuple[SplitReport, ...] = ()
     """What was found in the splits of the cut, once they are read."""
 
@@ -75,7 +78,7 @@ class CutCommit:
         stopped = {row.table_id for row in cut.stopped}
         moving = (row for row in (*reached, *self.going_on) if row.table_id not in stopped)
         tables = {row.pair: row for row in (*moving, *cut.stopped)}
-        for table_id, reason in missing_rows(self.reports).items():
+        for table_id, reason in missing_rows(told_of_bearers(self.reports, self.bearers)).items():
             row = self.rows.get(table_id) or TableProgress(table_id, self.hi)
             row = tables.get(row.pair, row)
             tables[row.pair] = replace(row, lacks=row.lacks or reason)

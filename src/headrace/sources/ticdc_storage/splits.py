@@ -54,6 +54,11 @@ class FileSplit(Split):
     left_out: Window | None = None
     is_behind: bool = False
 
+    @property
+    def is_late(self) -> bool:
+        """See ``Split.is_late``."""
+        return self.is_behind or self.after is not None
+
 
 def read_split(
     split: FileSplit, window: Window, old_images: bool = True, tolerance: int = 0
@@ -282,6 +287,8 @@ class _Tally:
     def _note_missing(self, commit_ts: pa.Array) -> None:
         """Counts the rows that fall below the window only because a final drain moved it, or a file with a larger number."""
         drain, window = self.split.after, self.window
+        if self.split.begun:
+            return
         if drain is not None:
             self.late.take(commit_ts, Window(max(drain.published, window.loaded), min(drain.end, window.lo)))
         if self.split.is_behind:
@@ -332,9 +339,9 @@ class _Tally:
 
     def _notices(self) -> Iterator[Notice]:
         if self.late.rows and self.split.after:
-            yield _late_notice(self.split.table_id, self.split.after)
+            yield _late_notice(self.split.table_id, self.split.after, self.late)
         if self.behind.rows:
-            yield _behind_notice(self.split, self.behind.rows, self.window)
+            yield _behind_notice(self.split, self.behind, self.window)
 
 
 def _named_row(batch: pa.RecordBatch, row: int, key: tuple[str, ...]) -> str:
@@ -362,24 +369,24 @@ def _out_of_order(split: FileSplit) -> Problem:
     )
 
 
-def _late_notice(table_id: TableId, drain: Drain) -> Notice:
+def _late_notice(table_id: TableId, drain: Drain, late: _Missing) -> Notice:
     return Notice(
         f"Rows with commit ts from {drain.published + 1} to {drain.end} came after --until-end had taken everything up to there: "
         "the changefeed was not finished. They are not applied. Where they only repeat what was there nothing is missing; "
         "compare the table with its source, or copy it anew.",
         table_id,
-        lasts=True,
+        missing=(late.first, late.last),
     )
 
 
-def _behind_notice(split: FileSplit, rows: int, window: Window) -> Notice:
+def _behind_notice(split: FileSplit, behind: _Missing, window: Window) -> Notice:
     return Notice(
-        f"The file came after others with larger numbers were applied, and {rows} of its rows are not above the checkpoint "
+        f"The file came after others with larger numbers were applied, and {behind.rows} of its rows are not above the checkpoint "
         f"({window.lo}): they are not applied. TiCDC repeats rows only in new files, so they are missing; copy the table anew, and "
         "look at what brings the files here, such as a copy of the bucket: metadata has to come last.",
         split.table_id,
         split.place,
-        lasts=True,
+        missing=(behind.first, behind.last),
     )
 
 

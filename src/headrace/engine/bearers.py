@@ -1,0 +1,132 @@
+"""Which tables have the rows of late splits now: names are followed through the schema changes that were applied since. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from headrace.engine.journal import has_run, is_pending
+from headrace.model.bearers import Bearers
+from headrace.model.events import (
+    DropDatabaseEvent,
+    DropTableEvent,
+    ExchangePartitionEvent,
+    RenameTableEvent,
+    SchemaChange,
+    SchemaChangeEvent,
+    TruncateTableEvent,
+)
+from headrace.model.ledger import LedgerState
+from headrace.model.offer import Offer
+from headrace.model.split import Split
+from headrace.model.table import TableId, folded_name
+from headrace.model.tso import MAX_TSO
+
+_MOVES = (RenameTableEvent, ExchangePartitionEvent, TruncateTableEvent, DropTableEvent, DropDatabaseEvent)
+
+
+class _Step(NamedTuple):
+    """A schema change that was applied, and that gave rows to another name or took them away. ``ran``: it was not skipped."""
+
+    commit_ts: int
+    events: tuple[SchemaChangeEvent, ...]
+    ran: bool
+
+
+def bearers(state: LedgerState, offer: Offer) -> dict[str, Bearers]:
+    """Whose the rows of late splits are, by the splits' keys, where that may be others than the table of their name has."""
+    late = [split for split in offer.splits if split.is_late]
+    if not late:
+        return {}
+    steps = _steps(state, offer.schema_changes, min(split.version for split in late))
+    of_name: dict[TableId, list[int]] = defaultdict(list)
+    for number, step in enumerate(steps):
+        for table_id in {t for event in step.events for t in _named(event)}:
+            of_name[table_id].append(number)
+
+    def of(name: TableId, version: int) -> Bearers:
+        numbers = sorted({*of_name.get(name, ()), *of_name.get(_database(name.database), ())})
+        ends = [number for number in numbers if steps[number].commit_ts > version]
+        lives = [(steps[number].commit_ts, _bearing(state, name, steps[number:])) for number in ends]
+        return Bearers((*lives, (MAX_TSO, _bearing(state, name, ())))) if lives else Bearers(())
+
+    found = {(name, version): of(name, version) for name, version in {(split.table_id, split.version) for split in late}}
+    known = {split.key: found[split.table_id, split.version] for split in late}
+    return {key: bearing for key, bearing in known.items() if bearing.lives}
+
+
+def of_gone_tables(
+    state: LedgerState,
+    splits: Iterable[Split],
+    known: Mapping[str, Bearers],
+    changed: Collection[TableId],
+    takes_part: Callable[[TableId], bool],
+) -> list[Split]:
+    """The late splits of tables that are gone, each as one of a table that has its rows now: what is missing there is told.
+
+    Not of names that something comes to in this cut, because it is ``changed``: a split of theirs may be of that one.
+    """
+    found = []
+    for split in splits:
+        own = state.tables.get(split.table_id)
+        if split.key in known and not split.begun and own is not None and own.status.is_gone and own.table_id not in changed:
+            bearing = sorted(filter(takes_part, known[split.key].tables))
+            found += [replace(split, table_id=table_id, of_gone=True) for table_id in bearing[:1]]
+    return found
+
+
+def _steps(state: LedgerState, changes: Iterable[SchemaChange], since: int) -> Sequence[_Step]:
+    """What was applied of the changes behind a commit ts (TSO), in order."""
+    steps = []
+    for change in changes:
+        events = tuple(event for event in change.events if isinstance(event, _MOVES))
+        if events and change.commit_ts > since and not is_pending(state, change):
+            entry = state.journal.get(change.identity)
+            steps.append(_Step(change.commit_ts, events, entry is None or has_run(entry, change)))
+    return sorted(steps, key=lambda step: step.commit_ts)
+
+
+def _named(event: SchemaChangeEvent) -> tuple[TableId, ...]:
+    """The tables whose rows the event moves or takes away; of a database it stands for all in it."""
+    match event:
+        case RenameTableEvent(old, new):
+            return old, new
+        case ExchangePartitionEvent(first, second):
+            return first, second
+        case TruncateTableEvent(table_id) | DropTableEvent(table_id):
+            return (table_id,)
+        case DropDatabaseEvent(database):
+            return (_database(database),)
+        case _:
+            return ()
+
+
+def _database(name: str) -> TableId:
+    return TableId(folded_name(name))
+
+
+def _bearing(state: LedgerState, name: TableId, steps: Sequence[_Step]) -> frozenset[TableId]:
+    """The tables that have the rows now which a name had before these steps."""
+    tables = {name}
+    for step in steps:
+        for event in step.events:
+            tables = {t for table_id in tables for t in _behind(event, table_id, ran=step.ran)}
+    there = (t for t in tables if t == name or t in state.tables)
+    return frozenset(t for t in there if not (t in state.tables and state.tables[t].status.is_gone))
+
+
+def _behind(event: SchemaChangeEvent, table_id: TableId, *, ran: bool) -> tuple[TableId, ...]:
+    """Where the rows of a table are behind an event. Which rows a partition had nothing tells."""
+    match event:
+        case RenameTableEvent(old, new) if old == table_id:
+            return (new,)
+        case ExchangePartitionEvent(first, second) if table_id in (first, second):
+            return (first, second) if table_id == first else (first,)
+        case TruncateTableEvent(emptied) | DropTableEvent(emptied) if ran and emptied == table_id:
+            return ()
+        case DropDatabaseEvent(database) if ran and table_id.lies_in(database):
+            return ()
+        case _:
+            return (table_id,)
