@@ -349,8 +349,9 @@ def _truncated(report: SplitReport, reports: list[SplitReport]) -> Problem | Non
         report.table_id,
         "the last record is cut off in the middle, and no later file repeats it.",
         place=report.at(line=report.truncated_line),
-        hint="Upload the complete file again under the same name. If later files hold all of it, as after a crash of TiCDC, "
-        f"give it up: {skip_command(report.table_id, report.at())}.",
+        hint="Upload the complete file again under the same name. If later files of the same table version hold all of it, as "
+        f"after a crash of TiCDC, give it up: {skip_command(report.table_id, report.at())}. Rows that files of newer versions "
+        "repeat are not applied, so they do not replace it.",
     )
 
 
