@@ -87,6 +87,16 @@ def test_each_life_of_a_name_has_its_own_bearers() -> None:
     assert known.of(15, 35) == {B}
 
 
+def test_rows_that_their_table_was_loaded_with_are_missed_by_nobody() -> None:
+    changes = (change(20, RenameTableEvent(A, C), RenameTableEvent(B, A), RenameTableEvent(C, B)),)
+    ledger = state(changes)
+    ledger = replace(
+        ledger, tables={**ledger.tables, B: replace(ledger.tables[B], loaded=12), A: replace(ledger.tables[A], loaded=30)}
+    )
+    known = bearers(ledger, Offer(100, 100, changes, (split(A),)))["late"]
+    assert [known.of(ts, ts) for ts in (7, 12, 13, 20, 21, 30, 31)] == [set(), set(), {B}, {B}, set(), set(), {A}]
+
+
 def test_what_was_applied_before_the_split_was_begun_does_not_concern_it() -> None:
     assert found(A, change(20, RenameTableEvent(B, A)), version=20) is None
 

@@ -46,3 +46,15 @@ def test_what_a_table_lacks_goes_with_its_rows(events: tuple[SchemaChangeEvent, 
     change = SchemaChange(9, A, events, statement, "shop", frozenset(named))
     found = state.with_rows(after(state, change)).tables
     assert {table_id for table_id, own in found.items() if own.lacks} == lacking
+
+
+def test_what_a_table_was_loaded_as_of_goes_with_its_rows() -> None:
+    """Where rows of two tables are mixed, what both were loaded as of."""
+    rows = {A: TableProgress(A, 5, incarnation=1, loaded=4), B: TableProgress(B, 5, incarnation=1, loaded=3)}
+    for events, expected in (
+        ((RenameTableEvent(A, C), RenameTableEvent(B, A), RenameTableEvent(C, B)), {A: 3, B: 4}),
+        ((ExchangePartitionEvent(A, B, "p0", "TRUE"),), {A: 3, B: 3}),
+    ):
+        state = replace(LedgerState("p"), tables=rows)
+        found = after(state, SchemaChange(9, A, events, "", "shop", frozenset({A, B, C} if len(events) > 1 else {A, B})))
+        assert {own.table_id: own.loaded for own in found if not own.status.is_gone} == expected

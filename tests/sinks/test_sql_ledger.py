@@ -274,10 +274,10 @@ def test_the_cuts_that_an_older_version_recorded_get_the_figures_that_they_lack(
 
 def test_the_tables_that_an_older_version_recorded_lack_what_it_did_not_know(session):
     claim = acquire(session)
-    own = TableProgress(ORDERS, 9, again=True, let_in=True, lacks="rows that came late")
+    own = TableProgress(ORDERS, 9, again=True, let_in=True, lacks="rows that came late", loaded=5)
     claim = step(session, claim, LedgerUpdate(tables=(own,)))
     assert LEDGER.load(session, "p").tables == {ORDERS: own}
-    for column in ("again", "let_in", "lacks"):
+    for column in ("again", "let_in", "lacks", "loaded_ts"):
         session.execute(f"ALTER TABLE {LEDGER.table('tables')} DROP COLUMN {column}")
     assert LEDGER.load(session, "p").tables == {ORDERS: TableProgress(ORDERS, 9)}
     LEDGER.create_tables(session)

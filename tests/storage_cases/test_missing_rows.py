@@ -304,3 +304,23 @@ def test_rows_of_a_late_file_of_a_former_name_are_told_wherever_a_run_dies(tmp_p
             ran = bucket.run()
         assert (lacking(bucket, part), part in ran.told) == ({"test.w"}, True), number
     assert number > 10
+
+
+@pytest.mark.parametrize("happens", [None, to_another_name, names_change_places, another_table_takes_the_name])
+@pytest.mark.parametrize("committed", [145, 165])
+def test_rows_that_a_table_was_loaded_with_are_not_missing_when_it_has_caught_up(
+    bucket: Bucket, committed: int, happens: Callable[[Bucket], set[str]] | None
+) -> None:
+    bucket.create("o", 101)
+    bucket.rows("o/101/1", "I 145 1 o")
+    bucket.at(151)
+    part = late_by_its_number(bucket, comes=False)
+    loaded_anew(bucket, 160, (1, "a"), (2, "b"), (3, "c"), (5, "e"))
+    for checkpoint in (166, 168):
+        bucket.at(checkpoint)
+    expected = {"test.t"} if happens is None else happens(bucket)
+    bucket.at(180)
+    bucket.rows("t/100/2", f"I {committed} 3 c")
+    told = bucket.at(190).told
+    assert lacking(bucket, part) == (set() if committed == 145 else expected)
+    assert (part in told) == (committed == 165)

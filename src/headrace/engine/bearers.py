@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -50,7 +50,7 @@ def bearers(state: LedgerState, offer: Offer) -> dict[str, Bearers]:
         numbers = sorted({*of_name.get(name, ()), *of_name.get(_database(name.database), ())})
         ends = [number for number in numbers if steps[number].commit_ts > version]
         lives = [(steps[number].commit_ts, _bearing(state, name, steps[number:])) for number in ends]
-        return Bearers((*lives, (MAX_TSO, _bearing(state, name, ())))) if lives else Bearers(())
+        return Bearers(tuple(_but_for_loaded(state, (*lives, (MAX_TSO, _bearing(state, name, ())))))) if lives else Bearers(())
 
     found = {(name, version): of(name, version) for name, version in {(split.table_id, split.version) for split in late}}
     known = {split.key: found[split.table_id, split.version] for split in late}
@@ -115,6 +115,18 @@ def _bearing(state: LedgerState, name: TableId, steps: Sequence[_Step]) -> froze
             tables = {t for table_id in tables for t in _behind(event, table_id, ran=step.ran)}
     there = (t for t in tables if t == name or t in state.tables)
     return frozenset(t for t in there if not (t in state.tables and state.tables[t].status.is_gone))
+
+
+def _but_for_loaded(
+    state: LedgerState, lives: Iterable[tuple[int, frozenset[TableId]]]
+) -> Iterator[tuple[int, frozenset[TableId]]]:
+    """The lives in parts, of which each has the tables that were not loaded anew since."""
+    before = 0
+    for up_to, tables in lives:
+        loaded = {t: state.tables[t].loaded if t in state.tables else 0 for t in tables}
+        for end in sorted({up_to, *(at for at in loaded.values() if before < at < up_to)}):
+            yield end, frozenset(t for t, at in loaded.items() if at < end)
+        before = up_to
 
 
 def _behind(event: SchemaChangeEvent, table_id: TableId, *, ran: bool) -> tuple[TableId, ...]:

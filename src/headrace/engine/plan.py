@@ -44,7 +44,7 @@ from headrace.model.events import (
     SchemaChange,
     TruncateTableEvent,
 )
-from headrace.model.ledger import Decision, LedgerState, RequestKind, TableStatus, Verdict
+from headrace.model.ledger import Decision, LedgerState, TableStatus, Verdict
 from headrace.model.offer import Offer
 from headrace.model.outcome import Problem
 from headrace.model.split import Segment, Split, Window
@@ -232,10 +232,9 @@ def _windows(
     state: LedgerState, offer: Offer, tables: Mapping[TableId, int], floors: Mapping[TableId, int], ended: Mapping[TableId, int]
 ) -> dict[TableId, Window]:
     """The window of each of these tables, which has its end (TSO)."""
-    loaded = [request for request in state.requests.values() if request.kind is RequestKind.LOADED]
-    as_of = {request.table_id: request.to for request in sorted(loaded, key=lambda request: request.to)}
+    loaded = {t: state.tables[t].loaded for t in tables if t in state.tables}
     return {
-        t: replace(_window(state.table_checkpoint(t), hi, offer, floors.get(t, 0), ended.get(t, 0)), loaded=as_of.get(t, 0))
+        t: replace(_window(state.table_checkpoint(t), hi, offer, floors.get(t, 0), ended.get(t, 0)), loaded=loaded.get(t, 0))
         for t, hi in tables.items()
     }
 

@@ -275,7 +275,7 @@ def carry_out(
             told = f"loaded anew as of {request.to}"
             row = replace(own, status=_status_of_loaded(state, request, includes), reason=told, lacks="")
             used += [other.identity for other in state.requests.values() if _is_over_with(other, request)]
-            rows.append(replace(row, checkpoint=request.to, after=True))
+            rows.append(replace(row, checkpoint=request.to, after=True, loaded=request.to))
             kept.append(replace(request, kind=RequestKind.LOADED))
             found = _overtaken(state, offer, request)
             entries += [_settled(change, JournalState.SKIPPED) for change in found.changes]

@@ -146,24 +146,31 @@ def _reasons_carried(state: LedgerState, change: SchemaChange) -> dict[TableId, 
     return {table_id: reason for table_id, reason in told.items() if reason}
 
 
-def _missing_behind(state: LedgerState, change: SchemaChange, *, ran: bool) -> dict[TableId, str]:
-    """What tables lack behind a change (``TableProgress.lacks``): it goes with the rows, and ends with them where it ``ran``."""
-    told: dict[TableId, str] = {}
+_WHOLE = ("", 0)
 
-    def of(table_id: TableId) -> str:
+
+def _missing_behind(state: LedgerState, change: SchemaChange, *, ran: bool) -> dict[TableId, tuple[str, int]]:
+    """What tables lack behind a change, and what they were loaded as of (``TableProgress.lacks`` and ``loaded``).
+
+    Both go with the rows, and end with them where the change ``ran``.
+    """
+    told: dict[TableId, tuple[str, int]] = {}
+
+    def of(table_id: TableId) -> tuple[str, int]:
         own = state.tables.get(table_id)
-        return told.get(table_id, own.lacks if own is not None else "")
+        return told.get(table_id, (own.lacks, own.loaded) if own is not None else _WHOLE)
 
     for event in change.events:
         match event:
             case RenameTableEvent(old, new):
-                told |= {new: of(old), old: ""}
+                told |= {new: of(old), old: _WHOLE}
             case ExchangePartitionEvent(first, second):
-                told |= dict.fromkeys((first, second), of(first) or of(second))
+                (one, loaded), (other, also) = of(first), of(second)
+                told |= dict.fromkeys((first, second), (one or other, min(loaded, also)))
             case TruncateTableEvent(table_id) | DropTableEvent(table_id) if ran:
-                told[table_id] = ""
+                told[table_id] = _WHOLE
             case DropDatabaseEvent(_, tables, stays) if ran:
-                told |= dict.fromkeys(tables | stays, "")
+                told |= dict.fromkeys(tables | stays, _WHOLE)
             case _:
                 pass
     return told
@@ -250,7 +257,8 @@ def after(
             base = _newcomer(state, table_id, change)
             if table_id not in renamed | gone:
                 lacking = passed.behind(table_id, change.commit_ts) | lacking
-        base = replace(base, reason=carried.get(table_id, base.reason), lacks=missing.get(table_id, base.lacks))
+        lacks, loaded = missing.get(table_id, (base.lacks, base.loaded))
+        base = replace(base, reason=carried.get(table_id, base.reason), lacks=lacks, loaded=loaded)
         if table_id in lacking:
             base = replace(base, status=TableStatus.INCOMPLETE, reason=lacking[table_id])
         elif table_id in emptied - passed.lasting and base.status is TableStatus.INCOMPLETE:

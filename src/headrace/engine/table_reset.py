@@ -55,7 +55,7 @@ def begin_anew(
         begins = _beginning(state, own)
         came = own.incarnation > state.start
         # What is there by then was the pipeline's: nothing of it is taken for rows as of the start.
-        anew = replace(own, checkpoint=begins, after=not came, reason="it was reset", lacks="", again=own.again or came)
+        anew = replace(own, checkpoint=begins, after=not came, reason="it was reset", lacks="", loaded=0, again=own.again or came)
         is_held = table_id in _without(state, used).held
         if not came and state.start:
             # Nothing creates it, so somebody has to load it as of then: released without that it lacks rows.

@@ -82,6 +82,8 @@ class TableProgress:
     """The target's table; ``None`` where it has the name of the source's."""
     lacks: str = ""
     """Why rows may be missing that no run will apply, until it is loaded anew or emptied; empty where nothing says so."""
+    loaded: int = 0
+    """What a person loaded it anew as of (TSO), 0 for never: of the rows up to there none is missing."""
 
     def __post_init__(self) -> None:
         if self.target == self.table_id:

@@ -457,6 +457,7 @@ def _table_to_dict(table: TableProgress) -> dict[str, object]:
         "again": table.again,
         "let_in": table.let_in,
         "lacks": table.lacks,
+        "loaded": str(table.loaded),
     } | ({"target": [table.target.database, table.target.table]} if table.target is not None else {})
 
 
@@ -471,6 +472,7 @@ def _table_from_dict(data: dict[str, object]) -> TableProgress:
         again=bool(data.get("again", False)),
         let_in=bool(data.get("let_in", False)),
         lacks=str(data.get("lacks", "")),
+        loaded=int(str(data.get("loaded", 0))),
         target=_table_id(data["target"]) if "target" in data else None,
     )
 

@@ -17,7 +17,7 @@ from headrace.sinks.sql_dialect import LedgerDialect, SqlSession, integer
 from headrace.sinks.sql_rows import put_rows
 
 TABLES = "tables"
-_ADDED = ("again", "let_in", "lacks")
+_ADDED = ("again", "let_in", "lacks", "loaded_ts")
 """Columns of the table ``tables`` that came with a later Headrace."""
 _SOURCE = ("database_name", "table_name")
 _TARGET = ("target_database", "target_table")
@@ -34,7 +34,8 @@ class TableRows:
     @property
     def added_columns(self) -> dict[str, str]:
         """Columns of the table ``tables`` that an older Headrace did not make, each with its type."""
-        return {"again": "BIGINT DEFAULT 0", "let_in": "BIGINT DEFAULT 0", "lacks": self.dialect.text_type}
+        number = "BIGINT DEFAULT 0"
+        return {"again": number, "let_in": number, "lacks": self.dialect.text_type, "loaded_ts": number}
 
     def layout(self) -> dict[str, tuple[str, str]]:
         """Table name -> (columns, primary key)."""
@@ -65,7 +66,7 @@ class TableRows:
             columns = ", ".join((*_SOURCE, *target, *values))
             for row in session.execute(f"SELECT {columns} FROM {self.place(relation)} WHERE pipeline = ?", (pipeline,)):
                 database, table, target_database, target_table, checkpoint, after, status, reason, incarnation, *added = row
-                again, let_in, lacks = added
+                again, let_in, lacks, loaded = added
                 yield TableProgress(
                     table_id=TableId(str(database), str(table)),
                     checkpoint=integer(checkpoint),
@@ -77,6 +78,7 @@ class TableRows:
                     let_in=bool(let_in),
                     target=TableId(str(target_database), str(target_table)) if relation == LedgerPart.ROUTED_TABLES else None,
                     lacks=str(lacks or ""),
+                    loaded=integer(loaded or 0),
                 )
 
     def written_by_others(self, session: SqlSession, pipeline: str, present: Collection[str]) -> Iterator[tuple[str, TableId]]:
@@ -97,7 +99,7 @@ class TableRows:
         found: dict[tuple[str, tuple[str, ...]], list[tuple[object, ...]]] = {}
         for row in rows:
             relation, columns, key = _key(pipeline, *row.pair)
-            added = (int(row.again), int(row.let_in), row.lacks)
+            added = (int(row.again), int(row.let_in), row.lacks, row.loaded)
             values = (row.checkpoint, int(row.after), str(row.status), row.reason, row.incarnation, *added)
             found.setdefault((relation, columns), []).append((*key, *values))
         for (relation, columns), of_relation in found.items():

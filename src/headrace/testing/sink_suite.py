@@ -332,7 +332,9 @@ class SinkSuite:
                 assert sink.metadata_applier.describe(A) is None
 
     def test_a_step_is_read_as_it_was_written_by_every_other_object(self, runs: SinkRuns) -> None:
-        own = TableProgress(A, 40, status=TableStatus.STOPPED, reason="it is full: 'x' \\ 漢", let_in=True, lacks="rows of 漢")
+        own = TableProgress(
+            A, 40, status=TableStatus.STOPPED, reason="it is full: 'x' \\ 漢", let_in=True, lacks="rows of 漢", loaded=30
+        )
         with runs.opened() as (_, ledger):
             state = _acquired(ledger)
             update = LedgerUpdate(checkpoint=50, attempted=60, position='{"a": 1}', tables=(own,), dead_letters={A: 2})
