@@ -478,6 +478,15 @@ class World:
         assert ran.code == EXIT_TABLE_STOPPED or (ran.is_complete and not follows), str(ran)
         self.check_the_others()
 
+    def goes_back(self, table_id: TableId, kept: Callable[[], None], at: int) -> None:
+        """A person loads a running table with rows that it had at an earlier commit ts, and has it held there."""
+        self.ask(table_id, RequestKind.HOLD)
+        self.run()
+        kept()
+        self.ask(table_id, RequestKind.RESYNC, to=at)
+        self.held(table_id, lambda: None)
+        assert self._row(table_id).status is TableStatus.HELD
+
     def loaded_again(self, table_id: TableId, kept: Callable[[], None], at: int, *faults: Fault) -> None:
         """A person loads a held table with rows that it had at a commit ts, and lets it go on from there.
 

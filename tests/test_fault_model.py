@@ -318,6 +318,34 @@ class FaultModel(RuleBasedStateMachine):
             world.held(table_id, lambda: None)
             world.loaded_again(table_id, kept, at_ts, *([] if number is None else [at(number, crash)]))
 
+    @rule(steps=STEPS, seed=SEEDS, chosen=SEEDS, max_cut=st.sampled_from(MAX_CUTS), number=NUMBERS | st.none())
+    @precondition(lambda self: self.world.options.include_commit_ts and not self.world.history.is_streamed)
+    def a_table_is_loaded_ahead_while_others_catch_up(
+        self, steps: list[differential.Step], seed: int, chosen: int, max_cut: int, number: int | None
+    ) -> None:
+        """It is held at an earlier time than it is loaded as of. The files of others cannot be read until then."""
+        self.world.run_and_check()
+        table_id, world, history = self._a_table(chosen), self.world, self.world.history
+        if table_id is None:
+            return
+        before, place = world.downstream.save_table(table_id), history.promised
+        self.goes_on([differential.Step("rows", seed)], seed)
+        world.run_and_check()
+        if self._a_table(chosen) != table_id or any(ts >= place for ts in history.schema_changes_below(history.promised + 1)):
+            return  # what was saved may be of another shape, or of another table
+        loaded, at_ts = world.downstream.save_table(table_id), history.promised
+        note(f"{table_id} is held at {place}, and gets headrace table resync --at {at_ts} with --max-cut {max_cut}")
+        world.goes_back(table_id, before, place)
+        files, chance, own = DamagedFiles(self.folder / "data"), Random(chosen), world.max_cut
+        for more in ([differential.Step("rows", seed + 1)], steps, [differential.Step("rows", seed + 2)]):
+            self.goes_on([*more, differential.Step("rows", seed)], seed)
+            note(f"damaged are {files.damage(chance, 3)}")
+            note(str(world.run_despite()))
+        note(f"repaired are {files.repair()}")
+        world.max_cut = max_cut
+        world.loaded_again(table_id, loaded, at_ts, *([] if number is None else [at(number, crash)]))
+        world.max_cut = own
+
     @rule(chosen=SEEDS, number=NUMBERS, hold=st.booleans())
     @precondition(lambda self: self.world.options.include_commit_ts)
     def a_table_is_reset(self, chosen: int, number: int, hold: bool) -> None:
@@ -417,6 +445,31 @@ def test_tables_whose_files_cannot_be_read_keep_no_others_back(kind: str, empty:
         model = FaultModel(lambda folder: empty(kind, folder), clock, OPTIONS)
         model.begins(first, few=False, filters=[], max_cuts=[], policies=[])
         model.files_cannot_be_read(steps, more, seed, chosen, max_cut, number)
+        model.teardown()
+
+    check()
+
+
+@pytest.mark.parametrize("kind", ["nothing atomic", "atomic cuts"])
+def test_a_table_that_is_loaded_ahead_while_others_catch_up_has_all_its_rows(
+    kind: str, empty: Callable[[str, Path], Downstream]
+) -> None:
+    """The fault model's rule by itself, so that it is drawn in every run of the tests."""
+    clock = Clock(SECONDS)
+
+    @settings(
+        max_examples=12,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],
+    )
+    @given(STEPS, STEPS, SEEDS, SEEDS, st.sampled_from((1, 200, 400)), NUMBERS | st.none())
+    def check(first, steps, seed, chosen, max_cut, number) -> None:  # type: ignore[no-untyped-def]
+        model = FaultModel(lambda folder: empty(kind, folder), clock, OPTIONS)
+        model.begins([differential.Step("create", seed), *first], few=False, filters=[], max_cuts=[], policies=[])
+        model.a_table_is_loaded_ahead_while_others_catch_up(steps, seed, chosen, max_cut, number)
         model.teardown()
 
     check()

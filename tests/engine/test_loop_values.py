@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from headrace.engine.bounds import has_let_go
 from headrace.engine.quiet import Quiet
 from headrace.engine.retries import Retries, all_stopped
 from headrace.engine.told_stops import ToldStops
@@ -29,6 +30,25 @@ STOPPED, RUNNING, INCOMPLETE, CATCHING_UP, GONE = (
 def state(*, checkpoint: int = 10, **statuses: TableStatus) -> LedgerState:
     tables = {TableId("shop", n): TableProgress(TableId("shop", n), checkpoint, status=status) for n, status in statuses.items()}
     return LedgerState("p", checkpoint=checkpoint, tables=tables)
+
+
+class TestWhatIsOfferedAnew:
+    """What was offered is of the tables that took part when the source was asked."""
+
+    HOLD = TableRequest("1", A, RequestKind.HOLD)
+    RESYNC = TableRequest("2", B, RequestKind.RESYNC, to=10)
+
+    def test_a_table_that_is_let_go_needs_another_offer(self) -> None:
+        asked = replace(state(a=STOPPED, b=STOPPED), requests={"1": self.HOLD, "2": self.RESYNC})
+        refused = replace(asked, requests={"1": self.HOLD})
+        assert has_let_go(asked, refused), "the resync held the table, and is over"
+        assert has_let_go(asked, replace(asked, tables=state(a=STOPPED, b=CATCHING_UP).tables))
+        assert has_let_go(asked, replace_checkpoint(asked, B, 5))
+
+    def test_a_table_that_is_held_from_now_on_needs_none(self) -> None:
+        asked = replace(state(a=STOPPED, b=STOPPED), requests={"1": self.HOLD})
+        assert not has_let_go(asked, asked)
+        assert not has_let_go(asked, replace(asked, requests={"1": self.HOLD, "2": self.RESYNC}))
 
 
 class TestRetries:

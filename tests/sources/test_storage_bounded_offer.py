@@ -301,6 +301,26 @@ def test_only_tables_that_are_read_count(folder: StorageFolder) -> None:
     assert (nothing.promised, len(nothing.splits)) == (None, 5)
 
 
+def test_a_part_for_tables_that_catch_up_has_all_files_of_those_that_take_no_part(folder: StorageFolder) -> None:
+    """Whatever comes to be of such a table before the part is applied, no file of it is passed over."""
+    fill(folder, BACKLOG, 200)
+    for table in "uw":
+        folder.schema(table, 100, f"CREATE TABLE `test`.`{table}` (`id` INT PRIMARY KEY, `v` VARCHAR(16))")
+        folder.data(f"test/{table}/100", 1, "I 125 1 a")
+        folder.data(f"test/{table}/100", 2, "I 190 2 b")
+    idle = TableId("test", "u")
+
+    def reached(table_id: TableId) -> int:
+        return 100 if table_id == T else 200
+
+    bound = Bound(1, 201, checkpoint=200, reached=reached, counts=lambda table_id, _: table_id != idle)
+    offer = folder.consumer().source.poll("", 0, bound=bound)
+    assert (offer.catches_up, offer.watermark) == ({T}, 129)
+    assert [split.key for split in offer.splits] == [
+        "test/t/100/CDC000001.csv", "test/u/100/CDC000001.csv", "test/u/100/CDC000002.csv",
+    ]  # fmt: skip
+
+
 def test_without_commit_ts_files_come_in_order(folder: StorageFolder) -> None:
     folder.schema("t", 100, "CREATE TABLE `test`.`t` (`id` INT PRIMARY KEY, `v` VARCHAR(16))")
     for number in (1, 2, 3):

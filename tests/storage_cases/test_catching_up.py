@@ -11,6 +11,7 @@ import pytest
 from building import Bucket, Ran, ledger_at
 from test_ownership import only
 
+from headrace.cli.main import main
 from headrace.engine.loop import Loop
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
 from headrace.model.ledger import Decision, TableStatus, Verdict
@@ -19,6 +20,7 @@ from headrace.model.policy import SchemaChangePolicies
 from headrace.model.table import TableId
 from headrace.pipeline.registry import open_sink
 from headrace.sources.base import Bound
+from person import Person
 from places import Place
 from targets import Target
 
@@ -223,6 +225,38 @@ def test_a_table_that_catches_up_does_not_wait_for_its_database_that_waits_furth
         backlog.approve()
     assert (ran.code, ran.stopped) == (EXIT_OK, {})
     assert backlog.target.tables() == {("test", "u")}
+
+
+@pytest.mark.usefixtures("_comes_to_an_end")
+@pytest.mark.parametrize("most", [0, 1, 60, 150])
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_held_table_that_is_loaded_anew_while_another_catches_up_has_all_its_rows(
+    tmp_path: Path, place: Place, most: int, stopped: bool
+) -> None:
+    """The part of the backlog that the source offers was asked for while the table was held still."""
+    backlog = Backlog(tmp_path, place, most)
+    bucket = backlog.bucket
+    bucket.create("t", 100)
+    bucket.create("o", 101)
+    assert backlog.at(106).code == EXIT_OK
+    if stopped:
+        backlog.damaged("t/100/1")
+        assert backlog.at(107).code == EXIT_TABLE_STOPPED
+    assert main(["table", "hold", "test.t", "--sink", backlog.uri]) == 0
+    assert backlog.at(108).code == EXIT_TABLE_STOPPED
+    late = backlog.damaged("o/101/1")
+    for number in range(3, 7):
+        bucket.rows(f"o/101/{number}", f"I 1{number + 60} {number} o")
+    bucket.rows("t/100/1", "I 110 1 a", "I 117 2 b")
+    bucket.rows("t/100/2", "I 163 3 c", "I 164 4 d")
+    bucket.rows("t/100/3", "I 190 5 e")
+    assert backlog.at(200).code == EXIT_TABLE_STOPPED
+    backlog.repair(late)
+    Person.at(place, backlog.target).run("INSERT INTO test.t VALUES (1, 'a'), (2, 'b')")  # as of 120
+    assert main(["table", "resync", "test.t", "--at", "120", "--sink", backlog.uri]) == 0
+    for checkpoint in (210, 220):
+        assert backlog.at(checkpoint).code == EXIT_OK
+    assert (backlog.keys("t"), backlog.keys("o")) == (["1", "2", "3", "4", "5"], ["2", "3", "4", "5", "6"])
 
 
 @pytest.mark.parametrize("most", CUTS)

@@ -35,6 +35,14 @@ def end_of(state: LedgerState, offer: Offer, apart: Collection[TableId], until: 
     return min(MAX_TSO if until is None else until, MAX_TSO if shared is None else shared - 1)
 
 
+def has_let_go(asked: LedgerState, state: LedgerState) -> bool:
+    """Whether a table stands elsewhere than when the source was asked, or is not held any more.
+
+    What was offered is of the tables that took part then: it may lack files that such a table needs now.
+    """
+    return asked.tables != state.tables or not asked.held <= state.held
+
+
 def bound_of(
     state: LedgerState,
     limit: int,

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from headrace import faults
 from headrace.engine.barriers import PlanRules
-from headrace.engine.bounds import bound_of, end_of, has_rows_at_once
+from headrace.engine.bounds import bound_of, end_of, has_let_go, has_rows_at_once
 from headrace.engine.cut_letters import recounted
 from headrace.engine.cut_run import CutRun, RoundFactory, TablesExcluded
 from headrace.engine.excluded_tables import back, followed, left_out, taken_back
@@ -473,7 +473,7 @@ class Loop:
 
     def _carry_out(self, offer: Offer) -> bool:
         """Carries out what people asked of tables. Whether the source has to offer anew before anything is planned."""
-        released = releases_to_judge(self._state)
+        asked, released = self._state, releases_to_judge(self._state)
         self._serve(take_up_holds(self._state, offer))
         options, applier = self._options, self._sink.metadata_applier
         anew = begin_anew(self._state, offer, self._source, options.includes, self._has_rows)
@@ -487,7 +487,7 @@ class Loop:
         if any(each is not None and each.reads_anew for each in (anew, carried)):
             self._learned = None  # files that count as not read by now are not missed
             return True
-        return bool(released) or self._end_incomplete(offer) is not None
+        return bool(released) or has_let_go(asked, self._state) or self._end_incomplete(offer) is not None
 
     def _has_rows(self, table_id: TableId) -> bool:
         """Whether the target has rows of the table; one that keeps no tables is not asked."""

@@ -35,7 +35,8 @@ class Offer:
     are schema changes that are there and cannot be read (``SchemaChange.unread``), and ``problems`` name their tables too.
     ``problems`` name tables that cannot be read at all. ``promised`` is the source's own watermark where the offer was cut
     short of it, and ``left_bytes`` the size of what it leaves for later. ``catches_up`` names tables that lie behind the
-    pipeline's checkpoint by more than a cut may hold: the offer then ends below that checkpoint, and has splits of theirs only.
+    pipeline's checkpoint by more than a cut may hold: the offer then ends below that checkpoint. Of the tables that count for the
+    bound (``Bound.counts``) it has splits of theirs only; of those that take no part it has all splits, as every offer has.
     """
 
     watermark: int

@@ -337,7 +337,10 @@ class Poll:
     def _part(
         self, found: _Found, candidates: Sequence[Candidate], changes: Sequence[SchemaChange], early: Mapping[StoredFile, int]
     ) -> _Part:
-        """The part of the offer that the bound allows."""
+        """The part of the offer that the bound allows.
+
+        Files of tables that do not count for it are always in it: whatever comes to be of such a table, none is passed over.
+        """
         left_out, bound = LeftOutFiles.recalled(candidates, self.place), self._bound
         counted, others = split_by_table(candidates, bound.counts)
         if self.bound is None or _size_of(counted) <= bound.limit:
@@ -352,7 +355,7 @@ class Poll:
             part = catching_up_by_ts(counted, stretches, bound.limit, bound.checkpoint, exact=exact)
             if part is not None:
                 theirs = [c for c in counted if c[2].table_id in part.catches_up]
-                return _Part(part.candidates, left_out.leaving(theirs, part.files, part.hi, reached), part)
+                return _Part((*part.candidates, *others), left_out.leaving(theirs, part.files, part.hi, reached), part)
             part = bounded_by_ts(counted, stretches, bound.limit, bound.at_least, found.watermark, exact=exact)
             if part is not None:
                 left_out = left_out.leaving(counted, part.files, part.hi, reached)
