@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from headrace.engine import table_places
-from headrace.engine.requests import running_reason, served_requests
+from headrace.engine.given_up import running_reason, served_requests
 from headrace.engine.unreadable import has_never_lived, is_unborn
 from headrace.model.cut import Cut, CutOutcome, Hold
 from headrace.model.ledger import CutRecord, LedgerState, RowFigures, TableProgress, TableStatus

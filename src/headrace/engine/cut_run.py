@@ -22,12 +22,12 @@ from headrace.engine.conservation import row_figures
 from headrace.engine.cut_end import CutEnd, record_of
 from headrace.engine.cut_letters import CutLetters
 from headrace.engine.excluded_tables import inside
+from headrace.engine.given_up import over_with_table, served_requests, told_given_up
 from headrace.engine.journal import forgettable, has_run, is_of, journalled_together, unfollowed
 from headrace.engine.kept_keys import kept_unique_key, left_unique_key
 from headrace.engine.leftovers import leftovers, rows_under_skip
 from headrace.engine.marked_tables import begin_to_say, say
 from headrace.engine.ownership import Ownership, stay_notices
-from headrace.engine.requests import over_with_table, served_requests, told_given_up
 from headrace.engine.shapes import outgrown_shapes, told_shapes
 from headrace.engine.write_task import read_problems
 from headrace.faults import Step

@@ -15,12 +15,12 @@ from dataclasses import replace
 from headrace.engine.barriers import Barriers, PlanRules, of_reserved
 from headrace.engine.bearers import bearers, of_gone_tables
 from headrace.engine.excluded_tables import Followed, drops_with_databases, followed
+from headrace.engine.given_up import given_up_to
 from headrace.engine.history import History
 from headrace.engine.identities import replaced_while_begun
 from headrace.engine.journal import comes_late, drops_databases, is_of, is_pending, sets_of, tables_of_dropped, unfollowed
 from headrace.engine.namesakes import Namesakes
 from headrace.engine.passed_tables import left_lives, newly_named
-from headrace.engine.requests import given_up_to
 from headrace.engine.segments import TablePlan, changes_of, is_found_later, of_other_shape
 from headrace.engine.shapes import from_shape_if_unknown, shapes_before
 from headrace.engine.unreadable import (

@@ -7,14 +7,15 @@ is released, or until the table goes on from where it was loaded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from headrace.ddl.statement import read_statement
+from headrace.engine.given_up import FLOORS, is_at_floor
 from headrace.engine.passed_changes import Overtaken, overtaken, told_ended
 from headrace.engine.shapes import told_shapes
 from headrace.engine.unreadable import is_unborn
-from headrace.model.commands import in_quotes, skip_command, word
+from headrace.model.commands import in_quotes, word
 from headrace.model.events import DropDatabaseEvent, DropTableEvent, RenameTableEvent, SchemaChange
 from headrace.model.ledger import (
     HOLDS,
@@ -28,10 +29,9 @@ from headrace.model.ledger import (
     in_order,
 )
 from headrace.model.offer import Offer
-from headrace.model.outcome import Notice, SplitReport
-from headrace.model.place import PlaceInFile, SourcePlace
+from headrace.model.outcome import Notice
+from headrace.model.place import SourcePlace
 from headrace.model.table import NOBODYS, TableId
-from headrace.model.tso import MAX_TSO
 from headrace.sinks.base import LedgerUpdate
 from headrace.sources.base import EventSource
 
@@ -45,7 +45,6 @@ _MISSES_FILES = (
     TableStatus.CATCHING_UP,
     TableStatus.EXCLUDED,
 )
-_FLOORS = (RequestKind.SKIP_ROWS, RequestKind.LOADED)
 _INEXACT = "rows carry no exact commit ts, so nothing tells which of them lie before another."
 
 
@@ -366,7 +365,7 @@ def _stops_because_of(state: LedgerState, request: TableRequest) -> bool:
 
 def _is_over_with(other: TableRequest, resync: TableRequest) -> bool:
     """Whether an earlier request about the same table is over when this resync is carried out."""
-    kinds = (*HOLDS, *_FLOORS)
+    kinds = (*HOLDS, *FLOORS)
     return other.table_id == resync.table_id and other.kind in kinds and other.identity < resync.identity
 
 
@@ -391,7 +390,7 @@ def _refusal(state: LedgerState, offer: Offer, source: EventSource, request: Tab
     if not _is_exact(offer):
         anew = " Let the pipeline begin anew on an empty target: headrace reset." if is_resync else ""
         return f"nothing was done: {_INEXACT}{anew}"
-    gives_up_more = None if _is_at_floor(state, request) else _gives_up_more(own, request)
+    gives_up_more = None if is_at_floor(state, request) else _gives_up_more(own, request)
     return next(_refusals_of_resync(state, offer, source, request), None) if is_resync else gives_up_more
 
 
@@ -514,86 +513,3 @@ def _at(state: LedgerState, offer: Offer, request: TableRequest) -> list[SchemaC
 
 def _settled(change: SchemaChange, state: JournalState) -> JournalEntry:
     return JournalEntry(change.identity, change.commit_ts, in_order(change.changes), change.statement, state)
-
-
-def given_up_to(state: LedgerState) -> dict[TableId, int]:
-    """Up to which commit ts (TSO) nobody wants a table's rows any more: they were given up, or loaded another way."""
-    floors: dict[TableId, int] = {}
-    for request in state.requests.values():
-        if request.kind in _FLOORS and _is_at_floor(state, request):
-            floors[request.table_id] = max(request.to, floors.get(request.table_id, 0))
-    return floors
-
-
-def _is_at_floor(state: LedgerState, request: TableRequest) -> bool:
-    """Whether the table has not gone back behind where its rows are given up from: more than those nobody gave up."""
-    return request.kind is not RequestKind.SKIP_ROWS or state.table_checkpoint(request.table_id) >= request.since
-
-
-def given_up(request: TableRequest, until: int = MAX_TSO) -> str:
-    """What the ledger says of rows that were given up; ``until`` (TSO) is where their table ended."""
-    return f"its rows from {request.since + 1} to {min(request.to, until)} were given up"
-
-
-def over_with_table(state: LedgerState, rows: Iterable[TableProgress]) -> tuple[TableRequest, ...]:
-    """The requests to give up rows, or that stand for loaded ones, that end with a table: the next one of its name has its own."""
-    gone = {row.table_id for row in rows if row.status.is_gone}
-    return tuple(request for request in state.requests.values() if request.kind in _FLOORS and request.table_id in gone)
-
-
-def told_given_up(requests: Iterable[TableRequest], until: int = MAX_TSO) -> Iterator[Notice]:
-    """What people are told of requests that are over; see :func:`given_up`."""
-    for request in requests:
-        if request.kind is RequestKind.SKIP_ROWS:
-            yield Notice(f"{given_up(request, until)}, and are not in the target.", request.table_id)
-
-
-def served_requests(state: LedgerState) -> tuple[TableRequest, ...]:
-    """The requests that are over when the tables stand like this."""
-
-    def is_over(request: TableRequest) -> bool:
-        own = state.tables.get(request.table_id)
-        if own is None or (own.status is not TableStatus.RUNNING and not own.status.is_gone):
-            return False
-        return own.status.is_gone or state.table_checkpoint(request.table_id) >= request.to
-
-    return tuple(request for request in state.requests.values() if request.kind in _FLOORS and is_over(request))
-
-
-def running_reason(state: LedgerState, own: TableProgress) -> str:
-    """What the ledger keeps saying of a table that goes on: that it lacks rows, or where they came from."""
-    for request in state.requests.values():
-        if request.table_id == own.table_id and request.kind is RequestKind.SKIP_ROWS:
-            return given_up(request)
-    return own.reason if own.status is TableStatus.CATCHING_UP else ""
-
-
-def without_given_up(reports: Iterable[SplitReport]) -> Mapping[str, SplitReport]:
-    """The reports by split; damaged splits of which nobody wants a row any more have no problem.
-
-    Such a split has a later one of its stream that begins at or below what was given up: whatever lies behind the damage
-    belongs before that too, or is written again in the later one (a writer that went back repeats everything from there). Or it
-    lies in a version before a schema change that was given up, and nothing readable in it is newer than what was given up.
-    """
-    known = list(reports)
-    return {report.split_key: _forgiven(report, known) for report in known}
-
-
-def _forgiven(report: SplitReport, reports: list[SplitReport]) -> SplitReport:
-    problem, place = report.problem, report.at()
-    damaged = problem is not None or report.truncated
-    if not report.given_up or not damaged or (problem is not None and problem.transient):
-        return report
-    later = (o for o in reports if (o.table_id, o.stream) == (report.table_id, report.stream) and o.rank > report.rank)
-    is_past = report.ended or (report.stream and any(0 < other.span[0] <= report.given_up for other in later))
-    if not report.kept and is_past:
-        told = f"the damaged {place.noun} was given up: all it holds belongs before what is still wanted."
-        notices = (*report.notices, Notice(told, report.table_id, place))
-        return replace(report, problem=None, truncated=False, pending_ts=None, notices=notices)
-    if problem is None or not isinstance(place, PlaceInFile):
-        return report
-    hint = (
-        f"{problem.hint} No later file shows that it ends before {report.given_up}: repair it, or give it up whole with "
-        f"{skip_command(report.table_id, place)}."
-    )
-    return replace(report, problem=replace(problem, hint=hint.lstrip()))

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from headrace.ddl.statement import read_statement
+from headrace.engine.given_up import given_up
 from headrace.engine.journal import was_let_in
 from headrace.engine.ownership import dropped_by
-from headrace.engine.requests import given_up
 from headrace.engine.segments import is_found_later
 from headrace.engine.unreadable import is_unborn
 from headrace.model.commands import word

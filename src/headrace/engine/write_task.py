@@ -20,10 +20,10 @@ from headrace.engine.bag import Delivery, EqualInStreams, Guess, MissingOldImage
 from headrace.engine.change_log import OrderedChanges
 from headrace.engine.conservation import verify_gathering, verify_handing, verify_reading
 from headrace.engine.exchange import DIGEST, REPORTING_UNIT, ExchangeRow, ReadDigest
+from headrace.engine.given_up import without_given_up
 from headrace.engine.net import net_change
 from headrace.engine.parts import TablePart
 from headrace.engine.read_task import ReadJob, read_splits
-from headrace.engine.requests import without_given_up
 from headrace.errors import FencedError, TransientError
 from headrace.faults import Step
 from headrace.model.advice import SourceAdvice
