@@ -188,6 +188,14 @@ class World:
         assert ledger is not None
         ledger.decide(NAME, Decision(identity, verdict))
 
+    def skip(self) -> None:
+        """A person skips every schema change that waits, as ``headrace ddl skip`` does."""
+        ledger = MemorySink(self.server, CAPABILITIES[self.capability]).ledger
+        assert ledger is not None
+        for entry in self.state.journal.values():
+            if not entry.state.is_settled:
+                ledger.decide(NAME, Decision(entry.identity, Verdict.SKIP))
+
     def load(self, table_id: TableId) -> None:
         """A person fills the target's table with what the upstream has now."""
         schema = self.upstream.schema(table_id)

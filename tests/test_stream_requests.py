@@ -8,10 +8,12 @@ import pytest
 
 from headrace.model.ledger import RequestKind, TableStatus
 from headrace.model.table import Column, TableId
+from headrace.sources.stream.position import StreamPosition
 from headrace.testing.upstream_ddl import AddColumn
 from streams import INT, A, B, World
 
 D = TableId("shop", "d")
+ELSEWHERE = TableId("shop.d", "z")
 
 
 @pytest.fixture
@@ -100,3 +102,65 @@ def test_rows_behind_a_load_have_the_shape_of_the_changes_that_the_load_passed_o
     world.upstream.checkpoint()
     world.run()
     assert world.rows(own) == world.wanted(own)
+
+
+def ended_with_records_gone(world: World, *, held: bool) -> tuple[int, int]:
+    """``A`` and ``B`` lack rows before the end of their database: ``A`` behind it, ``B`` right before it.
+
+    Returns the commit ts of the DROP, and one behind it, as of which ``B`` is loaded.
+    """
+    for table_id in (A, B, ELSEWHERE):
+        world.create(table_id)
+    world.insert(A, 1)
+    world.insert(B, 1)
+    world.upstream.checkpoint()
+    world.run()
+    world.request(RequestKind.HOLD, A)
+    for table_id in (A, B):
+        world.insert(table_id, 2)
+    world.upstream.checkpoint()
+    world.run()
+    dropped = world.upstream.drop_database("shop")
+    world.upstream.create_database("shop")
+    world.create(B)
+    world.insert(B, 50)
+    for key in range(4):
+        world.insert(ELSEWHERE, key)
+        world.upstream.checkpoint()
+        world.run()
+    if held:
+        world.request(RequestKind.HOLD, B)
+        world.run()
+    place = StreamPosition.parse(world.state.position)
+    world.stream.forget(0, place.of("0").begins(place.watermark - 1))
+    world.request(RequestKind.RELEASE, A)
+    if held:
+        world.request(RequestKind.RELEASE, B)
+    world.insert(ELSEWHERE, 10)
+    at = world.upstream.checkpoint()
+    world.run()
+    assert [world.state.tables[t].status for t in (A, B)] == [TableStatus.INCOMPLETE] * 2
+    return dropped, at
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_table_that_lacks_rows_right_before_the_end_of_its_database_goes_on_to_that(world: World, held: bool) -> None:
+    """Nobody needs its rows: that the records behind it are gone does not matter, and there is no other way on."""
+    dropped, at = ended_with_records_gone(world, held=held)
+    assert (world.state.tables[B].checkpoint, world.state.tables[B].after) == (dropped, False)
+    world.request(RequestKind.RESYNC, B, at)
+    told = "\n".join(notice.message for notice in world.run().notices)
+    assert f"headrace table resync shop.b --at {dropped - 1}, whatever rows it has" in told
+    for table_id in (A, B):
+        world.request(RequestKind.RESYNC, table_id, dropped - 1)
+    world.run()
+    assert {world.state.tables[t].status for t in (A, B)} == {TableStatus.WAITING}
+    world.skip()  # the record of the DROP is gone too
+    world.run()
+    assert {world.state.tables[t].status for t in (A, B)} == {TableStatus.GONE}
+    world.insert(B, 60)
+    world.upstream.checkpoint()
+    world.run()
+    # The table that has the name since: its CREATE is gone, and it is not passed over in silence.
+    assert world.state.tables[B].status is TableStatus.INCOMPLETE
+    assert "the records that tell how it began are not kept any more" in world.state.tables[B].reason

@@ -24,7 +24,7 @@ from headrace.engine.keys import changed_definition, read_fingerprint, with_decl
 from headrace.engine.letter_replay import Replayer, waits_for
 from headrace.engine.marked_tables import LedgerOutrunError, caught_up, in_doubt, say_of_requests, unknown
 from headrace.engine.observer import Observer, telling
-from headrace.engine.passed_tables import lose_gone, note_passed, with_kept_changes
+from headrace.engine.passed_tables import find_begun_untold, lose_gone, note_passed, with_kept_changes
 from headrace.engine.plan import ending_incomplete, plan_cut
 from headrace.engine.quiet import Quiet
 from headrace.engine.requests import Carried, carry_out, give_up_places, releases_to_judge, resyncs_due, take_up_holds
@@ -517,6 +517,7 @@ class Loop:
         if self._source.needs_shapes:
             self._serve(lose_gone(self._state, offer) if offer.gone else None)
             self._serve(note_passed(self._state, offer, self._options.includes, missing))
+            self._serve(find_begun_untold(self._state, offer, self._options.includes))
 
     def _tell(self, notices: tuple[Notice, ...]) -> None:
         for notice in notices:

@@ -109,6 +109,26 @@ def lose_gone(state: LedgerState, offer: Offer) -> Carried | None:
     return Carried(LedgerUpdate(tables=tuple(rows)), notices) if rows else None
 
 
+def find_begun_untold(state: LedgerState, offer: Offer, includes: Includes) -> Carried | None:
+    """Lets tables that are gone wait until they are loaded, where rows come of a later table whose CREATE was passed over.
+
+    Nothing tells their shape, or the one of the former table would be taken for it, and nobody would read them.
+    """
+    passed = offer.passed or 0
+    gone = {t: own for t, own in state.tables.items() if own.status is TableStatus.GONE and own.checkpoint < passed and includes(t)}
+    begun = {t for change in offer.schema_changes if gone and is_pending(state, change) for t in newly_named(change)}
+    rows = []
+    there = {split.table_id for split in offer.splits} | {problem.table_id for problem in offer.problems}
+    for table_id in sorted(there & gone.keys() - begun):
+        reason = (
+            f"rows of it come, but the records that tell how it began are not kept any more. Create and load it as of a time after "
+            f"{format_tso(passed)}, and run headrace table resync {word(table_id)} --at TIME."
+        )
+        rows.append(TableProgress(table_id, passed, status=TableStatus.INCOMPLETE, reason=reason, incarnation=passed))
+    notices = tuple(Notice(f"it does not go on: {own.reason}", own.table_id) for own in rows)
+    return Carried(LedgerUpdate(tables=tuple(rows)), notices) if rows else None
+
+
 @dataclass
 class _Noted:
     """What was found so far. ``state`` has the rows already."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from headrace.ddl.statement import read_statement
 from headrace.engine.given_up import FLOORS, is_at_floor
+from headrace.engine.journal import tables_of_dropped
 from headrace.engine.passed_changes import Overtaken, overtaken, told_ended
 from headrace.engine.shapes import told_shapes
 from headrace.engine.unreadable import is_unborn
@@ -284,7 +285,7 @@ def carry_out(
                 rows.append(replace(former, checkpoint=ts, after=True, status=TableStatus.GONE, reason=""))
                 used += [r.identity for r in state.requests.values() if r.table_id == ended and not r.kind.is_of_letters]
                 notices.append(Notice(told_ended(found, ended, table_id), ended))
-            if _reads_again(own, request):
+            if _reads_again(state, offer, request):
                 position = source.read_again(position, table_id, request.to)
                 done = _at(state, offer, request)
                 entries += [_settled(change, JournalState.DONE) for change in done]
@@ -369,9 +370,23 @@ def _is_over_with(other: TableRequest, resync: TableRequest) -> bool:
     return other.table_id == resync.table_id and other.kind in kinds and other.identity < resync.identity
 
 
-def _reads_again(own: TableProgress, request: TableRequest) -> bool:
-    """Whether files that count as read, or that nobody wanted, are needed for a table that was loaded anew."""
-    return request.to < own.checkpoint or own.status is TableStatus.NOT_FOLLOWED
+def _reads_again(state: LedgerState, offer: Offer, request: TableRequest) -> bool:
+    """Whether files that count as read, or that nobody wanted, are needed for a table that was loaded anew.
+
+    None are for one that stands right before its own DROP, and is to: behind that nobody needs its rows, whichever it has.
+    """
+    own = state.tables[request.table_id]
+    goes_back = request.to < own.checkpoint and not _stands_before_drop(state, offer, request)
+    return goes_back or own.status is TableStatus.NOT_FOLLOWED
+
+
+def _stands_before_drop(state: LedgerState, offer: Offer, request: TableRequest) -> bool:
+    """Whether a table that is to go on from right before its DROP, or its database's, stands there already."""
+    own = state.tables[request.table_id]
+    if own.after or own.checkpoint != request.to + 1:
+        return False
+    waiting = overtaken(state, offer, own.table_id, own.checkpoint).changes
+    return any(DropTableEvent(own.table_id) in change.events or tables_of_dropped(change, [own.table_id]) for change in waiting)
 
 
 def _refusal(state: LedgerState, offer: Offer, source: EventSource, request: TableRequest) -> str | None:
@@ -440,7 +455,7 @@ def _refusals_of_resync(state: LedgerState, offer: Offer, source: EventSource, r
             f"{stays} it has no key, and changes may have been applied to it while it was loaded, so its rows cannot be told "
             "apart. Load it once more, now that it is held."
         )
-    if _reads_again(own, request):
+    if _reads_again(state, offer, request):
         if why := source.missing(state.position, offer, own.table_id, at):
             yield f"{stays} {why} Restore what is missing, or load the table as of a later time."
         if gone := source.vanished(state.position, own.table_id, at):
@@ -449,7 +464,7 @@ def _refusals_of_resync(state: LedgerState, offer: Offer, source: EventSource, r
 
 def _overtaken(state: LedgerState, offer: Offer, request: TableRequest) -> Overtaken:
     """What the table passes over when it goes on from where it was loaded: nothing where that lies behind it."""
-    goes_back = _reads_again(state.tables[request.table_id], request)
+    goes_back = _reads_again(state, offer, request)
     return Overtaken() if goes_back else overtaken(state, offer, request.table_id, request.to)
 
 
