@@ -164,3 +164,36 @@ def test_a_table_that_lacks_rows_right_before_the_end_of_its_database_goes_on_to
     # The table that has the name since: its CREATE is gone, and it is not passed over in silence.
     assert world.state.tables[B].status is TableStatus.INCOMPLETE
     assert "the records that tell how it began are not kept any more" in world.state.tables[B].reason
+
+
+def test_the_advice_for_a_change_of_names_told_in_steps_names_no_name_of_in_between(world: World) -> None:
+    """Each step is a change by itself. Nobody can load a table that is there only within the statement."""
+    for table_id in (A, B):
+        world.create(table_id)
+        world.insert(table_id, 1)
+    world.upstream.checkpoint()
+    world.run()
+    world.request(RequestKind.HOLD, A)
+    world.run()
+    world.upstream.rename_tables((A, D), (B, A), (D, B))
+    world.insert(A, 2)
+    at = world.upstream.checkpoint()
+    world.run()
+    world.load(A)
+    world.request(RequestKind.RESYNC, A, at)
+    told = "\n".join(notice.message for notice in world.run().notices)
+    assert "also concerns shop.b. Bring back its rows" in told
+    assert "go over to" not in told
+    steps = [entry.identity for entry in world.state.journal.values() if not entry.state.is_settled]
+    assert all(f"headrace ddl skip '{identity}'" in told for identity in steps)
+    world.request(RequestKind.RELEASE, A)
+    world.skip()
+    world.run()
+    for table_id in (A, B):
+        world.load(table_id)
+        world.request(RequestKind.RESYNC, table_id, world.upstream.checkpoint())
+    for table_id in (A, B):
+        world.insert(table_id, 3)
+        world.upstream.checkpoint()
+        world.run()
+    world.check()

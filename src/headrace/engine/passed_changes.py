@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from headrace.ddl.statement import read_statement
 from headrace.engine.journal import is_before, tables_of_dropped
 from headrace.engine.unreadable import untold
 from headrace.model.events import DropTableEvent, RenameTableEvent, SchemaChange
 from headrace.model.ledger import LedgerState
 from headrace.model.offer import Offer
 from headrace.model.table import TableId
+
+Renames = tuple[tuple[TableId, TableId], ...]
+"""Former and new names, in the order in which tables get them."""
 
 
 @dataclass
@@ -19,7 +23,8 @@ class Overtaken:
 
     ``ended`` are the tables whose rows went over to the loaded one by them, or that had its name in another case and were
     ``dropped``, and when (TSO). ``blocked`` is the first change that is of other tables too, and cannot count as done for them;
-    ``by`` is the table that still has the name in another case, if it is one of that.
+    ``by`` is the table that still has the name in another case, if it is one of that. ``steps`` are all changes of the blocked
+    one's statement that wait, with the names that each changes.
     """
 
     changes: list[SchemaChange] = field(default_factory=list)
@@ -27,6 +32,7 @@ class Overtaken:
     dropped: set[TableId] = field(default_factory=set)
     blocked: SchemaChange | None = None
     by: TableId | None = None
+    steps: dict[str, Renames] = field(default_factory=dict)
 
 
 def overtaken(state: LedgerState, offer: Offer, table_id: TableId, to: int) -> Overtaken:
@@ -57,7 +63,22 @@ def overtaken(state: LedgerState, offer: Offer, table_id: TableId, to: int) -> O
             names.add(came)
         found.changes.append(change)
     found.ended.pop(table_id, None)
+    if found.blocked is not None:
+        found.steps = _steps(state, in_order, found.blocked)
     return found
+
+
+def _steps(state: LedgerState, waiting: Iterable[SchemaChange], of: SchemaChange) -> dict[str, Renames]:
+    """The changes of one statement that wait, and their renames: a source may tell each step of a RENAME by itself.
+
+    Of a step that it does not tell any more, and whose table has a kept shape of that time, the journal alone knows.
+    """
+    told = [change for change in waiting if change.commit_ts == of.commit_ts]
+    steps = {change.identity: _renames_of([change]) for change in told}
+    for entry in state.journal.values():
+        if entry.commit_ts == of.commit_ts and not entry.state.is_settled:
+            steps.setdefault(entry.identity, read_statement(entry.statement, entry.tables[0].database).renames)
+    return {identity: renames for identity, renames in steps.items() if renames or identity == of.identity}
 
 
 def _of_database(state: LedgerState, change: SchemaChange, names: Collection[TableId]) -> frozenset[TableId]:
@@ -84,16 +105,26 @@ def _pass_namesakes(found: Overtaken, state: LedgerState, change: SchemaChange, 
 
 def _moved_to(change: SchemaChange, table_id: TableId) -> tuple[TableId | None, frozenset[TableId]]:
     """The table whose rows have this name after the change, if no others get one, and the names that it had only in between."""
-    origins: dict[TableId, TableId] = {}
-    names: set[TableId] = set()
-    for event in change.events:
-        if isinstance(event, RenameTableEvent):
-            names |= {event.table_id, event.new_table_id}
-            origins[event.new_table_id] = origins.pop(event.table_id, event.table_id)
+    origins, names = origins_of(_renames_of([change]))
     if origins.keys() != {table_id}:
         return None, frozenset()
     came = origins[table_id]
     return came, frozenset(names - {table_id, came})
+
+
+def origins_of(renames: Iterable[tuple[TableId, TableId]]) -> tuple[dict[TableId, TableId], set[TableId]]:
+    """The former name of what has each name behind all of these, in order, and all names that they give or take."""
+    origins: dict[TableId, TableId] = {}
+    names: set[TableId] = set()
+    for old, new in renames:
+        names |= {old, new}
+        origins[new] = origins.pop(old, old)
+    return origins, names
+
+
+def _renames_of(changes: Iterable[SchemaChange]) -> Renames:
+    events = (event for change in changes for event in change.events)
+    return tuple((event.table_id, event.new_table_id) for event in events if isinstance(event, RenameTableEvent))
 
 
 def _of_one(state: LedgerState, unread: Iterable[SchemaChange]) -> Iterator[SchemaChange]:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from headrace.ddl.statement import read_statement
 from headrace.engine.given_up import FLOORS, is_at_floor
 from headrace.engine.journal import tables_of_dropped
-from headrace.engine.passed_changes import Overtaken, overtaken, told_ended
+from headrace.engine.passed_changes import Overtaken, origins_of, overtaken, told_ended
 from headrace.engine.shapes import told_shapes
 from headrace.engine.unreadable import is_unborn
 from headrace.model.commands import in_quotes, word
-from headrace.model.events import DropDatabaseEvent, DropTableEvent, RenameTableEvent, SchemaChange
+from headrace.model.events import DropDatabaseEvent, DropTableEvent, SchemaChange
 from headrace.model.ledger import (
     HOLDS,
     JournalEntry,
@@ -481,16 +481,18 @@ def _is_shared(found: Overtaken, change: SchemaChange, table_id: TableId) -> str
             f"headrace table resync {word(table_id)} --at {change.commit_ts - 1}, whatever rows it has. What comes after is made "
             "anew."
         )
-    renames = [event for event in change.events if isinstance(event, RenameTableEvent)]
-    new = next((event.new_table_id for event in renames if event.table_id == table_id), None)
-    if new is not None and not found.ended and all(event.new_table_id != table_id for event in renames):
+    renames = [pair for step in found.steps.values() for pair in step]
+    origins, names = origins_of(renames)
+    new = next((new for new, old in origins.items() if old == table_id), None)
+    if new is not None and not found.ended and all(given != table_id for _, given in renames):
         return f"by its schema change at {change.commit_ts} its rows go over to {new}. Load that table instead, and resync it."
-    others = ", ".join(str(table) for table in sorted(change.changes - {table_id}))
+    between = names - {*origins, *origins.values()}
+    concerned = {*change.changes, *names} - {table_id, *between}
+    skips = " and ".join(f"headrace ddl skip {in_quotes(identity)}" for identity in found.steps)
     return (
-        f"its schema change at {change.commit_ts} also concerns {others}. Bring back its rows of before that, and run headrace "
-        f"table resync {word(table_id)} --at {change.commit_ts - 1}. Or release it, decide about the change with headrace ddl skip "
-        f"{in_quotes(change.identity)} while none of these tables is held, load all of them as of a time behind it, and resync "
-        "each."
+        f"its schema change at {change.commit_ts} also concerns {', '.join(map(str, sorted(concerned)))}. Bring back its rows of "
+        f"before that, and run headrace table resync {word(table_id)} --at {change.commit_ts - 1}. Or release it, decide about the "
+        f"change with {skips} while none of these tables is held, load all of them as of a time behind it, and resync each."
     )
 
 
