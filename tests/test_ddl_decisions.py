@@ -236,7 +236,7 @@ def test_the_list_shows_what_waits_and_what_was_done(
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["state"] for line in lines] == ["done", "done", "done", "waiting"]
     assert main(["ddl", "skip", "1/nothing", "--sink", uri]) == 2
-    assert "Waiting are" in capsys.readouterr().err
+    assert "Schema changes that wait" in capsys.readouterr().err
     done = next(line["change"] for line in lines if line["state"] == "done")
     assert main(["ddl", "skip", done, "--sink", uri]) == 2
     assert "is done already" in capsys.readouterr().err

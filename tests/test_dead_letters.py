@@ -811,7 +811,7 @@ def test_letters_are_discarded_only_on_a_persons_word(csv_scene: Scene, capsys: 
     assert csv_scene.run() == 0
     for words, told in {
         ("--discard",): "Pass --yes",
-        ("--table", "shop.customers"): "There are some of: shop.orders.",
+        ("--table", "shop.customers"): "Tables with dead letters: shop.orders.",
     }.items():
         assert csv_scene.replay(*words) == 2
         assert told in capsys.readouterr().err
@@ -821,7 +821,7 @@ def test_letters_are_discarded_only_on_a_persons_word(csv_scene: Scene, capsys: 
     assert csv_scene.run() == 0
     assert (csv_scene.letters(), csv_scene.state().dead_letters, csv_scene.ids()) == ([], {}, [1, 2, 3, 5])
     assert csv_scene.replay() == 0
-    assert "nothing was asked for" in capsys.readouterr().out
+    assert "nothing was requested" in capsys.readouterr().out
 
 
 def test_without_commit_ts_a_repaired_file_is_read_again_whole(

@@ -22,6 +22,21 @@ DROPPED = (
     "was not looked into",
     "is no YAML",
     "tells the world",
+    "its beginning will do",
+    "Where it has to end",
+    "offer no look",
+    "what options say wins",
+    "it is known what is given up",
+    "comes to be with the first",
+    "is to be held already",
+    "stopped before it or is held",
+    "what it waits behind",
+    "There are some of:",
+    "nothing was asked for",
+    "it alone is forgotten",
+    "nothing must change before",
+    "none for a record of no known",
+    "and stands elsewhere",
 )
 
 

@@ -382,12 +382,12 @@ def test_what_cannot_be_asked_is_refused_in_words(scene: Scene, capsys: pytest.C
     capsys.readouterr()
     checkpoint = scene.state().tables[ORDERS].checkpoint
     for words, told in {
-        ("resume", "shop.customers"): "Stopped are: shop.orders",
-        ("skip", "shop.orders", "--yes"): "Either --to or --file",
-        ("skip", "shop.orders", "--to", "latest", "--file", "x", "--yes"): "Either --to or --file",
+        ("resume", "shop.customers"): "Stopped tables: shop.orders",
+        ("skip", "shop.orders", "--yes"): "pass exactly one of --to, --file",
+        ("skip", "shop.orders", "--to", "latest", "--file", "x", "--yes"): "pass exactly one of --to, --file",
         ("skip", "shop.orders", "--to", "yesterday", "--yes"): "neither a TSO nor an ISO time",
-        ("skip", "shop.orders", "--to", str(checkpoint), "--yes"): "What lies before is applied",
-        ("skip", "shop.orders", "--to", "2100-01-01", "--yes"): "Wait until the pipeline has got there",
+        ("skip", "shop.orders", "--to", str(checkpoint), "--yes"): "Changes up to there are already applied",
+        ("skip", "shop.orders", "--to", "2100-01-01", "--yes"): "Wait until the pipeline has reached it",
         ("skip", "shop.orders", "--to", "latest"): "Pass --yes",
         ("skip", "shop.orders", "--file", scene.name_of(damaged)): "Pass --yes",
         ("skip", "shop.orders", "--file", "shop/orders/1/CDC000001.csv", "--yes"): "does not wait for a file",

@@ -134,7 +134,7 @@ def test_machines_are_told_partition_and_offset(world: World, damaged: int, told
         (("--file", "a.csv"), "is a stream, and has no files. Name a record with --partition and --offset"),
         (("--partition", "0"), "name a record together"),
         (("--offset", "0"), "name a record together"),
-        (("--partition", "0", "--offset", "0", "--to", "latest"), "Either --to or --file"),
+        (("--partition", "0", "--offset", "0", "--to", "latest"), "pass exactly one of --to, --file"),
     ],
 )
 def test_what_is_no_record_that_the_table_needs_is_not_given_up(
@@ -192,7 +192,7 @@ def test_a_record_of_which_nobody_knows_the_table_holds_its_partition_until_it_i
 def test_nothing_is_given_up_of_no_table_where_nobody_waits_for_it(world: World, told: Told) -> None:
     world.run()
     for words in (("--partition", "1", "--offset", "0"), ("--partition", "0", "--offset", "100000")):
-        assert "Nothing waits for a record at partition" in told("table", "skip", *words, "--yes", code=2)
+        assert "No record at partition" in told("table", "skip", *words, "--yes", code=2)
     assert "The table is missing" in told("table", "skip", "--to", "latest", "--yes", code=2)
     assert world.state.requests == {}
 

@@ -161,7 +161,9 @@ def test_records_of_an_older_headrace_are_read() -> None:
 
 @pytest.mark.parametrize("named", [lambda name: known_table(STATE, name).table_id, lambda name: letters_of(STATE, name)[0]])
 def test_of_two_tables_whose_names_read_alike_the_quotes_tell_which_is_meant(named: Callable[[str], TableId]) -> None:
-    with pytest.raises(DefinitionError, match=r"a\.b\.c may be table b\.c of database a and table c of database a\.b") as raised:
+    with pytest.raises(
+        DefinitionError, match=r"a\.b\.c is ambiguous: it may be table b\.c of database a or table c of database a\.b"
+    ) as raised:
         named("a.b.c")
     assert raised.value.hint == "Write it with backquotes: '`a`.`b.c`' or '`a.b`.`c`'."
     assert [named("`a`.`b.c`"), named("`a.b`.`c`")] == [*ALIKE]

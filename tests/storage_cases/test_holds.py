@@ -276,11 +276,11 @@ def test_what_cannot_be_held_or_released_is_told(bucket: Bucket, capsys: pytest.
     assert bucket.at(300).code == 0
     assert table(bucket, "hold", "test.t") == 0
     for words, told in {
-        ("hold", "test.t"): "is to be held already",
-        ("hold", "test.o"): "Nothing touches test.o: it is gone",
+        ("hold", "test.t"): "is already to be held",
+        ("hold", "test.o"): "test.o cannot be held: nothing is written to it, because it is gone",
         ("hold", "test.none"): "knows no table test.none",
         ("hold", "test"): "knows no table test",
-        ("release", "test.o"): "Held are: test.t",
+        ("release", "test.o"): "Held tables: test.t",
     }.items():
         assert table(bucket, *words) == 2
         assert told in capsys.readouterr().err

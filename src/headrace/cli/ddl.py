@@ -19,7 +19,12 @@ ddl = typer.Typer(
     no_args_is_help=True,
 )
 
-Change = Annotated[str, typer.Argument(help="The change, as headrace ddl list names it; its beginning will do.")]
+Change = Annotated[
+    str,
+    typer.Argument(
+        help="The change, as headrace ddl list shows it; the first characters are enough if only one change begins with them."
+    ),
+]
 
 
 @ddl.command("list", short_help="Show the schema changes that wait, and why.")
@@ -28,7 +33,9 @@ def list_changes(
     sink: Sink = None,
     name: Name = None,
     ledger: LedgerAt = None,
-    all_: Annotated[bool, typer.Option("--all", help="The whole journal, not only the newest of what is done.")] = False,
+    all_: Annotated[
+        bool, typer.Option("--all", help="Show the whole journal, not only the latest of the changes that are done.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Show the schema changes that wait, why, and those that were done."""

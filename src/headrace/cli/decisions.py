@@ -46,7 +46,8 @@ def decide(settings: Settings, change: str, verdict: Verdict, statement: str, ou
         if entry.state is JournalState.RUNNING:
             raise DefinitionError(
                 f"The schema change {entry.identity} has been running in the target since {entry.since}.",
-                "Where it has to end, end it in the target. The run then says that it was refused, and it can be decided about.",
+                "If it must not go on, end it in the target. The run then reports that it was refused, and you can "
+                "decide about it.",
             )
         ledger.decide(state.pipeline, Decision(entry.identity, verdict, statement))
     if output.is_json:
@@ -62,16 +63,18 @@ def _find(state: LedgerState, change: str) -> JournalEntry:
     waiting = {k: e for k, e in state.journal.items() if not e.state.is_settled}
     if not change.strip():
         # What a shell makes of a variable that is not set is no decision about whatever waits.
-        raise DefinitionError("The change is empty.", f"Waiting are: {', '.join(waiting) or 'none'}.")
+        raise DefinitionError("The name of the change is empty.", f"Schema changes that wait: {', '.join(waiting) or 'none'}.")
     found = [waiting[change]] if change in waiting else [e for k, e in waiting.items() if k.startswith(change)]
     if len(found) == 1:
         return found[0]
     if found:
-        raise DefinitionError(f"{change!r} begins several: {', '.join(e.identity for e in found)}.", "Write more of it.")
+        raise DefinitionError(
+            f"Several changes begin with {change!r}: {', '.join(e.identity for e in found)}.", "Write more characters."
+        )
     if any(identity.startswith(change) for identity in state.journal):
         raise DefinitionError(f"The schema change {change} is done already.", "See headrace ddl list.")
     known = ", ".join(waiting) or "none"
-    raise DefinitionError(f"No schema change {change!r} waits.", f"Waiting are: {known}.")
+    raise DefinitionError(f"No schema change {change!r} waits.", f"Schema changes that wait: {known}.")
 
 
 def _fields(entry: JournalEntry, state: LedgerState) -> dict[str, object]:

@@ -54,7 +54,7 @@ def show_checkup(source: str, changefeed: str | None, output: Output) -> int:
 def _inspectable(uri: str, changefeed: str | None) -> InspectableSource:
     source = open_source(uri, source_options(changefeed))
     if not isinstance(source, InspectableSource):
-        raise DefinitionError(f"{source.identity} cannot be inspected.", "Sources of this kind offer no look into what they hold.")
+        raise DefinitionError(f"{source.identity} cannot be inspected.", "headrace inspect does not support sources of this kind.")
     return source
 
 

@@ -22,7 +22,7 @@ def discard_letters(settings: Settings, only: str | None, ask: Callable[[str, st
     """Asks the run to remove letters. Raises DefinitionError."""
 
     def is_sure(table_id: TableId) -> bool:
-        return ask is None or ask(f"The dead letters of {table_id} will be removed, and not be applied.", str(table_id))
+        return ask is None or ask(f"The dead letters of {table_id} will be removed without being applied.", str(table_id))
 
     return _leave(settings, only, RequestKind.DISCARD, is_sure, output)
 
@@ -40,7 +40,7 @@ def _leave(settings: Settings, only: str | None, kind: RequestKind, is_sure: Cal
         else:
             output.line(f"{table_id}: its dead letters will be {what} ({state.dead_letters[table_id]})")
     if not asked:
-        output.line("nothing was asked for")
+        output.line("nothing was requested")
     elif not output.is_json:
         output.line("a running pipeline picks it up within seconds; otherwise the next run does")
     return 0
@@ -54,6 +54,6 @@ def tables_of(state: LedgerState, only: str | None) -> list[TableId]:
     found = [table_id for table_id in known if table_id.is_named(only)]
     refuse_two_tables(found, only)
     if not found:
-        others = f"There are some of: {', '.join(map(str, known))}." if known else "No table has any."
+        others = f"Tables with dead letters: {', '.join(map(str, known)) or 'none'}."
         raise DefinitionError(f"The table {only} has no dead letters.", others)
     return found

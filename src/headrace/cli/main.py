@@ -72,11 +72,13 @@ def run(
     until: Annotated[str, typer.Option("--until", help="Stop when everything up to this TSO or ISO time is applied.")] = "",
     until_end: Annotated[
         bool,
-        typer.Option("--until-end", help="The changefeed is finished: take what lies beyond its last checkpoint too, then exit."),
+        typer.Option("--until-end", help="The changefeed is finished: also apply what lies beyond its last checkpoint, then exit."),
     ] = False,
-    quiet: Annotated[str, typer.Option("--quiet", help="How long nothing must change before --until-end takes the rest.")] = "10s",
+    quiet: Annotated[
+        str, typer.Option("--quiet", help="How long the files must stay unchanged before --until-end takes the rest.")
+    ] = "10s",
     start: Annotated[
-        str, typer.Option("--start", help="Begin after this TSO or ISO time: the target holds a snapshot of it.")
+        str, typer.Option("--start", help="Begin after this TSO or ISO time, of which the target holds a snapshot.")
     ] = "",
     tables: Tables = None,
     keys: Keys = None,
@@ -89,7 +91,7 @@ def run(
         str | None, typer.Option("--poll-interval", help="How often to look for a new watermark: 1s, 500ms. Default: 1s.")
     ] = None,
     max_cut: Annotated[
-        str | None, typer.Option("--max-cut", help="How much of a backlog one cut takes at most: 512MiB. Default: 1GiB.")
+        str | None, typer.Option("--max-cut", help="The most of a backlog to apply in one step (cut): 512MiB. Default: 1GiB.")
     ] = None,
     adopt: Annotated[
         bool | None, typer.Option("--adopt", help="Accept target tables that hold rows already.", show_default=False)
@@ -99,11 +101,16 @@ def run(
     work: Work = None,
     on_error: Annotated[
         str | None,
-        typer.Option("--on-error", help="What bad records and refused values do: stop their table, or dead-letter. Default: stop."),
+        typer.Option(
+            "--on-error", help="What to do with bad records and refused values: stop (their table) or dead-letter. Default: stop."
+        ),
     ] = None,
     dead_letters: DeadLetters = None,
     max_dead_letters: Annotated[
-        str | None, typer.Option("--max-dead-letters", help="How many a table may have in one cut before it stops. Default: 1000.")
+        str | None,
+        typer.Option(
+            "--max-dead-letters", help="How many dead letters a table may have in one cut before it stops. Default: 1000."
+        ),
     ] = None,
     strict: Strict = None,
     spark: SparkSettings = None,
@@ -187,7 +194,10 @@ def status(
     definition: DefinitionFile = None,
     sink: Sink = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="The pipeline; the definition's, else all of them, when left out.")
+        str | None,
+        typer.Option(
+            "--name", help="The pipeline's name. Default: the one in the definition; without a definition, all pipelines."
+        ),
     ] = None,
     ledger: LedgerAt = None,
     json: Json = False,
@@ -210,7 +220,10 @@ def replay_dead_letters(
         str | None, typer.Option("--table", help="The table: shop.orders. Default: all that have dead letters.")
     ] = None,
     discard: Annotated[
-        bool, typer.Option("--discard", help="Remove the letters instead: their rows were mended by hand, or nobody wants them.")
+        bool,
+        typer.Option(
+            "--discard", help="Remove the dead letters instead: you repaired their rows by hand, or do not want their changes."
+        ),
     ] = False,
     yes: Yes = False,
     sink: Sink = None,
@@ -231,7 +244,7 @@ def replay_dead_letters(
 def reset(
     definition: DefinitionFile = None,
     only: Annotated[
-        str | None, typer.Option("--table", help="A table: it alone is forgotten, and begins anew with its first change.")
+        str | None, typer.Option("--table", help="Forget only this table; it begins anew with its first change.")
     ] = None,
     yes: Yes = False,
     sink: Sink = None,

@@ -15,7 +15,7 @@ from headrace.model.uri import parse_uri
 if TYPE_CHECKING:
     from headrace.pipeline.definition import Settings
 
-DefinitionFile = Annotated[Path | None, typer.Argument(help="A pipeline's YAML file; what options say wins over it.")]
+DefinitionFile = Annotated[Path | None, typer.Argument(help="A pipeline's YAML file; command-line options override it.")]
 Source = Annotated[
     str | None, typer.Option("--source", "-s", help="URI of the change data, e.g. file:///data/cf?protocol=csv or s3://…")
 ]
@@ -35,7 +35,9 @@ Json = Annotated[bool, typer.Option("--json", help="JSON lines, for machines.")]
 Name = Annotated[str | None, typer.Option("--name", help="The pipeline's name in the target's ledger. Default: default.")]
 LedgerAt = Annotated[
     str | None,
-    typer.Option("--ledger", help="Where the ledger of a sink without its own lies: a folder or s3:// URL. Default: .headrace."),
+    typer.Option(
+        "--ledger", help="Where to keep the ledger of a sink that has none of its own: a folder or s3:// URL. Default: .headrace."
+    ),
 ]
 Tables = Annotated[str | None, typer.Option("--tables", help="Which tables: 'shop.*,!shop.tmp_*'. Default: all.")]
 Keys = Annotated[
@@ -55,13 +57,13 @@ AllowNonTransactional = Annotated[
         show_default=False,
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask: it is known what is given up.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 LedgerDefinition = Annotated[
-    Path | None, typer.Option("--definition", "-d", help="The pipeline's YAML file: its sink, name and ledger count.")
+    Path | None, typer.Option("--definition", "-d", help="The pipeline's YAML file; its sink, name and ledger are used.")
 ]
 DeadLetters = Annotated[
     str | None,
-    typer.Option("--dead-letters", help="Where dead letters lie: a folder, or an s3:// URL.", show_default=False),
+    typer.Option("--dead-letters", help="Where to keep dead letters: a folder, or an s3:// URL.", show_default=False),
 ]
 Work = Annotated[
     str | None,
@@ -108,4 +110,4 @@ def confirmed(what: str, name: str) -> bool:
 
     if not sys.stdin.isatty():
         raise DefinitionError(f"{what} This is not a terminal.", "Pass --yes to confirm.")
-    return bool(typer.prompt(shown(f"{what} Write {name} to go on"), err=True) == name)
+    return bool(typer.prompt(shown(f"{what} Type {name} to continue"), err=True) == name)

@@ -16,7 +16,7 @@ _LOADED = "after it was loaded anew: headrace table resync {table} --at TSO{unti
 _WITHOUT_ROWS = "without its rows: headrace table skip {table} --to TSO|latest, or --file PATH"
 _WITHOUT_RECORDS = "without its rows: headrace table skip {table} --to TSO|latest, or --partition P --offset N"
 _RELEASED = "let it catch up: headrace table release {table}"
-_WITH = "it goes on with {others}, which stopped before it or is held: headrace table list"
+_WITH = "it goes on when {others}, which stopped earlier or is held, reaches the same schema change: headrace table list"
 _DECIDED = "decide: headrace ddl {verdicts} {change}"
 _WAYS = {
     TableStatus.STOPPED: (_REPAIRED, _WITHOUT_ROWS, _LOADED),
@@ -62,7 +62,7 @@ def ways_on(own: TableProgress, state: LedgerState, *, of_stream: bool = False) 
         ways = (_LOADED.format(table=word(own.table_id), until=until),) if _got_its_name(own, waiting[0]) else ()
         return (_WITH.format(others=", ".join(map(str, sorted(before)))), *ways, *decisions)
     if own.status in (TableStatus.WAITING, TableStatus.GONE_WAITING):
-        return decisions or ("decide about what it waits behind: headrace ddl list",)
+        return decisions or ("decide about the schema change that it waits for: headrace ddl list",)
     return (*ways, *decisions)
 
 

@@ -30,9 +30,9 @@ def reset_pipeline(settings: Settings, ask: Ask, output: Output) -> int:
             is_there, amount = True, ", though none of it can be read"
         if state is not None and (running := [e for e in state.journal.values() if e.state is JournalState.RUNNING]):
             raise DefinitionError(
-                f"The schema change {running[0].identity} has been running in the target since {running[0].since}, and a pipeline "
-                "that begins anew would begin it a second time.",
-                "Reset when a run has settled it. Where it has to end, end it in the target.",
+                f"The schema change {running[0].identity} has been running in the target since {running[0].since}. A pipeline that "
+                "begins anew would run it a second time.",
+                "Reset when a run has recorded its end. If it must not go on, end it in the target.",
             )
         what = f"Everything that is recorded of pipeline {name!r} will be removed{amount}."
         if is_there and ask is not None and not ask(what, name):
@@ -48,11 +48,11 @@ def reset_pipeline(settings: Settings, ask: Ask, output: Output) -> int:
     if output.is_json:
         output.event("reset", pipeline=name, table=None)
         return 0
-    output.line(f"pipeline {name}: forgotten; nothing of it is recorded in {place}")
+    output.line(f"pipeline {name}: forgotten; {place} holds no record of it any more")
     output.line("tables and rows in the target stay, and so do dead letters in their folder")
     output.line(
-        "a run under this name begins with the changefeed's first file: drop the tables first. Or load them as of one commit ts, "
-        "and begin with --start at that"
+        "the next run under this name begins with the changefeed's first file: drop the tables first, or load all of them as of "
+        "one commit ts and pass that as --start"
     )
     return 0
 
@@ -66,7 +66,7 @@ def reset_table(settings: Settings, table_name: str, ask: Ask, output: Output) -
             raise DefinitionError(f"{own.table_id} cannot begin anew: it is {own.status}.")
         what = f"All that is recorded of {own.table_id} will be removed, and its changes applied from the first one on."
         if ask is not None and not ask(what, str(own.table_id)):
-            output.line("nothing was asked for")
+            output.line("nothing was requested")
             return 0
         request = new_request(state, own.table_id, RequestKind.RESET, since=state.table_checkpoint(own.table_id))
         ledger.request(state.pipeline, request)
@@ -74,15 +74,15 @@ def reset_table(settings: Settings, table_name: str, ask: Ask, output: Output) -
         output.event("reset", pipeline=state.pipeline, table=str(own.table_id))
         return 0
     output.line(f"{own.table_id}: it is reset, and begins anew")
-    output.line("a running pipeline takes this up within seconds, else the next run does when it starts")
+    output.line("a running pipeline picks this up within seconds; otherwise the next run does when it starts")
     if own.incarnation > state.start or not state.start:
         output.line(
-            "drop the table in the target before that: where it is still there, the run stops the table rather than adding to it"
+            "drop the table in the target first: if it is still there, the run stops the table instead of adding rows to it"
         )
     else:
         output.line(
-            f"it was there when the pipeline began, at {format_tso(state.start)}: the run holds it there. Load it as of then, and "
-            f"run headrace table resync {word(own.table_id)} --at {state.start}"
+            f"it existed when the pipeline began, at {format_tso(state.start)}: the run holds it at that time. Load it as of that "
+            f"time, and run headrace table resync {word(own.table_id)} --at {state.start}"
         )
     return 0
 

@@ -15,7 +15,10 @@ from headrace.pipeline.assembly import Target
 from headrace.sources.base import DataSource
 
 _CUTS_SHOWN = 5
-_LEFT_BEHIND = "mend the rows by hand if they go on under another name, and remove the letters (replay-dead-letters --discard)"
+_LEFT_BEHIND = (
+    "if its rows are now in a table of another name, repair them there by hand; then remove the letters "
+    "(replay-dead-letters --discard)"
+)
 _ROW_COLUMNS = ("rows", "netted", "written", "refused", "left", "passed")
 
 
@@ -30,7 +33,7 @@ def show_status(target: Target, name: str, output: Output, source: DataSource | 
         states = [state for state in (ledger.peek(each) for each in names) if state is not None]
         if not states:
             what = f"no pipeline named {name}" if name else "no pipeline's ledger"
-            raise DefinitionError(f"{parts.sink.identity} holds {what}.", "It comes to be with the first headrace run.")
+            raise DefinitionError(f"{parts.sink.identity} holds {what}.", "The first headrace run creates it.")
         for state in states:
             if output.is_json:
                 output.event("status", **status_fields(state, of_stream=of_stream))

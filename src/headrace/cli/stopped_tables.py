@@ -54,9 +54,9 @@ def hold_table(settings: Settings, name: str, output: Output) -> int:
 
     def request(state: LedgerState, own: TableProgress) -> TableRequest:
         if own.table_id in state.holds and not _is_to_end(state, own.table_id):
-            raise DefinitionError(f"{own.table_id} is to be held already.", "headrace table list shows when that has taken effect.")
+            raise DefinitionError(f"{own.table_id} is already to be held.", "headrace table list shows when that has taken effect.")
         if own.status.is_gone or own.status is TableStatus.EXCLUDED:
-            raise DefinitionError(f"Nothing touches {own.table_id}: it is {own.status}.")
+            raise DefinitionError(f"{own.table_id} cannot be held: nothing is written to it, because it is {own.status}.")
         return new_request(state, own.table_id, RequestKind.HOLD, since=state.table_checkpoint(own.table_id))
 
     return _leave(settings, name, request, output, find=known_table)
@@ -76,7 +76,7 @@ def release_table(settings: Settings, name: str, output: Output) -> int:
     def request(state: LedgerState, own: TableProgress) -> TableRequest:
         if own.table_id not in state.held:
             known = ", ".join(map(str, sorted(state.held))) or "none"
-            raise DefinitionError(f"Nobody holds {own.table_id}.", f"Held are: {known}.")
+            raise DefinitionError(f"{own.table_id} is not held.", f"Held tables: {known}.")
         return new_request(state, own.table_id, RequestKind.RELEASE, since=own.checkpoint)
 
     return _leave(settings, name, request, output, find=known_table)
@@ -87,7 +87,7 @@ def resume_table(settings: Settings, name: str, output: Output) -> int:
 
     def request(state: LedgerState, own: TableProgress) -> TableRequest:
         if own.table_id in state.holds:
-            raise DefinitionError(f"{own.table_id} is held.", f"End that with headrace table release {word(own.table_id)}.")
+            raise DefinitionError(f"{own.table_id} is held.", f"Release it with headrace table release {word(own.table_id)}.")
         _needs_no_load(own)
         return _request(state, own, RequestKind.RESUME)
 
@@ -100,16 +100,18 @@ def skip_rows(settings: Settings, name: str, to: str, ask: _Ask, output: Output)
     def request(state: LedgerState, own: TableProgress) -> TableRequest | None:
         if state.cuts and not state.cuts[-1].precision.is_exact:
             raise DefinitionError(
-                "The source's rows carry no exact commit ts, so nothing tells which lie before another one.",
+                "The source's rows carry no exact commit ts, so rows up to a commit ts cannot be given up.",
                 "Give up single files with --file.",
             )
         _needs_no_load(own)
         if own.table_id.is_database:
-            raise DefinitionError(f"{own.table_id} is a database, and has no rows.", "headrace table list shows how it goes on.")
+            raise DefinitionError(
+                f"{own.table_id} is a database, and has no rows.", "headrace table list shows what lets it go on."
+            )
         if any(r.kind in (RequestKind.RESET, RequestKind.RESYNC) and r.table_id == own.table_id for r in state.requests.values()):
             raise DefinitionError(
-                f"{own.table_id} is to be reset, or to go on from where it was loaded, and stands elsewhere then.",
-                "Ask again when a run has taken that up: headrace table list.",
+                f"A reset or resync of {own.table_id} was requested, after which it stands at another checkpoint.",
+                "Try again when a run has carried that out; headrace table list shows it.",
             )
         reached = state.checkpoint if to == "latest" else _tso(to, "--to")
         _within(state, own, reached, "--to")
@@ -157,7 +159,7 @@ def _waits_for_record(source: DataSource, state: LedgerState, own: TableProgress
         raise DefinitionError(f"{source.identity} is no stream, and has no partitions.", "Name a file with --file.")
     if source.event_source.give_up(state.position, own.table_id, place) == state.position:
         if own.table_id == NOBODYS:
-            raise DefinitionError(f"Nothing waits for a record at {place}.", "The run says which record nobody can read.")
+            raise DefinitionError(f"No record at {place} waits to be given up.", "The run reports which record cannot be read.")
         raise DefinitionError(
             f"The table {own.table_id} does not wait for a record at {place}.",
             "headrace table list says at which record it stopped.",
@@ -179,7 +181,8 @@ def resync_table(settings: Settings, name: str, at: str, output: Output) -> int:
         place = state.table_checkpoint(table_id)
         if state.cuts and not state.cuts[-1].precision.is_exact:
             raise DefinitionError(
-                "The source's rows carry no exact commit ts, so nothing tells which of them the loaded rows have behind them.",
+                "The source's rows carry no exact commit ts, so Headrace cannot tell which of them the loaded table "
+                "already contains.",
                 "Let the pipeline begin anew on an empty target: headrace reset.",
             )
         return new_request(state, table_id, RequestKind.RESYNC, since=place, to=loaded)
@@ -225,7 +228,7 @@ def _leave(
             )
         request = make(state, own)
         if request is None:
-            output.line("nothing was asked for")
+            output.line("nothing was requested")
             return 0
         ledger.request(state.pipeline, request)
     ended = _ended_by(state, request)
@@ -235,11 +238,11 @@ def _leave(
         output.line(f"{own.table_id}: {_told(request)}" if own.table_id != NOBODYS else _told(request))
         for line in _told_of_release(state, ended):
             output.line(line)
-        output.line("a running pipeline takes this up within seconds, else the next run does when it starts")
+        output.line("a running pipeline picks this up within seconds; otherwise the next run does when it starts")
         if request.kind is RequestKind.RESYNC and request.to > state.checkpoint:
-            output.line(f"the table is held until the pipeline, which is at {state.checkpoint}, has got there")
+            output.line(f"the table is held until the pipeline, which is at {state.checkpoint}, has reached that commit ts")
         if request.kind is RequestKind.HOLD:
-            output.line("load the table only when headrace table list shows it as held, or while no run is going")
+            output.line("load the table only when headrace table list shows it as held, or while no run is active")
     return 0
 
 
@@ -258,7 +261,7 @@ def _find(state: LedgerState, name: str) -> TableProgress:
     found = _only([own for table_id, own in stopped.items() if table_id.is_named(name)], name)
     if found is None:
         known = ", ".join(map(str, stopped)) or "none"
-        raise DefinitionError(f"No table {name} is stopped.", f"Stopped are: {known}.")
+        raise DefinitionError(f"No table {name} is stopped.", f"Stopped tables: {known}.")
     return found
 
 
@@ -278,15 +281,15 @@ def _only(found: Sequence[TableProgress], name: str) -> TableProgress | None:
 def refuse_two_tables(found: Sequence[TableId], name: str) -> None:
     """Raises DefinitionError where a dot in a name lets it stand for two tables."""
     if len(found) > 1:
-        which = " and ".join(f"table {table_id.table} of database {table_id.database}" for table_id in found)
+        which = " or ".join(f"table {table_id.table} of database {table_id.database}" for table_id in found)
         hint = f"Write it with backquotes: {' or '.join(word(table_id.quoted) for table_id in found)}."
-        raise DefinitionError(f"{name} may be {which}, so nothing tells which is meant.", hint)
+        raise DefinitionError(f"{name} is ambiguous: it may be {which}.", hint)
 
 
 def _needs_no_load(own: TableProgress) -> None:
     if own.status is TableStatus.INCOMPLETE:
         raise DefinitionError(
-            f"{own.table_id} lacks rows, and does not go on before it was loaded anew.",
+            f"{own.table_id} lacks rows, and cannot go on until it is loaded anew.",
             f"Load it, and run headrace table resync {word(own.table_id)} --at TSO.",
         )
 
@@ -317,9 +320,9 @@ def _within(state: LedgerState, own: TableProgress, tso: int, option: str) -> No
     if own.checkpoint < tso <= state.checkpoint:
         return
     raise DefinitionError(
-        f"{option} {tso} ({format_tso(tso)}) does not lie behind the table's checkpoint {own.checkpoint} and at or before the "
+        f"{option} {tso} ({format_tso(tso)}) must be above the table's checkpoint {own.checkpoint} and not above the "
         f"pipeline's, {state.checkpoint} ({format_tso(state.checkpoint)}).",
-        "Wait until the pipeline has got there." if tso > state.checkpoint else "What lies before is applied.",
+        "Wait until the pipeline has reached it." if tso > state.checkpoint else "Changes up to there are already applied.",
     )
 
 
@@ -339,7 +342,7 @@ def _told(request: TableRequest) -> str:
         case RequestKind.RESET:
             told = "it is reset, and begins anew"
         case RequestKind.HOLD:
-            told = "nothing is to touch it until it is released"
+            told = "it is to be held: nothing is written to it until it is released"
         case RequestKind.RELEASE:
             told = "it is released"
         case _:
@@ -364,13 +367,13 @@ def _told_of_release(state: LedgerState, ended: Sequence[TableRequest]) -> Itera
     if unfit is not None:
         reached = state.table_checkpoint(unfit.table_id)
         yield (
-            f"it does not go on: it was loaded as of {unfit.to}, and stands at {reached}. Load it anew, and run headrace table "
-            f"resync {word(unfit.table_id)} --at TIME"
+            f"it does not go on: it was loaded as of {unfit.to}, but its checkpoint is {reached}. Load it anew, and run "
+            f"headrace table resync {word(unfit.table_id)} --at TIME"
         )
     elif ended:
         yield f"it catches up from {state.table_checkpoint(ended[0].table_id)}"
     if unfit is None and any(request.to for request in ended):
-        yield "rows that were loaded stay; a table without key then has changes twice"
+        yield "rows that were loaded stay; in a table without a key, changes are then applied twice"
 
 
 def _request_fields(request: TableRequest) -> dict[str, object]:
@@ -404,7 +407,7 @@ def _print(own: TableProgress, needed: Sequence[HeldSplit], asked: Sequence[Tabl
     if own.reason:
         output.line(f"  {own.reason}")
     if held:
-        output.line("  held: nothing touches it")
+        output.line("  held: nothing is written to it")
     if needed:
         output.line(f"  needs {len(needed):,} files, {sum(h.size for h in needed):,} bytes:")
         for each in needed[:_FILES_SHOWN]:

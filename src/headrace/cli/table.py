@@ -77,7 +77,9 @@ def resume(
 
 @table.command(short_help="Give up changes that cannot be read or written.")
 def skip(
-    table_name: Annotated[str, typer.Argument(metavar="TABLE", help="The table; none for a record of no known table.")] = "",
+    table_name: Annotated[
+        str, typer.Argument(metavar="TABLE", help="The table; leave it out for a record whose table is unknown.")
+    ] = "",
     *,
     to: Annotated[str, typer.Option("--to", help="Give up the rows up to this TSO or ISO time, or up to latest.")] = "",
     file: Annotated[str, typer.Option("--file", help="Give up one file, as headrace table list names it.")] = "",
@@ -102,8 +104,8 @@ def skip(
         raise DefinitionError("The table is missing.", "Name it: headrace table skip shop.orders --to latest.")
     if sum(map(bool, (to, file, partition))) != 1:
         raise DefinitionError(
-            "Either --to or --file says what is given up, or of a stream --partition with --offset.",
-            "Name one of them: --to latest, or --file PATH.",
+            "What to give up is not clear: pass exactly one of --to, --file, and (for a stream) --partition with --offset.",
+            "For example --to latest, or --file PATH.",
         )
     settings, output = recorded_pipeline(definition, sink, name, ledger), make_output(json=json)
     ask = None if yes else confirmed
@@ -116,7 +118,7 @@ def skip(
 @table.command(short_help="Go on with a table that you loaded anew.")
 def resync(
     table_name: Table,
-    at: Annotated[str, typer.Option("--at", help="The TSO or ISO time that the loaded rows are of.")],
+    at: Annotated[str, typer.Option("--at", help="The TSO or ISO time as of which you loaded the rows.")],
     definition: LedgerDefinition = None,
     sink: Sink = None,
     name: Name = None,

@@ -80,7 +80,7 @@ def _places(pipeline: Definition, target: Assembly) -> Iterator[Check]:
     for place in found:
         yield Check("work place", CheckState.FAILED, place.message, place.hint)
     if not found:
-        yield Check("work place", CheckState.OK, "tasks on other machines reach what they need of it and of dead letters")
+        yield Check("work place", CheckState.OK, "tasks on other machines can reach the work place and the folder of dead letters")
 
 
 def _java() -> Check:
@@ -134,7 +134,7 @@ def _objections(offer: Offer, includes: Callable[[TableId], bool]) -> Iterator[C
     """Schema changes whose statements do not run by themselves."""
     for change in offer.schema_changes:
         if any(map(includes, change.changes)) and (why := objection(change, Followed(includes))):
-            hint = "A run stops the table before it, unless it is over already, until headrace ddl skip or edit decides."
+            hint = "Unless it is already done, a run stops the table before it until you decide with headrace ddl skip or edit."
             yield Check("schema changes", CheckState.WARNING, f"{change.origin.name}: {why}" if change.origin else why, hint)
 
 
@@ -151,7 +151,7 @@ def _converge_checks(offer: Offer, includes: Callable[[TableId], bool], capabili
         detail = f"no usable key, so rows are counted, which needs the exact commit ts: {', '.join(keyless)}."
         yield Check("keys", CheckState.WARNING, detail, advice)
     elif keyless and bags:
-        yield Check("keys", CheckState.OK, f"no usable key, so kept as bags of rows: {', '.join(keyless)}")
+        yield Check("keys", CheckState.OK, f"no usable key, so equal rows are counted: {', '.join(keyless)}")
     elif keyless:
         advice = "Give them a primary key upstream, declare their keys with --key, or leave them out with --tables."
         yield Check("keys", CheckState.FAILED, f"no usable key: {', '.join(keyless)}.", advice)
