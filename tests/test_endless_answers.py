@@ -88,7 +88,7 @@ def test_what_took_too_long_does_not_hold_the_process_up(command: list[str], uri
         arguments = [sys.executable, "-c", program, *command, uri]
         done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == EXIT_UNREACHABLE, done.stderr
-    assert "did not come to the end of its answer within 1 s" in done.stderr
+    assert "did not finish its answer within 1 s" in done.stderr
 
 
 ASKING: dict[str, Callable[[Store], object]] = {
@@ -111,7 +111,7 @@ def test_no_request_waits_for_an_answer_without_an_end(
     for _ in range(3):
         monkeypatch.setattr(stores, "_LISTING_SECONDS", 0.3)
         monkeypatch.setattr(stores, "_REQUEST_SECONDS", 0.3)
-        with proxy.troubled(Fault.TRICKLING), pytest.raises(SourceUnreachableError, match=r"did not come to the end of its answer"):
+        with proxy.troubled(Fault.TRICKLING), pytest.raises(SourceUnreachableError, match=r"did not finish its answer"):
             ASKING[what](store)
         monkeypatch.undo()
         assert ASKING[what](store) == truth

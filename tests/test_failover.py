@@ -141,7 +141,7 @@ def test_a_run_that_meets_its_own_epoch_of_another_time_says_what_to_do(changefe
     error = run.ended()
     assert isinstance(error, FencedError)
     assert error.exit_code == EXIT_UNREACHABLE
-    assert "took over, or the target went back to the time of another run" in error.message
+    assert "took over, or the target was restored to the time of another run" in error.message
     assert "start this run again" in error.hint
     assert run_once(changefeed, target.uri) == EXIT_OK
     assert_state(target, changefeed.state())

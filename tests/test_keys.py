@@ -667,7 +667,7 @@ def test_a_deletion_without_the_declared_key_stops_the_table(
     feed.rows(dele(1, "a"))
     feed.checkpoint()
     assert run(feed, uri, keys=DECLARED) == EXIT_TABLE_STOPPED
-    assert "column id: a row has no value in this column of its key" in capsys.readouterr().err
+    assert "column id: a change has no value in this column of its key" in capsys.readouterr().err
     feed.rows(ins(3, "c"))
     feed.checkpoint()
     assert run(feed, uri, keys=DECLARED) == EXIT_TABLE_STOPPED
@@ -714,7 +714,7 @@ def test_a_bag_becomes_keyed_and_a_bag_again_knowingly(place: Place, tmp_path: P
     feed.checkpoint()
     capsys.readouterr()
     assert run(feed, uri, keys=DECLARED) == EXIT_OK
-    assert "The declared keys were none before and are k.t: id now; they count from here on." in capsys.readouterr().err
+    assert "The declared keys were none before and are k.t: id now; the new ones apply from here on." in capsys.readouterr().err
     assert held(target, feed.schema) == texts([(1, "aa"), (2, "b"), (3, "c")])
     if place.mariadb is not None:
         with place.mariadb.connect() as connection, connection.cursor() as cursor:

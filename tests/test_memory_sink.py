@@ -616,5 +616,5 @@ def test_dead_letters_of_a_table_with_a_log_are_not_replayed(tmp_path: Path, cap
     world.run(on_error=OnError.DEAD_LETTER, letters=letters)
     assert world.rows(A) == world.wanted(A)
     assert len(world.server.contents.logs[B].changes) == 2
-    assert "memory:// takes nothing back" in capsys.readouterr().err
+    assert "memory:// cannot undo what was written" in capsys.readouterr().err
     assert world.state.dead_letters == {B: 1}

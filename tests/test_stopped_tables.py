@@ -291,7 +291,7 @@ def test_a_schema_change_that_concerns_another_table_too_is_not_passed_over(
     assert scene.run() == 3
     assert scene.table("resync", "shop.orders", "--at", str(at)) == 0
     assert scene.run() == 3
-    assert "its rows go over to shop.purchases" in capsys.readouterr().err
+    assert "moves its rows to shop.purchases" in capsys.readouterr().err
     assert scene.state().requests == {}
     repair()
     assert scene.run() == 0

@@ -184,7 +184,7 @@ def test_a_record_of_which_nobody_knows_the_table_holds_its_partition_until_it_i
         assert ids(world) == rows
         assert f"the record at partition 0, offset {given_up} is given up" in told(*command.split()[1:], "--yes")
     world.run()
-    assert f"what it tells is not in the target. (partition 0, offset {another})" in capsys.readouterr().err
+    assert f"its content is not in the target. (partition 0, offset {another})" in capsys.readouterr().err
     world.check()
     assert not world.state.requests
 

@@ -45,7 +45,7 @@ def test_a_stream_cannot_tell_its_repeats_by_transactions(
     world.insert(A, *range(6))
     world.upstream.checkpoint()
     (problem,) = world.run().stopped
-    assert "its source tells repeated transactions by the splits that hold them" in problem.message
+    assert "its source recognizes repeated transactions by their splits" in problem.message
     assert not world.server.contents.tables[A].rows
     assert not world.server.contents.logs.get(A)
 

@@ -53,7 +53,7 @@ def within(seconds: float, call: Callable[[], _T]) -> _T:
     thread = _Call(call)
     thread.start()
     if not thread.ended.wait(seconds):
-        raise TimeoutError(f"it did not come to the end of its answer within {seconds:g} s")
+        raise TimeoutError(f"it did not finish its answer within {seconds:g} s")
     if thread.error is not None:
         raise thread.error
     return thread.result  # type: ignore[no-any-return]

@@ -77,7 +77,7 @@ class FencedError(HeadraceError):
     @classmethod
     def forgotten(cls, pipeline: str) -> Self:
         """The ledger has no record of the pipeline any more."""
-        hint = "Was it reset, or did the target go back to before the pipeline began? The next run begins anew."
+        hint = "The pipeline was reset, or the target was restored to a time before the pipeline began. The next run begins anew."
         return cls(f"The ledger's record of pipeline {pipeline!r} is gone.", hint)
 
     @classmethod
@@ -90,14 +90,15 @@ class FencedError(HeadraceError):
         took_over = f"Another run of pipeline {pipeline!r} took over"
         if found == epoch:
             message = (
-                f"{took_over}, or the target went back to the time of another run: the ledger shows its token with epoch {epoch}."
+                f"{took_over}, or the target was restored to the time of another run: the ledger shows the token of that run, with "
+                f"epoch {epoch}."
             )
         else:
             message = f"{took_over} ({f'epoch {found}, ' if found is not None else ''}this run had {epoch})."
         return cls(
             message,
-            "Let only one run of a pipeline go on, or give the other one its own --name. If no other run is there, a restore or a "
-            "failover brought back the ledger of a former one: start this run again.",
+            "Keep only one run of a pipeline, or give the other one its own --name. If there is no other run, a restore or a "
+            "failover brought back the ledger of an earlier run: start this run again.",
         )
 
 

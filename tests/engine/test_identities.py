@@ -238,7 +238,7 @@ def test_nothing_runs_by_itself_where_another_change_was_begun(begun: JournalSta
     cut = planned(known, other, PlanRules(includes=lambda _: True))
     assert (cut.decisions, cut.outdated) == ({}, ())
     problem = cut.holds[A].problem
-    assert problem.message.startswith("another schema change at 200 was begun, and may have run: ALTER TABLE")
+    assert problem.message.startswith("another schema change at 200 was begun and may have run: ALTER TABLE")
     assert other.identity in (problem.hint or "")
     decided = replace(known, decisions={other.identity: Decision(other.identity, Verdict.APPROVE)})
     assert planned(decided, other).decisions.keys() == {other.identity}

@@ -114,7 +114,7 @@ def test_a_table_that_says_nothing_says_what_the_ledger_does_unless_people_have_
 
 def test_a_table_that_a_later_run_wrote_shows_that_the_ledger_is_an_older_one() -> None:
     with pytest.raises(
-        LedgerOutrunError, match=r"^shop\.a was last written by run 7 of pipeline 'p', and the ledger knows of 3"
+        LedgerOutrunError, match=r"^shop\.a was last written by run 7 of pipeline 'p', but the ledger only knows runs up to 3"
     ) as found:
         rows_after(ledger(TableProgress(A, 20)), Target({A: TableMark(PIPELINE, 0, 30, epoch=7)}))
     assert found.value.epoch == 7

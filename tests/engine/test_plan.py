@@ -206,7 +206,9 @@ def test_a_change_of_a_kind_that_the_sink_does_not_take_waits_for_a_person() -> 
     assert levels(cut) == [([], [(A, 100), (B, 100)]), ([210], [])]
     problem = cut.holds[A].problem
     assert (problem.table_id, problem.remedy) == (A, Remedy.DECISION)
-    assert problem.message == ("its schema change at 200 waits, because this sink takes no truncate-table: TRUNCATE TABLE shop.a.")
+    assert problem.message == (
+        "its schema change at 200 waits, because this sink does not support truncate-table: TRUNCATE TABLE shop.a."
+    )
     assert problem.hint == f"Decide with headrace ddl skip|edit '{truncate.identity}'."
 
 

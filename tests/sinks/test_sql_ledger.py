@@ -130,7 +130,7 @@ def test_of_two_runs_with_one_epoch_the_second_is_the_one_that_writes(session):
     session.execute(f"UPDATE {LEDGER.table('pipelines')} SET epoch = 0")  # the target went back to before the first run
     newer = acquire(session)
     assert former.epoch == newer.epoch
-    with pytest.raises(FencedError, match=r"took over, or the target went back to the time of another run: .* start this run"):
+    with pytest.raises(FencedError, match=r"took over, or the target was restored to the time of another run: .* start this run"):
         step(session, former, LedgerUpdate(checkpoint=9))
     step(session, newer, LedgerUpdate(checkpoint=8))
     assert LEDGER.load(session, "p").checkpoint == 8

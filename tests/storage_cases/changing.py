@@ -73,6 +73,6 @@ def stays_unclear(world: World, untouched: Sequence[str]) -> None:
     for checkpoint in (300, 310, 320):
         ran = world.run(checkpoint)
         assert ran.code == EXIT_TABLE_STOPPED
-        assert any("nothing tells whether it did" in reason for reason in ran.stopped.values())
+        assert any("cannot tell whether it took effect" in reason for reason in ran.stopped.values())
         assert world.entry().state is JournalState.UNCLEAR
         assert {table: world.rows(table) for table in untouched} == held

@@ -149,7 +149,7 @@ def test_a_change_that_a_run_began_has_run_once_at_the_end(tmp_path: Path, maria
         ran = world.bucket.run(world.uri)
         if ran.code == EXIT_TABLE_STOPPED:
             assert (change, act) in UNCLEAR, ran.stopped
-            assert "nothing tells whether it did" in "".join(ran.stopped.values())
+            assert "cannot tell whether it took effect" in "".join(ran.stopped.values())
             continue
         # A table that is made, or emptied, after a person has acted has nothing of that.
         is_new = moment is Moment.BEFORE and change in ("create a table", "a table like another")

@@ -356,7 +356,7 @@ def test_a_part_that_moves_nothing_does_not_come_again_and_again(
     options = {"once": False, "until_end": True, "quiet": 0.0, "poll_interval": 0.01} if until_end else {}
     ran = backlog.at(200, **options)
     assert (ran.code, backlog.keys("d")) == (EXIT_TABLE_STOPPED, ["1", "2", "3"])
-    assert "table test.nobody: it is behind the other tables, and the last cut of its backlog moved nothing." in ran.told
+    assert "table test.nobody: it is behind the other tables, and the last cut of its backlog made no progress." in ran.told
 
 
 @pytest.mark.parametrize("altered", [False, True])

@@ -326,7 +326,7 @@ def test_a_first_file_that_cannot_be_read_is_told_though_no_table_is_known(tmp_p
     bucket.write(path, raw[:5])
     ran = bucket.at(200)
     assert (ran.code, ran.stopped, ledger(bucket).tables) == (3, {}, {})
-    assert "Nothing tells of which table it is." in ran.told
+    assert "Its table is not known." in ran.told
     assert path in ran.told
     bucket.write(path, raw)
     assert bucket.at(300).code == 0
@@ -396,7 +396,7 @@ def test_rows_of_which_nothing_tells_the_table_are_told_of_at_every_run(tmp_path
     for checkpoint in (200, 200, 300):
         ran = bucket.at(checkpoint)
         assert ran.code == 3
-        assert "Nothing tells of which table it is." in ran.told
+        assert "Its table is not known." in ran.told
     bucket.write(path, raw)
     assert bucket.at(300).code == 0
     assert bucket.state("a") == [(1, "a1")]
@@ -696,7 +696,7 @@ def test_a_change_whose_file_was_not_there_when_its_tables_passed_is_not_lost_wi
     ran = bucket.at(400)
     assert (ran.code, set(ran.stopped)) == (3, {"test.a"})
     assert path in ran.stopped["test.a"]
-    assert "was found only after rows behind it were applied: TRUNCATE TABLE" in ran.stopped["test.a"]
+    assert "was found only after later rows were applied: TRUNCATE TABLE" in ran.stopped["test.a"]
     assert "headrace ddl approve|skip|edit '200/test.a/" in ran.stopped["test.a"]
     assert ledger(bucket).tables[A].status is TableStatus.WAITING
     decide(bucket, Verdict.APPROVE)
@@ -795,7 +795,7 @@ def test_an_alter_behind_a_file_that_was_applied_and_is_lost_waits_for_it(tmp_pa
     before = states(broken)
     ran = broken.at(300)
     assert ran.code == 3
-    assert "was applied, is damaged or missing now" in ran.stopped["test.t"]
+    assert "was applied, is now damaged or missing" in ran.stopped["test.t"]
     assert states(broken) == before
     broken.write(path, raw)
     assert (whole.at(400).code, broken.at(400).code) == (0, 0)
@@ -1126,7 +1126,7 @@ def test_a_lost_schema_file_is_missed_however_many_changes_were_applied_since(
     lost.unlink()
     columns = (ID, V, {**C, "ColumnName": "d"}) if shape.endswith("d") else (ID, V)
     bucket.schema("t", 400, columns, f"ALTER TABLE `t` {alter}", 6)
-    assert "the schema file of test.t at 200, which was applied, is damaged or missing now" in bucket.at(450).stopped["test.t"]
+    assert "the schema file of test.t at 200, which was applied, is now damaged or missing" in bucket.at(450).stopped["test.t"]
     lost.write_bytes(whole)
     assert bucket.at(460).code == 0
     assert bucket.state("t") == ([(1, "a", 5)] if shape.endswith("d") else [(1, "a")])

@@ -60,7 +60,7 @@ def test_what_came_in_its_place_waits_for_a_decision_of_its_own(
     assert waits(bucket) != decided
     assert ledger(bucket).decisions == {}
     assert [n.message for n in ran.notices if decided in n.message] == [
-        f"the decision to {verdict} {decided} was not used: the source tells something else there by now."
+        f"the decision to {verdict} {decided} was not used: the source now has another schema change in its place, or none."
     ]
     decide(bucket, Verdict.APPROVE)
     assert bucket.at(320, **ASKS).code == EXIT_OK

@@ -143,7 +143,7 @@ def test_where_a_table_has_no_transactions_a_person_is_asked(scene: Scene) -> No
     scene.edit(ADDS)
     with armed(crash_at(Moment.AFTER, Step.MYSQL_STATEMENT)), pytest.raises(Crashed):
         scene.run()
-    assert "nothing tells whether it did" in scene.run().problems[0].message
+    assert "cannot tell whether it took effect" in scene.run().problems[0].message
     assert scene.rows() == [(1, "a!")]
 
 

@@ -165,7 +165,7 @@ def test_data_files_ahead_of_the_clock_of_which_nothing_tells_the_table_end_the_
     bucket.options = f"{OPTIONS}&use-table-id-as-path=true"
     path = f"77/{ahead()}/CDC000001.csv"
     bucket.write(path, '"I","t","test",210,2,"b"\n')
-    with pytest.raises(SourceNotReadyError, match=f"{path}: .* ahead of this machine's clock. Nothing tells of which table it is"):
+    with pytest.raises(SourceNotReadyError, match=f"{path}: .* ahead of this machine's clock. Its table is not known"):
         drain(bucket)
 
 

@@ -14,7 +14,7 @@ from headrace.model.table import TableId
 
 pytestmark = pytest.mark.pipeline
 
-LATE = "was found only after rows behind it were applied"
+LATE = "was found only after later rows were applied"
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +114,7 @@ def test_a_change_of_a_table_that_is_gone_by_now_waits_and_does_not_bring_it_bac
     bucket.schema(table, 150, "id,v", statement, type_)
     ran = bucket.at(400)
     assert waits(ran, "a")
-    assert "What had the name test.a then has been dropped or renamed since." in ran.stopped["test.a"]
+    assert "Since then, test.a was dropped or renamed." in ran.stopped["test.a"]
     assert (bucket.state("a"), bucket.state("c")) == (None, None)
     assert ledger(bucket).tables[TableId("test", "a")].status is TableStatus.GONE_WAITING
     assert bucket.at(410).code == 3

@@ -37,7 +37,7 @@ def test_a_row_whose_unique_value_another_one_took_is_missing_until_the_replay(m
     bucket.checkpoint(250)
     ran = bucket.run(mariadb.uri(), on_error=OnError.DEAD_LETTER, letters=letters)
     assert (ran.code, rows()) == (EXIT_OK, [(2, 5, "b"), (3, 7, "c")])
-    assert "Until they are replayed rows may be missing" in ran.told
+    assert "Until they are replayed, rows may be missing" in ran.told
     rows("ALTER TABLE test.t MODIFY n VARCHAR(40)")
     assert main(["replay-dead-letters", "--sink", mariadb.uri()]) == EXIT_OK
     assert bucket.run(mariadb.uri(), on_error=OnError.DEAD_LETTER, letters=letters).code == EXIT_OK

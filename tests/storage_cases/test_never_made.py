@@ -323,4 +323,4 @@ def test_a_table_whose_drop_was_skipped_does_not_begin_anew_with_a_shape(tmp_pat
     bucket.checkpoint(350)
     ran = bucket.run(uri)
     assert (ran.code, target.rows("test", "t", {"id": "int"})) == (3, [("1",)])
-    assert "with rows of before: its DROP never ran here" in ran.stopped["test.t"]
+    assert "with rows from before: its DROP never ran here" in ran.stopped["test.t"]

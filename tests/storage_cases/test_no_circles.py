@@ -74,7 +74,7 @@ def test_the_new_name_of_a_stopped_table_is_resynced(tmp_path: Path, earlier: bo
     load(bucket, "z", "(1, 'a1')", "(7, 'x')", "(3, 'y')")
     assert table(bucket, "resync", "test.z", "--at", "300") == 0
     ran = bucket.at(310)
-    assert (ran.code, "If the target still has a table test.a, nobody needs it any more" in ran.told) == (0, True)
+    assert (ran.code, "If the target still has a table test.a, that table is no longer needed" in ran.told) == (0, True)
     bucket.rows("z/200/2", "D 320 1 a1", "I 330 4 n")
     assert bucket.at(400).code == 0
     assert bucket.state("z") == [(3, "y"), (4, "n"), (7, "x")]
@@ -86,7 +86,7 @@ def test_the_old_name_is_told_where_its_rows_are(tmp_path: Path) -> None:
     bucket = begun(tmp_path)
     renamed(bucket)
     assert table(bucket, "resync", "test.a", "--at", "300") == 0
-    assert "its rows go over to test.z. Load that table instead, and resync it." in bucket.at(310).told
+    assert "moves its rows to test.z. Load that table instead, and resync it." in bucket.at(310).told
     load(bucket, "a", "(1, 'loaded')", "(7, 'x')")
     bucket.write(DAMAGED, b'"I","a","test",150,7,"x"\n')
     assert table(bucket, "resync", "test.a", "--at", "190") == 0  # before the RENAME it is the one

@@ -28,7 +28,7 @@ C_FIRST = "ALTER TABLE `test`.`%s` MODIFY COLUMN `c` INT DEFAULT 7 FIRST"
 C_LAST = "ALTER TABLE `test`.`%s` MODIFY COLUMN `c` INT DEFAULT 7 AFTER `v`"
 ADD_C_FIRST = "ALTER TABLE `test`.`%s` ADD COLUMN `c` INT DEFAULT 7 FIRST"
 NO_ORDER = "nothing tells in which order the values of each are"
-LACKS_C = "nothing tells the row's value in this column"
+LACKS_C = "the row's value in this column is not known"
 
 
 def of_id(parent: int, version: int, statement: str = "", shape: str = "id,v") -> Step:

@@ -270,7 +270,7 @@ def test_views_are_the_pipelines_only_where_it_made_them(world: World, place: Pl
     if makes_views:
         assert "test.v, which this pipeline did not make" in ran.stopped["test.v"]
         # It is not the first view of the name, so it is not the source's as of the start.
-        assert "--adopt is for what was there" in world.at(170, adopt=True).stopped["test.v"]
+        assert "--adopt only covers what was there" in world.at(170, adopt=True).stopped["test.v"]
         world.person.run("DROP VIEW test.v")
         assert world.at(180).code == EXIT_OK
     world.bucket.schema("", 200, (), DROPPED, 2)

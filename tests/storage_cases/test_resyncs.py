@@ -371,7 +371,7 @@ def test_what_was_loaded_past_a_change_of_names_gets_no_rows_of_the_former_table
             assert table(bucket, "release", "test.t") == 0
         elif word == "run":
             ran = bucket.at(310)
-            assert (ran.code, "load all of them as of a time behind it, and resync each" in ran.told) == (3, True)
+            assert (ran.code, "load all of them as of a later time, and resync each" in ran.told) == (3, True)
         else:
             decide(bucket, Verdict.SKIP)
     assert bucket.at(320).code == 3
@@ -396,7 +396,7 @@ def test_what_was_loaded_into_a_later_table_of_a_name_does_not_pass_for_the_rena
     resync(bucket, 250)
     if seen == "refused":
         ran = bucket.at(305)
-        assert (ran.code, "its rows go over to test.u" in ran.told, "it stays held: load it again" in ran.told) == (3, True, True)
+        assert (ran.code, "moves its rows to test.u" in ran.told, "it stays held: load it again" in ran.told) == (3, True, True)
     assert table(bucket, "release", "test.t") == 0
     ran = bucket.at(320)
     assert (ran.code, "it was loaded as of 250 and released" in ran.told) == (3, True)
@@ -482,7 +482,7 @@ def test_a_table_that_still_has_the_name_in_another_case_is_not_passed_over(buck
     loaded(bucket, (5, "e"))
     resync(bucket, 250, "test.T")
     ran = bucket.at(310)
-    assert (ran.code, "test.t, whose name differs only in case, has not come to" in ran.told) == (3, True)
+    assert (ran.code, "test.t, whose name differs only in case, has not reached" in ran.told) == (3, True)
     loaded(bucket, (1, "a"), (2, "b"))
     assert table(bucket, "release", "test.t") == 0
     assert bucket.at(320).code == 0

@@ -289,17 +289,20 @@ def _unsupported(change: SchemaChange, kinds: Collection[ChangeKind]) -> str:
     if not kinds:
         return ""
     statement = " ".join(change.statement.split()) or "a change of shape"
-    return f"its schema change at {change.commit_ts} waits, because this sink takes no {' or '.join(sorted(kinds))}: {statement}."
+    return (
+        f"its schema change at {change.commit_ts} waits, because this sink does not support {' or '.join(sorted(kinds))}: "
+        f"{statement}."
+    )
 
 
 def _came_late(change: SchemaChange, former: Collection[TableId] = ()) -> Problem:
     """``former`` are tables of the change that are gone since, or others by now: it cannot run as it is."""
     statement = " ".join(change.statement.split())
-    message = f"its schema change at {change.commit_ts} was found only after rows behind it were applied: {statement}."
+    message = f"its schema change at {change.commit_ts} was found only after later rows were applied: {statement}."
     hint = decision_hint(change, (Verdict.SKIP, Verdict.EDIT) if former else Verdict)
     if former:
         names = ", ".join(map(str, sorted(former)))
-        hint = f"What had the name {names} then has been dropped or renamed since. Do by hand what is needed. {hint}"
+        hint = f"Since then, {names} was dropped or renamed. Do by hand what is needed. {hint}"
     return Problem(change.table_id, message, place=change.origin, hint=hint, remedy=Remedy.DECISION)
 
 

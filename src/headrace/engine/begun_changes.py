@@ -39,12 +39,12 @@ def ran_before(change: SchemaChange, entry: JournalEntry, decision: Decision | N
         return None
     at, is_edit = f"the schema change at {change.commit_ts}", decision.verdict is Verdict.EDIT
     if wants_something_else(change, entry, decision):
-        message = f"before it was decided to {decision.verdict} {at}, this had run: {entry.statement}."
+        message = f"this statement had already run before the decision to {decision.verdict} {at}: {entry.statement}."
     elif is_edit and entry.statement == decision.statement:
         return None
     else:
-        left = f" This was not run: {decision.statement}" if is_edit else ""
-        message = f"{at} had run before it was decided to {decision.verdict} it: {entry.statement}.{left}"
+        left = f" The statement of the decision was not run: {decision.statement}" if is_edit else ""
+        message = f"{at} had already run before the decision to {decision.verdict} it: {entry.statement}.{left}"
     return Notice(message, change.table_id)
 
 
@@ -69,10 +69,16 @@ def asks(change: SchemaChange, entry: JournalEntry) -> Problem:
     """Why a change stops its tables of which nothing tells whether it ran, or a person's statement in its place."""
     statement = " ".join(entry.statement.split())
     if entry.statement == change.statement:
-        message = f"a run ended, or met an error, while this ran, and nothing tells whether it did: {statement}."
+        message = f"a run ended or failed while this statement ran, and Headrace cannot tell whether it took effect: {statement}."
     else:
-        message = f"this ran in place of its schema change, and nothing tells whether it did, or a part of it: {statement}."
-    hint = "If all of it did, or you did the rest by hand, skip the change; else take back what did, and approve or edit it."
+        message = (
+            "this statement ran in place of its schema change, and Headrace cannot tell whether it took effect, in whole or in "
+            f"part: {statement}."
+        )
+    hint = (
+        "Look in the target. If all of it took effect, or you did the rest by hand, skip the change; otherwise undo what took "
+        "effect, then approve or edit the change."
+    )
     hint = f"{hint} {decision_hint(change, Verdict)}"
     return Problem(change.table_id, message, place=change.origin, hint=hint, remedy=Remedy.DECISION)
 
@@ -82,7 +88,8 @@ def unused(state: LedgerState, outdated: Iterable[str]) -> list[Notice]:
     decided = [(state.decisions[identity], state.journal.get(identity)) for identity in outdated if identity in state.decisions]
     return [
         Notice(
-            f"the decision to {decision.verdict} {decision.identity} was not used: the source tells something else there by now.",
+            f"the decision to {decision.verdict} {decision.identity} was not used: the source now has another schema change in its "
+            "place, or none.",
             entry.tables[0] if entry is not None and entry.tables else None,
         )
         for decision, entry in decided

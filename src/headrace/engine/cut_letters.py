@@ -18,7 +18,7 @@ from headrace.model.table import TableId
 from headrace.sinks.base import LedgerUpdate, WriteReport
 from headrace.sinks.dead_letters import DeadLetters
 
-_UNTIL = "Until they are replayed rows may be missing, out of date, or there though they were deleted."
+_UNTIL = "Until they are replayed, rows may be missing, out of date, or present although the source deleted them."
 
 
 @dataclass
@@ -77,7 +77,7 @@ class CutLetters:
             return []
         return [
             Notice(
-                f"{len(self._new[t])} of its changes up to {self.cut.hi} could not be applied and lie as dead letters in "
+                f"{len(self._new[t])} of its changes up to {self.cut.hi} could not be applied and are kept as dead letters in "
                 f"{self.folder.location(t)}. {_UNTIL}",
                 t,
             )

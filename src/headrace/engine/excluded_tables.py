@@ -30,7 +30,10 @@ from headrace.sinks.base import LedgerUpdate
 
 Includes = Callable[[TableId], bool]
 
-_UNKNOWN_PLACE = "an older Headrace left it out with --tables without keeping its place, so it may lack any of its changes."
+_UNKNOWN_PLACE = (
+    "an older version of Headrace left it out with --tables and did not record its checkpoint, so any of its changes may be "
+    "missing."
+)
 _LOAD = "Load it anew as of a time after {at}, and run headrace table resync {table} --at TIME."
 
 

@@ -87,7 +87,7 @@ def _forgiven(report: SplitReport, reports: list[SplitReport]) -> SplitReport:
     later = (o for o in reports if (o.table_id, o.stream) == (report.table_id, report.stream) and o.rank > report.rank)
     is_past = report.ended or (report.stream and any(0 < other.span[0] <= report.given_up for other in later))
     if not report.kept and is_past:
-        told = f"the damaged {place.noun} was given up: all it holds belongs before what is still wanted."
+        told = f"the damaged {place.noun} was given up: everything in it belongs before the rows that are still wanted."
         notices = (*report.notices, Notice(told, report.table_id, place))
         return replace(report, problem=None, truncated=False, pending_ts=None, notices=notices)
     if problem is None or not isinstance(place, PlaceInFile):

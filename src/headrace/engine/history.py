@@ -96,8 +96,8 @@ def _is_any_among(ordered: Sequence[int], begin: int, end: int) -> bool:
 
 def _hole(change: SchemaChange, table_id: TableId, at: int) -> Problem:
     message = (
-        f"what its schema change at {change.commit_ts} does cannot be told ({' '.join(change.statement.split())}): the schema file "
-        f"of {table_id} at {at}, which was applied, is damaged or missing now."
+        f"Headrace cannot tell what its schema change at {change.commit_ts} does ({' '.join(change.statement.split())}): the "
+        f"schema file of {table_id} at {at}, which was applied, is now damaged or missing."
     )
     hint = f"Put that file back. Or decide with headrace ddl skip|edit {in_quotes(change.identity)}."
     return Problem(change.table_id, message, place=change.origin, hint=hint, remedy=Remedy.DECISION)

@@ -62,8 +62,9 @@ def asks_about_former(change: SchemaChange, entry: JournalEntry) -> Problem:
     now, then = (" ".join(text.split()) or "a change of shape" for text in (change.statement, entry.statement))
     return Problem(
         change.table_id,
-        f"another schema change at {change.commit_ts} was begun, and may have run: {then}. In its place there is now: {now}.",
+        f"another schema change at {change.commit_ts} was begun and may have run: {then}. The source now has this one in its "
+        f"place: {now}.",
         place=change.origin,
-        hint=f"Look in the target whether that one ran, and take back what did. {decision_hint(change, Verdict)}",
+        hint=f"Look in the target whether the former one ran, and undo what took effect. {decision_hint(change, Verdict)}",
         remedy=Remedy.DECISION,
     )

@@ -187,13 +187,13 @@ def _probe(java: Path) -> tuple[Path, str]:
             timeout=_TIMEOUT_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        raise _UnusableError(f"holds {java}, which did not tell its version within {_TIMEOUT_SECONDS} s") from None
+        raise _UnusableError(f"holds {java}, which did not report its version within {_TIMEOUT_SECONDS} s") from None
     except OSError as error:
         raise _UnusableError(f"holds {java}, which cannot be run ({error.strerror})") from None
     properties = dict(_PROPERTY.findall(done.stderr + done.stdout))
     version = properties.get("java.version", "")
     if done.returncode != 0 or not version:
-        raise _UnusableError(f"holds {java}, which does not tell its version")
+        raise _UnusableError(f"holds {java}, which does not report its version")
     if major_version(version) < MINIMUM_VERSION:
         raise _UnusableError(f"holds Java {version} ({java}), which is too old")
     return Path(properties.get("java.home", str(java.parent.parent))), version

@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HINT = "If nobody ended it, the machine may be short of memory: --spark spark.driver.memory says how much of it the JVM takes."
+HINT = "If you did not end it, the machine may be short of memory: set how much the JVM takes with --spark spark.driver.memory."
 
 _KILLED_SECONDS = 5.0
-LAUNCH_HINT = (
-    "What it printed tells why; --spark spark.driver.memory and spark.driver.extraJavaOptions say what it is started with."
-)
+LAUNCH_HINT = "Its output shows why; set its memory and options with --spark spark.driver.memory and spark.driver.extraJavaOptions."
 
 
 def launch(settings: Mapping[str, str], inherited: Collection[int] = ()) -> None:

@@ -25,8 +25,8 @@ def kept_unique_key(change: SchemaChange, state: LedgerState, applier: MetadataA
         return None
     statement = _shown(change)
     message = (
-        f"its schema change cannot be skipped: {statement}. The target would keep the unique key {key} as it is, which the source "
-        "drops or changes, and rows that follow could push each other out."
+        f"its schema change cannot be skipped: {statement}. The source drops or changes the unique key {key}. The target would "
+        "keep it, and later rows could replace each other."
     )
     # What a person said of the change counts before the policy.
     policy = "" if change.identity in state.decisions else ", or take its kind out of --schema-changes"
@@ -43,8 +43,8 @@ def left_unique_key(change: SchemaChange, state: LedgerState, applier: MetadataA
     if not key:
         return None
     message = (
-        f"the target has the unique key {key}, which the source drops or changes: {_shown(change)}. Unless it is as in the source "
-        "by now, drop it in the target: rows that follow could push each other out."
+        f"the target has the unique key {key}, which the source drops or changes: {_shown(change)}. Unless the key is now as in "
+        "the source, drop it in the target: otherwise later rows could replace each other."
     )
     return Notice(message, change.table_id)
 

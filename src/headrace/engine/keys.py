@@ -125,7 +125,7 @@ def changed_definition(known: LedgerState, filter_text: str, keys: DeclaredKeys)
                 "written already would be counted again.",
                 "Run once with the key, until everything is applied, and take it out then.",
             )
-        notices.append(Notice(f"The declared keys were {former_keys} before and are {keys} now; they count from here on."))
+        notices.append(Notice(f"The declared keys were {former_keys} before and are {keys} now; the new ones apply from here on."))
         notices.extend(
             Notice("it stopped while its key was declared; without a key, rows of it that were written then may be there twice.", t)
             for t in lost

@@ -36,8 +36,11 @@ def rows_under_skip(change: SchemaChange, state: LedgerState, describe: Describe
     for table_id in (event.table_id for event in change.events if isinstance(event, CreateTableEvent)):
         present = describe(table_id) if _is_gone(state, table_id) else None
         if present is not None and present.has_rows:
-            message = f"the source creates it at {change.commit_ts}, which is skipped, and the target has it with rows of before."
-            hint = f"Empty it. If its rows are the source's, run headrace ddl skip {in_quotes(change.identity)}."
+            message = (
+                f"the source creates it at {change.commit_ts}, which is skipped, but the target still has the table, with rows "
+                "from before."
+            )
+            hint = f"Empty the table. If its rows are the source's, run headrace ddl skip {in_quotes(change.identity)}."
             return Problem(table_id, message, place=change.origin, hint=hint)
     return None
 
@@ -59,12 +62,13 @@ def _rows_of_before(change: SchemaChange, state: LedgerState, describe: Describe
             )
             return Problem(table_id, message, place=change.origin, hint=hint)
         if present is not None and had and (begins or present.has_rows):
-            rows = "with rows of before" if present.has_rows else "from before, with the columns and keys of then"
+            rows = "with rows from before" if present.has_rows else "from before, with the columns and keys that it had then"
             was_reset = ", or it was reset" if _stands_before_another(state, table_id) else ""
             message = (
-                f"the source creates it at {change.commit_ts}, and the target has it {rows}: its DROP never ran here{was_reset}."
+                f"the source creates it at {change.commit_ts}, and the target still has it {rows}: its DROP never ran "
+                f"here{was_reset}."
             )
-            hint = "If it is the one of before, drop it in the target; Headrace then creates it."
+            hint = "If it is the former table, drop it in the target; Headrace then creates the new one."
             return Problem(table_id, message, place=change.origin, hint=hint)
     return None
 
@@ -101,7 +105,7 @@ def _values_of_before(change: SchemaChange, describe: Describe) -> Problem | Non
         for event in added:
             if event.table_id == table_id and folded_name(event.column.name) in there:
                 message = (
-                    f"the source adds the column at {change.commit_ts}, and the target has it with values of before: "
+                    f"the source adds the column at {change.commit_ts}, but the target already has it, with values from before: "
                     "its DROP never ran here, or somebody else added it."
                 )
                 hint = "Drop the column in the target; Headrace then adds it. Or skip the change, if the values are the source's."

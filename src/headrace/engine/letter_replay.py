@@ -35,7 +35,7 @@ from headrace.sinks.base import ChangeDemand, DataSink, Ledger, LedgerUpdate, Ro
 from headrace.sinks.dead_letters import KEPT_REPLAYED, DeadLetters
 from headrace.sources.base import EventSource
 
-_BY_HAND = "Mend its rows by hand, and remove the letters with headrace replay-dead-letters --discard."
+_BY_HAND = "Repair its rows by hand, then remove the letters with headrace replay-dead-letters --discard."
 
 
 class _Refused(Exception):
@@ -147,8 +147,10 @@ class Replayer:
         self.letters.set_aside(table_id, wanted.keys() - new)
         self.letters.forget_replayed(table_id, datetime.now(UTC) - KEPT_REPLAYED)
         told = f"its dead letters were replayed ({len(wanted)})"
-        told += f"; still bad are {len(new)}, which lie in {self.letters.location(table_id)}" if new else ""
-        told += f"; what is older than its schema change at {version} stays ({outdated}). {_BY_HAND}" if outdated else "."
+        told += f"; {len(new)} are still bad and stay in {self.letters.location(table_id)}" if new else ""
+        told += (
+            f"; {outdated} from before its schema change at {version} cannot be replayed and stay. {_BY_HAND}" if outdated else "."
+        )
         return state, told
 
     def _found(self, state: LedgerState, table_id: TableId, hi: int) -> _Found:
@@ -192,8 +194,8 @@ class Replayer:
         Raises _Refused when they cannot give the state at the end of the window.
         """
         if not offer.precision.is_exact:
-            why = "rows carry no exact commit ts, so nothing tells which change of a row is the last."
-            last = "Upload the repaired file again where none behind it is applied: it is then read again whole. Otherwise:"
+            why = "rows carry no exact commit ts, so Headrace cannot tell which change of a row is the last."
+            last = "If no later file is applied yet, upload the repaired file again: it is then read again as a whole. Otherwise:"
             raise _Refused(f"its dead letters are not replayed: {why} {last} {_BY_HAND}")
         problem = next((p for p in offer.problems if p.table_id == table_id), None)
         if problem is not None:
@@ -215,7 +217,9 @@ class Replayer:
         (cut_round,) = cut.rounds
         ((table_id, segment),) = cut_round.segments.items()
         if self.sink.capabilities.demand_of(table_id, segment.schema) is ChangeDemand.ALL:
-            raise _Refused(f"{self.sink.identity} takes nothing back, so dead letters cannot be replayed there. {_BY_HAND}")
+            raise _Refused(
+                f"{self.sink.identity} cannot undo what was written, so dead letters cannot be replayed there. {_BY_HAND}"
+            )
         if not segment.schema.handle_key:
             raise _Refused(f"its dead letters are not replayed: it has no key. {_BY_HAND}")
         letters = replace(self.letters, most=self.letters.most + count)

@@ -343,8 +343,8 @@ class Loop:
             f"{format_tso(self._state.attempted)} may have been written before"
         )
         if self._options.once:
-            raise SourceNotReadyError(f"{text[0].upper()}{text[1:]}.", "Run again when its checkpoint has got there.")
-        self._tell((Notice(f"{text}; waiting until it gets there"),))
+            raise SourceNotReadyError(f"{text[0].upper()}{text[1:]}.", "Run again when the source has reached that time.")
+        self._tell((Notice(f"{text}; waiting until it reaches that time"),))
 
     def _tables_to_retry(self, *, told: bool) -> frozenset[TableId]:
         """The tables that an unfinished cut left behind, those that were loaded anew, and stopped ones (:class:`Retries`)."""
@@ -392,7 +392,7 @@ class Loop:
         options = self._options
         for request in [r for r in self._state.requests.values() if r.kind.is_of_letters and options.includes(r.table_id)]:
             if options.letters is None:
-                told = "its dead letters wait for a run with --dead-letters, which says where they lie."
+                told = "the request about its dead letters waits for a run with --dead-letters, which names their folder."
                 self._tell((Notice(told, request.table_id),))
                 continue
             if (waits := waits_for(self._state, request)) is not None:
@@ -465,7 +465,7 @@ class Loop:
             self._may_be_back |= any(own.status.is_gone and own != before.tables.get(t) for t, own in self._state.tables.items())
         nobodys = [change.unread for change in cut.waiting if change.unread is not None and not change.changes]
         self._waits = bool(nobodys)
-        self._tell((*run.notices, *(Notice(f"{p.message} Nothing tells of which table it is.", place=p.place) for p in nobodys)))
+        self._tell((*run.notices, *(Notice(f"{p.message} Its table is not known.", place=p.place) for p in nobodys)))
         self._told_stops = self._told_stops.telling(self._observer, run.stopped, before, self._state)
         self._observer.cut_finished(record, offer.source_watermark, offer.left_bytes)
         rested = {t for t, own in before.tables.items() if own.status.is_stopped} - retried

@@ -35,8 +35,9 @@ class LedgerOutrunError(TargetWentBackError):
 
     def __init__(self, target: TableId, mark: TableMark, state: LedgerState) -> None:
         super().__init__(
-            f"{target} was last written by run {mark.epoch} of pipeline {state.pipeline!r}, and the ledger knows of {state.epoch}: "
-            "an older state of it was brought back. What it says now counts, with what the tables say."
+            f"{target} was last written by run {mark.epoch} of pipeline {state.pipeline!r}, but the ledger only knows runs up to "
+            f"{state.epoch}: an older state of the ledger was restored. The run goes on from what the ledger and the tables record "
+            "now."
         )
         self.epoch = mark.epoch
 

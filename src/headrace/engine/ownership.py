@@ -26,8 +26,8 @@ from headrace.model.table import TableId
 from headrace.sinks.base import SinkCapabilities
 from headrace.sinks.metadata_applier import MetadataApplier
 
-_ADOPT = "Start with --adopt if it is the source's own as of the start, else drop or rename it in the target."
-_NOT_AS_OF_START = "Drop or rename it in the target: --adopt is for what was there when the source first told of the table."
+_ADOPT = "Start with --adopt if it holds the source's rows as of the start; otherwise drop or rename it in the target."
+_NOT_AS_OF_START = "Drop or rename it in the target: --adopt only covers what was there when the source first reported the table."
 _LEFT_OUT = "Drop or rename it in the target, or take it into --tables: what the filter leaves out is not adopted."
 
 

@@ -140,10 +140,10 @@ def told_ended(found: Overtaken, ended: TableId, loaded: TableId) -> str:
     ts = found.ended[ended]
     if ended in found.dropped:
         return (
-            f"it was dropped by the schema change at {ts}, which counts as done. Where the target tells case apart and still has a "
-            f"table {ended}, nobody needs it any more."
+            f"it was dropped by the schema change at {ts}, which counts as done. If the target distinguishes case and still has a "
+            f"table {ended}, that table is no longer needed."
         )
-    told = f"its rows went over to {loaded} by the schema change at {ts}, which counts as done."
+    told = f"the schema change at {ts}, which counts as done, moved its rows to {loaded}."
     if ended.folded == loaded.folded:
         return told  # where the target does not tell case apart, both are one table
-    return f"{told} If the target still has a table {ended}, nobody needs it any more."
+    return f"{told} If the target still has a table {ended}, that table is no longer needed."

@@ -220,7 +220,7 @@ class _Noted:
             if own is not None and self._is_later(own, change):
                 lost[table_id] = "another table has had that name since."
             elif is_unknown and table_id not in self.created:
-                lost[table_id] = "the stream does not tell any more how it began."
+                lost[table_id] = "the stream no longer contains its beginning."
             elif own is not None and was_never_made(own) and (why := self.missing(table_id, own.checkpoint - 1)):
                 lost[table_id] = why
             elif own is not None and own.status is TableStatus.EXCLUDED and (why := self.missing(table_id, own.checkpoint)):
@@ -289,7 +289,7 @@ class _Noted:
             return self.missing(table_id, change.commit_ts) if change.commit_ts < self.up_to else ""
         if self.state.start or _is_beginning(change):
             return ""
-        return f"the schema change at {change.commit_ts} is the first that the source tells of it, so rows may be missing."
+        return f"the schema change at {change.commit_ts} is the first that the source has for it, so rows may be missing."
 
     def _lack(self, table_id: TableId, change: SchemaChange, why: str) -> None:
         ts = change.commit_ts

@@ -358,7 +358,7 @@ def _reject_keyless(splits: Iterable[Split], problems: dict[TableId, Problem], r
     why = (
         "so its changes cannot be netted per key"
         if exact
-        else "and its rows carry no exact commit ts, so repeated ones cannot be told"
+        else "and its rows carry no exact commit ts, so repeated ones cannot be recognized"
     )
     for split in splits:
         if not split.schema.handle_key and rules.demand_of(split.table_id, split.schema) is ChangeDemand.BAG:

@@ -206,10 +206,10 @@ def _read_part(job: ReadJob, split: Split, part: TablePart) -> Iterator[ChangeBl
 def _ends_inside(split: Split) -> Problem:
     """What is told of a source that cannot keep what it says of repeats."""
     message = (
-        "its source tells repeated transactions by the splits that hold them, and this one may end inside of a transaction: what "
-        "repeats it could not be told from its rest."
+        "its source recognizes repeated transactions by their splits, and this split may end inside a transaction: the rest of "
+        "that transaction could not be told from a repetition."
     )
-    hint = "The connector of the source has to tell repeats by changes, or to say that nothing tells them: repeats=UNKNOWN."
+    hint = "The connector of the source has to recognize repetitions by changes, or to declare that it cannot: repeats=UNKNOWN."
     return Problem(split.table_id, message, place=split.place, hint=hint)
 
 
@@ -275,7 +275,7 @@ def _with_whole_keys(
         names = item.batch.schema.names if isinstance(item, ChangeBlock) else key
         lost = next((n for n in key if n not in names or (isinstance(item, ChangeBlock) and item.batch.column(n).null_count)), None)
         if lost is not None:
-            message = "a row has no value in this column of its key, so nothing tells which row it means."
+            message = "a change has no value in this column of its key, so it is not known which row it changes."
             hint = f"Declare the key that the source uses. {whole_deletes}".rstrip()
             problem = Problem(split.table_id, message, place=split.place, column=lost, hint=hint)
             yield SplitReport(split.key, split.table_id, problem=problem)

@@ -53,13 +53,13 @@ def _recast(batch: pa.RecordBatch, recast: Recast) -> pa.RecordBatch:
 
 def _lacks(split: Split, recast: Recast, segment: Segment, commit_ts: int) -> Problem:
     message = (
-        f"a row with commit ts {commit_ts} was written in the shape of version {split.version}, though the table has the shape of "
-        f"version {segment.version} by then: nothing tells the row's value in this column."
+        f"a row with commit ts {commit_ts} was written in the shape of version {split.version}, although the table already had the "
+        f"shape of version {segment.version} then: the row's value in this column is not known."
     )
     hint = (
-        "A schema change between them is missing, perhaps because an event filter of the changefeed leaves it out. Put the schema "
-        "file of the table's shape at that time where its others are, named with a version between "
-        f"{segment.version} and {commit_ts}, and the table follows it."
+        "A schema change between them is missing, perhaps because an event filter of the changefeed leaves it out. Put a schema "
+        f"file with the table's shape at that time next to its other schema files, named with a version between {segment.version} "
+        f"and {commit_ts}; the table then goes on."
     )
     return Problem(split.table_id, message, place=split.place, column=", ".join(recast.missing), hint=hint)
 

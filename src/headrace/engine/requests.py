@@ -46,7 +46,7 @@ _MISSES_FILES = (
     TableStatus.CATCHING_UP,
     TableStatus.EXCLUDED,
 )
-_INEXACT = "rows carry no exact commit ts, so nothing tells which of them lie before another."
+_INEXACT = "rows carry no exact commit ts, so Headrace cannot tell which of them lie before a given time."
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _released_unfit(state: LedgerState, offer: Offer | None) -> Iterator[TablePr
         if own is None or own.status.is_gone or own.status is TableStatus.INCOMPLETE:
             continue
         row = as_reached(state, own)
-        why = f"was loaded as of {request.to} and released, but stands at {row.checkpoint}, and its rows are not those of then"
+        why = f"was loaded as of {request.to} and released, but it stands at {row.checkpoint}, and its rows are not of that time"
         if request.to == row.checkpoint:
             why = f"was released before a resync to {request.to} was carried out"
         reason = f"it {why}. Load it anew, and run headrace table resync {word(table_id)} --at TIME."
@@ -203,7 +203,7 @@ def give_up_places(
             position = give_up(position, table_id, place)
             used.append(request.identity)
             notices.append(
-                Notice(f"the {place.noun} of no known table was given up: what it tells is not in the target.", place=place)
+                Notice(f"the {place.noun}, whose table is not known, was given up: its content is not in the target.", place=place)
             )
             continue
         behind = own is not None and own.status in _MISSES_FILES
@@ -416,8 +416,8 @@ def _is_exact(offer: Offer) -> bool:
 
 def _gives_up_more(own: TableProgress, request: TableRequest) -> str:
     return (
-        f"nothing was given up: the table stands at {own.checkpoint} by now, and its rows from {request.since + 1} to "
-        f"{request.to} were to be given up. Ask again if those from {own.checkpoint + 1} on are not wanted either."
+        f"nothing was given up: rows from {request.since + 1} to {request.to} were to be given up, but the table is now at "
+        f"{own.checkpoint}. Ask again if the rows from {own.checkpoint + 1} on are not wanted either."
     )
 
 
@@ -435,8 +435,8 @@ def _refusals_of_resync(state: LedgerState, offer: Offer, source: EventSource, r
     nobodys = next((c for c in offer.unread if c.is_nobodys and own.incarnation <= c.commit_ts), None)
     if nobodys is not None:
         yield (
-            f"{stays} later rows of it may lie in the folder of {nobodys.file}, which "
-            "cannot be read and tells no table. Repair that file, or move the data files of its version away, first."
+            f"{stays} later rows of it may lie in the folder of {nobodys.file}, which cannot be read, so its table is not known. "
+            "First repair that file, or move the data files of its version away."
         )
     found = _overtaken(state, offer, request)
     if found.blocked is not None:
@@ -447,8 +447,8 @@ def _refusals_of_resync(state: LedgerState, offer: Offer, source: EventSource, r
         yield f"{stays} the pipeline begins at {state.start}. Load it as of that time or later."
     if (earliest := _earliest(state, offer, own)) > at:
         yield (
-            f"{stays} its schema change at {earliest} came after that, and is over in this pipeline. "
-            f"Load the table as of {earliest} or later."
+            f"{stays} its schema change at {earliest} came after that, and is already settled in this pipeline. Load the table as "
+            f"of {earliest} or later."
         )
     if _stops_because_of(state, request) and not _has_key(offer, own.table_id, at, own.checkpoint):
         yield (
@@ -472,27 +472,27 @@ def _is_shared(found: Overtaken, change: SchemaChange, table_id: TableId) -> str
     """Why a table that was loaded anew cannot pass over a schema change, and what can be done."""
     if found.by is not None:
         return (
-            f"{found.by}, whose name differs only in case, has not come to its schema change at {change.commit_ts}. Let it come to "
-            "that first: headrace table list. Where the target does not tell case apart, bring back the rows of its table before."
+            f"{found.by}, whose name differs only in case, has not reached its schema change at {change.commit_ts}. Let it reach "
+            "that first: headrace table list. If the target does not distinguish case, restore the rows of its table before."
         )
     if any(isinstance(event, DropDatabaseEvent) for event in change.events):
         return (
-            f"its schema change at {change.commit_ts} drops its database, and other tables with it. Let it come to that first: "
-            f"headrace table resync {word(table_id)} --at {change.commit_ts - 1}, whatever rows it has. What comes after is made "
-            "anew."
+            f"its schema change at {change.commit_ts} drops its database, and other tables with it. Let the table reach that "
+            f"first: headrace table resync {word(table_id)} --at {change.commit_ts - 1}, whatever rows it has. What comes after is "
+            "created anew."
         )
     renames = [pair for step in found.steps.values() for pair in step]
     origins, names = origins_of(renames)
     new = next((new for new, old in origins.items() if old == table_id), None)
     if new is not None and not found.ended and all(given != table_id for _, given in renames):
-        return f"by its schema change at {change.commit_ts} its rows go over to {new}. Load that table instead, and resync it."
+        return f"its schema change at {change.commit_ts} moves its rows to {new}. Load that table instead, and resync it."
     between = names - {*origins, *origins.values()}
     concerned = {*change.changes, *names} - {table_id, *between}
     skips = " and ".join(f"headrace ddl skip {in_quotes(identity)}" for identity in found.steps)
     return (
-        f"its schema change at {change.commit_ts} also concerns {', '.join(map(str, sorted(concerned)))}. Bring back its rows of "
-        f"before that, and run headrace table resync {word(table_id)} --at {change.commit_ts - 1}. Or release it, decide about the "
-        f"change with {skips} while none of these tables is held, load all of them as of a time behind it, and resync each."
+        f"its schema change at {change.commit_ts} also concerns {', '.join(map(str, sorted(concerned)))}. Restore the rows that it "
+        f"had before that, and run headrace table resync {word(table_id)} --at {change.commit_ts - 1}. Or release it, decide about the "
+        f"change with {skips} while none of these tables is held, load all of them as of a later time, and resync each."
     )
 
 

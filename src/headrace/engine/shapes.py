@@ -104,8 +104,8 @@ def _of_namesake(state: LedgerState, change: SchemaChange, before: Iterable[Tabl
         namesakes = sorted(row.table_id for row in rows)
         if namesakes:
             doubt = (
-                f"its schema change at {change.commit_ts} names {name}, and the target has {namesakes[0]}: whether that one is "
-                "meant its schema files tell, of which none can be read. Put them back, or repair them."
+                f"its schema change at {change.commit_ts} names {name}, and the target has {namesakes[0]}. Only the schema files "
+                f"of {namesakes[0]} show whether it is meant, and none of them can be read. Restore or repair them."
             )
             return replace(change, doubt=doubt, changes=change.changes - {name} | set(namesakes))
     return None

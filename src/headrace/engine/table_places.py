@@ -44,7 +44,7 @@ class Passed:
         if commit_ts >= self.up_to or table_id.is_database:
             return {}
         why = (
-            f"records of behind the schema change at {commit_ts} were passed over. Load it anew as of a time after "
+            f"records after the schema change at {commit_ts} were passed over. Load it anew as of a time after "
             f"{format_tso(self.up_to)}, and run headrace table resync {word(table_id)} --at TIME."
         )
         return {table_id: why}
@@ -118,8 +118,8 @@ def _lacking(state: LedgerState, change: SchemaChange, behind: Collection[TableI
             lacking[new] = _told_of(own.reason, old, new)
         elif old in behind:
             lacking[new] = (
-                f"it got the rows of {old} by the schema change at {change.commit_ts}, which was decided while {old} had stopped: "
-                f"changes of before are missing. Load it anew as of a time after {format_tso(change.commit_ts)}, and run headrace "
+                f"it got the rows of {old} by the schema change at {change.commit_ts}, which was decided while {old} was stopped: "
+                f"earlier changes are missing. Load it anew as of a time after {format_tso(change.commit_ts)}, and run headrace "
                 f"table resync {word(new)} --at TIME."
             )
     return lacking
@@ -140,7 +140,7 @@ def _reasons_carried(state: LedgerState, change: SchemaChange) -> dict[TableId, 
             case ExchangePartitionEvent(first, second):
                 for giver, getter in ((first, second), (second, first)):
                     if lost := _given_up_of(state, giver, change.commit_ts):
-                        told[getter] = f"it got rows of {giver} by the schema change at {change.commit_ts}; of {giver} {lost}"
+                        told[getter] = f"it got rows of {giver} by the schema change at {change.commit_ts}; in {giver}, {lost}"
             case _:
                 pass
     return {table_id: reason for table_id, reason in told.items() if reason}

@@ -91,9 +91,15 @@ def _refusals(
     if not includes(table_id):
         yield "--tables leaves it out."
     if (running := state.running_change(table_id)) is not None:
-        yield f"its schema change at {running.commit_ts} has been running in the target since {running.since}. Ask again then."
+        yield (
+            f"its schema change at {running.commit_ts} has been running in the target since {running.since}. Ask again when that "
+            "is done."
+        )
     if not offer.precision.is_exact:
-        yield "rows carry no exact commit ts, so nothing tells which of them are of its former lives. Reset the whole pipeline."
+        yield (
+            "rows carry no exact commit ts, so Headrace cannot tell which of them belong to former tables of that name. Reset the "
+            "whole pipeline."
+        )
     begins = _beginning(state, own)
     entries = _entries(state, own)
     told = [c for c in offer.schema_changes if table_id in c.changes and c.commit_ts >= begins and (c.statement or c.events)]
@@ -109,13 +115,13 @@ def _refusals(
     untold = (e for e in entries if e.state.is_settled and e.statement and e.commit_ts > begins and e.commit_ts not in known)
     if (lost := next(untold, None)) is not None:
         yield (
-            f"the source does not tell any more of its schema change at {lost.commit_ts}. Restore the schema file, or load the "
-            f"table and go on with headrace table resync {word(table_id)} --at."
+            f"the source no longer has its schema change at {lost.commit_ts}. Restore the schema file, or load the table and go on "
+            f"with headrace table resync {word(table_id)} --at."
         )
     if own.incarnation > state.start and all(change.commit_ts != own.incarnation for change in told):
         yield (
-            f"the source does not tell any more of the CREATE at {own.incarnation} that it began with. "
-            f"Load the table, and go on with headrace table resync {word(table_id)} --at."
+            f"the source no longer has the CREATE at {own.incarnation} that it began with. Load the table, and go on with headrace "
+            f"table resync {word(table_id)} --at."
         )
     why = source.missing(state.position, offer, table_id, begins)
     why = why or next(iter(source.vanished(state.position, table_id, begins)), "")

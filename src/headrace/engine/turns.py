@@ -10,7 +10,7 @@ from headrace.model.table import TableId
 
 _NONE: frozenset[TableId] = frozenset()
 _STUCK = (
-    "it is behind the other tables, and the last cut of its backlog moved nothing. The others go on without it, and a run that "
+    "it is behind the other tables, and the last cut of its backlog made no progress. The others go on without it, and a run that "
     "follows the source tries again at each poll."
 )
 

@@ -180,7 +180,7 @@ def cannot_be_read(change: SchemaChange, problem: Problem) -> Problem:
     """It may be a change of any of these tables, so all are told of it."""
     if change.is_nobodys:
         hint = (
-            "All tables that were there wait before it: repair the file, or write one by hand as TiCDC would. If the rows are not "
+            "All tables that existed then wait for it: repair the file, or write one by hand as TiCDC would. If the rows are not "
             f"wanted, move the data files of version {change.commit_ts} away and decide with headrace ddl skip "
             f"{in_quotes(change.identity)}."
         )

@@ -230,7 +230,7 @@ def ahead_problems(
             continue
         message = f"{problem.message} {_version_ahead(change.commit_ts)}"
         if change.is_nobodys:
-            raise SourceNotReadyError(f"{problem.file}: {message} Nothing tells of which table it is.", problem.hint)
+            raise SourceNotReadyError(f"{problem.file}: {message} Its table is not known.", problem.hint)
         yield replace(problem, message=message, hint=f"{problem.hint} {_GIVE_UP}".lstrip())
     found: dict[TableId, Problem] = {}
     for stored, path, version in candidates:
