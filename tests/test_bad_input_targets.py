@@ -101,8 +101,8 @@ DUCKDB_DAMAGES = (
     Damage(
         "narrowed",
         by_hand("ALTER TABLE {table} ALTER amount TYPE TINYINT", "ALTER TABLE {table} ALTER amount TYPE INTEGER"),
-        ", column amount, value '310': the column in the DuckDB file is TINYINT, which does not hold this value of type INTEGER as "
-        'it is. Give the column that type: ALTER TABLE "shop"."narrowed" ALTER "amount" TYPE INTEGER;',
+        ", column amount, value '310': the column in the DuckDB file is TINYINT, which cannot hold this value of type INTEGER "
+        'unchanged. Give the column that type: ALTER TABLE "shop"."narrowed" ALTER "amount" TYPE INTEGER;',
     ),
     Damage(
         "constrained",

@@ -55,6 +55,19 @@ DROPPED = (
     "whether that one is meant its schema files tell",
     "it did not come to the end of its answer",
     "and take back what did",
+    "what became of it cannot be seen",
+    "take from nobody",
+    "does not vouch for",
+    "no event tells what came of it",
+    "what is to be sent in place of its statement",
+    "has the keys of later",
+    "keys that are two there",
+    "which is taken again",
+    "nothing would prove who",
+    "holds nobody up",
+    "so one that is applied twice could not be told",
+    "would leave a part of itself",
+    "reader of the standard output has gone",
 )
 
 

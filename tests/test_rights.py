@@ -344,7 +344,7 @@ def test_what_a_role_gives_counts_when_it_is_active_by_itself(repl: Repl, mariad
         repl.run(statement)
     check = repl.check()
     assert check.state is CheckState.FAILED
-    assert re.search(r"; the role \S*narrow\S* would give them, and is not active by itself$", check.detail)
+    assert re.search(r"; the role \S*narrow\S* would give them, but it is not active by default$", check.detail)
     repl.follow(check.advice)
     assert repl.check().state is CheckState.OK
     assert not repl.excess()

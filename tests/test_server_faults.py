@@ -372,8 +372,8 @@ def test_a_row_that_is_larger_than_a_statement_may_be_stops_its_table_until_it_f
         (problem,) = watched.display.stopped
         assert re.fullmatch(
             r"table shop.customers, row id=77: a row of 1400\d\d bytes is too large for the target: a statement of 1800\d\d bytes, "
-            r"while the server's max_allowed_packet is 65536 \(error 1153\)\. SET GLOBAL max_allowed_packet = 16777216, there and "
-            r"in the server's configuration, lets it in\.",
+            r"while the server's max_allowed_packet is 65536 \(error 1153\)\. SET GLOBAL max_allowed_packet = 16777216 in "
+            r"the target, and the same setting in the server's configuration, let it pass\.",
             problem.sentence(),
         )
         watched.display.stopped.clear()

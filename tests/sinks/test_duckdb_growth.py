@@ -67,7 +67,7 @@ def test_columns_that_would_grow_beyond_all_bounds_are_left_out_with_a_sentence(
     assert [notice.message.split(",")[0] for notice in notices] == [
         f"virtual column c{number} was left out" for number in range(len(names) - 2, 40)
     ]
-    assert "parts, which take long at each statement" in notices[0].message
+    assert "parts, which slows down each statement" in notices[0].message
 
 
 def test_of_more_columns_than_duckdb_handles_quickly_one_sentence_tells_which_are_left_out(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_an_empty_table_with_a_unique_key_of_later_is_not_taken_over(target):
     """A table that somebody emptied has the keys that the source added later."""
     apply(target, CREATE, CreateTableEvent(T, SHAPE))
     target.execute("ALTER TABLE shop.t ADD UNIQUE KEY k (a)")
-    with pytest.raises(SchemaChangeRefused, match="the unique key k, which the source's does not have then"):
+    with pytest.raises(SchemaChangeRefused, match="the unique key k, which the source's table does not have at that time"):
         apply(target, CREATE, CreateTableEvent(T, SHAPE))
     target.execute("ALTER TABLE shop.t DROP KEY k, ADD UNIQUE KEY wider (id, a), ADD KEY plain (a)")
     assert apply(target, CREATE, CreateTableEvent(T, SHAPE)) == ()

@@ -124,7 +124,7 @@ def test_an_answer_of_another_shape_to_the_first_question_is_a_lost_connection(a
     """A proxy under maintenance says OK to everything, and without TLS anybody may answer."""
     with (
         hostile_server(lambda s: answer if s.startswith(b"SELECT CONNECTION_ID()") else None) as server,
-        pytest.raises(pymysql.err.OperationalError, match="is no answer in MySQL's protocol") as lost,
+        pytest.raises(pymysql.err.OperationalError, match="answer is not valid in MySQL's protocol") as lost,
     ):
         MySqlSession(read_settings(server.uri))
     assert classify(lost.value) is ErrorClass.LOST

@@ -93,7 +93,7 @@ def test_only_rows_that_it_concerns_stop_the_change(mariadb: MariaDb, value: str
         return
     with pytest.raises(SchemaChangeRefused) as caught:
         _modify(target)
-    assert "otherwise than TiDB" in caught.value.problem.message
+    assert "differently from TiDB" in caught.value.problem.message
     assert caught.value.problem.column == "c"
 
 

@@ -128,5 +128,5 @@ def test_the_time_of_a_statement_is_near_the_source_and_that_is_told(mariadb) ->
     filled(target)
     added = column("c", "DATETIME", default="CURRENT_TIMESTAMP")
     (notice,) = apply(target, "ALTER TABLE `t` ADD COLUMN `c` DATETIME DEFAULT CURRENT_TIMESTAMP", AddColumnEvent(T, added), added)
-    assert notice.message.startswith("column c of the rows that were there holds the time of the schema change")
+    assert notice.message.startswith("column c of the rows that existed holds the time of the schema change")
     assert str(target.execute("SELECT c FROM shop.t")[0][0]) == "2024-06-05 09:30:23"

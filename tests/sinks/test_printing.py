@@ -173,7 +173,7 @@ except SinkUnreachableError as error:
     done = subprocess.run(
         ["sh", "-c", '"$0" -c "$1" | true', sys.executable, program], capture_output=True, text=True, check=False, timeout=60
     )
-    assert "The reader of the standard output has gone." in done.stderr
+    assert "The program that reads the standard output has ended." in done.stderr
 
 
 @pytest.mark.parametrize("uri", ["print://host", "print:///path", "print://?limit=5"])

@@ -76,7 +76,7 @@ class TestMariaDb:
         problem = outcomes[0].problem
         assert problem is not None
         assert problem.sentence().startswith("table shop.items, row id=7, column v, value 'long': the target refused a value: ")
-        assert "It goes to store.things." in problem.message
+        assert "Its table in the target is store.things." in problem.message
         assert target.execute("SELECT * FROM shop.others") == [(1, "b")]
 
     def test_a_dead_letter_is_one_of_the_sources_table(self, target: Target, tmp_path: Path) -> None:
@@ -136,13 +136,13 @@ class TestDuckDb:
         source = in_duckdb.PLAIN.table_id
         problem = in_duckdb.write(sink, unit)[source]
         assert problem.sentence().startswith(
-            f"table {source}: the table is not in the DuckDB file. It goes to store.things. Was it dropped by hand?"
+            f"table {source}: the table is not in the DuckDB file. Its table in the target is store.things. Was it dropped by hand?"
         )
         with duckdb.connect(str(path)) as connection:
             connection.execute("CREATE SCHEMA store; CREATE TABLE store.things (id INT)")
         problem = in_duckdb.write(sink, unit)[source]
         assert (problem.table_id, problem.column) == (source, "v")
-        assert problem.message == "the table in the DuckDB file has no such column. It goes to store.things."
+        assert problem.message == "the table in the DuckDB file has no such column. Its table in the target is store.things."
 
 
 def test_what_is_printed_has_the_targets_name(capsys: pytest.CaptureFixture[str]) -> None:

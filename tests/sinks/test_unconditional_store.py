@@ -78,7 +78,10 @@ def store(*, is_conditional: bool) -> Iterator[str]:
 
 
 def test_a_store_that_overwrites_what_may_only_be_created_holds_no_ledger() -> None:
-    with store(is_conditional=False) as uri, pytest.raises(DefinitionError, match="two runs could go on side by side") as refused:
+    with (
+        store(is_conditional=False) as uri,
+        pytest.raises(DefinitionError, match="two runs could write at the same time") as refused,
+    ):
         open_file_ledger(uri).acquire("default", "source", "", 0)
     assert "s3://bucket/ledger" in str(refused.value)
 

@@ -63,8 +63,8 @@ def test_a_table_that_was_there_before_stops(
     bucket.checkpoint(150)
     ran = bucket.run(mariadb.uri(), adopt=True)
     assert (ran.code, person.run("SELECT id FROM test.t")) == (EXIT_TABLE_STOPPED, [])
-    assert f"which does not hold each value of the source's {kind}" in ran.stopped["test.t"]
-    assert f"which does not hold each value of the source's {kind}" in types(bucket, mariadb).detail
+    assert f"which cannot hold every value of the source's {kind}" in ran.stopped["test.t"]
+    assert f"which cannot hold every value of the source's {kind}" in types(bucket, mariadb).detail
     size = [column.get("ColumnPrecision"), column.get("ColumnScale")] if kind not in ("BIGINT", "INT") else []
     sizes = ", ".join(filter(None, size))
     person.run(f"ALTER TABLE test.t MODIFY c {kind}{f'({sizes})' if sizes else ''} NULL")
@@ -81,7 +81,10 @@ def test_a_column_that_makes_a_value_of_null_is_refused(mariadb: MariaDb, tmp_pa
     bucket.schema("t", 100, (ID, {"ColumnName": "c", "ColumnType": kind}), "", 0)
     bucket.rows("t/100/1", ("I", 110, 1, None))
     bucket.checkpoint(150)
-    assert "makes a value of its own of NULL" in bucket.run(mariadb.uri(), adopt=True).stopped["test.t"]
+    assert (
+        "replaces NULL, which the source's may hold, with a value of its own"
+        in bucket.run(mariadb.uri(), adopt=True).stopped["test.t"]
+    )
     person.run(f"ALTER TABLE test.t MODIFY c {kind} NULL")
     assert bucket.run(mariadb.uri(), adopt=True).code == EXIT_OK
     assert person.run("SELECT c FROM test.t") == [(None,)]
@@ -113,7 +116,7 @@ def test_other_members_are_not_taken_for_the_sources(mariadb: MariaDb, tmp_path:
     bucket.schema("t", 100, (ID, {**MEMBERS, "ColumnType": kind}), "", 0)
     bucket.rows("t/100/1", ("I", 110, 1, "a"))
     bucket.checkpoint(150)
-    assert "does not hold each value of the source's" in bucket.run(mariadb.uri(), adopt=True).stopped["test.t"]
+    assert "cannot hold every value of the source's" in bucket.run(mariadb.uri(), adopt=True).stopped["test.t"]
     assert types(bucket, mariadb).state is CheckState.FAILED
     everything = "'x y','q','a','10','l''été','😀','a\\\\b'"
     person.run(f"ALTER TABLE test.t MODIFY c {kind}({everything}) NULL")
@@ -139,7 +142,7 @@ def test_a_skipped_change_of_a_type_rounds_nothing(mariadb: MariaDb, tmp_path: P
     bucket.schema("t", 200, (ID, fine), "ALTER TABLE `t` MODIFY `c` DATETIME(6)", 12)
     bucket.rows("t/200/1", ("I", 210, 2, TIME))
     bucket.checkpoint(250)
-    assert "column c: the target's column is DATETIME, which does not hold" in skips(bucket, mariadb)
+    assert "column c: the target's column is DATETIME, which cannot hold" in skips(bucket, mariadb)
     assert person.run("SELECT id FROM test.t") == [(1,)]
 
 
@@ -170,7 +173,7 @@ def test_a_key_over_a_column_whose_change_was_skipped_makes_no_row_of_two(mariad
     bucket.schema("t", 210, (ID, text), "ALTER TABLE `t` ADD UNIQUE KEY `u` (`c`)" if later == "a key" else computed, 7)
     bucket.rows("t/210/1", ("I", 220, 1, "1"), ("I", 221, 2, "01"))
     bucket.checkpoint(250)
-    assert "column c: the target's column is INT, which does not hold" in skips(bucket, mariadb)
+    assert "column c: the target's column is INT, which cannot hold" in skips(bucket, mariadb)
     assert person.run("SELECT id, c FROM test.t") == [(5, 5)]
 
 

@@ -111,7 +111,7 @@ def test_an_error_behind_the_statement_is_no_refusal_of_it(world: World, moment:
     exchanges(world.bucket)
     with armed(fail_at(moment, Step.MYSQL_VERIFY, lambda: pymysql.err.OperationalError(1142, "SELECT command denied"))):
         ran = world.run(250)
-    assert "what became of it cannot be seen" in ran.stopped["test.p"]
+    assert "Headrace cannot tell whether it took effect" in ran.stopped["test.p"]
     stays_unclear(world, "pt")
     assert exchanged(world)
 

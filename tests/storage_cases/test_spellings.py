@@ -119,7 +119,7 @@ def test_two_rows_that_only_a_collation_unites_stop_the_table(
     collation: str, history: list[str], mariadb: MariaDb, tmp_path: Path
 ) -> None:
     feed = Feed(tmp_path, mariadb, collation=collation, by_number=False)
-    assert "which the target's collation holds for equal" in stopped(feed.apply(history))
+    assert "which the target's collation treats as equal" in stopped(feed.apply(history))
 
 
 TWO_VALUES = [

@@ -44,4 +44,4 @@ def test_a_generated_column_of_the_writers_zone_goes_on_as_a_plain_one_with_the_
     assert person.run("SET time_zone = '+00:00'", HELD) == ROWS
     capsys.readouterr()
     main(["validate", "--source", bucket.folder.uri(bucket.options), "--sink", uri, "--no-spark"])
-    assert "rows bring every column of the target" in capsys.readouterr().out
+    assert "rows contain every column of the target" in capsys.readouterr().out

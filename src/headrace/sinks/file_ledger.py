@@ -276,8 +276,8 @@ class FileLedger:
             if self._numbers(folder_name(step.state.pipeline))[-1] > step.number:
                 return  # a newer run has swept it away meanwhile, and this one is fenced by its next step
         raise DefinitionError(
-            f"The store of the ledger {self.identity} overwrites an object that a request may only create (If-None-Match): "
-            "two runs could go on side by side.",
+            f"The store of the ledger {self.identity} overwrites an object that a request may only create (If-None-Match): two "
+            "runs could write at the same time.",
             "Keep the ledger in a store with conditional writes, or in a folder.",
         )
 
@@ -311,7 +311,7 @@ class FileLedger:
         if numbers:
             raise LedgerUnreadableError(
                 f"No state of pipeline {pipeline!r} in the ledger {self.identity} can be read.",
-                "Bring one of its files back, or forget the pipeline with headrace reset: it then begins with the first file.",
+                "Restore one of its files, or forget the pipeline with headrace reset: it then begins with the first file.",
             )
         return None
 
@@ -344,8 +344,8 @@ class FileLedger:
     def _not_whole(self, key: str) -> LedgerUnreadableError:
         """What a store answers is the whole of what it was given, or the answer was cut short: then it is worth another look."""
         return LedgerUnreadableError(
-            f"The ledger {self.identity} cannot be used: it did not send {key} whole.",
-            "If it stays so, bring that file back, or forget the pipeline with headrace reset.",
+            f"The ledger {self.identity} cannot be used: the store did not send all of {key}.",
+            "If this does not pass, restore that file, or forget the pipeline with headrace reset.",
         )
 
 

@@ -30,13 +30,17 @@ def missing_rows(table_id: TableId, example: Mapping[str, object], count: int) -
     rows = "1 row that the source deleted is" if count == 1 else f"{count} rows that the source deleted are"
     return Problem(
         table_id,
-        f"{rows} not in the target, so it was changed by something else, or did not begin as the source did.",
+        f"{rows} not in the target. Something else changed the target's table, or it did not begin with the source's rows.",
         value=shown,
-        hint="Put the rows back as the source held them, or drop the table and replicate it with a --name of its own.",
+        hint="Restore the rows as the source held them, or drop the table and replicate it in a pipeline of its own (--name).",
     )
 
 
 def of_source(problem: Problem, table_id: TableId) -> Problem:
     """A problem with a table of the target, as one of the source's table. It names both where they differ."""
     target = problem.table_id
-    return problem if target == table_id else replace(problem, table_id=table_id, message=f"{problem.message} It goes to {target}.")
+    return (
+        problem
+        if target == table_id
+        else replace(problem, table_id=table_id, message=f"{problem.message} Its table in the target is {target}.")
+    )

@@ -376,8 +376,8 @@ class SqlLedger:
                 cause = "a task wrote a step whose answer was lost"
             raise TargetWentBackError(
                 f"The ledger of pipeline {claim.pipeline!r} is not as this run left it: it stands at step {found.step} of epoch "
-                f"{found.epoch}, and this run had written step {claim.step} of epoch {claim.epoch}: {cause}. "
-                "What the ledger says now counts."
+                f"{found.epoch}, and this run had written step {claim.step} of epoch {claim.epoch}: {cause}. The run goes on from "
+                "what the ledger records now."
             )
         return held
 

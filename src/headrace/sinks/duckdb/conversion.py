@@ -117,7 +117,7 @@ def _converted(pair: _Pair) -> str:
         return pair.column
     long = [t for t in (pair.old, pair.new) if t.kind is TypeKind.DECIMAL and (t.length or 10) > MAX_DECIMAL_DIGITS]
     if (source is Group.TIMESTAMP) != (target is Group.TIMESTAMP) and (source, target) in CONVERSIONS and not pair.time_zone:
-        message = f"TiDB converts {pair.old} to {pair.new} in the time zone of the session, which no file tells."
+        message = f"TiDB converts {pair.old} to {pair.new} in the time zone of the session, which no file records."
         raise ConversionRefusedError(message, _NAME_THE_ZONE)
     make = CONVERSIONS.get((source, target))
     if make is None or long:

@@ -133,7 +133,9 @@ class Database:
         """
         faults.before(Step.DUCKDB_COMMIT)
         if session.file != _file_id(self.path):
-            raise TransientError(f"The DuckDB file {self.path} was replaced while a transaction was open, which is taken again.")
+            raise TransientError(
+                f"The DuckDB file {self.path} was replaced while a transaction was open; the transaction is repeated."
+            )
         session.execute("COMMIT")
         faults.after(Step.DUCKDB_COMMIT)
 

@@ -106,8 +106,8 @@ def _time_of_statement(column: Column, change: SchemaChange, policies: ValuePoli
         else policies.time_zone or "UTC; time-zone in the sink's URI names another zone"
     )
     about = (
-        f"column {column.name} of the rows that were there holds {text} ({clock}), the time of the schema change: the source put in"
-        " the time at which its statement began, which no file tells."
+        f"column {column.name} of the rows that existed holds {text} ({clock}), the time of the schema change: the source used the "
+        "time at which its statement began, which no file records."
     )
     return Fill(from_canonical(literal(text), column.type, policies.unsupported), text, about=about)
 

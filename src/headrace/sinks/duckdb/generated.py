@@ -242,8 +242,9 @@ def _left_out(table_id: TableId, column: Column) -> Notice:
 
 def _too_large(table_id: TableId, column: Column) -> Notice:
     message = (
-        f"virtual column {column.name} was left out, since DuckDB puts the virtual columns that it is made of into its expression:"
-        f" with it, those of the table would have more than {MOST_NODES:,} parts, which take long at each statement."
+        f"virtual column {column.name} was left out, since DuckDB expands the virtual columns that it depends on into "
+        f"its expression. "
+        f"With it, the expressions of the table would have more than {MOST_NODES:,} parts, which slows down each statement."
     )
     return Notice(message, table_id)
 

@@ -162,7 +162,7 @@ def _mismatch(session: Session, target: TargetTable, rows: pa.Table) -> Problem 
                 f"SELECT {column}::VARCHAR FROM {quoted(_SPOOLED)} WHERE {back} IS DISTINCT FROM {column} LIMIT 1"
             )
             if unfit:
-                message = f"the column in the DuckDB file is {wanted}, which does not hold this value of type {given} as it is."
+                message = f"the column in the DuckDB file is {wanted}, which cannot hold this value of type {given} unchanged."
                 named = f"{quoted(target.table_id.database)}.{quoted(target.table_id.table)}"
                 hint = f"Give the column that type: ALTER TABLE {named} ALTER {column} TYPE {given};"
                 return Problem(target.table_id, message, column=name, value=str(unfit[0][0]), hint=hint)

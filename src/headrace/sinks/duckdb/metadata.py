@@ -66,7 +66,9 @@ def _require_rollback(change: SchemaChange, statement: str) -> None:
     kinds = {found.type for found in duckdb.extract_statements(statement)}
     if kinds and kinds <= _ROLLED_BACK:
         return
-    message = f"this cannot be run in place of the schema change, because it is not a part of a transaction: {statement}."
+    message = (
+        f"this statement cannot be run in place of the schema change, because it cannot be part of a transaction: {statement}."
+    )
     hint = "Use INSERT, UPDATE, DELETE, MERGE, CREATE, ALTER, DROP or SELECT. To run nothing, skip the change."
     raise SchemaChangeRefused(Problem(change.table_id, message, place=change.origin, hint=hint))
 
@@ -222,7 +224,9 @@ class _Change:
             raise self._refusal(event.table_id, message, "Take it over with --adopt, or name another file.")
         kind = read_statement(self._change.statement, self._change.database).kind
         if has_rows(self._session, event.table_id) and kind is StatementKind.CREATE_TABLE and not self._adopt:
-            message = "the source creates the table, and the DuckDB file has it with rows of before: its DROP never ran here."
+            message = (
+                "the source creates the table, but the DuckDB file still has it, with rows from before: its DROP never ran here."
+            )
             raise self._refusal(event.table_id, message, "Drop it in the file; Headrace then creates it.")
         self._complete(there, event.schema)
 
@@ -273,10 +277,10 @@ class _Change:
 
     def _other(self, event: OtherEvent) -> None:
         if changes_rows_unseen(self._change.statement, self._change.database):
-            message = "the statement changes rows that no change event tells, and DuckDB cannot run it."
+            message = "the statement changes rows without change events, and DuckDB cannot run it."
             raise rows_unseen(self._change, event.table_id, message)
         if self._change.statement and read_statement(self._change.statement, self._change.database).kind is StatementKind.UNKNOWN:
-            message = f"nobody knows what this statement does: {' '.join(self._change.statement.split())}."
+            message = f"Headrace does not know what this statement does: {' '.join(self._change.statement.split())}."
             raise self._refusal(event.table_id, message, "")
         if self._change.statement:
             self.notices.append(Notice("DuckDB has no need of this schema change; nothing was done.", event.table_id))
@@ -300,7 +304,7 @@ class _Change:
             return
         function = computed_default(read_statement(self._change.statement, self._change.database), column.name)
         if function and has_rows(self._session, target.table_id):
-            message = f"the source computed {function} for each row that was there, and no event tells what came of it."
+            message = f"the source computed {function} for each row that existed, and no event contains the results."
             raise rows_unseen(self._change, target.table_id, message)
         fill = fill_of(column, self._change, self._policies)
         default = f" DEFAULT {self._checked_fill(target, column, fill)}" if fill is not None else ""
@@ -309,14 +313,14 @@ class _Change:
         if default:
             self._session.execute(f"ALTER TABLE {table} ALTER COLUMN {quoted(column.name)} DROP DEFAULT")
         if column.generated is Generated.STORED and has_rows(self._session, target.table_id):
-            message = f"generated column {column.name} is NULL in the rows that were there; no event tells their values."
+            message = f"generated column {column.name} is NULL in the rows that existed; no event contains their values."
             self.notices.append(Notice(message, target.table_id))
 
     def _checked_fill(self, target: TargetTable, column: Column, fill: Fill) -> str:
         filled = has_rows(self._session, target.table_id)
         if fill.unknown and filled:
             raise rows_unseen(
-                self._change, target.table_id, f"no file tells what the rows got in column {column.name}: {fill.unknown}"
+                self._change, target.table_id, f"no file records which value the rows got in column {column.name}: {fill.unknown}"
             )
         if fill.about and filled:
             self.notices.append(Notice(fill.about, target.table_id))
@@ -379,7 +383,7 @@ class _Change:
             raise self._refusal(event.table_id, str(step.refusal), step.refusal.hint, column.name)
         if unfit:
             message = (
-                f"what TiDB made of this value of type {spelled(event.old_column.type)} is not known for {spelled(column.type)}."
+                f"it is not known how TiDB converted this value from {spelled(event.old_column.type)} to {spelled(column.type)}."
             )
             problem = Problem(
                 event.table_id, message, self._change.origin, column=column.name, value=str(unfit[0][0]), hint=BY_HAND
@@ -397,7 +401,9 @@ class _Change:
         if new.type.kind is not TypeKind.TIMESTAMP or new.nullable or old.type.kind is TypeKind.TIMESTAMP:
             return
         if self._session.execute(f"SELECT 1 FROM {place(event.table_id)} WHERE {quoted(new.name)} IS NULL LIMIT 1"):
-            message = f"TiDB put the time into the rows that had NULL in column {new.name}, and no event tells which."
+            message = (
+                f"TiDB put the time into the rows that had NULL in column {new.name}, and no event shows which rows those are."
+            )
             raise rows_unseen(self._change, event.table_id, message)
 
     def _alter_generation(self, target: TargetTable, event: AlterColumnTypeEvent) -> None:

@@ -45,7 +45,10 @@ def exchange_rows(session: Session, change: SchemaChange, event: ExchangePartiti
     condition = _condition(session, change, target, event.condition, policies)
     here, there = place(event.table_id), place(event.other)
     if session.execute(f"SELECT 1 FROM {there} WHERE ({condition.sql}) IS NOT TRUE LIMIT 1"):
-        message = f"rows of {event.other} do not belong in partition {event.partition}, so nothing tells any more what it holds."
+        message = (
+            f"rows of {event.other} do not belong in partition {event.partition}, so it is no longer known which rows the "
+            "partition holds."
+        )
         raise rows_unseen(change, event.table_id, message)
     columns = ", ".join(quoted(name) for name in target.columns if name not in target.generated)
     session.execute(f"CREATE TEMPORARY TABLE {_MOVED} AS SELECT {columns} FROM {here} WHERE {condition.sql}")

@@ -88,7 +88,7 @@ def without_progress(changes: Sequence[TableChange], commit: CutCommit | None, a
     return {
         change.table_id: Problem(
             change.table_id,
-            "it has no key and its changes carry no exact commit ts, so one that is applied twice could not be told.",
+            "it has no key and its changes carry no exact commit ts, so a change that is applied twice could not be recognized.",
             hint=f"{advice.exact_commit_ts} Or give the table a primary key, or leave it out with --tables.".removeprefix(" Or "),
         )
         for change in changes

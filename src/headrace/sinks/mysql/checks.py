@@ -87,7 +87,7 @@ def _privileges(account: Account, active: Grants, direct: Grants, of_roles: Mapp
         for role, grants in of_roles.items():
             whole = replace(direct, lines=direct.lines + (grants.lines if grants else ()))
             if not _missing(whole, account.ledger):
-                detail = f"missing: {missing}; the role {role} would give them, and is not active by itself"
+                detail = f"missing: {missing}; the role {role} would give them, but it is not active by default"
                 to = "FOR" if account.is_mariadb else "TO"
                 return Check("privileges", CheckState.FAILED, detail, f"SET DEFAULT ROLE {role} {to} {account.name};")
         return Check("privileges", CheckState.FAILED, f"missing: {missing}", account.to_grant())

@@ -123,12 +123,12 @@ def _shown(member: str) -> str:
 def misfit(table_id: TableId, column: Column, held: HeldType) -> Problem:
     """What to say of a column that changes values."""
     if held.fills_null and not held.changes(replace(column, nullable=False)):
-        message = "the target's column makes a value of its own of NULL, which the source's may hold."
+        message = "the target's column replaces NULL, which the source's may hold, with a value of its own."
         hint = "Give it the source's definition in the target."
         return Problem(table_id, message, column=column.name, hint=hint)
     return Problem(
         table_id,
-        f"the target's column is {held}, which does not hold each value of the source's {type_text(column.type)} as it is.",
+        f"the target's column is {held}, which cannot hold every value of the source's {type_text(column.type)} unchanged.",
         column=column.name,
         hint="Give it the source's type in the target.",
     )

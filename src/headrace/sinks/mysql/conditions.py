@@ -64,9 +64,13 @@ def check_tables(settings: MySqlSettings, pipeline: str, tables: Sequence[Source
             return [
                 *check_databases(session, settings, {table.schema.table_id.database for table in tables}),
                 *_or_ok("unique keys", _unique_keys(found), "the target has none that the source lacks"),
-                *_or_ok("collations", _collations(session, found), "unique keys compare as in the source, as far as it tells"),
+                *_or_ok(
+                    "collations",
+                    _collations(session, found),
+                    "unique keys compare as in the source, as far as its collations are known",
+                ),
                 *_or_ok("types", _misfits(found), "columns hold the source's values as they are"),
-                *_or_ok("whole rows", _partial_rows(found), "rows bring every column of the target"),
+                *_or_ok("whole rows", _partial_rows(found), "rows contain every column of the target"),
                 *_or_ok("engines", _engines(session, settings, found), "all of the tables have transactions"),
                 *_triggers(session, found),
                 *_or_ok("foreign keys", _foreign_keys(session, found), "none changes rows by itself"),
@@ -136,7 +140,7 @@ def _unique_keys(found: dict[tuple[str, str], _Target]) -> Iterator[Check]:
             dropped = "DROP PRIMARY KEY" if index == "PRIMARY" else f"DROP INDEX {quote_name(index)}"
             drop = f"ALTER TABLE {qualified(target.table_id)} {dropped}"
             if target.source.keys_told and None not in parts:
-                detail = f"{target.table_id} has the unique key {index}, which the source lacks: rows would push each other out."
+                detail = f"{target.table_id} has the unique key {index}, which the source lacks: rows would replace each other."
                 yield Check("unique keys", CheckState.FAILED, detail, f"Run {drop}; in the target, or add the key in the source.")
             else:
                 detail = f"{target.table_id} has the unique key {index}; the files do not tell whether the source's table has it."
@@ -157,7 +161,7 @@ def _collations(session: MySqlSession, found: dict[tuple[str, str], _Target]) ->
             modify = to_modify(catalogue.created_by(session, target.table_id), target.table_id, column.name, wanted)
             place = f"{target.table_id}, column {column.name} of a unique key: it compares by {column.collation}"
             if told:
-                detail = f"{place}, in the source by {told}: keys that are two there may be one here, or the other way round."
+                detail = f"{place}, in the source by {told}: keys that differ there may be equal here, or the other way round."
                 yield Check("collations", CheckState.FAILED, detail, f"{modify[0].upper()}{modify[1:]}.")
             else:
                 detail = f"{place}; the files do not tell the source's collation, which by TiDB's default is {_UNKNOWN_COLLATION}."
@@ -186,10 +190,10 @@ def _partial_rows(found: dict[tuple[str, str], _Target]) -> Iterator[Check]:
             if name in carried or column.generated:
                 continue
             drop = f"ALTER TABLE {qualified(target.table_id)} DROP COLUMN {quote_name(column.name)}"
-            place = f"{target.table_id}, column {column.name}: the source's rows do not bring it, so each change "
-            advice = f"Let the changefeed's column selectors take it along, or run {drop}; in the target."
+            place = f"{target.table_id}, column {column.name}: the source's rows do not contain it, so each change "
+            advice = f"Include it in the changefeed's column selectors, or run {drop}; in the target."
             if any(name in parts for parts in target.unique.values()):
-                yield Check("whole rows", CheckState.FAILED, f"{place}leaves a part of a unique key open.", advice)
+                yield Check("whole rows", CheckState.FAILED, f"{place}leaves a part of a unique key unset.", advice)
             elif not column.has_default:
                 yield Check("whole rows", CheckState.FAILED, f"{place}is refused, since it has no default.", advice)
             else:
@@ -204,7 +208,7 @@ def _engines(session: MySqlSession, settings: MySqlSettings, found: dict[tuple[s
             continue
         allowed = settings.allow_non_transactional and bool(target.source.schema.handle_key)
         detail = (
-            f"{table_id} has the engine {engine}, which has no transactions: nothing that was written of a cut can be taken back."
+            f"{table_id} has the engine {engine}, which has no transactions: the rows of a cut that fails cannot be rolled back."
         )
         state = CheckState.WARNING if allowed else CheckState.FAILED
         yield Check("engines", state, detail, f"Run ALTER TABLE {qualified(table_id)} ENGINE=InnoDB; in the target.")
@@ -273,4 +277,4 @@ def _other_writers(
             f"headrace reset --name {shlex.quote(other)}.",
         )
     if not writers:
-        yield Check("other writers", CheckState.OK, "no other pipeline of this ledger; whether others write cannot be seen")
+        yield Check("other writers", CheckState.OK, "no other pipeline of this ledger; other writers cannot be seen")

@@ -258,7 +258,7 @@ def _lacks_commits(pipeline: str, slot: int, found: int, count: int) -> TargetWe
     what = "schema changes" if slot == _DDL_SLOT else f"transactions of writer {slot}"
     return TargetWentBackError(
         f"The target lacks {what} of pipeline {pipeline!r} that this run has committed ({found} of {count} are there): a failover "
-        "lost transactions, or a backup was restored. What the ledger says now counts."
+        "lost transactions, or a backup was restored. The run goes on from what the ledger records now."
     )
 
 

@@ -45,7 +45,7 @@ def require_index(session: MySqlSession, schema: TableSchema) -> None:
             Problem(
                 schema.table_id,
                 f"the target still has the unique index {DECLARED_KEY} of the key that was declared for it before "
-                f"({', '.join(sorted(former))}). Its key is now ({', '.join(schema.handle_key)}): rows could push each other out.",
+                f"({', '.join(sorted(former))}). Its key is now ({', '.join(schema.handle_key)}): rows could replace each other.",
                 hint=f"Run ALTER TABLE {qualified(schema.table_id)} {adds}DROP INDEX {DECLARED_KEY} in the target.",
             )
         )
@@ -71,10 +71,10 @@ def refuse_coarse_keys(session: MySqlSession, table_id: TableId, columns: Iterab
             raise refusal.Refused(
                 Problem(
                     table_id,
-                    f"it is in a unique key, and the target's collation {coarse} holds texts for equal that TiDB tells apart "
-                    "('l·' and 'l', say), so that rows would push each other out.",
+                    f"it is in a unique key, and the target's collation {coarse} treats texts as equal that TiDB distinguishes "
+                    "('l·' and 'l', for example), so rows would replace each other.",
                     column=name,
-                    hint=f"{change[0].upper()}{change[1:]}: that tells all texts apart. Or change the collation in the source.",
+                    hint=f"{change[0].upper()}{change[1:]}: that distinguishes all texts. Or change the collation in the source.",
                 )
             )
 
@@ -90,7 +90,7 @@ def refuse_non_transactional(session: MySqlSession, schema: TableSchema, *, allo
     raise refusal.Refused(
         Problem(
             table_id,
-            f"the target's engine {engine} has no transactions, so nothing that was written of a cut can be taken back."
+            f"the target's engine {engine} has no transactions, so the rows of a cut that fails cannot be rolled back."
             + ("" if schema.handle_key else " Rows of a table without key would be doubled."),
             hint=f"Run ALTER TABLE {qualified(table_id)} ENGINE=InnoDB; in the target{otherwise if schema.handle_key else ''}.",
         )

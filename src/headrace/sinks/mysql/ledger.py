@@ -71,7 +71,7 @@ class MySqlLedger:
             if unit.before < self._commits.get(unit.slot, 0):
                 raise TargetWentBackError(
                     f"The target lost transactions of writer {unit.slot} while this run went on: a failover, or a restored backup. "
-                    "What the ledger says now counts."
+                    "The run goes on from what the ledger records now."
                 )
             self._commits[unit.slot] = unit.after
 
@@ -130,8 +130,8 @@ class MySqlLedger:
         """Raises DefinitionError: a step that breaks off in the middle would leave a part of it."""
         for table_id, engine in self.fence.without_transactions(session).items():
             raise DefinitionError(
-                f"The ledger's table {table_id} has the engine {engine}, which has no transactions: a step that breaks off would "
-                "leave a part of itself.",
+                f"The ledger's table {table_id} has the engine {engine}, which has no transactions: a step that fails midway would "
+                "leave a part of its changes.",
                 f"Run ALTER TABLE {qualified(table_id)} ENGINE=InnoDB; in the target.",
             )
 
@@ -274,7 +274,7 @@ class MySqlLedger:
             if self._claim is not None and error_code(error) in _NOT_THERE:
                 raise TargetWentBackError(
                     f"The target lacks a part of the ledger that this run had written to: {error_text(error)}: a failover lost "
-                    "transactions, or a backup was restored. What the ledger says now counts."
+                    "transactions, or a backup was restored. The run goes on from what the ledger records now."
                 ) from None
             raise refusal.of_ledger(error) from None
 

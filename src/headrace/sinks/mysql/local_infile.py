@@ -80,7 +80,8 @@ class LoadingConnection(PatientConnection):
     def _process_auth(self, plugin_name: bytes, *arguments: Any) -> Any:
         if plugin_name in _CLEAR_TEXT and not self._verified:
             raise SinkUnreachableError(
-                f"{self.host}:{self.port} asks for the password in clear text; that is sent only where TLS proves who it is.",
+                f"{self.host}:{self.port} asks for the password in clear text; it is sent only over TLS that proves the server's "
+                "identity.",
                 "Give the server's CA as ssl-ca, or let the user log in by another authentication plugin.",
             )
         return super()._process_auth(plugin_name, *arguments)
@@ -126,5 +127,5 @@ def _not_offered(connection: LoadingConnection, asked: bytes) -> LocalFileRefuse
     return LocalFileRefused(
         f"{connection.host}:{connection.port} asked for the file {name!r}, which was not offered to it; nothing was sent, and the "
         "connection was closed.",
-        "No sound server does that: find out what answers there, and connect with TLS (ssl-ca).",
+        "A correct server never does that: find out what answers at this address, and connect with TLS (ssl-ca).",
     )

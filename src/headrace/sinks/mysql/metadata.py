@@ -119,7 +119,10 @@ class MySqlMetadataApplier:
             return self._repeated(attempt, f"The schema change of {change.table_id}")
         except pymysql.err.MySQLError as error:
             if sending.is_begun:
-                message = f"the target was sent this, and what became of it cannot be seen ({error_text(error)}): {shown(change)}."
+                message = (
+                    "this statement was sent to the target, and Headrace cannot tell whether it took effect "
+                    f"({error_text(error)}): {shown(change)}."
+                )
                 raise unclear(change, message) from None
             raise server_refused(change, error) from None
 
@@ -127,7 +130,10 @@ class MySqlMetadataApplier:
         """Whether a statement that was sent has run, as the target shows it. Raises SchemaChangeUnclear."""
         found = self._begun(session, sending.change, former)
         if found is Begun.UNCLEAR:
-            message = f"an error came up while this ran, and nothing tells whether it did: {shown(sending.change)}."
+            message = (
+                "an error came up while this statement ran, and Headrace cannot tell whether it took effect: "
+                f"{shown(sending.change)}."
+            )
             raise unclear(sending.change, message)
         if found is Begun.ABSENT:
             sending.taken = 0
@@ -417,8 +423,10 @@ def _require_no_more_keys(session: MySqlSession, change: SchemaChange, created: 
     if more and not like:
         raise refused(
             change,
-            f"the target already has this table, with the unique key {', '.join(more)}, which the source's does not have then.",
-            "Drop the table, or the key, in the target. A table that was emptied has the keys of later.",
+            f"the target already has this table, with the unique key {', '.join(more)}, which the source's table does not have at "
+            "that time.",
+            "Drop the table, or the key, in the target. If you only emptied the table, it still has the keys that were added "
+            "later.",
         )
 
 
@@ -477,7 +485,7 @@ def _require_same_names(change: SchemaChange, statement: str) -> None:
     if begins_with(statement, "DELETE"):  # made of a judged expression (``same_rows``)
         return
     why = sent.objection or f"it names {', '.join(map(str, sorted(strange))) or 'other tables'}"
-    message = f"what is to be sent in place of its statement is not what was understood ({why}): {statement}."
+    message = f"its statement as adapted for the target does not match the source's ({why}): {statement}."
     raise refused(change, message, "This is a bug of Headrace: please report it. Make the change by hand and skip it, or edit it.")
 
 
@@ -499,9 +507,10 @@ def _differing_default(session: MySqlSession, change: SchemaChange) -> list[Noti
         return []
     charset = chosen.partition("_")[0]
     message = (
-        f"it was created with TiDB's default collation, {collation.TIDB_COLLATION}, as its statement names none, nor does a file "
-        f"name that of the source's database; the target's database has {chosen}. If SHOW CREATE TABLE in the source shows that, "
-        f"run ALTER TABLE {qualified(change.table_id)} CONVERT TO CHARACTER SET {charset} COLLATE {chosen}; in the target."
+        f"it was created with TiDB's default collation, {collation.TIDB_COLLATION}: its statement names no collation, and no file "
+        f"names that of the source's database. The target's database has {chosen}. If SHOW CREATE TABLE in the source shows "
+        f"{chosen}, run ALTER TABLE {qualified(change.table_id)} CONVERT TO CHARACTER SET {charset} COLLATE {chosen}; in the "
+        "target."
     )
     return [Notice(message, change.table_id)]
 

@@ -43,7 +43,7 @@ def same_rows(session: MySqlSession, change: SchemaChange, statement: str) -> st
         if deleted and len(deleted) == len(change.events) == len(read.actions):
             judged = (judge_expression(event.condition) or excess(event.condition, change.schema) for event in deleted)
             if why := next(filter(None, judged), ""):
-                raise refused(change, f"which rows the partition has is told by an expression that does not run: {why}.")
+                raise refused(change, f"the rows of the partition depend on an expression that cannot run: {why}.")
             conditions = " OR ".join(f"({event.condition})" for event in deleted)
             return f"DELETE FROM {qualified(table_id)} WHERE {conditions}"
     message = f"the target puts other rows than TiDB into a partition by {method}, so the statement would hit the wrong ones."

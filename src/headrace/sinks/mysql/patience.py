@@ -163,7 +163,7 @@ def understood() -> Iterator[None]:
     try:
         yield
     except (IndexError, KeyError, TypeError, ValueError, AssertionError, AttributeError, struct.error) as error:
-        message = f"the server sent what is no answer in MySQL's protocol ({type(error).__name__}: {error})"
+        message = f"the server's answer is not valid in MySQL's protocol ({type(error).__name__}: {error})"
         raise pymysql.err.OperationalError(_SERVER_LOST, message) from error
 
 

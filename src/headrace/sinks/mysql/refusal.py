@@ -176,7 +176,8 @@ def _too_large(code: int, text: str, table_id: TableId, sent: _Sent) -> Problem:
         table_id,
         f"a row{f' of {size} bytes' if size else ''} is too large for the target: {text}.",
         row=sent.name(number),
-        hint=f"SET GLOBAL max_allowed_packet = {_packet_for(size)}, there and in the server's configuration, lets it in.",
+        hint=f"SET GLOBAL max_allowed_packet = {_packet_for(size)} in the target, and the same setting in the "
+        f"server's configuration, let it pass.",
     )
 
 
@@ -185,8 +186,8 @@ def _hint(code: int, table_id: TableId, column: Column | None, value: str | None
     if kind in (TypeKind.ENUM, TypeKind.SET) and code == _TRUNCATED:
         if value == "":
             return (
-                "It is what TiDB keeps for a value that is no member, which MariaDB and MySQL take from nobody. Give the row a "
-                "member in the source, or add '' to the members of the target's column."
+                "It is what TiDB keeps for a value that is not a member; MariaDB and MySQL never accept it. Give the row a member "
+                "in the source, or add '' to the members of the target's column."
             )
         return "Give the target's column the members of the source's."
     if column is not None and kind is TypeKind.JSON and code == _CONSTRAINT:

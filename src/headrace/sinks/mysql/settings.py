@@ -127,7 +127,7 @@ def _check_tls(params: Mapping[str, str]) -> None:
     for name in ("ssl-cert", "ssl-key", "ssl-verify"):
         if params.get(name) and not params.get("ssl-ca"):
             raise DefinitionError(
-                f"{name} is given without ssl-ca, so nothing would prove who the server is.",
+                f"{name} is given without ssl-ca, so the server's identity would not be checked.",
                 "Name the file with the certificate of the server's CA as ssl-ca.",
             )
     if params.get("ssl-key") and not params.get("ssl-cert"):
@@ -167,5 +167,7 @@ def _ledger_database(text: str) -> str:
     if not _DATABASE_NAME.fullmatch(text):
         raise DefinitionError(f"ledger-database={text} is not the name of a database (letters, digits, _, $ and -).")
     if text.casefold() in SYSTEM_DATABASES:
-        raise DefinitionError(f"ledger-database={text} is a database of the server's own.", "Name one that is not there yet.")
+        raise DefinitionError(
+            f"ledger-database={text} is a database of the server's own.", "Name a database that does not exist yet."
+        )
     return text

@@ -197,8 +197,8 @@ class Spellings:
         names = ", ".join(self._schema.column(name).name for name, _ in key.parts if rows == () or name in key.texts)
         of_rows = f" (rows {_shown(rows[0])} and {_shown(rows[1])})" if rows else ""
         message = (
-            f"two rows have the keys {_shown(other)} and {_shown(one)}{of_rows}, which the target's collation holds for equal, "
-            "so that one would push out the other."
+            f"two rows have the keys {_shown(other)} and {_shown(one)}{of_rows}, which the target's collation treats as equal, so "
+            "one would replace the other."
         )
         table = self._schema.table_id
         collations = " or ".join(catalogue.collations(self._session, table, key.texts))

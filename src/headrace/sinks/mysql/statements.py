@@ -22,7 +22,7 @@ from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_code, error_text
 from headrace.sinks.mysql.types import qualified
 
-BY_HAND = "Take away what is in its way, and it is tried again; or bring the target to the same state by hand, and skip it."
+BY_HAND = "Remove what is in its way, and it is tried again; or bring the target to the same state by hand, and skip it."
 _LOAD_ANEW = "Load the table anew and skip the statement, or leave it out by a filter."
 _STATEMENT_LIMIT = 300
 _SYNTAX = frozenset({1064, 1149, 1235, 4161})
@@ -100,7 +100,7 @@ class Sending:
     def _refused(self, refusal: SchemaChangeRefused) -> SchemaChangeRefused | SchemaChangeUnclear:
         if not self.taken:
             return refusal
-        return unclear(self.change, f"{refusal.problem.message} Before that the target took a part of it.")
+        return unclear(self.change, f"{refusal.problem.message} Before that, the target had applied a part of it.")
 
 
 def changes_rows_only(statement: str) -> bool:

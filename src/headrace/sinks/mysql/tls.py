@@ -58,7 +58,7 @@ def _untrusted(settings: MySqlSettings, cause: ssl.SSLCertVerificationError) -> 
             "Connect by a name that is in the certificate, or check its signature only: ssl-verify=ca.",
         )
     return SinkUnreachableError(
-        f"{settings.identity} shows a certificate that ssl-ca does not vouch for: {cause.verify_message}.",
+        f"{settings.identity} shows a certificate that cannot be verified with ssl-ca: {cause.verify_message}.",
         f"Check that {settings.ssl_ca} holds the certificate of the CA that signed the server's, and that neither has expired.",
     )
 

@@ -41,7 +41,7 @@ def refuse_unseen_values(session: MySqlSession, change: SchemaChange, time_zone:
 def _of_added(session: MySqlSession, change: SchemaChange, column: Column, time_zone: str) -> list[Notice]:
     function = computed_default(read_statement(change.statement, change.database), column.name)
     if function:
-        message = f"the source computed {function} for each row that was there, and no event tells what came of it."
+        message = f"the source computed {function} for each row that existed, and no event contains the results."
         raise _refused(change, message, _LOAD_ANEW, remedy=Remedy.RESYNC)
     if is_mangled(column) and not session.is_tidb:
         message = "its default has bytes that are no text: which ones TiDB shows in its rows depends on its release."
@@ -53,8 +53,8 @@ def _of_added(session: MySqlSession, change: SchemaChange, column: Column, time_
         return []
     zone = "UTC" if column.type.kind is TypeKind.TIMESTAMP else time_zone or "UTC; time-zone in the sink's URI names another zone"
     message = (
-        f"column {column.name} of the rows that were there holds the time of the schema change ({zone}): the source put in the time"
-        " at which its statement began, which no file tells."
+        f"column {column.name} of the rows that existed holds the time of the schema change ({zone}): the source used the time at "
+        "which its statement began, which no file records."
     )
     return [Notice(message, change.table_id)]
 
@@ -63,20 +63,22 @@ def _of_altered(session: MySqlSession, change: SchemaChange, event: AlterColumnT
     old, new = event.old_column, event.column
     kinds = {old.type.kind, new.type.kind}
     if TypeKind.TIMESTAMP in kinds and len(kinds) > 1 and not time_zone:
-        message = f"TiDB converts {old.type} to {new.type} in the time zone of the session, which no file tells."
+        message = f"TiDB converts {old.type} to {new.type} in the time zone of the session, which no file records."
         raise _refused(change, message, NAME_THE_ZONE, new.name)
     becomes_now = new.type.kind is TypeKind.TIMESTAMP and old.type.kind is not TypeKind.TIMESTAMP and not new.nullable
     if becomes_now and old.nullable and _has_nulls(session, change, old):
-        message = "TiDB put the time into the rows that had NULL, and no event tells which."
+        message = "TiDB put the time into the rows that had NULL, and no event shows which rows those are."
         raise _refused(change, message, _LOAD_ANEW, new.name, Remedy.RESYNC)
 
     held = held_columns(session, change.table_id).get(folded_name(old.name))
     if held is not None and _is_of_other_kind(held.kind, old.type.kind):
-        message = f"the target's column is {held}, where the source had {old.type}: its values may become others than the source's."
+        message = (
+            f"the target's column is {held}, where the source had {old.type}: its values may become different from the source's."
+        )
         raise _refused(change, message, _LOAD_ANEW, new.name, Remedy.RESYNC)
     condition = None if session.is_tidb else converted_otherwise(old.type, new.type, quote_name(old.name))
     if condition is not None and _has_rows(session, change, condition):
-        message = f"this server converts some of the column's values from {old.type} to {new.type} otherwise than TiDB."
+        message = f"this server converts some of the column's values from {old.type} to {new.type} differently from TiDB."
         raise _refused(change, message, _LOAD_ANEW, new.name, Remedy.RESYNC)
 
 

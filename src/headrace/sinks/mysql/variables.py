@@ -100,7 +100,9 @@ VARIABLES = (
     Variable("transaction_isolation", "READ-COMMITTED", "two writers deadlock at gaps, and the fence is read as it was"),
     Variable("tx_read_only", "OFF", "nothing can be written"),
     Variable("transaction_read_only", "OFF", "nothing can be written"),
-    Variable("completion_type", "NO_CHAIN", "a COMMIT ends the connection, or begins a transaction that nobody ends", _also("0")),
+    Variable(
+        "completion_type", "NO_CHAIN", "a COMMIT ends the connection, or begins a transaction that is never ended", _also("0")
+    ),
     Variable("binlog_format", "ROW", "rows that are written under READ COMMITTED are refused", _also("MIXED"), loud=True),
     Variable("max_statement_time", 0, "a long statement is ended by the server", _also("")),
     Variable("max_execution_time", 0, "a long read is ended by the server"),
@@ -118,7 +120,7 @@ VARIABLES = (
     Variable("tidb_read_consistency", "strict", "reads see an earlier state"),
     Variable("tidb_replica_read", "leader", "reads ask replicas that may lag behind", loud=True),
     Variable("tidb_rc_read_check_ts", "OFF", "a read that meets a newer row is refused", loud=True),
-    Variable("tidb_txn_mode", "pessimistic", "the fence's lock holds nobody up"),
+    Variable("tidb_txn_mode", "pessimistic", "the fence's lock does not block other writers"),
     Variable("tidb_constraint_check_in_place_pessimistic", "ON", "a savepoint is refused", loud=True),
     Variable("tidb_dml_type", "STANDARD", "a large statement is not one transaction"),
     Variable("tidb_batch_insert", "OFF", "a large statement is not one transaction"),

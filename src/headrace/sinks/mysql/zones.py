@@ -42,7 +42,7 @@ def _refuse_default(change: SchemaChange, time_zone: str) -> None:
 def _refuse_bound(change: SchemaChange, time_zone: str) -> None:
     bound = "" if time_zone else zoned_bound(change.statement)
     if bound:
-        message = f"the bound {bound} of a partition depends on the time zone of the session, which no file tells."
+        message = f"the bound {bound} of a partition depends on the time zone of the session, which no file records."
         raise _refused(change, message, NAME_THE_ZONE)
 
 

@@ -171,5 +171,5 @@ def print_lines(lines: Iterable[str]) -> int:
             count += 1
         sys.stdout.flush()
     except BrokenPipeError:
-        raise SinkUnreachableError("The reader of the standard output has gone.") from None
+        raise SinkUnreachableError("The program that reads the standard output has ended.") from None
     return count

@@ -37,7 +37,7 @@ def replace_unknown(draft: Draft, server: str, knows: Callable[[str], bool]) -> 
         equal = EQUAL.get(name)
         if equal is None or not knows(equal):
             raise UnadaptableError(
-                f"{server} has no collation {name}, and none that holds the same texts for equal.",
+                f"{server} has no collation {name}, and none that treats the same texts as equal.",
                 "Make the change by hand with a collation of your choice, and skip it; or edit it.",
             )
         draft.tell(f"collation {name} became {equal}, since {server} does not have it.")

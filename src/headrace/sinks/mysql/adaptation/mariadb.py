@@ -94,7 +94,7 @@ def _visibility(draft: Draft) -> None:
         if found is None or not (_INDEX.match(masked) or _ALTER_INDEX.match(masked)):
             continue
         word = "IGNORED" if found["hidden"] else "NOT IGNORED"
-        draft.tell(f"{found[0].upper()} of an index became {word}, which MariaDB calls it.")
+        draft.tell(f"{found[0].upper()} of an index became {word}, as MariaDB calls it.")
         draft.put(start + found.start(), start + found.end(), word)
 
 
