@@ -69,12 +69,12 @@ def test_a_sink_that_spools_needs_a_work_place_that_workers_reach(sink: str, mas
 @pytest.mark.parametrize("work", ["{tmp_path}/work", "file://{tmp_path}/work"])
 def test_a_folder_is_no_work_place_of_other_machines(work: str, told: Told, tmp_path: Path) -> None:
     found = told("--sink", "print://", "--spark", REMOTE, "--work", work.format(tmp_path=tmp_path))
-    assert f"is a folder of this one: {tmp_path}/work." in found
+    assert f"is a folder of this machine: {tmp_path}/work." in found
 
 
 def test_a_folder_that_the_sink_spools_in_is_refused_also_beside_a_store(told: Told, tmp_path: Path) -> None:
     found = told("--sink", f"duckdb:///{tmp_path}/t.duckdb?spool={tmp_path}/spool", "--spark", REMOTE, "--work", STORE)
-    assert "spool in the sink's URI names a folder, which is another one on each of them." in found
+    assert "spool in the sink's URI names a folder, and each machine has its own folder of that name." in found
     assert "Take it out" in found
 
 
@@ -82,7 +82,7 @@ def test_a_folder_that_the_sink_spools_in_is_refused_also_beside_a_store(told: T
 def test_dead_letters_in_a_folder_are_refused(sink: str, told: Told, tmp_path: Path) -> None:
     letters = ["--on-error", "dead-letter", "--dead-letters", f"{tmp_path}/letters"]
     found = told("--sink", sink, "--spark", REMOTE, *letters)
-    assert f"would leave dead letters in a folder of each of them: {tmp_path}/letters." in found
+    assert f"and each of them would write dead letters to a folder of its own: {tmp_path}/letters." in found
     assert "--dead-letters" in found
 
 
@@ -115,5 +115,5 @@ pipeline:
     )
     work, letters = checks(str(definition))
     assert work["state"] == letters["state"] == "failed"
-    assert f"is a folder of this one: {tmp_path}/work." in work["detail"]
-    assert f"a folder of each of them: {tmp_path}/letters." in letters["detail"]
+    assert f"is a folder of this machine: {tmp_path}/work." in work["detail"]
+    assert f"a folder of its own: {tmp_path}/letters." in letters["detail"]

@@ -110,7 +110,9 @@ def test_a_folder_in_which_others_can_exchange_names_is_refused_anywhere_on_the_
     (place / "link").symlink_to("open/own")
     for path in (place / "open" / "own", place / "open" / "own" / "new", place / "open" / "new", place / "link"):
         told = refusal(lambda path=path: check(path), OWNER)
-        assert told.startswith(f"The folder {place}/open for the ledger has mode {bits:04o}: other users can put folders of theirs")
+        assert told.startswith(
+            f"The folder {place}/open for the ledger has mode {bits:04o}: other users can replace Headrace's folders"
+        )
         assert f"chmod go-w {place}/open" in told
 
 

@@ -87,7 +87,7 @@ def test_t73_a_finished_changefeed_is_taken_to_its_end(
     assert drain(changefeed, uri) == 0
     assert_state(target, changefeed.state())
     said = capsys.readouterr()
-    assert "warning: 8 rows and 1 schema changes lie beyond what metadata promises" in said.err
+    assert "warning: 8 rows and 1 schema changes lie beyond the checkpoint in metadata" in said.err
     assert "nothing changes for 0 s" in said.out
     assert checkpoint_of(uri) == tso_from_datetime(changefeed.upstream.now)
 

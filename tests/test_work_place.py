@@ -170,7 +170,7 @@ def test_a_sticky_folder_that_everybody_can_write_to_will_do_and_no_other(tmp_pa
     with open_work(str(tmp_path)) as lease:
         lease.place().write("a", b"x")
     tmp_path.chmod(0o777)
-    with open_work(str(tmp_path)) as lease, pytest.raises(DefinitionError, match="other users can put folders"):
+    with open_work(str(tmp_path)) as lease, pytest.raises(DefinitionError, match="other users can replace"):
         lease.place()
 
 

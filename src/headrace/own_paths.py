@@ -98,9 +98,9 @@ def require_own_folder(folder: Path, what: str) -> None:
         raise _of_another_user(folder, found, f"the {what}")
     if found.st_mode & stat.S_IWOTH:
         place = (
-            "in it that is not there yet, which is made"
+            "in it that does not exist yet, which is created"
             if found.st_mode & stat.S_ISVTX
-            else "of your own; one that is missing is made"
+            else "of your own; a missing one is created"
         )
         raise DefinitionError(
             _open_to_all(folder, found, what), f"Name a folder {place} with mode 0700, or run: chmod o-w {folder}"
@@ -246,10 +246,10 @@ def _open_to_all(folder: Path, found: os.stat_result, what: str) -> str:
 
 def _open_to_others(folder: Path, found: os.stat_result, what: str) -> DefinitionError:
     return DefinitionError(
-        f"The folder {folder} for {what} has mode {stat.S_IMODE(found.st_mode):04o}: other users can put folders of"
-        " theirs into the place of Headrace's.",
-        "Name a folder that only you can write to (one that is missing is made with mode 0700), or run: "
-        f"chmod go-w {folder} (or chmod +t)",
+        f"The folder {folder} for {what} has mode {stat.S_IMODE(found.st_mode):04o}: other users can replace Headrace's folders "
+        "with their own.",
+        f"Name a folder that only you can write to (Headrace creates a missing one with mode 0700), or run: chmod go-w {folder} "
+        "(or chmod +t)",
     )
 
 
@@ -257,7 +257,7 @@ def _of_another_user(path: Path, found: os.stat_result, what: str) -> Definition
     owner = _name_of(found.st_uid)
     return DefinitionError(
         f"{path} belongs to {owner}, who could read or replace {what} there.",
-        f"Name a folder of your own that lies in no folder of other users', or run headrace as {owner}.",
+        f"Name a folder of your own that is not inside another user's folder, or run headrace as {owner}.",
     )
 
 

@@ -21,8 +21,8 @@ KNOWN = [case for path in sorted(GOLDEN.glob("*.json")) for case in json.loads(p
 WRITTEN = [case for case in KNOWN if case["statement"] not in WAIT]
 
 OBJECTIONS = {
-    "GRANT ALL ON *.* TO x": "'GRANT' begins no schema change",
-    "`CREATE` TABLE t (a INT)": "'CREATE' begins no schema change",
+    "GRANT ALL ON *.* TO x": "'GRANT' is not the beginning of a schema change",
+    "`CREATE` TABLE t (a INT)": "'CREATE' is not the beginning of a schema change",
     "CREATE TABLE t (a INT) AS SELECT 1": "it copies rows by a query",
     "CREATE TABLE t (a INT) SELECT 1": "it copies rows by a query",
     "CREATE TABLE t (a INT) DATA DIRECTORY = '/x'": "it names a place in the server's file system (DATA DIRECTORY)",

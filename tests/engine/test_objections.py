@@ -54,7 +54,7 @@ def test_the_reason_names_what_is_wrong() -> None:
         "CREATE TABLE customers (a INT)": "it names shop.customers, and stands in a file of shop.orders",
         "DROP DATABASE shop": "it names the database shop, and stands in a file of shop.orders",
         "CREATE OR REPLACE VIEW orders AS SELECT * FROM secrets": "it names shop.secrets, which --tables leaves out",
-        "SET GLOBAL x = 1": "'SET' begins no schema change",
+        "SET GLOBAL x = 1": "'SET' is not the beginning of a schema change",
     }
     for statement, why in told.items():
         assert objection(changed(statement, ORDERS), FOLLOWED) == (

@@ -31,8 +31,8 @@ def decode(
 @pytest.mark.parametrize(
     ("kind", "listed", "message"),
     [
-        ("set", ",".join(["'x'"] * 65), "By the message's mysqlType the column has 65 members, and TiDB has 64 at most"),
-        ("enum", f"'{'x' * 70_000}'", "By the message's mysqlType the column has a member of 70000 characters"),
+        ("set", ",".join(["'x'"] * 65), "According to the message's mysqlType, the column has 65 members, and TiDB has 64 at most"),
+        ("enum", f"'{'x' * 70_000}'", "According to the message's mysqlType, the column has a member of 70000 characters"),
     ],
 )
 def test_members_that_no_type_has_are_refused_wherever_they_stand(kind: str, listed: str, message: str) -> None:

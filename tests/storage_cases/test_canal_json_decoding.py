@@ -170,7 +170,7 @@ def test_a_member_s_place_is_never_taken_for_its_text(tmp_path: Path, options: s
     )
     ran = bucket.at(120)
     assert (ran.code, list(ran.stopped)) == (EXIT_TABLE_STOPPED, ["test.t"])
-    assert f"column e, value '1': The value is the place of a member of the {kind} column" in ran.stopped["test.t"]
+    assert f"column e, value '1': The value is the position of a member of the {kind} column" in ran.stopped["test.t"]
     assert "ColumnElems of e in the table's schema file of version 100" in ran.stopped["test.t"]
     assert bucket.state() in (None, [])
     listed = json.loads((bucket.root / path).read_bytes())
@@ -249,7 +249,7 @@ def test_t44_without_the_extension_the_millisecond_decides_and_it_is_told(tmp_pa
     bucket.write(f"test/t/{ms << 18}/CDC000001.json", b"".join(m + b"\n" for m in messages))
     ran = bucket.at((ms + 3) << 18)
     assert (ran.code, ran.problems, bucket.state()) == (0, [], [(1, "b")])
-    assert "no commit ts but the millisecond of it" in ran.told
+    assert "only the millisecond of the commit ts" in ran.told
     assert "enable-tidb-extension=true" in ran.told
     assert bucket.at((ms + 6) << 18).code == 0
     assert bucket.state() == [(1, "b"), (2, "c")]

@@ -27,7 +27,7 @@ RENAMED_C = (COLUMNS["id"], COLUMNS["v"], COLUMNS["c"] | {"ColumnName": "uk"})
 C_FIRST = "ALTER TABLE `test`.`%s` MODIFY COLUMN `c` INT DEFAULT 7 FIRST"
 C_LAST = "ALTER TABLE `test`.`%s` MODIFY COLUMN `c` INT DEFAULT 7 AFTER `v`"
 ADD_C_FIRST = "ALTER TABLE `test`.`%s` ADD COLUMN `c` INT DEFAULT 7 FIRST"
-NO_ORDER = "nothing tells in which order the values of each are"
+NO_ORDER = "the order of the values in a record is not known"
 LACKS_C = "the row's value in this column is not known"
 
 

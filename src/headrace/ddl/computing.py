@@ -88,7 +88,7 @@ def excess(statement: str, schema: TableSchema | None) -> str:
     except _TooMuchError as error:
         return str(error)
     except CycleError:
-        return "its generated columns are made of one another"
+        return "its generated columns depend on one another"
     return ""
 
 
@@ -278,7 +278,7 @@ class _Reading:
         if not text.columns:
             text, number = number, text
         if number.columns:
-            raise _TooMuchError(f"{name} may make a text as long as the product of two of the row's")
+            raise _TooMuchError(f"{name} may make a text as long as the product of two of the row's values")
         return text.repeated(number.fixed)
 
     def _add(self, name: str, inner: tuple[Word, ...], made: _Length) -> None:
@@ -313,7 +313,7 @@ def _require_tame(found: tuple[Word, ...]) -> None:
         cursor.next()
     pattern = cursor.next()
     if not pattern.is_text or cursor.peek().is_text:
-        raise _TooMuchError(f"the pattern of a regular expression is no text that stands there: {rendered(found)[:_SHOWN]}")
+        raise _TooMuchError(f"the pattern of a regular expression is not a literal text: {rendered(found)[:_SHOWN]}")
     if why := excess_of_pattern(pattern.text):
         raise _TooMuchError(f"the regular expression {pattern.written[:_SHOWN]} {why}")
 

@@ -70,7 +70,7 @@ class OverlongRecordError(DecodeError):
     def __init__(self, length: int, what: str, line: int | None = None) -> None:
         """``what`` is what the format calls a record."""
         super().__init__(
-            f"The {what} has {length} bytes, and no row of TiDB is that large: what ends it is missing or damaged.",
+            f"The {what} has {length} bytes, and no row of TiDB is that large: the mark at its end is missing or damaged.",
             line=line,
             hint="Upload the complete file again under the same name.",
         )
@@ -81,7 +81,9 @@ class MembersNotKnownError(SchemaMismatchError):
 
     def __init__(self, kind: str, column: str, value: str) -> None:
         super().__init__(
-            f"The value is the place of a member of the {kind} column, and the members are not known.", column=column, value=value
+            f"The value is the position of a member of the {kind} column, and the members are not known.",
+            column=column,
+            value=value,
         )
 
 

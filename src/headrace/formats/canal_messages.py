@@ -215,7 +215,7 @@ def _with_members(column: Column, mysql_type: str) -> Column:
     if column.type.kind in (TypeKind.ENUM, TypeKind.SET) and not column.type.elements:
         members = mysql_members(mysql_type)
         if unfit := unfit_members(column.type.kind, members):
-            raise SchemaMismatchError(f"By the message's mysqlType the column {unfit}.", line=1, column=column.name)
+            raise SchemaMismatchError(f"According to the message's mysqlType, the column {unfit}.", line=1, column=column.name)
         return replace(column, type=replace(column.type, elements=members))
     return column
 
@@ -312,7 +312,7 @@ def _moment(message: Message, *, exact: bool) -> tuple[int | None, int | None]:
     if not commit_ts:
         raise DecodeError("The value is not a commit ts.", column="_tidb.commitTs", value=_written(told))
     if es is not None and commit_ts >> LOGICAL_BITS != es:
-        reason = f"The commit ts is of the millisecond {commit_ts >> LOGICAL_BITS}, and es is {es}."
+        reason = f"The commit ts is of the millisecond {commit_ts >> LOGICAL_BITS}, but es is {es}."
         raise DecodeError(reason, column="_tidb.commitTs", value=str(commit_ts))
     return es, commit_ts
 

@@ -84,7 +84,7 @@ class Tokenizer:
             if self._open.match(data, expected):
                 raise self._truncated(data, start, [*record, bytes(data[expected : expected + _SHOWN])])
             raise DecodeError(
-                "The record is not valid CSV: a quoted field is followed by something else than a delimiter or a line end.",
+                "The record is not valid CSV: a quoted field is followed by something other than a delimiter or a line end.",
                 line=self.line(data, start),
                 value=self._shown(data, expected),
             )
@@ -354,7 +354,7 @@ class _ExactDecoder:
             f"The record has {len(record)} fields where {count} are expected.", line=self.tokenizer.line(self.data, start)
         )
         if self.rejects.most and self.tokenizer.spans_lines(record):
-            error.hint = "A quote in it may be wrong, so that it holds good records too."
+            error.hint = "A quote in it may be wrong, so it may contain good records too."
             raise error
         self._reject(error, self.number, start, record)
 

@@ -57,7 +57,7 @@ class CsvOptions:
 
     def __post_init__(self) -> None:
         if not self.terminator:
-            raise ValueError("CSV with an empty terminator cannot be taken apart")
+            raise ValueError("CSV with an empty terminator cannot be parsed")
         if not self.delimiter or any(mark in self.delimiter for mark in "\r\n"):
             raise ValueError("the CSV delimiter must be one to three characters other than line breaks")
         if len(self.quote.encode()) > 1 or self.quote in ("\r", "\n") or (self.quote and self.quote in self.delimiter):
@@ -66,8 +66,8 @@ class CsvOptions:
             raise ValueError("CSV without quotes needs a terminator of CR and LF, because text may hold any other")
         if not self.quote and _is_lost_among_escapes(self.delimiter, self.null):
             raise ValueError(
-                f"CSV without quotes cannot be taken apart with the delimiter {self.delimiter}, because some texts, as they are "
-                "escaped, look like others; a changefeed with another delimiter or with quotes can be read"
+                f"CSV without quotes cannot be parsed with the delimiter {self.delimiter}, because different texts look the same "
+                "after escaping; a changefeed with another delimiter or with quotes can be read"
             )
         if self.binary_encoding not in ("base64", "hex"):
             raise ValueError(f"the binary encoding must be base64 or hex, not {self.binary_encoding!r}")
@@ -183,8 +183,8 @@ def known_layout(fields: list[bytes], schema: TableSchema, options: CsvOptions) 
     layout = layout_from_record(fields, schema, options)
     if layout.commit_ts is None and options.orders.in_doubt:
         raise SchemaMismatchError(
-            f"The columns of {schema.table_id} changed places, and TiCDC may have gone on in the directory that it had before. The "
-            "records have no commit ts, so nothing tells in which order the values of each are.",
+            f"The columns of {schema.table_id} changed places, and TiCDC may have gone on in its former directory. The records "
+            "have no commit ts, so the order of the values in a record is not known.",
             line=1,
             hint="Set include-commit-ts = true or output-field-header = true in the changefeed, and copy the table anew.",
         )
@@ -213,8 +213,8 @@ def layout_from_record(fields: list[bytes], schema: TableSchema, options: CsvOpt
             if told or _plausible(fields, ordered, options):
                 return ordered
     raise SchemaMismatchError(
-        f"The record has {len(fields)} fields, which does not fit the {len(columns)} columns of {schema.table_id}; "
-        "rows leave out virtual generated columns and those that a selector drops, and may have a commit ts that is not told.",
+        f"The record has {len(fields)} fields, which does not fit the {len(columns)} columns of {schema.table_id}; rows leave out "
+        "virtual generated columns and those that a selector drops, and may have a commit ts that the settings do not mention.",
         line=1,
         hint=_MEND,
     )

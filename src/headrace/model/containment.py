@@ -26,13 +26,13 @@ _ROOT = PurePath(__file__).parents[1]
 def unforeseen(error: Exception, table_id: TableId, place: SourcePlace | None = None) -> Problem:
     """The problem of a table of which something could not be handled; the message names the place in Headrace that failed."""
     if isinstance(error, MemoryError):
-        return Problem(table_id, f"The memory is not enough to handle it{_place(error)}.", place, hint=_MORE_MEMORY)
+        return Problem(table_id, f"There is not enough memory to handle it{_place(error)}.", place, hint=_MORE_MEMORY)
     if isinstance(error, RecursionError):
         return Problem(table_id, f"It is nested too deeply to be handled{_place(error)}.", place, hint=REPORT)
     text = " ".join(str(error).split())
     text = text if len(text) <= _TEXT_LIMIT else f"{text[:_TEXT_LIMIT]}…"
     told = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return Problem(table_id, f"Headrace failed while it handled it{_place(error)}: {told}.", place, hint=REPORT)
+    return Problem(table_id, f"Headrace failed while handling it{_place(error)}: {told}.", place, hint=REPORT)
 
 
 class contained:  # noqa: N801 -- reads as what it is used like

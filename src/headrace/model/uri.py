@@ -93,12 +93,14 @@ def parse_uri(text: str) -> Uri:
     escaped = escape_variables(text)
     if "#" in escaped:
         # What stands behind it would be dropped: a parameter that protects, or the rest of a file's name.
-        raise DefinitionError(f"{without_secrets(text)!r} holds a #, which begins a part that no URI has here.", "Write it as %23.")
+        raise DefinitionError(
+            f"{without_secrets(text)!r} holds a #, which begins a fragment, and Headrace's URIs have none.", "Write it as %23."
+        )
     try:
         split = urlsplit(escaped)
     except ValueError:
         # Brackets that hold no IPv6 address.
-        raise DefinitionError(f"{without_secrets(text)!r} is not a URI: what stands in [] is no address.") from None
+        raise DefinitionError(f"{without_secrets(text)!r} is not a URI: the part in [] is not an address.") from None
     if not split.scheme or "://" not in text:
         raise DefinitionError(
             f"{without_secrets(text)!r} is not a URI.",

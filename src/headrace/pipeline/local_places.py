@@ -23,17 +23,17 @@ def local_places(
     why = f"Spark runs on other machines (spark.master={master})"
     if capabilities.spools and capabilities.own_spool:
         yield DefinitionError(
-            f"{why}, and {capabilities.own_spool} names a folder, which is another one on each of them.",
+            f"{why}, and {capabilities.own_spool} names a folder, and each machine has its own folder of that name.",
             f"Take it out, and name a store that all machines reach with --work, or work under pipeline: {_STORE}.",
         )
     elif work.is_local and (capabilities.spools or isinstance(source, StreamSource)):
         yield DefinitionError(
-            f"{why}, and the work place, in which tasks hand rows over, is a folder of this one: {work.name}.",
+            f"{why}, and the work place, in which tasks hand rows over, is a folder of this machine: {work.name}.",
             f"Name a store that all machines reach with --work, or work under pipeline: {_STORE}.",
         )
     if letters is not None and letters.place.is_local:
         yield DefinitionError(
-            f"{why}, and would leave dead letters in a folder of each of them: {letters.place.location.place}.",
+            f"{why}, and each of them would write dead letters to a folder of its own: {letters.place.location.place}.",
             f"Name a store that all machines reach with --dead-letters, or dead-letters under pipeline: {_STORE}.",
         )
 

@@ -194,4 +194,4 @@ def _host_of(endpoint: str) -> str:
         return urlsplit(endpoint).netloc.rpartition("@")[2]
     except ValueError:  # of brackets
         hint = "Write an address of IPv6 as http://[::1]:9000."
-        raise DefinitionError("The endpoint is no URL: what stands in [] is no address.", hint) from None
+        raise DefinitionError("The endpoint is not a URL: the part in [] is not an address.", hint) from None

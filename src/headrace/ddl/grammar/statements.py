@@ -74,7 +74,7 @@ def _statement(reader: Reader) -> tuple[TableId, ...]:
     word = reader.next()
     rule = None if word.is_name or word.is_literal else rules.get(word.text.upper())
     if rule is None:
-        reader.fail(f"{word.text[:40]!r} begins no schema change")
+        reader.fail(f"{word.text[:40]!r} is not the beginning of a schema change")
     return rule(reader) or ()
 
 

@@ -77,10 +77,10 @@ def _tables(text: str, database: str) -> tuple[tuple[TableId, ...], frozenset[st
     except SqlglotError:
         raise NotAcceptedError("the query of the view cannot be read") from None
     if len(parsed) != 1 or not isinstance(parsed[0], exp.Query):
-        raise NotAcceptedError("what the view is made of is no query")
+        raise NotAcceptedError("the definition of the view is not a query")
     tree = parsed[0].unnest()
     if tree.find(exp.Command, exp.Into, exp.Lock):
-        raise NotAcceptedError("the query of the view does more than to read")
+        raise NotAcceptedError("the query of the view does more than read")
     if sum(1 for _ in tree.find_all(exp.With)) > (tree.args.get("with_") is not None):
         raise NotAcceptedError("the query of the view has WITH in a part of it")
     visible = _visible_names(tree)
@@ -91,7 +91,7 @@ def _tables(text: str, database: str) -> tuple[tuple[TableId, ...], frozenset[st
             raise NotAcceptedError("the query of the view names a table by more than database and name")
         known |= {folded_name(name) for name in (table.db, table.name, table.alias) if name}
         if not TableId(table.db, table.name).is_possible:
-            raise NotAcceptedError("the query of the view names a table by a name that none can have")
+            raise NotAcceptedError("the query of the view names a table by a name that no table can have")
         if table.db or table.name not in visible.get(id(table), ()):
             tables.append(TableId(table.db or database, table.name))
     known |= {folded_name(named.alias) for named in tree.find_all(exp.Subquery) if named.alias}

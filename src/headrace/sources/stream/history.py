@@ -111,7 +111,7 @@ class StreamHistory:
             self._tables.pop(name, None)
         text = rename_statement(*renames)
         events = tuple(RenameTableEvent(old, new) for old, new in renames)
-        doubt = "the order of the renames cannot be told from what the stream tells. Rename the tables in the target by hand."
+        doubt = "the stream does not show the order of the renames. Rename the tables in the target by hand."
         self.changes.append(
             SchemaChange(first.commit_ts, first.table_id, events, text, first.database, names, origin=first.place, doubt=doubt)
         )

@@ -63,10 +63,10 @@ def _notice(table_id: TableId, partition: str, found: list[_Late], applied_to: i
     count = sum(records for records, _, _ in found)
     place = PlaceInStream(partition, min(first for _, first, _ in found), max(last for _, _, last in found))
     return Notice(
-        f"{count} changes came too late: everything up to {tso_and_time(applied_to)} was applied before the partition had promised "
-        "it, by --until-end or because the stream did not name the partition yet. They are not applied. Where they only repeat "
-        "earlier ones nothing is missing. Else load the table anew, and go on with headrace table resync "
-        f"{word(table_id)} --at.",
+        f"{count} changes came too late: everything up to {tso_and_time(applied_to)} was applied before the partition had declared "
+        "it complete, because of --until-end or because the stream did not name the partition yet. The late changes are not "
+        "applied. If they only repeat earlier ones, nothing is missing. Otherwise load the table anew, and go on with headrace "
+        f"table resync {word(table_id)} --at.",
         table_id,
         place,
     )

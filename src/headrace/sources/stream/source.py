@@ -466,7 +466,7 @@ def _require_named(partitions: Iterable[PartitionEnds], place: StreamPosition, s
 
 
 def _unnamed(name: str, why: str) -> SourceUnreachableError:
-    hint = "Look whether all brokers are up. If the topic was made anew, it is another stream."
+    hint = "Check that all brokers are up. If the topic was created anew, it is another stream."
     return SourceUnreachableError(f"The stream does not name its partition {name}. {why}", hint)
 
 
@@ -580,4 +580,4 @@ def _shapeless(staged: Staged, history: StreamHistory, reached: Callable[[TableI
             told.add(piece.table_id)
             message = "its columns are not known: neither the stream nor the ledger has a schema change of it."
             place = PlaceInStream(piece.partition, piece.first, piece.last)
-            yield Problem(piece.table_id, message, place, hint="Begin with a stream that tells the table's CREATE TABLE.")
+            yield Problem(piece.table_id, message, place, hint="Begin with a stream that contains the table's CREATE TABLE.")

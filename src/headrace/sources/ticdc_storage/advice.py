@@ -15,8 +15,8 @@ _WEAKER = {
         "each other in between."
     ),
     Protocol.CANAL_JSON: (
-        "The files carry no commit ts but the millisecond of it: within one the order of the files decides, and a transaction "
-        "may be seen in parts."
+        "The files carry only the millisecond of the commit ts: within a millisecond the order of the files decides, and a "
+        "transaction may be seen in parts."
     ),
 }
 

@@ -197,7 +197,7 @@ class CatalogueReader:
             try:
                 return self._read(path, named, parse_schema_file(raw))
             except SchemaFileError as error:
-                hint = "It may still be on its way." if error.incomplete else ""
+                hint = "It may not be written completely yet." if error.incomplete else ""
                 problem = Problem(named, error.message, path.place, hint=hint, transient=error.incomplete)
                 return _Loaded(None, problem, repeat=error.incomplete, told=self._told(raw))
         return _Loaded(None, problems[0])
@@ -520,7 +520,7 @@ class _History:
             database=first.table_id.database,
             changes=names,
             origin=first.path.place,
-            doubt="the order of the renames cannot be told from what TiCDC left of them. Rename the tables in the target by hand.",
+            doubt="the files that TiCDC left do not show the order of the renames. Rename the tables in the target by hand.",
         )
         self.changes.append(change)
 

@@ -23,8 +23,8 @@ from headrace.sources.ticdc_storage.stores import StoredFile
 from headrace.sources.ticdc_storage.table_versions import TableVersion
 
 NO_PROMISE = Notice(
-    "There is no metadata: the changefeed ended before its first checkpoint, and nothing was ever promised to be complete. "
-    "Everything that is in the files is taken.",
+    "There is no metadata: the changefeed ended before its first checkpoint, so no checkpoint says up to where the files are "
+    "complete. Everything in the files is applied.",
     place=PlaceInFile("metadata"),
 )
 _WITHOUT_COMMIT_TS = Notice(
@@ -143,12 +143,12 @@ def rest_notices(rest: Rest, published: int, *, has_commit_ts: bool) -> tuple[No
         return (_WITHOUT_COMMIT_TS,)
     if not rest.rows and not rest.changes:
         return ()
-    promised = f"lie beyond what metadata promises ({tso_and_time(published)})" if published else "are in the files"
+    promised = f"lie beyond the checkpoint in metadata ({tso_and_time(published)})" if published else "are in the files"
     return (
         Notice(
-            f"{rest.rows} rows and {rest.changes} schema changes {promised}. They are "
-            f"taken, up to {tso_and_time(rest.end)}, because --until-end says that the changefeed is finished; nothing tells "
-            "whether their last transactions are complete."
+            f"{rest.rows} rows and {rest.changes} schema changes {promised}. They are taken, up to {tso_and_time(rest.end)}, "
+            "because --until-end says that the changefeed is finished; Headrace cannot check whether their last transactions are "
+            "complete."
         ),
     )
 
@@ -180,8 +180,8 @@ def late_schema_files(drain: Drain, catalogue: Catalogue) -> tuple[Notice, ...]:
 def went_on(drain: Drain, read: int) -> Notice:
     """For a watermark that has not reached the end of a drain."""
     return Notice(
-        f"--until-end took everything up to {tso_and_time(drain.end)}; metadata says {tso_and_time(read)}. If the changefeed "
-        "goes on after all, it is followed again when metadata has passed that."
+        f"--until-end took everything up to {tso_and_time(drain.end)}; metadata says {tso_and_time(read)}. If the changefeed goes "
+        "on after all, Headrace follows it again when metadata has passed the first of these times."
     )
 
 

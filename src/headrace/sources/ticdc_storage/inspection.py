@@ -263,7 +263,7 @@ def _findings(store: Store, listing: Listing, catalogue: Catalogue, protocol: Pr
         message = f"{len(unknown_files)} files are not part of the format: {_some(unknown_files)}."
         findings.append(_finding(FindingKind.UNKNOWN_FILES, message))
     if temporary:
-        message = f"{len(temporary)} files were never finished by a writer that died: {_some(temporary)}."
+        message = f"{len(temporary)} temporary files were left unfinished by a writer that was interrupted: {_some(temporary)}."
         findings.append(_finding(FindingKind.TEMPORARY_FILES, message))
     strangers = [stored for stored, path in listing.data if path.extension != protocol.extension]
     if strangers:

@@ -16,7 +16,9 @@ from pathlib import Path
 
 _RIGHTS = "Let the user that Headrace runs as read it."
 _LEADS_OUT = "it is a link that leads out of the changefeed's folder"
-_BRING_IN = "Put what it leads to into the folder in its place, or mount it there; a link is followed only inside."
+_BRING_IN = (
+    "Replace the link with what it leads to, or mount that in its place; links are only followed inside the changefeed's folder."
+)
 _LAYOUT = re.compile(r"meta|\d+|\d{4}-\d\d(-\d\d)?")
 """Names of TiCDC's own folders within that of a table: a version, a partition, a date."""
 _KINDS = (

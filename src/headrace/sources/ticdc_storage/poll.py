@@ -207,9 +207,9 @@ class Poll:
         if seen > self._latest:
             return known, [
                 Notice(
-                    f"Everything up to {tso_and_time(seen)} counts as applied, which lies too far ahead of this machine's "
-                    "clock. Nothing is applied until then. If the clock is right, metadata was wrong once: begin anew "
-                    "with headrace reset."
+                    f"Everything up to {tso_and_time(seen)} counts as applied, and that time lies too far ahead of this machine's "
+                    "clock. Nothing is applied until then. If the clock is right, metadata was wrong once: begin anew with "
+                    "headrace reset."
                 )
             ]
         if drain is not None and read >= published:

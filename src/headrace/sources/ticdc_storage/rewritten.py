@@ -23,19 +23,19 @@ from headrace.sources.ticdc_storage.stores import StoredFile
 from headrace.sources.ticdc_storage.table_versions import TableVersion
 
 _OUTLIVED = (
-    "was written again after it was applied, and its table was dropped, renamed or emptied since: it is not read once more, as its "
-    "rows have no commit ts. If the table was renamed, mend by hand the rows that the file has otherwise now."
+    "was written again after it was applied, and its table was dropped, renamed or emptied since: it is not read once more, as "
+    "its rows have no commit ts. If the table was renamed, repair by hand the rows that differ in the file now."
 )
 _UNCERTAIN = (
-    "The file was written again after it was applied, and the ledger does not tell whether its content is another one. Its rows "
-    "have no commit ts: read once more, they would be applied once more."
+    "The file was written again after it was applied, and the ledger does not record whether its content changed. Its rows have "
+    "no commit ts: if they were read again, they would be applied twice."
 )
 _UNCERTAIN_HINT = "If the content is the same, or is not wanted: headrace table skip --file. Else copy the table anew."
 _OVERTAKEN = (
-    "The file was written again after it was applied, with another content, and files or schema changes that come after it are "
-    "applied too. Its rows have no commit ts: read now, they would replace what those brought."
+    "The file was written again after it was applied, with different content, and later files or schema changes are already "
+    "applied. Its rows have no commit ts: if they were read now, they would replace later values."
 )
-_OVERTAKEN_HINT = "Mend by hand the rows that it has otherwise now, then headrace table skip --file. Or copy the table anew."
+_OVERTAKEN_HINT = "Repair by hand the rows that differ in it now, then run headrace table skip --file. Or copy the table anew."
 
 
 @dataclass(frozen=True)

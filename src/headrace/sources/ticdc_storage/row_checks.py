@@ -49,7 +49,8 @@ def check_folder(location: StoreLocation, options: StorageOptions, progress: Pro
     exact = seen.precision.is_exact
     if not exact:
         kept.tell(
-            FindingKind.NOT_CHECKED, "The rows carry no exact commit ts, so neither their order nor the histories of keys tell."
+            FindingKind.NOT_CHECKED,
+            "The rows carry no exact commit ts, so neither their order nor the histories of keys can be checked.",
         )
     rows: dict[str, int] = {}
     splits = _splits(seen, exact)

@@ -40,7 +40,7 @@ _NONE_LEFT_OUT: Mapping[StoredFile, Window] = {}
 _NONE_EARLY: Mapping[StoredFile, int] = {}
 _MIXED_PARTITIONS = (
     "The table is partitioned, and its files lie in no folder of a partition. Older releases of TiCDC let the partitions overwrite "
-    "each other's files there, which nothing in the folder tells afterwards: set enable-partition-separator = true."
+    "each other's files there, and the folder does not show whether that happened: set enable-partition-separator = true."
 )
 
 Candidate = tuple[StoredFile, DataPath, TableVersion]
@@ -264,7 +264,7 @@ def misplaced_notices(listing: Listing) -> tuple[Notice, ...]:
     found = []
     if misplaced:
         message = (
-            f"{len(misplaced)} schema and data files lie in folders that are none of TiCDC's layout and are left out; a table "
+            f"{len(misplaced)} schema and data files lie in folders that do not match TiCDC's layout and are left out; a table "
             "whose name holds a slash cannot be told from its folders."
         )
         found.append(Notice(message, place=PlaceInFile(misplaced[0])))

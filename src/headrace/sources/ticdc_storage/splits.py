@@ -362,9 +362,9 @@ def _inside(commit_ts: pa.Array, window: Window) -> pa.Array:
 def _out_of_order(split: FileSplit) -> Problem:
     return Problem(
         split.table_id,
-        "its rows are not in the order of their commit ts, and cuts that should have had some of them are done.",
+        "its rows are not in the order of their commit ts, and cuts that should have contained some of them are already done.",
         split.place,
-        hint="Copy the table anew, and run with --max-cut 0: cuts then take all that is there.",
+        hint="Copy the table anew, and run with --max-cut 0: each cut then takes everything that is there.",
         remedy=Remedy.RESYNC,
     )
 
@@ -372,8 +372,8 @@ def _out_of_order(split: FileSplit) -> Problem:
 def _late_notice(table_id: TableId, drain: Drain, late: _Missing) -> Notice:
     return Notice(
         f"Rows with commit ts from {drain.published + 1} to {drain.end} came after --until-end had taken everything up to there: "
-        "the changefeed was not finished. They are not applied. Where they only repeat what was there nothing is missing; "
-        "compare the table with its source, or copy it anew.",
+        "the changefeed was not finished. They are not applied. If they only repeat earlier rows, nothing is missing; compare the "
+        "table with its source, or copy it anew.",
         table_id,
         missing=(late.first, late.last),
     )
@@ -383,7 +383,7 @@ def _behind_notice(split: FileSplit, behind: _Missing, window: Window) -> Notice
     return Notice(
         f"The file came after others with larger numbers were applied, and {behind.rows} of its rows are not above the checkpoint "
         f"({window.lo}): they are not applied. TiCDC repeats rows only in new files, so they are missing; copy the table anew, and "
-        "look at what brings the files here, such as a copy of the bucket: metadata has to come last.",
+        "check how the files get here (a copy of the bucket, for example): metadata has to be copied last.",
         split.table_id,
         split.place,
         missing=(behind.first, behind.last),
