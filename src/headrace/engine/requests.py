@@ -491,8 +491,8 @@ def _is_shared(found: Overtaken, change: SchemaChange, table_id: TableId) -> str
     skips = " and ".join(f"headrace ddl skip {in_quotes(identity)}" for identity in found.steps)
     return (
         f"its schema change at {change.commit_ts} also concerns {', '.join(map(str, sorted(concerned)))}. Restore the rows that it "
-        f"had before that, and run headrace table resync {word(table_id)} --at {change.commit_ts - 1}. Or release it, decide about the "
-        f"change with {skips} while none of these tables is held, load all of them as of a later time, and resync each."
+        f"had before that, and run headrace table resync {word(table_id)} --at {change.commit_ts - 1}. Or release it, decide about "
+        f"the change with {skips} while none of these tables is held, load all of them as of a later time, and resync each."
     )
 
 
