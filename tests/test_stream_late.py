@@ -185,6 +185,63 @@ class TestPartitionThatWasBehindAtAFinalDrain:
             world.run()
         assert not world.state.tables[A].status.is_stopped
 
+    @pytest.mark.parametrize("change", list(LATE_CHANGES))
+    @pytest.mark.parametrize("away", ["held", "left out", "left out for a drain"])
+    def test_one_that_comes_while_its_table_takes_no_part_waits_for_it(self, world: World, change: str, away: str) -> None:
+        world.create(B)
+        world.stream.go_on()
+        world.upstream.checkpoint()
+        world.run()
+        world.stream.batch = 1
+        world.stream.stall(0)
+        LATE_CHANGES[change](world)
+        world.insert(B, *range(10))
+        world.run(**DRAIN)
+        without = {"includes": lambda table_id: table_id != A, "filter_text": "*.*,!shop.a"} if away != "held" else {}
+        if away == "held":
+            world.request(RequestKind.HOLD, A)
+            world.run()
+        world.stream.go_on()
+        for key in range(20, 22):
+            world.insert(B, key)
+            if away == "left out for a drain":
+                world.run(**DRAIN, **without)
+            else:
+                world.upstream.checkpoint()
+                world.run(**without)
+        if away == "held":
+            world.request(RequestKind.RELEASE, A)
+        for key in range(30, 32):
+            world.insert(B, key)
+            world.upstream.checkpoint()
+            world.run()
+        assert world.state.tables[A].status in (TableStatus.WAITING, TableStatus.INCOMPLETE)
+
+    @pytest.mark.parametrize("runs", [1, 3])
+    @pytest.mark.parametrize("verdict", [Verdict.APPROVE, Verdict.SKIP])
+    @pytest.mark.parametrize("change", ["add column", "drop column", "truncate"])
+    def test_it_can_be_decided_about_however_long_it_waits(self, world: World, change: str, verdict: Verdict, runs: int) -> None:
+        world.create(B)
+        world.stream.go_on()
+        world.upstream.checkpoint()
+        world.run()
+        world.stream.batch = 1
+        world.stream.stall(0)
+        LATE_CHANGES[change](world)
+        world.insert(B, *range(10))
+        world.run(**DRAIN)
+        world.stream.go_on()
+        for key in range(20, 20 + runs):
+            world.insert(B, key)
+            world.upstream.checkpoint()
+            world.run()
+        (waiting,) = (e for e in world.state.journal.values() if A in e.tables and not e.state.is_settled)
+        world.decide(waiting.identity, verdict)
+        world.run()
+        assert world.state.tables[A].status is TableStatus.RUNNING
+        if verdict is Verdict.APPROVE:
+            assert world.rows(A) == world.wanted(A)
+
     def test_one_that_is_not_kept_so_long_leaves_its_table_to_be_loaded_anew(self, world: World) -> None:
         world.create(B)
         world.stream.go_on()

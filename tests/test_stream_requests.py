@@ -197,3 +197,28 @@ def test_the_advice_for_a_change_of_names_told_in_steps_names_no_name_of_in_betw
         world.upstream.checkpoint()
         world.run()
     world.check()
+
+
+@pytest.mark.parametrize("max_cut", [0, 400])
+def test_a_dropped_table_stays_gone_where_the_stream_repeats_its_rows(world: World, max_cut: int) -> None:
+    world.create(B)
+    world.create(A)
+    world.insert(A, 1, 2)
+    world.upstream.checkpoint()
+    world.run(max_cut=max_cut)
+    world.upstream.drop_table(A)
+    for key in range(3):
+        world.insert(B, key)
+        world.upstream.checkpoint()
+        world.run(max_cut=max_cut)
+    world.stream.repeat(0)
+    for key in range(10, 12):
+        world.insert(B, key)
+        world.upstream.checkpoint()
+        world.run(max_cut=max_cut)
+    assert world.state.tables[A].status is TableStatus.GONE
+    world.create(A)
+    world.insert(A, 5)
+    world.upstream.checkpoint()
+    world.run(max_cut=max_cut)
+    world.check()

@@ -8,12 +8,14 @@ from datetime import UTC, datetime
 
 from headrace.engine import table_places
 from headrace.engine.given_up import running_reason, served_requests
+from headrace.engine.journal import is_pending
 from headrace.engine.unreadable import has_never_lived, is_unborn
 from headrace.model.cut import Cut, CutOutcome, Hold
+from headrace.model.events import SchemaChange
 from headrace.model.ledger import CutRecord, LedgerState, RowFigures, TableProgress, TableStatus
 from headrace.model.offer import PositionAfter
 from headrace.model.outcome import Problem, SplitReport, WriteOutcome
-from headrace.model.table import TableId
+from headrace.model.table import TableId, folded_name
 from headrace.sinks.base import LedgerUpdate
 from headrace.sinks.cut_commit import CutCommit
 
@@ -44,12 +46,15 @@ class CutEnd:
         """Every table that does not reach the end of the cut, and why."""
         return {t: hold.problem for t, hold in self.holds.items()} | dict(self.problems)
 
-    def progress(self, settled: LedgerState) -> CutOutcome:
-        """What the source is told of the cut's end; ``settled`` is the ledger's state after the cut."""
+    def progress(self, settled: LedgerState, changes: Iterable[SchemaChange] = ()) -> CutOutcome:
+        """What the source is told of the cut's end; ``settled`` is the ledger's state after the cut.
+
+        ``changes`` are those that a source which forgets has told: those that stopped tables wait for, it has to tell again.
+        """
         behind = frozenset(t for t, own in settled.tables.items() if own.needs_files)
         gone = frozenset(t for t, own in settled.tables.items() if own.status.is_gone)
         left_out = frozenset(t for t, own in settled.tables.items() if own.status is TableStatus.EXCLUDED)
-        undecided = min(_undecided(settled, behind - left_out), default=None)
+        undecided = min(_undecided(settled, changes, behind - left_out), default=None)
         return CutOutcome(self.cut.hi, frozenset(self.problems), behind, gone, left_out, undecided)
 
     def commit(self, after: PositionAfter) -> CutCommit:
@@ -143,12 +148,19 @@ class CutEnd:
         return [replace(own, checkpoint=reached, after=False, status=TableStatus.EXCLUDED, reason="")]
 
 
-def _undecided(settled: LedgerState, stopped: Collection[TableId]) -> Iterator[int]:
-    """The commit ts (TSO) of the schema changes that wait for a decision, and that these tables wait for."""
+def _undecided(settled: LedgerState, changes: Iterable[SchemaChange], stopped: Collection[TableId]) -> Iterator[int]:
+    """The commit ts (TSO) of the schema changes that these tables wait for, or will when they take part again."""
+    databases = {folded_name(table_id.database) for table_id in stopped}
+
+    def concerned(tables: Iterable[TableId]) -> bool:
+        return any(t in stopped or (t.is_database and folded_name(t.database) in databases) for t in tables)
+
     for entry in settled.journal.values():
-        for table_id in () if entry.state.is_settled else entry.tables:
-            if table_id in stopped or (table_id.is_database and any(t.lies_in(table_id.database) for t in stopped)):
-                yield entry.commit_ts
+        if not entry.state.is_settled and concerned(entry.tables):
+            yield entry.commit_ts
+    for change in changes if stopped else ():
+        if concerned(change.changes) and is_pending(settled, change):
+            yield change.commit_ts
 
 
 def record_of(

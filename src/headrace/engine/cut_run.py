@@ -565,7 +565,7 @@ class CutRun:
         rows = tuple(r for r in (*end.running_rows(), *end.stopped_rows()) if end.is_news(r))
         waiting = self._waiting_entries()
         settled = LedgerUpdate(checkpoint=end.checkpoint, tables=rows, journal=waiting).applied_to(self.state)
-        progress = end.progress(settled)
+        progress = end.progress(settled, self._offer.schema_changes if self._source.needs_shapes else ())
         checkpoints = {t: settled.table_checkpoint(t) for t in settled.tables}
         reports = tuple(r for key, r in self._reports.items() if key not in self._consumed)
         position = self._source.advance(self.state.position, self._offer, reports, progress, checkpoints)

@@ -102,7 +102,8 @@ def lose_gone(state: LedgerState, offer: Offer) -> Carried | None:
         if waits and needs and table_id.table and own.status is not TableStatus.INCOMPLETE:
             reason = (
                 f"it stands at {format_tso(own.checkpoint)}, and records up to {format_tso(offer.gone)} are not kept any more. "
-                f"Load it anew as of a time after that, and run headrace table resync {word(table_id)} --at TIME."
+                f"Load it anew as of a time after that, and run headrace table resync {word(table_id)} --at TIME. If its columns or "
+                "its key have changed since, begin the pipeline anew instead (headrace reset): the stream does not tell it any more."
             )
             rows.append(replace(own, status=TableStatus.INCOMPLETE, reason=reason))
     notices = tuple(Notice(f"it does not go on: {own.reason}", own.table_id) for own in rows)
@@ -118,8 +119,11 @@ def find_begun_untold(state: LedgerState, offer: Offer, includes: Includes) -> C
     gone = {t: own for t, own in state.tables.items() if own.status is TableStatus.GONE and own.checkpoint < passed and includes(t)}
     begun = {t for change in offer.schema_changes if gone and is_pending(state, change) for t in newly_named(change)}
     rows = []
-    there = {split.table_id for split in offer.splits} | {problem.table_id for problem in offer.problems}
-    for table_id in sorted(there & gone.keys() - begun):
+    # What the stream repeats of a former life belongs before its end.
+    of_gone = ((split.table_id, split.latest) for split in offer.splits if split.table_id in gone)
+    later = {table_id for table_id, latest in of_gone if latest is None or latest > gone[table_id].checkpoint}
+    later |= {problem.table_id for problem in offer.problems}
+    for table_id in sorted(later & gone.keys() - begun):
         reason = (
             f"rows of it come, but the records that tell how it began are not kept any more. Create and load it as of a time after "
             f"{format_tso(passed)}, and run headrace table resync {word(table_id)} --at TIME."
@@ -203,6 +207,11 @@ class _Noted:
         own = self._own(change.table_id)
         if own is not None and own.status is TableStatus.EXCLUDED and own.checkpoint <= ts:
             self.passed.append(change)
+        for table_id in change.changes:
+            own = self._own(table_id)
+            if own is not None and own.status is TableStatus.EXCLUDED and own.incarnation < ts < own.checkpoint:
+                reason = f"its schema change at {ts} was found only after rows behind it were applied, while --tables left it out."
+                self._put(replace(own, status=TableStatus.INCOMPLETE, reason=f"{reason} {_load(table_id, own.checkpoint)}"))
 
     def _is_over(self, table_id: TableId) -> bool:
         """Whether no followed table has the name any more: the row of one that has it until the cut is still needed."""

@@ -196,8 +196,10 @@ def _outgrown(state: LedgerState, table_id: TableId, shapes: Iterable[TableShape
             yield shape.key
         else:
             left.append(shape.key)
-    # Where only the millisecond of a commit ts is known, a cut begins with that of the checkpoint.
-    reached = tso_from_ms(tso_to_ms(state.table_checkpoint(table_id))) - 1
+    # Where only the millisecond of a commit ts is known, a cut begins with that of the checkpoint. A change that was found late
+    # needs the shape before it, as long as it waits.
+    late = (entry.commit_ts for entry in state.journal.values() if not entry.state.is_settled and table_id in entry.tables)
+    reached = min([tso_from_ms(tso_to_ms(state.table_checkpoint(table_id))), *late]) - 1
     yield from [key for key in left if key.version <= reached][:-1]
 
 

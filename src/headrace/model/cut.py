@@ -122,5 +122,5 @@ class CutOutcome:
     left_out: frozenset[TableId] = frozenset()
     """Tables that the filter leaves out, each at its own place. They are behind, too."""
     undecided: int | None = None
-    """The commit ts (TSO) of the first schema change that waits for a decision and stops a table. It may be far below where its
-    tables stand, if it was found late; only the source can tell it again."""
+    """The commit ts (TSO) of the first schema change that a stopped table waits for, or will when it takes part again. It may be
+    far below where its tables stand, if it was found late; only the source can tell it again."""

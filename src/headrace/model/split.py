@@ -43,6 +43,8 @@ class Split:
     size: int
     schema: TableSchema
     earliest: int | None = field(default=None, kw_only=True)
+    latest: int | None = field(default=None, kw_only=True)
+    """The greatest commit ts (TSO) that a row of it has, where that is known before it is read."""
     begun: bool = field(default=False, kw_only=True)
     """Cuts or rounds before this one have read it, so what stands in it at or below the window is dealt with. Where it is read for
     the first time, that holds only for what other splits have too."""

@@ -174,6 +174,7 @@ def splits(
                     of.anew,
                     tuple(o for o in skipped.get((table_id, piece.partition), ()) if piece.first <= o <= piece.last),
                     earliest=piece.min_ts if above == 0 else None,
+                    latest=min(piece.max_ts, up_to),
                 )
                 rank += 1
 
