@@ -102,8 +102,8 @@ def lose_gone(state: LedgerState, offer: Offer) -> Carried | None:
         if waits and needs and table_id.table and own.status is not TableStatus.INCOMPLETE:
             reason = (
                 f"it stands at {format_tso(own.checkpoint)}, and records up to {format_tso(offer.gone)} are not kept any more. "
-                f"Load it anew as of a time after that, and run headrace table resync {word(table_id)} --at TIME. If its columns or "
-                "its key have changed since, begin the pipeline anew instead (headrace reset): the stream does not tell it any more."
+                f"Load it anew as of a time after that, and run headrace table resync {word(table_id)} --at TIME. If its columns "
+                "or its key have changed since, begin the pipeline anew instead: headrace reset."
             )
             rows.append(replace(own, status=TableStatus.INCOMPLETE, reason=reason))
     notices = tuple(Notice(f"it does not go on: {own.reason}", own.table_id) for own in rows)
