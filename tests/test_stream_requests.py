@@ -182,7 +182,7 @@ def test_the_advice_for_a_change_of_names_told_in_steps_names_no_name_of_in_betw
     world.load(A)
     world.request(RequestKind.RESYNC, A, at)
     told = "\n".join(notice.message for notice in world.run().notices)
-    assert "also concerns shop.b. Bring back its rows" in told
+    assert "also concerns shop.b. Restore the rows" in told
     assert "go over to" not in told
     steps = [entry.identity for entry in world.state.journal.values() if not entry.state.is_settled]
     assert all(f"headrace ddl skip '{identity}'" in told for identity in steps)

@@ -156,7 +156,7 @@ def test_validate_tells_it_in_a_sentence() -> None:
         (check,) = sink.check()
     asked = f"127.0.0.1:{server.port} asked for the file '/etc/passwd', which was not offered to it"
     assert check.detail == f"{asked}; nothing was sent, and the connection was closed."
-    assert "find out what answers there" in check.advice
+    assert "find out what answers at this address" in check.advice
 
 
 @pytest.mark.parametrize("plugin", [b"mysql_clear_password", b"dialog"])

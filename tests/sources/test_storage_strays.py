@@ -154,7 +154,7 @@ def test_a_link_out_in_place_of_a_folder_of_a_table_stops_the_table(folder: Stor
     consumer = folder.consumer()
     offer = consumer.cut()
     assert {str(problem.table_id) for problem in offer.problems} == {"test.u"}
-    assert ["mount it" in problem.hint for problem in offer.problems if "leads out" in problem.message] == [True]
+    assert ["mount that" in problem.hint for problem in offer.problems if "leads out" in problem.message] == [True]
     assert consumer.changes == ["110 1 a"]
 
 

@@ -237,5 +237,5 @@ def test_duckdb_refuses_what_a_column_of_another_type_would_change(
     bucket.rows("t/200/2", ("I", 260, 2, fitting), ("I", 261, 3, lossy))
     ran = bucket.at(300, policies=policies)
     assert (ran.code, [row[0] for row in bucket.state() or []]) == (EXIT_TABLE_STOPPED, [1])
-    assert "does not hold this value" in ran.stopped["test.t"]
+    assert "cannot hold this value" in ran.stopped["test.t"]
     assert 'Give the column that type: ALTER TABLE "test"."t" ALTER "c" TYPE' in ran.stopped["test.t"]

@@ -47,7 +47,7 @@ def test_keys_of_the_source_stay_apart_in_a_database_with_a_collation_of_its_own
     assert ran.code == EXIT_OK
     assert {row[0] for row in person.run("SELECT k FROM test.t")} == {"A", "a", "é", "e"}
     assert collations(person) == ["utf8mb4_bin"] * 3
-    assert "the target's database has utf8mb4_unicode_ci" in ran.told
+    assert "The target's database has utf8mb4_unicode_ci" in ran.told
     assert "CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci" in ran.told
 
 

@@ -365,7 +365,7 @@ def test_a_ledger_that_an_older_headrace_wrote_tells_what_it_cannot_know(two: Bu
     two.rows("t/100/2", "I 130 2 b")
     ran = run(two, 140)
     assert (ran.code, status(two)) == (3, TableStatus.INCOMPLETE)
-    assert "an older Headrace" in ledger(two).tables[T].reason
+    assert "an older version of Headrace" in ledger(two).tables[T].reason
 
 
 def test_a_table_that_was_never_included_is_filled_though_the_watermark_stands(bucket: Bucket) -> None:

@@ -128,11 +128,11 @@ def test_no_more_rows_are_given_up_than_was_said(tmp_path: Path, capsys: pytest.
     execute(bucket, "DROP TABLE test.t")
     assert command(bucket, "reset", "--table", "test.t", "--yes") == 0
     assert command(bucket, "table", "skip", "test.t", "--to", "latest", "--yes") == 2
-    assert "is to be reset" in capsys.readouterr().err
+    assert "A reset or resync of test.t was requested" in capsys.readouterr().err
     # As of a command that did not see the reset.
     ask(bucket, TableRequest(f"{10**19:020}", T, RequestKind.SKIP_ROWS, to=200, since=120))
     ran = bucket.at(300)
-    assert (ran.code, "stands at 100 by now" in ran.told, ledger(bucket).requests) == (3, True, {})
+    assert (ran.code, "the table is now at 100" in ran.told, ledger(bucket).requests) == (3, True, {})
     assert set(ran.stopped) == {"test.t"}
     assert command(bucket, "table", "skip", "test.t", "--to", "200", "--yes") == 0
     # What is given up is told; it begins at the table's own place.

@@ -509,8 +509,8 @@ def _differing_default(session: MySqlSession, change: SchemaChange) -> list[Noti
     message = (
         f"it was created with TiDB's default collation, {collation.TIDB_COLLATION}: its statement names no collation, and no file "
         f"names that of the source's database. The target's database has {chosen}. If SHOW CREATE TABLE in the source shows "
-        f"{chosen}, run ALTER TABLE {qualified(change.table_id)} CONVERT TO CHARACTER SET {charset} COLLATE {chosen}; in the "
-        "target."
+        f"{chosen}, run ALTER TABLE {qualified(change.table_id)} CONVERT TO CHARACTER SET {charset} COLLATE {chosen} in "
+        "the target."
     )
     return [Notice(message, change.table_id)]
 
