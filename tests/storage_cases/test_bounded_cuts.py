@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 import test_repeats
 import test_semantics
-from building import Bucket
+from building import Bucket, ask, ledger
 from histories import History, Stage, checkpoint, created, data, history
 
+from headrace.cli.stopped_tables import new_request
 from headrace.engine.loop import Loop
+from headrace.model.ledger import RequestKind
+from headrace.model.table import TableId
 from headrace.model.tso import tso_from_ms
+from quick import without_pauses
 
 pytestmark = pytest.mark.pipeline
 
@@ -64,6 +68,31 @@ def test_files_of_a_table_that_is_gone_hold_up_no_cut(tmp_path: Path, monkeypatc
     step = Loop._step
     monkeypatch.setattr(Loop, "_step", counted)
     assert (bucket.at(tso(300), max_cut=60).code, bucket.state("u")) == (0, [(1, "c")])
+
+
+@pytest.mark.parametrize("damaged", ['"I","o","test",104,zz,"c"\n', '"I'])
+def test_rows_are_given_up_in_parts_that_end_below_the_last_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: str
+) -> None:
+    without_pauses(monkeypatch)
+    bucket = Bucket(tmp_path)
+    bucket.create("t")
+    bucket.create("o", 101)
+    bucket.at(103)
+    bucket.write("test/o/101/CDC000001.csv", damaged)
+    bucket.write("test/o/101/meta/CDC.index", "CDC000001.csv\n")
+    bucket.rows("t/100/1", "I 112 1 a")
+    bucket.at(113, max_cut=60)
+    bucket.rows("o/101/2", "I 107 3 c", "I 114 2 d", "I 114 5 e", "D 118 3 c")
+    bucket.at(119, max_cut=60)
+    o = TableId("test", "o")
+    ask(bucket, new_request(ledger(bucket), o, RequestKind.SKIP_ROWS, since=ledger(bucket).table_checkpoint(o), to=113))
+    bucket.at(120, max_cut=60)
+    bucket.write("test/o/101/CDC000001.csv", '"I","o","test",104,4,"a"\n"I","o","test",104,1,"b"\n"I","o","test",107,3,"c"\n')
+    ran = [bucket.at(checkpoint, max_cut=60) for checkpoint in (122, 123)]
+    assert [(run.code, run.stopped) for run in ran] == [(0, {}), (0, {})]
+    assert (bucket.state("o"), bucket.state("t")) == ([(2, "d"), (5, "e")], [(1, "a")])
+    assert ledger(bucket).table_checkpoint(o) == 123
 
 
 def tso(milliseconds: int) -> int:

@@ -85,7 +85,8 @@ def _forgiven(report: SplitReport, reports: list[SplitReport]) -> SplitReport:
     if not report.given_up or not damaged or (problem is not None and problem.transient):
         return report
     later = (o for o in reports if (o.table_id, o.stream) == (report.table_id, report.stream) and o.rank > report.rank)
-    is_past = report.ended or (report.stream and any(0 < other.span[0] <= report.given_up for other in later))
+    is_ended = report.ended and report.span[1] <= report.given_up  # the window may end before that
+    is_past = is_ended or (report.stream and any(0 < other.span[0] <= report.given_up for other in later))
     if not report.kept and is_past:
         told = f"the damaged {place.noun} was given up: everything in it belongs before the rows that are still wanted."
         notices = (*report.notices, Notice(told, report.table_id, place))

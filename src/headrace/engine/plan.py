@@ -245,7 +245,7 @@ def _window(checkpoint: int, hi: int, offer: Offer, given_up: int, ended: int) -
         return Window()
     if not offer.precision.is_exact:
         return Window(tso_from_ms(tso_to_ms(checkpoint)) - 1, hi)
-    return Window(max(checkpoint, given_up), hi, given_up, ended)
+    return Window(min(max(checkpoint, given_up), hi), hi, given_up, ended)  # nothing, where all of it was given up
 
 
 def _ended_by(offer: Offer, floors: Mapping[TableId, int]) -> dict[TableId, int]:
