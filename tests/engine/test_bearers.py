@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from headrace.engine.bearers import bearers, of_gone_tables
+from headrace.engine.bearers import bearers, missing_of, of_gone_tables, with_missing
 from headrace.model.bearers import Bearers
 from headrace.model.cut import CutOutcome
 from headrace.model.events import (
@@ -24,6 +24,7 @@ from headrace.model.outcome import Notice, SplitReport
 from headrace.model.split import Split
 from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import MAX_TSO
+from headrace.sinks.base import LedgerUpdate
 from headrace.sinks.cut_commit import CutCommit
 
 A, B, C = (TableId("shop", name) for name in "abc")
@@ -123,6 +124,36 @@ def test_a_late_split_of_a_table_that_is_gone_is_read_for_one_that_has_its_rows(
     ledger = state((), *([A] if is_gone else []))
     read = of_gone_tables(ledger, [split(A)], known, changed, lambda _: takes_part)
     assert [(s.table_id, s.of_gone) for s in read] == [(table_id, True) for table_id in read_for]
+
+
+def test_a_drop_that_was_skipped_leaves_the_rows_in_the_target() -> None:
+    changes = (change(20, DropTableEvent(A)),)
+    known = bearers(state(changes, A, how=JournalState.SKIPPED), Offer(100, 100, changes, (split(A),)))
+    assert known["late"].of(7, 20) == {A}
+
+
+@pytest.mark.parametrize(
+    ("events", "lacking"),
+    [((RenameTableEvent(A, C),), [C]), ((TruncateTableEvent(A),), []), ((), [A])],
+    ids=["rename", "truncate", "none"],
+)
+def test_rows_are_missing_of_the_tables_that_have_the_others_as_the_ledger_is_when_their_split_counts_as_read(
+    events: tuple[SchemaChangeEvent, ...], lacking: list[TableId]
+) -> None:
+    report = SplitReport("late", A, notices=(Notice("a row came late", A, missing=(7, 7)), Notice("something else", A)))
+    changes = (change(20, *events),)
+    ledger, offer = state(changes), Offer(100, 100, changes, (split(A),))
+    rows, told = missing_of(ledger, offer, [report])
+    assert rows == tuple(replace(ledger.tables[t], lacks="a row came late") for t in lacking)
+    assert [(notice.table_id, notice.message) for notice in told] == [(t, "a row came late") for t in lacking]
+
+
+def test_a_step_by_which_splits_count_as_read_notes_what_is_missing_once_a_table() -> None:
+    report = SplitReport("late", A, notices=(Notice("a row came late", A, missing=(7, 7)),))
+    ledger = state(())
+    moved = replace(ledger.tables[A], checkpoint=95)
+    update = with_missing(LedgerUpdate(tables=(moved,)), ledger, Offer(100, 100, (), (split(A),)), [report])
+    assert update.tables == (replace(moved, lacks="a row came late"),)
 
 
 def test_the_task_that_commits_a_cut_notes_what_is_missing_at_the_table_that_has_the_rows() -> None:

@@ -324,3 +324,53 @@ def test_rows_that_a_table_was_loaded_with_are_not_missing_when_it_has_caught_up
     told = bucket.at(190).told
     assert lacking(bucket, part) == (set() if committed == 145 else expected)
     assert (part in told) == (committed == 165)
+
+
+@pytest.mark.parametrize("gone", [False, True])
+@pytest.mark.parametrize("held", [False, True])
+def test_what_a_later_table_of_a_name_was_loaded_with_hides_no_missing_rows_of_the_former_one(
+    bucket: Bucket, held: bool, gone: bool
+) -> None:
+    part = late_by_its_number(bucket, comes=False)
+    rename(bucket, "t", "u", 170)
+    bucket.create("t", 180)
+    bucket.rows("t/180/1", "I 185 7 n")
+    bucket.at(200)
+    if held:
+        ask(bucket, new_request(ledger(bucket), T, RequestKind.HOLD, since=200))
+        bucket.at(205)
+        bucket.rows("t/100/2", "I 145 3 c")
+        bucket.at(206)
+    loaded_anew(bucket, 206 if held else 200, (7, "n"))
+    bucket.at(210)
+    if gone:
+        rename(bucket, "t", "b", 220)
+        bucket.at(230)
+    if not held:
+        bucket.rows("t/100/2", "I 145 3 c")
+    for checkpoint in (240, 250):
+        bucket.at(checkpoint)
+    assert lacking(bucket, part) == {"test.u"}
+
+
+@pytest.mark.parametrize("ends", ["RENAME TABLE `test`.`u` TO `test`.`w`", "TRUNCATE TABLE `u`", "DROP TABLE `test`.`u`"])
+@pytest.mark.parametrize("is_read_first", [False, True])
+def test_rows_are_missing_of_the_table_that_has_the_others_when_the_cut_ends(
+    bucket: Bucket, ends: str, is_read_first: bool
+) -> None:
+    """A later table of the name waits before its ALTER; with that the late file is read after what happens to the former one."""
+    part = late_by_its_number(bucket, comes=False)
+    rename(bucket, "t", "u", 170)
+    bucket.create("t", 180)
+    bucket.rows("t/180/1", "I 185 7 n")
+    bucket.at(200)
+    if not is_read_first:
+        bucket.schema("t", 245, "id,v,c", "ALTER TABLE `t` ADD COLUMN `c` INT DEFAULT 7", 5)
+        bucket.at(247, policies=SchemaChangePolicies.parse_text("add-column=approve"))
+    bucket.rows("t/100/2", "I 145 3 c")
+    kind, _ = ends.split(" ", 1)
+    bucket.schema("w" if kind == "RENAME" else "u", 250, "id,v", ends, {"RENAME": 14, "TRUNCATE": 11, "DROP": 4}[kind])
+    ran = [bucket.at(checkpoint) for checkpoint in (300, 310)]
+    expected = {"test.w"} if kind == "RENAME" else set()
+    assert lacking(bucket, part) == expected
+    assert {str(n.table_id) for n in ran[0].notices if part in n.message} == expected

@@ -18,11 +18,13 @@ from headrace.model.events import (
     SchemaChangeEvent,
     TruncateTableEvent,
 )
-from headrace.model.ledger import LedgerState
+from headrace.model.ledger import LedgerState, TableProgress
 from headrace.model.offer import Offer
+from headrace.model.outcome import Notice, SplitReport, missing_rows, told_of_bearers
 from headrace.model.split import Split
 from headrace.model.table import TableId, folded_name
 from headrace.model.tso import MAX_TSO
+from headrace.sinks.base import LedgerUpdate
 
 _MOVES = (RenameTableEvent, ExchangePartitionEvent, TruncateTableEvent, DropTableEvent, DropDatabaseEvent)
 
@@ -73,8 +75,31 @@ def of_gone_tables(
         own = state.tables.get(split.table_id)
         if split.key in known and not split.begun and own is not None and own.status.is_gone and own.table_id not in changed:
             bearing = sorted(filter(takes_part, known[split.key].tables))
-            found += [replace(split, table_id=table_id, of_gone=True) for table_id in bearing[:1]]
+            found += [replace(split, table_id=table_id, of_others=True, of_gone=True) for table_id in bearing[:1]]
     return found
+
+
+def missing_of(
+    state: LedgerState, offer: Offer, reports: Iterable[SplitReport]
+) -> tuple[tuple[TableProgress, ...], tuple[Notice, ...]]:
+    """The tables of which rows are missing by these reports, and what is told of them.
+
+    ``state`` is as it is when the splits count as read: before that a schema change may take the rows along, or away.
+    """
+    found = [report for report in reports if any(notice.missing is not None for notice in report.notices)]
+    if not found:
+        return (), ()
+    told = told_of_bearers(found, bearers(state, offer))
+    rows = ((state.tables.get(table_id), reason) for table_id, reason in missing_rows(told).items())
+    noted = tuple(replace(own, lacks=own.lacks or reason) for own, reason in rows if own is not None)
+    tables = {own.table_id for own in noted}
+    return noted, tuple(n for report in told for n in report.notices if n.missing is not None and n.table_id in tables)
+
+
+def with_missing(update: LedgerUpdate, state: LedgerState, offer: Offer, reports: Iterable[SplitReport]) -> LedgerUpdate:
+    """A step of the ledger with the tables of which rows are missing by the reports of splits that count as read with it."""
+    rows, _ = missing_of(update.applied_to(state), offer, reports)
+    return replace(update, tables=tuple({row.pair: row for row in (*update.tables, *rows)}.values())) if rows else update
 
 
 def _steps(state: LedgerState, changes: Iterable[SchemaChange], since: int) -> Sequence[_Step]:
@@ -108,13 +133,14 @@ def _database(name: str) -> TableId:
 
 
 def _bearing(state: LedgerState, name: TableId, steps: Sequence[_Step]) -> frozenset[TableId]:
-    """The tables that have the rows now which a name had before these steps."""
-    tables = {name}
+    """The tables that have the rows now which a name had before these steps. The target has those of a skipped DROP still."""
+    tables, left = {name}, set[TableId]()
     for step in steps:
         for event in step.events:
+            left |= {t for t in tables if not step.ran and not _behind(event, t, ran=True)}
             tables = {t for table_id in tables for t in _behind(event, table_id, ran=step.ran)}
     there = (t for t in tables if t == name or t in state.tables)
-    return frozenset(t for t in there if not (t in state.tables and state.tables[t].status.is_gone))
+    return frozenset(t for t in there if t in left or not (t in state.tables and state.tables[t].status.is_gone))
 
 
 def _but_for_loaded(

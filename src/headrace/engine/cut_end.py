@@ -25,8 +25,7 @@ class CutEnd:
     """The end of a cut. ``state`` is the ledger's before the step that says so.
 
     ``problems`` are the tables that stay where they were, ``holds`` those that come as far as a schema change, ``reborn`` those
-    that were gone and begin anew with a change at this commit ts (TSO). ``lacking`` are those of which ``state`` says, before the
-    ledger does, that they may lack rows.
+    that were gone and begin anew with a change at this commit ts (TSO).
     """
 
     cut: Cut
@@ -34,7 +33,6 @@ class CutEnd:
     problems: Mapping[TableId, Problem]
     holds: Mapping[TableId, Hold]
     reborn: Mapping[TableId, int]
-    lacking: frozenset[TableId] = frozenset()
 
     @property
     def checkpoint(self) -> int:
@@ -123,13 +121,7 @@ class CutEnd:
                 reason = running_reason(self.state, own)
                 reached = max(own.checkpoint, self.cut.hi)
                 rows.append(replace(own, checkpoint=reached, status=status, reason=reason))
-        found = {row.table_id: row for row in (*rows, *self._left_lives())}
-        noted = (self.state.tables[t] for t in sorted(self.lacking - self.stopped.keys() - found.keys()))
-        return (*found.values(), *noted)
-
-    def is_news(self, row: TableProgress) -> bool:
-        """Whether the ledger does not have the row yet."""
-        return row.table_id in self.lacking or self.state.tables.get(row.table_id) != row
+        return tuple({row.table_id: row for row in (*rows, *self._left_lives())}.values())
 
     def _left_lives(self) -> Iterator[TableProgress]:
         """The left-out tables whose names are free for them by now."""

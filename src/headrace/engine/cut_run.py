@@ -17,6 +17,7 @@ from headrace import faults
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.engine import begun_changes, long_changes, table_places
 from headrace.engine.barriers import awaits_approval
+from headrace.engine.bearers import missing_of, with_missing
 from headrace.engine.begun_changes import decision_hint
 from headrace.engine.conservation import row_figures
 from headrace.engine.cut_end import CutEnd, record_of
@@ -46,7 +47,7 @@ from headrace.model.ledger import (
     in_order,
 )
 from headrace.model.offer import Offer
-from headrace.model.outcome import Notice, Problem, Remedy, SplitReport, WriteOutcome, missing_rows, told_of_bearers
+from headrace.model.outcome import Notice, Problem, Remedy, SplitReport, WriteOutcome
 from headrace.model.split import Split
 from headrace.model.table import TableId
 from headrace.sinks.base import DataSink, EditingLedger, Ledger, LedgerUpdate, Round, RowsRefused, WriterContext, WriteReport
@@ -110,7 +111,6 @@ class CutRun:
         self._left_behind = list(cut.left_behind)
         self._changes_done = 0
         self._rows = RowFigures()
-        self._lacking: set[TableId] = set()
         self._round_is_over = False
         self._committed: CutCommit | None = None
 
@@ -136,7 +136,7 @@ class CutRun:
     @property
     def _end(self) -> CutEnd:
         """The end of the cut, as far as is known by now."""
-        return CutEnd(self.cut, self.state, self.problems, self.holds, self._reborn, frozenset(self._lacking))
+        return CutEnd(self.cut, self.state, self.problems, self.holds, self._reborn)
 
     def _update(self, update: LedgerUpdate, step: Step, write: Callable[[LedgerUpdate], None] | None = None) -> None:
         """One step of the ledger; ``write`` is what writes it, if that is not ``Ledger.update``."""
@@ -420,7 +420,7 @@ class CutRun:
         letters, place = self._letters.count(self.state.dead_letters, moved), self._position_at(moved)
         over = over_with_table(self.state, tables)
         self.notices.extend(told_given_up(over, max(entry.commit_ts for entry in entries)))
-        return LedgerUpdate(
+        update = LedgerUpdate(
             position=place,
             journal=tuple(entries),
             tables=tables,
@@ -429,6 +429,7 @@ class CutRun:
             dead_letters=letters,
             shapes=self._shapes(tables, ended),
         )
+        return with_missing(update, self.state, self._offer, [self._reports[key] for key in self._consumed])
 
     def _shapes(self, rows: Iterable[TableProgress], changes: Iterable[SchemaChange]) -> tuple[TableShape, ...]:
         """What the ledger has to keep of these changes, where the source asks for it; ``rows`` are those of the step."""
@@ -519,7 +520,6 @@ class CutRun:
         return TableProgress(table_id, self.state.table_checkpoint(table_id), status=status)
 
     def _take(self, report: WriteReport) -> None:
-        report = replace(report, splits=told_of_bearers(report.splits, self.cut.bearers))
         self._reports |= {r.split_key: r.after(self._reports.get(r.split_key)) for r in report.splits}
         self._outcomes.extend(report.outcomes)
         for problem in (*read_problems(report.splits).values(), *report.problems().values()):
@@ -528,13 +528,12 @@ class CutRun:
         if not self._sink.capabilities.atomic_cut and self._sink.table_marks is None:  # else that is written with the rows
             reached = (o.progress for o in report.outcomes if o.table_id not in self.problems)
             self.state = LedgerUpdate(tables=tuple(row for row in reached if row is not None)).applied_to(self.state)
-        lacking = missing_rows(report.splits)
-        rows = ((self.state.tables.get(t) or self._new_row(t), reason) for t, reason in lacking.items())
-        noted = tuple(replace(row, lacks=row.lacks or reason) for row, reason in rows)
-        # What follows in the cut may take it along to another name, or empty the table; the last step writes what is left.
-        self.state, self._lacking = LedgerUpdate(tables=noted).applied_to(self.state), {*self._lacking, *lacking}
         told = [*(s.notices for s in report.splits), *(o.notices for o in report.outcomes)]
-        self.notices.extend(dict.fromkeys(n for notices in told for n in notices if n not in self.notices))
+        # Whose the missing rows are is known when all of the cut has been done.
+        self._tell(n for notices in told for n in notices if n.missing is None)
+
+    def _tell(self, notices: Iterable[Notice]) -> None:
+        self.notices.extend(dict.fromkeys(n for n in notices if n not in self.notices))
 
     def _take_letters(self, report: WriteReport) -> None:
         """Takes up the dead letters. Raises TablesExcluded where a table has too many and its rows can be taken back."""
@@ -562,9 +561,12 @@ class CutRun:
         seconds = time.monotonic() - started
         record = record_of(self.cut, self._reports.values(), self._outcomes, self._rows, self._changes_done, seconds)
         end = self._end
-        rows = tuple(r for r in (*end.running_rows(), *end.stopped_rows()) if end.is_news(r))
+        rows = tuple(r for r in (*end.running_rows(), *end.stopped_rows()) if self.state.tables.get(r.table_id) != r)
         waiting = self._waiting_entries()
         settled = LedgerUpdate(checkpoint=end.checkpoint, tables=rows, journal=waiting).applied_to(self.state)
+        lacking, told = missing_of(settled, self._offer, self._reports.values())
+        self._tell(told)
+        rows, settled = tuple({row.pair: row for row in (*rows, *lacking)}.values()), settled.with_rows(lacking)
         progress = end.progress(settled, self._offer.schema_changes if self._source.needs_shapes else ())
         checkpoints = {t: settled.table_checkpoint(t) for t in settled.tables}
         reports = tuple(r for key, r in self._reports.items() if key not in self._consumed)

@@ -91,8 +91,8 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
         waits = {end.identity: end for t, end in ends.items() if end.identity not in run and t not in missed}
         asked |= {identity: end for identity, end in waits.items() if identity not in barriers.decisions}
         ends = {t: end for t, end in ends.items() if end.identity in run}
-    splits = [s for s in splits if s.begins < barriers.floor(s.table_id)]
     bearing = bearers(state, offer)
+    splits = [replace(s, of_others=True) if s.key in bearing else s for s in splits if s.begins < barriers.floor(s.table_id)]
     splits += of_gone_tables(state, offer.splits, bearing, changed, lambda t: _takes_part(state, t, hi, rules, {*idle, *problems}))
     lives = _ends_of_lives(passing, given_up_to(state))
     floors = _floors(state, lives, ends)

@@ -179,6 +179,8 @@ def _read_all(
 def _read_part(job: ReadJob, split: Split, part: TablePart) -> Iterator[ChangeBlock | SplitReport]:
     """The rows of a split that belong to the part, in the shape in force, and the report."""
     window, recast = part.segment.window_of(split.version), part.segment.recasts.get(split.version)
+    if split.of_others:
+        window = replace(window, loaded=0)
     if split.of_gone:
         window = replace(window, hi=window.lo)
     whole = part.is_log or part.is_bag

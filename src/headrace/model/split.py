@@ -48,6 +48,8 @@ class Split:
     begun: bool = field(default=False, kw_only=True)
     """Cuts or rounds before this one have read it, so what stands in it at or below the window is dealt with. Where it is read for
     the first time, that holds only for what other splits have too."""
+    of_others: bool = field(default=False, kw_only=True)
+    """Other tables than the one that it is read for may have rows of it now (``Cut.bearers``), each loaded as of its own time."""
     of_gone: bool = field(default=False, kw_only=True)
     """It was written for a table that is gone, and is read for one that has its rows now: to tell of those that came too late. None
     of its rows is applied."""
