@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from building import Bucket, ask, ledger
-from test_damaged_repeats import late_after_a_drain, late_by_its_number, put
+from test_damaged_repeats import late_after_a_drain, late_by_its_number, put, run_with_letters
 from test_final_drains import drain
 
 from faulty_runs import at, crash
@@ -374,3 +374,34 @@ def test_rows_are_missing_of_the_table_that_has_the_others_when_the_cut_ends(
     expected = {"test.w"} if kind == "RENAME" else set()
     assert lacking(bucket, part) == expected
     assert {str(n.table_id) for n in ran[0].notices if part in n.message} == expected
+
+
+DAMAGES = ['"I","t","test",145,zz,"c"\n', '"I","t","test",145,3,"c"\n"I","t","test",147', '"I","t","test",145,3\n', "garbage\n"]
+
+
+@pytest.mark.parametrize("letters", [False, True])
+@pytest.mark.parametrize("damaged", DAMAGES)
+def test_a_damaged_late_file_of_a_former_name_stops_nothing_and_its_rows_may_be_missing(
+    bucket: Bucket, damaged: str, letters: bool
+) -> None:
+    late_by_its_number(bucket, comes=False)
+    to_another_name(bucket)
+    bucket.at(180)
+    put(bucket, "100/CDC000002", damaged)
+    ran = [run_with_letters(bucket, 190) if letters else bucket.at(190)]
+    bucket.rows("u/170/2", "I 195 9 k")
+    ran += [bucket.at(checkpoint) for checkpoint in (200, 210)]
+    assert [(run.code, run.stopped) for run in ran] == [(0, {})] * 3
+    assert "came late and cannot be read whole" in ran[0].told
+    assert [run.files for run in ran] == [1, 1, 0]
+    assert (9, "k") in (bucket.state("u") or ())
+    assert (lacking(bucket, "cannot be read whole"), ledger(bucket).dead_letters) == ({"test.u"}, {})
+
+
+def test_a_damaged_late_file_of_a_dropped_table_is_missed_by_nobody(bucket: Bucket) -> None:
+    late_by_its_number(bucket, comes=False)
+    the_table_is_dropped(bucket)
+    bucket.at(180)
+    put(bucket, "100/CDC000002", DAMAGES[0])
+    ran = bucket.at(190)
+    assert (ran.code, lacking(bucket, "read whole"), "read whole" in ran.told) == (0, set(), False)
