@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -12,11 +13,18 @@ from test_damaged_repeats import late_after_a_drain, late_by_its_number, put, ru
 from test_final_drains import drain
 
 from faulty_runs import at, crash
+from following import Recorder
 from headrace.cli.stopped_tables import new_request
+from headrace.engine.run_options import RunOptions
 from headrace.model.ledger import RequestKind, TableStatus
 from headrace.model.policy import SchemaChangePolicies
 from headrace.model.table import TableId
+from headrace.pipeline.definition import Definition
+from headrace.pipeline.runner import PipelineRun
+from headrace.testing.engine import LocalEngine
 from headrace.testing.faults import Crashed, armed
+from headrace.testing.memory_server import Server
+from headrace.testing.memory_sink import CAPABILITIES, MemorySink
 from quick import without_pauses
 
 pytestmark = pytest.mark.pipeline
@@ -405,3 +413,67 @@ def test_a_damaged_late_file_of_a_dropped_table_is_missed_by_nobody(bucket: Buck
     put(bucket, "100/CDC000002", DAMAGES[0])
     ran = bucket.at(190)
     assert (ran.code, lacking(bucket, "read whole"), "read whole" in ran.told) == (0, set(), False)
+
+
+class StepByStep(Bucket):
+    """One whose target commits each step by itself."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.server = Server()
+        self.directory = folder
+
+    def target(self) -> MemorySink:
+        return MemorySink(self.server, CAPABILITIES["nothing atomic"])
+
+    def apply(self, checkpoint: int) -> None:
+        self.checkpoint(checkpoint)
+        ledger, work = str(self.directory / "ledger"), str(self.directory / "work")
+        definition = Definition(
+            self.folder.uri(self.options), "blackhole://", ledger=ledger, work=work, options=RunOptions(once=True)
+        )
+        run = PipelineRun(definition, Recorder(), LocalEngine())
+        run._sink = self.target()
+        run._target = replace(run._target, sink=run._sink)
+        run._work()
+        if isinstance(run._result, BaseException):
+            raise run._result
+
+    def lacking(self) -> set[str]:
+        state = self.target().ledger.peek("default")
+        assert state is not None
+        return {str(t) for t, own in state.tables.items() if own.lacks}
+
+
+@pytest.mark.parametrize("ends", ["RENAME TABLE `test`.`u` TO `test`.`w`", "TRUNCATE TABLE `u`"])
+def test_a_run_that_dies_in_a_cut_of_many_steps_leaves_no_note_with_another_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    without_pauses(monkeypatch)
+    number, died = 0, True
+    while died:
+        number += 1
+        bucket = StepByStep(tmp_path / str(number))
+        bucket.create("t")
+        bucket.rows("t/100/1", "I 110 1 a", "I 140 2 b")
+        bucket.rows("t/100/3", "I 155 5 e")
+        bucket.apply(160)
+        rename(bucket, "t", "u", 170)
+        bucket.create("t", 180)
+        bucket.rows("t/180/1", "I 185 7 n")
+        bucket.apply(200)
+        bucket.rows("t/100/2", "I 145 3 c")
+        is_renamed = ends.startswith("RENAME")
+        bucket.schema("w" if is_renamed else "u", 250, "id,v", ends, 14 if is_renamed else 11)
+        bucket.schema("t", 245, "id,v", "ALTER TABLE `t` COMMENT='x'")
+        bucket.schema("t", 270, "id,v", "ALTER TABLE `t` COMMENT='y'")
+        bucket.rows("t/270/1", "I 280 9 h")
+        try:
+            with armed(at(number, crash)):
+                bucket.apply(300)
+            died = False
+        except Crashed:
+            bucket.apply(300)
+        bucket.apply(310)
+        assert bucket.lacking() == ({"test.w"} if is_renamed else set()), number
+    assert number > 20
