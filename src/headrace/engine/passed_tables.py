@@ -120,9 +120,8 @@ def find_begun_untold(state: LedgerState, offer: Offer, includes: Includes) -> C
     begun = {t for change in offer.schema_changes if gone and is_pending(state, change) for t in newly_named(change)}
     rows = []
     # What the stream repeats of a former life belongs before its end.
-    of_gone = ((split.table_id, split.latest) for split in offer.splits if split.table_id in gone)
-    later = {table_id for table_id, latest in of_gone if latest is None or latest > gone[table_id].checkpoint}
-    later |= {problem.table_id for problem in offer.problems}
+    come = [(s.table_id, s.latest or 0) for s in offer.splits] + [(p.table_id, p.latest or 0) for p in offer.problems]
+    later = {table_id for table_id, latest in come if table_id in gone and latest > gone[table_id].checkpoint}
     for table_id in sorted(later & gone.keys() - begun):
         reason = (
             f"rows of it come, but the records that tell how it began are not kept any more. Create and load it as of a time after "

@@ -60,6 +60,8 @@ class Problem:
     row: str = ""
     needs_whole: bool = False
     """A writer that had only some of the table's changes could not tell whether there is a problem: one task has to write all."""
+    latest: int | None = None
+    """The greatest commit ts (TSO) of the rows that nobody knows the columns of; ``None`` for any other problem."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", _cut(self.message))

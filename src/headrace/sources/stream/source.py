@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -570,14 +571,13 @@ def _shapeless(staged: Staged, history: StreamHistory, reached: Callable[[TableI
 
     Above the watermark their statements may be to come.
     """
-    told: set[TableId] = set()
+    found: dict[TableId, list[StagedPiece]] = defaultdict(list)
     for report in staged.reports:
         for piece in report.pieces:
-            if piece.table_id in told or history.versions(piece.table_id):
-                continue
-            if piece.min_ts > watermark or piece.max_ts <= reached(piece.table_id):
-                continue
-            told.add(piece.table_id)
-            message = "its columns are not known: neither the stream nor the ledger has a schema change of it."
-            place = PlaceInStream(piece.partition, piece.first, piece.last)
-            yield Problem(piece.table_id, message, place, hint="Begin with a stream that contains the table's CREATE TABLE.")
+            if reached(piece.table_id) < piece.max_ts and piece.min_ts <= watermark and not history.versions(piece.table_id):
+                found[piece.table_id].append(piece)
+    message = "its columns are not known: neither the stream nor the ledger has a schema change of it."
+    hint = "Begin with a stream that contains the table's CREATE TABLE."
+    for table_id, pieces in found.items():
+        place = PlaceInStream(pieces[0].partition, pieces[0].first, pieces[0].last)
+        yield Problem(table_id, message, place, hint=hint, latest=max(piece.max_ts for piece in pieces))
