@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -128,11 +129,15 @@ def _statement_files(rows: pa.Table, stem: Path) -> list[Path]:
     paths = []
     for start in range(0, rows.num_rows, _STATEMENT_ROWS):
         path = stem.with_name(f"{stem.name}-{start}.sql")
-        columns = [rows.column(name).slice(start, _STATEMENT_ROWS).to_pylist() for name in ROW_COLUMNS]
-        literals = (f"({i},'{c}',{a},{q},'{o}','{r}')" for i, c, a, q, o, r in zip(*columns, strict=True))
-        path.write_text(f"REPLACE INTO floor.orders ({', '.join(ROW_COLUMNS)}) VALUES {','.join(literals)}")
+        literals = ",".join(_literals(rows, start, _STATEMENT_ROWS))
+        path.write_text(f"REPLACE INTO floor.orders ({', '.join(ROW_COLUMNS)}) VALUES {literals}")
         paths.append(path)
     return paths
+
+
+def _literals(rows: pa.Table, start: int, count: int) -> Iterator[str]:
+    columns = [rows.column(name).slice(start, count).to_pylist() for name in ROW_COLUMNS]
+    return (f"({i},'{c}',{a},{q},'{o}','{r}')" for i, c, a, q, o, r in zip(*columns, strict=True))
 
 
 def _load(work: tuple[dict[str, Any], list[Path], bool]) -> None:
@@ -163,3 +168,56 @@ def duckdb_seconds(rows: pa.Table, path: Path) -> float:
     finally:
         connection.close()
         path.unlink()
+
+
+@dataclass(frozen=True)
+class TablesFloor:
+    """The seconds that many small tables take on one connection: their CREATE statements, and rows for all of them at once."""
+
+    create: float
+    rows: float
+
+
+def mysql_tables_seconds(tables: int, rows: pa.Table, login: dict[str, Any]) -> TablesFloor:
+    """CREATE TABLE for each, then a REPLACE of all ``rows`` into each of them, in one transaction."""
+    values = ",".join(_literals(rows, 0, rows.num_rows))
+    with pymysql.connect(**login, autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE DATABASE IF NOT EXISTS floor")
+        created = _spent(lambda: [cursor.execute(f"CREATE TABLE floor.t{number} ({TABLE_DDL})") for number in range(tables)])
+        connection.begin()
+
+        def fill() -> None:
+            for number in range(tables):
+                cursor.execute(f"REPLACE INTO floor.t{number} ({', '.join(ROW_COLUMNS)}) VALUES {values}")
+            connection.commit()
+
+        filled = _spent(fill)
+        cursor.execute("DROP DATABASE floor")
+    return TablesFloor(created, filled)
+
+
+def duckdb_tables_seconds(tables: int, rows: pa.Table, path: Path) -> TablesFloor:
+    """CREATE TABLE for each, then a DELETE by key and an INSERT of all ``rows`` for each of them, in one transaction."""
+    columns = TABLE_DDL.replace(" PRIMARY KEY", "")
+    connection = duckdb.connect(str(path))
+    try:
+        created = _spent(lambda: [connection.execute(f"CREATE TABLE t{number} ({columns})") for number in range(tables)])
+        connection.register("fresh", rows)
+
+        def fill() -> None:
+            connection.execute("BEGIN")
+            for number in range(tables):
+                connection.execute(f"DELETE FROM t{number} WHERE id IN (SELECT id FROM fresh)")
+                connection.execute(f"INSERT INTO t{number} SELECT * FROM fresh")
+            connection.execute("COMMIT")
+
+        return TablesFloor(created, _spent(fill))
+    finally:
+        connection.close()
+        path.unlink()
+
+
+def _spent(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started

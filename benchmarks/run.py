@@ -28,6 +28,7 @@ from benchmarks.workload import (
     fill_tables,
     net_rows,
     orders,
+    small_rows,
     write_many_orders,
     write_orders,
     write_tables,
@@ -169,19 +170,29 @@ def measure_tables(bench: Bench) -> Iterator[Measurement]:
     """Many small tables: one cut that creates them, one cut that brings rows for all of them."""
     for target in ("MariaDB", "DuckDB"):
         workload = write_tables(bench.fresh(), _TABLES)
+        least = _tables_floor(bench, target)
         sink, folder = bench.target(target), bench.fresh()
         created = run_once(bench.engine, workload.uri, sink, folder)
-        yield Measurement(f"tables to {target}: CREATE", created.seconds, "s", details={"cut": created.cut_seconds})
+        cut = {"cut": created.cut_seconds}
+        yield Measurement(f"tables to {target}: CREATE", created.seconds, "s", least.create, cut)
         changes = fill_tables(workload, _ROWS_PER_TABLE)
         filled = run_once(bench.engine, workload.uri, sink, folder)
         if filled.changes != changes or filled.written != changes:
             raise RunFailed(f"{filled.changes} changes were read and {filled.written} written, not {changes}.")
         details = {"cut": filled.cut_seconds, **{f"stage {n}": s for n, s in enumerate(filled.stages, 1)}}
-        yield Measurement(f"tables to {target}: rows", filled.seconds, "s", details=details)
+        yield Measurement(f"tables to {target}: rows", filled.seconds, "s", least.rows, details)
         for moved in (False, True):
             spent = poll_seconds(workload.uri, sink, moved=moved, repeats=10)
             what = "moved" if moved else "standing"
             yield Measurement(f"poll of {_TABLES} tables in {target}, watermark {what}", 1000 * median(spent), "ms")
+
+
+def _tables_floor(bench: Bench, target: str) -> floor.TablesFloor:
+    rows = small_rows(_ROWS_PER_TABLE)
+    if target == "MariaDB":
+        bench.server.fresh()
+        return floor.mysql_tables_seconds(_TABLES, rows, bench.login())
+    return floor.duckdb_tables_seconds(_TABLES, rows, bench.fresh() / "floor.duckdb")
 
 
 def measure_stream(bench: Bench) -> Iterator[Measurement]:

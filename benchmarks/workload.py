@@ -158,11 +158,15 @@ def write_tables(root: Path, tables: int) -> Workload:
     return Workload("tables", writer.uri, root, 0, 0, writer=writer, tables=tables)
 
 
+def small_rows(rows: int) -> pa.Table:
+    """The rows that :func:`fill_tables` inserts into each table."""
+    return orders(rows).rows.set_column(0, "id", pa.array(np.arange(rows)))
+
+
 def fill_tables(workload: Workload, rows: int) -> int:
     """Writes ``rows`` inserts into each table and publishes them; returns the number of changes."""
     assert workload.writer is not None
-    changes = orders(rows)
-    fresh = changes.rows.set_column(0, "id", pa.array(np.arange(rows)))
+    changes, fresh = orders(rows), small_rows(rows)
     for number in range(workload.tables):
         workload.writer.bulk(_numbered(number), fresh, changes.commit_ts, "I")
     workload.writer.checkpoint(changes.commit_ts[-1].as_py() + 1)
