@@ -318,13 +318,12 @@ class FaultModel(RuleBasedStateMachine):
             world.held(table_id, lambda: None)
             world.loaded_again(table_id, kept, at_ts, *([] if number is None else [at(number, crash)]))
 
+    @rule(steps=STEPS, seed=SEEDS, chosen=SEEDS, max_cut=st.sampled_from((1, 200, 400)), number=NUMBERS | st.none())
+    @precondition(lambda self: self.world.options.include_commit_ts and not self.world.history.is_streamed)
     def a_table_is_loaded_ahead_while_others_catch_up(
         self, steps: list[differential.Step], seed: int, chosen: int, max_cut: int, number: int | None
     ) -> None:
-        """It is held at an earlier time than it is loaded as of. The files of others cannot be read until then.
-
-        No rule of the machine yet: with it the machine draws a history without this step, in which tables that catch up are stuck.
-        """
+        """It is held at an earlier time than it is loaded as of. The files of others cannot be read until then."""
         self.world.run_and_check()
         table_id, world, history = self._a_table(chosen), self.world, self.world.history
         if table_id is None:

@@ -216,11 +216,8 @@ class Loop:
         if self._goal is None:
             until = self._options.until
             self._goal = offer.source_watermark if until is None else min(offer.source_watermark, until)
-        behind = frozenset(filter(self._follows, offer.catches_up))
-        if offer.catches_up and not behind:
-            return False  # the part is of tables that are not followed, which was not known before this offer
         if not apart:
-            self._turns = self._turns.offered(behind)
+            self._turns = self._turns.offered(offer.catches_up)
         hi = min(offer.watermark, end_of(self._state, offer, apart, self._options.until))
         more = has_rows_at_once(self._state, offer, self._options.includes, retried, apart)
         more |= looks and comes_back(self._state, offer.schema_changes)
@@ -253,7 +250,11 @@ class Loop:
         faults.after(Step.POLL)
         self._learned = offer.learned
         if offer.schema_changes:  # an offer without anything new tells of none
+            known = self._followed
             self._followed = frozenset(followed(self._state, offer.schema_changes, self._options.includes).until)
+            if self._followed != known and not all(map(self._follows, offer.catches_up)):
+                # The part ends where others than the followed tables do, which nobody knew: it may hold nothing of these.
+                return self._poll(checkpoint, final=final, bound=bound)
         return as_journalled(with_declared_keys(without_reserved_columns(offer), self._options.keys), self._state)
 
     def _looked(self, done: int, total: int) -> None:
