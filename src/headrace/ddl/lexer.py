@@ -60,10 +60,14 @@ class Word:
     written: str = field(default="", compare=False)
     spaced: bool = field(default=True, compare=False)
     feature: str = field(default="", compare=False)
+    _keyword: str | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_keyword", None if self.is_name or self.is_literal else self.text.upper())
 
     def says(self, keyword: str) -> bool:
         """Whether it is this keyword or sign (given in upper case)."""
-        return not self.is_name and not self.is_literal and self.text.upper() == keyword
+        return self._keyword == keyword
 
     @property
     def is_text(self) -> bool:
@@ -251,8 +255,9 @@ class Cursor:
 
     def accept(self, *keywords: str) -> bool:
         """Steps over these keywords when all of them come next."""
-        if not all(self.peek(i).says(keyword) for i, keyword in enumerate(keywords)):
-            return False
+        for ahead, keyword in enumerate(keywords):
+            if not self.peek(ahead).says(keyword):
+                return False
         self._at += len(keywords)
         return True
 

@@ -132,9 +132,10 @@ def read_splits(job: ReadJob, splits: Iterable[Split]) -> Iterator[tuple[int, pa
     counts = _Counts()
     failed: dict[int, Problem] = {}
     last: dict[int, SplitReport] = {}
+    numbers = job.part_numbers()
     for item in _read_all(job, splits, counts, failed):
         if isinstance(item, SplitReport):
-            last[job.part_numbers()[item.table_id]] = item
+            last[numbers[item.table_id]] = item
         else:
             counts.sent[job.parts[item[0]].table_id] += item[1].num_rows
         yield item

@@ -25,6 +25,8 @@ _WITHOUT_ROWS = _MISSING | {1347, _INVALID_VIEW}  # the former: it is no table b
 _WEIGHS_SUPPLEMENTARY = re.compile(r"_(?:520|0900|uca\d+)_")
 _BY_BYTES = re.compile(r"^binary$|_nopad_bin$|_0900_bin$")
 _AUTO_INCREMENT = re.compile(r" AUTO_INCREMENT=\d+")
+_ASKED_BY_NAME = 20
+"""Up to so many tables of a database are asked for one by one."""
 _SAMPLE = 100
 """Rows that tell a table from another one of the same columns."""
 _QUOTED = re.compile(r"`((?:[^`]|``)+)`")
@@ -210,13 +212,15 @@ def creation_times(session: MySqlSession, tables: Collection[TableId]) -> dict[T
 
     It tells a table from one that somebody made later with the same definition; some alterations move it too.
     """
+    select = "SELECT table_name, create_time FROM information_schema.tables WHERE table_schema = ? AND create_time IS NOT NULL"
     found: dict[TableId, str] = {}
     for database in sorted({table_id.database for table_id in tables}):
-        rows = session.execute(
-            "SELECT table_name, create_time FROM information_schema.tables WHERE table_schema = ? AND create_time IS NOT NULL",
-            (database,),
-        )
-        found |= {TableId(database, str(name)): str(time) for name, time in rows}
+        names = sorted(table_id.table for table_id in tables if table_id.database == database)
+        # Without a name the server opens every table of the database.
+        few = len(names) <= _ASKED_BY_NAME
+        selects = [f"{select} AND table_name = ?"] * len(names) if few else [select]
+        parameters = [text for name in names for text in (database, name)] if few else [database]
+        found |= {TableId(database, str(name)): str(time) for name, time in session.find(selects, parameters, columns=2)}
     return {table_id: time for table_id, time in found.items() if table_id in tables}
 
 
@@ -265,14 +269,13 @@ def partitions(session: MySqlSession, table_id: TableId) -> list[str]:
     return [str(name) for (name,) in session.find([select], (table_id.database, table_id.table))]
 
 
-def default_collation(session: MySqlSession, database: str) -> str:
-    """The collation that a new table of the database gets."""
-    return str(
-        session.scalar(
-            "SELECT default_collation_name FROM information_schema.schemata WHERE schema_name = ?",
-            (database,),
-        )
-    )
+def default_collations(session: MySqlSession, database: str) -> tuple[str, str]:
+    """The collations that a new table of the database gets, ``None`` (as text) where it is not there, and a new database."""
+    select = "SELECT (SELECT default_collation_name FROM information_schema.schemata WHERE schema_name = ?), @@collation_server"
+    rows = session.execute(select, (database,))
+    with understood():
+        ((of_database, of_server),) = rows
+    return str(of_database), str(of_server)
 
 
 def collations(session: MySqlSession, table_id: TableId, columns: Collection[str]) -> list[str]:
@@ -342,13 +345,20 @@ def _database(session: MySqlSession, table_id: TableId) -> TableDescription:
     return TableDescription(table_id, (), bool(session.execute(f"SHOW TABLES FROM {qualified(table_id)}")))
 
 
-def _table(session: MySqlSession, table_id: TableId) -> TableDescription:
-    name = qualified(table_id)
+def columns(session: MySqlSession, table_id: TableId) -> tuple[str, ...] | None:
+    """The names of a table's columns, in their order, empty for a view that selects from what is gone; ``None``: no such table."""
     try:
-        columns = tuple(str(row[0]) for row in session.execute(f"SHOW COLUMNS FROM {name}"))
-        has_rows = session.finds(f"SELECT 1 FROM {name} LIMIT 1")
+        return tuple(str(row[0]) for row in session.execute(f"SHOW COLUMNS FROM {qualified(table_id)}"))
     except pymysql.err.MySQLError as error:
-        if error_code(error) != _INVALID_VIEW:
-            raise
-        columns, has_rows = (), False  # a view of tables that are gone is there all the same, and can be dropped
-    return TableDescription(table_id, columns, has_rows)
+        if error_code(error) in _MISSING:
+            return None
+        if error_code(error) == _INVALID_VIEW:
+            return ()  # it is there all the same, and can be dropped
+        raise
+
+
+def _table(session: MySqlSession, table_id: TableId) -> TableDescription | None:
+    found = columns(session, table_id)
+    if found is None:
+        return None
+    return TableDescription(table_id, found, bool(found) and session.finds(f"SELECT 1 FROM {qualified(table_id)} LIMIT 1"))

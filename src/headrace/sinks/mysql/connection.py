@@ -52,6 +52,8 @@ class MySqlSession:
         """``interruption``: with what this session is given up; see there."""
         self._settings, self._interruption = settings, interruption
         self.is_tidb = False  # until the server has told
+        self.collations: set[str] = set()
+        """Those that the server was found to know."""
         self._connection = _connect(settings, autocommit=ddl)
         try:
             self._configure(settings, ddl=ddl)

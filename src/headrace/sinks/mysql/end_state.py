@@ -79,7 +79,8 @@ def before(session: MySqlSession, change: SchemaChange) -> Before:
     """The target as it is now. Reads all rows of tables that change places, and the first ones of those that get a new name."""
     tables = sorted(name for name in change.changes | {change.table_id} if not name.is_database)
     definitions = {table_id: catalogue.definition(session, table_id) for table_id in tables}
-    made = catalogue.creation_times(session, {*tables, *_dropped(change)})
+    there = {table_id for table_id, definition in definitions.items() if definition is not None}
+    made = catalogue.creation_times(session, there | set(_dropped(change)))
     return Before(definitions, _moved_rows(session, change), made)
 
 
@@ -159,7 +160,7 @@ class EndState:
             return Begun.ABSENT
         was_absent = self.former.definitions.get(event.table_id, "") is None
         is_altered = self._statement.kind is StatementKind.ALTER_TABLE
-        is_made = is_altered and was_absent and not present.has_rows and same_columns(present, event.schema)
+        is_made = is_altered and was_absent and not present.has_rows and same_columns(present.columns, event.schema)
         return Begun.DONE if is_made else Begun.REPEATABLE
 
     def _of_databases(self) -> Begun | None:

@@ -92,11 +92,14 @@ class MySqlMetadataApplier:
         self._lost_connection = 0
         # How many schema changes the pipeline's slot counts.
         self._count = 0
+        # What the journal keeps of the target before the change that runs next.
+        self._before: dict[str, Before] = {}
 
     def apply_schema_change(self, change: SchemaChange) -> tuple[Notice, ...]:
         """See ``MetadataApplier.apply_schema_change``."""
         self._verified.difference_update(change.changes)
-        sending, former, notices = Sending(change), list[Before](), list[Notice]()
+        known = self._before.pop(change.identity, None)
+        sending, former, notices = Sending(change), [known] if known else [], list[Notice]()
         taken_by: set[MySqlSession] = set()
 
         def attempt() -> tuple[Notice, ...]:
@@ -179,11 +182,13 @@ class MySqlMetadataApplier:
         """See ``MetadataApplier.state_before``."""
         what = f"Reading the definition of {change.table_id}"
         try:
-            return self._repeated(lambda: end_state.before(self._connected(), change).text(), what)
+            before = self._repeated(lambda: end_state.before(self._connected(), change), what)
         except pymysql.err.MySQLError as error:
             raise TargetUnreadableError(
                 f"The definition of {change.table_id} cannot be read: {error_text(error)}.", _GRANT_HINT
             ) from None
+        self._before[change.identity] = before
+        return before.text()
 
     def begun(self, change: SchemaChange, state_before: str) -> Begun:
         """See ``MetadataApplier.begun``. May make a table in the ledger's database, and drops it again."""
@@ -397,7 +402,7 @@ def _is_shaped(change: SchemaChange, present: TableDescription, wanted: TableSch
     """Whether a table that is there needs no more of a change that lets it come to be: a CREATE, a shape, or an ALTER of a table
     that the source never showed before. Raises SchemaChangeRefused when the table is another one."""
     read = read_statement(change.statement, change.database)
-    same = same_columns(present, wanted)
+    same = same_columns(present.columns, wanted)
     if read.kind not in (StatementKind.CREATE_TABLE, StatementKind.EMPTY):
         return same and any(_moves_columns(action) for action in read.actions) and _is_told_by_names(read)
     if not same:
@@ -502,8 +507,8 @@ def _differing_default(session: MySqlSession, change: SchemaChange) -> list[Noti
     """What to say where the target's database has a default that somebody chose, perhaps because it is the source's."""
     if change.by_bytes or change.database_collation or not collation.names_none(change.statement):
         return []
-    chosen = catalogue.default_collation(session, change.database)
-    if chosen in (collation.TIDB_COLLATION, "None", str(session.scalar("SELECT @@collation_server"))):
+    chosen, of_server = catalogue.default_collations(session, change.database)
+    if chosen in (collation.TIDB_COLLATION, "None", of_server):
         return []
     charset = chosen.partition("_")[0]
     message = (

@@ -23,7 +23,6 @@ from headrace.model.events import (
     SchemaChangeEvent,
 )
 from headrace.model.table import TableId, TableSchema, folded_name
-from headrace.sinks.metadata_applier import TableDescription
 from headrace.sinks.mysql import catalogue, databases
 from headrace.sinks.mysql.connection import MySqlSession
 
@@ -85,7 +84,7 @@ def not_shown(session: MySqlSession, change: SchemaChange) -> str:
         return f"there is no {missing[0]}" if missing else ""
     for event in change.events:
         if isinstance(event, CreateTableEvent):
-            present = catalogue.describe(session, event.table_id)
+            present = catalogue.columns(session, event.table_id)
             if present is None or not same_columns(present, event.schema):
                 return f"{event.table_id} is not there, or has other columns"
         elif not isinstance(event, AddColumnEvent | DropColumnEvent | RenameColumnEvent) and shows(session, event) is False:
@@ -152,11 +151,10 @@ def _column_shows(columns: frozenset[str], event: AddColumnEvent | DropColumnEve
 
 
 def _columns(session: MySqlSession, table_id: TableId) -> frozenset[str]:
-    description = catalogue.describe(session, table_id)
-    return frozenset(folded_name(name) for name in description.columns) if description else frozenset()
+    return frozenset(folded_name(name) for name in catalogue.columns(session, table_id) or ())
 
 
-def same_columns(present: TableDescription, schema: TableSchema) -> bool:
-    """Whether the table has these columns, by name and in this order."""
+def same_columns(present: Iterable[str], schema: TableSchema) -> bool:
+    """Whether a table with these columns has the schema's, by name and in this order."""
     wanted = [folded_name(column.name) for column in schema.columns if not column.hidden]
-    return [folded_name(name) for name in present.columns] == wanted
+    return [folded_name(name) for name in present] == wanted

@@ -116,7 +116,7 @@ def _leave_out_indexes(draft: Draft, server: Server) -> None:
 
 def _knows_collation(session: MySqlSession, name: str) -> bool:
     charset = name.partition("_")[0]
-    if charset.lower() == "binary":  # which every server has, and some cannot be asked for
+    if charset.lower() == "binary" or name in session.collations:  # every server has the former, and some cannot be asked for it
         return True
     try:
         session.scalar(f"SELECT CONVERT('' USING {charset}) COLLATE {name}")
@@ -124,4 +124,5 @@ def _knows_collation(session: MySqlSession, name: str) -> bool:
         if classify(error) is not ErrorClass.REFUSED:
             raise
         return False
+    session.collations.add(name)
     return True
