@@ -46,7 +46,10 @@ def shapes_before(state: LedgerState, offer: Offer, includes: Callable[[TableId]
         newest |= {change.table_id: change for change in together if change.schema is not None}
 
     def is_unknown(own: TableProgress | None) -> bool:
-        return own is None or is_unborn(own) or (own.status.is_gone and own.checkpoint < state.start)
+        if own is None or own.status.is_gone:
+            return own is None or own.checkpoint < state.start
+        # One that stands behind the start waits for a beginning of its own.
+        return not own.is_made and own.checkpoint <= state.start
 
     return [_as_shape(state, change) for t, change in newest.items() if is_unknown(state.tables.get(t)) and includes(t)]
 

@@ -57,7 +57,7 @@ def before(state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...
     """The change's tables at (V, before), with those of a dropped database: some of them may be gone when the cut breaks off."""
     rows = []
     for table_id in sorted(change.changes | dropped_with(change)):
-        base = state.tables.get(table_id) or _newcomer(state, table_id, change)
+        base = state.tables.get(table_id) or _before_its_beginning(state, table_id, change)
         is_after = _came_with(base, change.commit_ts)
         rows.append(base if base.status.is_gone else replace(base, checkpoint=_reached(base, change), after=is_after))
     return tuple(rows)
@@ -193,6 +193,17 @@ def _newcomer(state: LedgerState, table_id: TableId, change: SchemaChange) -> Ta
     return TableProgress(table_id, state.start, status=TableStatus.CATCHING_UP, incarnation=change.commit_ts)
 
 
+def _before_its_beginning(state: LedgerState, table_id: TableId, change: SchemaChange) -> TableProgress:
+    """A table that the change may make. It is not made yet, also where it is to have the shape of before the start."""
+    return replace(_newcomer(state, table_id, change), after=False, incarnation=max(change.commit_ts, state.start))
+
+
+def _with_beginning(base: TableProgress, change: SchemaChange) -> TableProgress:
+    """The table as one that began with the change, where this makes it by an older shape."""
+    is_made_now = is_found_later(change, base.table_id) and not base.has_been
+    return replace(base, incarnation=change.commit_ts) if is_made_now else base
+
+
 def _reached(base: TableProgress, change: SchemaChange) -> int:
     """The checkpoint of a table at a schema change. One that was there before its first shape was found may have older rows."""
     return base.checkpoint if is_found_later(change, base.table_id) else max(base.checkpoint, change.commit_ts)
@@ -257,6 +268,7 @@ def after(
             base = _newcomer(state, table_id, change)
             if table_id not in renamed | gone:
                 lacking = passed.behind(table_id, change.commit_ts) | lacking
+        base = _with_beginning(base, change)
         lacks, loaded = missing.get(table_id, (base.lacks, base.loaded))
         base = replace(base, reason=carried.get(table_id, base.reason), lacks=lacks, loaded=loaded)
         if table_id in lacking:
