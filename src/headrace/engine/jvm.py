@@ -21,14 +21,17 @@ _KILLED_SECONDS = 5.0
 LAUNCH_HINT = "Its output shows why; set its memory and options with --spark spark.driver.memory and spark.driver.extraJavaOptions."
 
 
-def launch(settings: Mapping[str, str], inherited: Collection[int] = ()) -> None:
-    """Starts the JVM with these settings on its command line, unless there is one. It inherits the open files ``inherited``."""
+def launch(settings: Mapping[str, str], inherited: Collection[int], stderr: int) -> None:
+    """Starts the JVM with these settings on its command line, unless there is one.
+
+    It inherits the open files ``inherited``, and ``stderr`` is the one that it writes its standard error to.
+    """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
     if SparkContext._gateway is None:
         conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-        gateway = launch_gateway(conf, {"pass_fds": tuple(inherited)})
+        gateway = launch_gateway(conf, {"pass_fds": tuple(inherited), "stderr": stderr})
         SparkContext._ensure_initialized(gateway=gateway, conf=conf)
 
 

@@ -1,7 +1,8 @@
 """Keeps what Spark's processes print at their start and at their end off the terminal; whatever else they say passes through.
 
-The JVM inherits standard error for its whole life, and so do the workers that it starts. So the pipe that is laid under it here
-stays, drained by a thread.
+The JVM has its standard error for its whole life, and so have the workers that it starts. So the pipe that it is given here stays,
+drained by a thread. The standard error of this process is left alone: what is printed while the JVM starts, perhaps as the last
+thing before the process ends, must not wait for that thread.
 """
 
 from __future__ import annotations
@@ -32,18 +33,15 @@ _LOST = (b"BrokenPipeError", b"ConnectionResetError", b"ConnectionRefusedError",
 
 
 @contextmanager
-def without_launch_noise() -> Iterator[None]:
-    """Processes started inside write their standard error through a filter."""
+def without_launch_noise() -> Iterator[int]:
+    """The file descriptor that processes started inside have to get as standard error; what they write goes through a filter."""
     _ending.clear()
-    terminal = os.dup(2)
     reader, writer = os.pipe()
-    os.dup2(writer, 2)
-    os.close(writer)
-    threading.Thread(target=_drain, args=(reader, terminal), name="headrace-stderr", daemon=True).start()
+    threading.Thread(target=_drain, args=(reader, os.dup(2)), name="headrace-stderr", daemon=True).start()
     try:
-        yield
+        yield writer
     finally:
-        os.dup2(terminal, 2)
+        os.close(writer)
 
 
 _ending = threading.Event()

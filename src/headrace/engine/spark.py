@@ -171,8 +171,8 @@ class SparkEngine:
         builder = SparkSession.builder
         for key, value in settings.items():
             builder = builder.config(key, value)
-        with without_launch_noise(), self._looking_after_jvm(), folders.launching():
-            jvm.launch(launch_settings(settings), folders.locks)
+        with without_launch_noise() as stderr, self._looking_after_jvm(), folders.launching():
+            jvm.launch(launch_settings(settings), folders.locks, stderr)
             session = builder.getOrCreate()
         jvm.die_quietly(session)
         return session

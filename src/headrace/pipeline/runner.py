@@ -63,7 +63,7 @@ class PipelineRun:
         )
         self._owns_engine = engine is None
         self._engine = engine or SparkEngine(settings)
-        self._warming = threading.Thread(target=self._warm_up, name="headrace-spark", daemon=True)
+        self._warming = AbandonableThread(self._warm_up, "headrace-spark")
         self._interrupted_at: float | None = None
         self._abandoned = False
         self._cancelling: threading.Thread | None = None
