@@ -49,6 +49,7 @@ from headrace.sources.ticdc_storage.split_selection import (
     ranked_splits,
     repeated_hour_notices,
     select_files,
+    stranger_problems,
     unknown_versions,
     unlisted_problems,
     vanished_problems,
@@ -277,6 +278,7 @@ class Poll:
         return (
             *unlisted_problems(listing, self.place, found.catalogue.table_of),
             *vanished_problems(listing, self.place, announced, lambda path: table_of(path, found.catalogue, self.options)),
+            *stranger_problems(found.selected, listing, found.catalogue, found.protocol),
             *found.judged.problems,
         )
 

@@ -52,13 +52,15 @@ class Selection:
     """The files to read, and what was noticed while they were chosen.
 
     ``unknown`` are files of versions without a schema file, ``suspects`` those that were written again after they were applied,
-    if only their times tell, where reading them once more would apply their rows once more.
+    if only their times tell, where reading them once more would apply their rows once more. ``strangers`` are those of another
+    protocol: their tables wait, or their rows would be passed over.
     """
 
     candidates: tuple[Candidate, ...]
     unknown: tuple[tuple[StoredFile, DataPath], ...]
     notices: tuple[Notice, ...]
     suspects: tuple[Candidate, ...] = ()
+    strangers: tuple[tuple[StoredFile, DataPath], ...] = ()
 
 
 def detect_protocol(listing: Listing, options: StorageOptions) -> Protocol:
@@ -89,13 +91,14 @@ def select_files(
     again = []
     late = []
     repeatable = exact or protocol is not Protocol.CSV
-    strangers: Counter[str] = Counter()
+    strangers = []
     for stored, path in listing.data:
-        if path.extension != protocol.extension:
-            strangers[path.extension] += 1
-            continue
         # An empty file is a place that TiCDC took and has not filled; it comes back with rows, or never.
         if stored.size == 0 or not position.needs_reading(path, stored.size, stored.modified, watermark):
+            continue
+        if path.extension != protocol.extension:
+            if path.version < schema_bound and not position.is_consumed(path):
+                strangers.append((stored, path))
             continue
         version = catalogue.versions.get(path.parent, {}).get(path.version)
         if version is None:
@@ -112,10 +115,31 @@ def select_files(
         if path.version >= schema_bound and (not exact or version.stale_from < path.version):
             continue
         candidates.append((stored, path, version))
-    notices = [*of_tables(again, AGAIN), *of_tables(late, _LATE)]
-    for extension, count in strangers.items():
-        notices.append(Notice(f"{count} .{extension} files are left out: the protocol is {protocol}."))
-    return Selection(tuple(candidates), tuple(unknown), tuple(notices), tuple(suspects))
+    notices = (*of_tables(again, AGAIN), *of_tables(late, _LATE))
+    return Selection(tuple(candidates), tuple(unknown), notices, tuple(suspects), tuple(strangers))
+
+
+def stranger_problems(selected: Selection, listing: Listing, catalogue: Catalogue, protocol: Protocol) -> tuple[Problem, ...]:
+    """One for each table with files of another protocol, which names the first of them."""
+    found: dict[TableId, tuple[StoredFile, DataPath]] = {}
+    for stored, path in selected.strangers:
+        found.setdefault(catalogue.table_of(path.parent, path.version), (stored, path))
+    is_any_ours = any(path.extension == protocol.extension for _, path in listing.data)
+    remedy = (
+        "Move the file away if it is none of this changefeed. A changefeed that was made anew with another protocol needs a folder "
+        "and a pipeline of its own."
+        if is_any_ours
+        else f"No data file is .{protocol.extension}: correct protocol= in the source's URI, or leave it out."
+    )
+    return tuple(
+        Problem(
+            table_id,
+            f"The file is .{path.extension}, and the protocol is {protocol}: the table waits, so that no row of it is passed over.",
+            PlaceInFile(stored.path),
+            hint=remedy,
+        )
+        for table_id, (stored, path) in found.items()
+    )
 
 
 def of_tables(files: Iterable[Candidate], message: str) -> Iterator[Notice]:
