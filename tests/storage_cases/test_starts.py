@@ -12,6 +12,7 @@ from faulty_runs import at, crash
 from following import Recorder
 from headrace.cli.stopped_tables import new_request
 from headrace.engine.run_options import RunOptions
+from headrace.errors import SourceNotReadyError
 from headrace.model.ledger import LedgerState, RequestKind
 from headrace.model.table import Column, TableId
 from headrace.model.types import ColumnType, TypeKind
@@ -138,3 +139,16 @@ def test_a_held_table_is_made_by_its_shape_when_it_is_released(tmp_path: Path, m
     for checkpoint in (200, 210):
         bucket.apply(checkpoint)
     assert (bucket.rows_there(), bucket.state().tables[T].status.value) == ([(5, "c")], "running")
+
+
+def test_a_source_that_is_not_there_does_not_take_the_pipelines_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_pauses(monkeypatch)
+    bucket, right = Bucket(tmp_path), Bucket(tmp_path / "right")
+    bucket.root.rename(tmp_path / "elsewhere")
+    for _ in range(2):
+        with pytest.raises(SourceNotReadyError, match="There is no folder"):
+            bucket.run()
+    right.database = bucket.database
+    right.create("t")
+    right.rows("t/100/1", "I 110 1 a")
+    assert (right.at(150).code, right.state()) == (0, [(1, "a")])

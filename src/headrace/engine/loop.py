@@ -159,7 +159,7 @@ class Loop:
         while not self._stopping.is_set():
             try:
                 self._acquire()
-            except TransientError as error:
+            except (TransientError, SourceNotReadyError, SourceUnreachableError) as error:
                 self._wait_after(error)
             else:
                 break
@@ -168,7 +168,9 @@ class Loop:
     def _acquire(self, above: int = 0) -> None:
         options = self._options
         known = self._ledger.peek(self._name)
-        if known is not None:
+        if known is None:
+            self._source.mark("")  # a source that is not there, perhaps for a typing error, must not take the pipeline's name
+        else:
             options.require_going_on(known)
             self._tell(changed_definition(known, options.filter_text, options.keys))
         faults.before(Step.ACQUIRE)
