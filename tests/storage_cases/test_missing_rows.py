@@ -415,6 +415,47 @@ def test_a_damaged_late_file_of_a_dropped_table_is_missed_by_nobody(bucket: Buck
     assert (ran.code, lacking(bucket, "read whole"), "read whole" in ran.told) == (0, set(), False)
 
 
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_late_file_of_a_name_that_another_table_has_stops_nothing_and_tells_of_the_former_one(
+    bucket: Bucket, damage: str
+) -> None:
+    late_by_its_number(bucket, comes=False)
+    another_table_takes_the_name(bucket)
+    bucket.at(180)
+    put(bucket, "100/CDC000002", damage)
+    for checkpoint in (190, 200):
+        ran = bucket.at(checkpoint)
+        assert (ran.code, ran.stopped, lacking(bucket, "cannot be read whole")) == (0, {}, {"test.u"})
+
+
+BAD, GOOD = '"I","t","test",{},zz,"c"\n', '"I","t","test",{},3,"c"\n'
+
+
+@pytest.mark.parametrize("behind", ["", '"I","t","test",146,4,"d"\n', '"I","t","test",205,4,"d"\n'])
+@pytest.mark.parametrize("way", [late_by_its_number, late_after_a_drain])
+def test_a_bad_record_of_a_late_file_is_missing_also_when_its_letter_is_replayed(
+    bucket: Bucket, way: Callable[..., str], behind: str
+) -> None:
+    way(bucket, comes=False)
+    number, committed = (2, 145) if way is late_by_its_number else (3, 160)
+    put(bucket, f"100/CDC00000{number}", BAD.format(committed) + behind.replace("146", str(committed + 1)))
+    run_with_letters(bucket, 210)
+    assert lacking(bucket, "came after") == {"test.t"}
+    put(bucket, f"100/CDC00000{number}", GOOD.format(committed) + behind.replace("146", str(committed + 1)))
+    run_with_letters(bucket, 220)
+    ask(bucket, new_request(ledger(bucket), T, RequestKind.REPLAY, since=ledger(bucket).table_checkpoint(T)))
+    for checkpoint in (230, 240):
+        run_with_letters(bucket, checkpoint)
+        assert lacking(bucket, "came after") == {"test.t"}
+
+
+def test_bad_records_that_came_too_late_are_counted_with_the_rows(bucket: Bucket) -> None:
+    late_by_its_number(bucket, comes=False)
+    put(bucket, "100/CDC000002", BAD.format(145) + '"I","t","test",146,4,"d"\n')
+    run_with_letters(bucket, 210)
+    assert "2 of its rows are not above the checkpoint" in ledger(bucket).tables[T].lacks
+
+
 class StepByStep(Bucket):
     """One whose target commits each step by itself."""
 

@@ -52,11 +52,25 @@ def bearers(state: LedgerState, offer: Offer) -> dict[str, Bearers]:
         numbers = sorted({*of_name.get(name, ()), *of_name.get(_database(name.database), ())})
         ends = [number for number in numbers if steps[number].commit_ts > version]
         lives = [(steps[number].commit_ts, _bearing(state, name, steps[number:])) for number in ends]
-        return Bearers(tuple(_but_for_loaded(state, (*lives, (MAX_TSO, _bearing(state, name, ())))))) if lives else Bearers(())
+        if not lives:
+            return Bearers(())
+        return Bearers(tuple(_but_for_loaded(state, (*lives, (MAX_TSO, _bearing(state, name, ()))))), until=lives[0][0])
 
     found = {(name, version): of(name, version) for name, version in {(split.table_id, split.version) for split in late}}
     known = {split.key: found[split.table_id, split.version] for split in late}
     return {key: bearing for key, bearing in known.items() if bearing.lives}
+
+
+def of_former_lives(state: LedgerState, splits: Iterable[Split], known: Mapping[str, Bearers]) -> list[Split]:
+    """The splits, with those marked of whose rows others have some now. Where the table with the name of a split began later, none
+    of the rows are its."""
+
+    def marked(split: Split, bearers: Bearers) -> Split:
+        own = state.tables.get(split.table_id)
+        is_former = own is not None and own.is_made and split.version < own.incarnation and not split.begun
+        return replace(split, of_others=True, of_gone=bearers.until if is_former else 0)
+
+    return [marked(split, known[split.key]) if split.key in known else split for split in splits]
 
 
 def of_gone_tables(
@@ -75,7 +89,8 @@ def of_gone_tables(
         own = state.tables.get(split.table_id)
         if split.key in known and not split.begun and own is not None and own.status.is_gone and own.table_id not in changed:
             bearing = sorted(filter(takes_part, known[split.key].tables))
-            found += [replace(split, table_id=table_id, of_others=True, of_gone=True) for table_id in bearing[:1]]
+            until = known[split.key].until
+            found += [replace(split, table_id=table_id, of_others=True, of_gone=until) for table_id in bearing[:1]]
     return found
 
 

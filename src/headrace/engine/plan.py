@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from headrace.engine.barriers import Barriers, PlanRules, of_reserved
-from headrace.engine.bearers import bearers, of_gone_tables
+from headrace.engine.bearers import bearers, of_former_lives, of_gone_tables
 from headrace.engine.excluded_tables import Followed, drops_with_databases, followed
 from headrace.engine.given_up import given_up_to
 from headrace.engine.history import History
@@ -92,7 +92,7 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
         asked |= {identity: end for identity, end in waits.items() if identity not in barriers.decisions}
         ends = {t: end for t, end in ends.items() if end.identity in run}
     bearing = bearers(state, offer)
-    splits = [replace(s, of_others=True) if s.key in bearing else s for s in splits if s.begins < barriers.floor(s.table_id)]
+    splits = of_former_lives(state, (s for s in splits if s.begins < barriers.floor(s.table_id)), bearing)
     splits += of_gone_tables(state, offer.splits, bearing, changed, lambda t: _takes_part(state, t, hi, rules, {*idle, *problems}))
     lives = _ends_of_lives(passing, given_up_to(state))
     floors = _floors(state, lives, ends)

@@ -28,7 +28,6 @@ from headrace.model.letters import Letter
 from headrace.model.outcome import Notice, Problem, ReadCount, SplitReport
 from headrace.model.split import Split, Window
 from headrace.model.table import TableId
-from headrace.model.tso import MAX_TSO
 from headrace.sinks.dead_letters import DeadLetters, no_letters_of_bags
 from headrace.sources.base import EventSource
 
@@ -217,7 +216,7 @@ def _of_gone(report: SplitReport, split: Split) -> SplitReport:
         f"A file of its former name came late and cannot be read whole ({damage}): rows of it may be missing. If its source has "
         "such rows, copy the table anew."
     )
-    notice = Notice(told, split.table_id, split.place, missing=(split.begins, MAX_TSO))
+    notice = Notice(told, split.table_id, split.place, missing=(split.begins, split.of_gone))
     return replace(report, problem=None, truncated=False, pending_ts=None, notices=(notice, *report.notices))
 
 

@@ -13,6 +13,8 @@ class Bearers:
 
     lives: tuple[tuple[int, frozenset[TableId]], ...]
     """In order: up to which commit ts (TSO) the rows of a life go, and who has such rows now, which may be nobody."""
+    until: int = 0
+    """Up to which commit ts (TSO) the name had the rows: what was written under it before does not lie above that."""
 
     @property
     def tables(self) -> frozenset[TableId]:

@@ -145,10 +145,17 @@ class _Placed:
     earliest: int
     latest: int
 
+    @property
+    def span(self) -> tuple[int, int]:
+        """The least and the greatest commit ts (TSO) that it may have: the one of which it tells, where that may be."""
+        if self.counts_at is not None and self.counts_at == self.record.commit_ts:
+            return self.counts_at, self.counts_at
+        return self.earliest, self.latest
+
 
 @dataclass
 class _Missing:
-    """Rows of a file that came too late: how many, and the least and the greatest commit ts (TSO) of them."""
+    """Records of a file that came too late: how many, and the least and the greatest commit ts (TSO) of them."""
 
     rows: int = 0
     first: int = MAX_TSO
@@ -161,6 +168,14 @@ class _Missing:
             ends = pc.min_max(found).as_py()
             self.rows += len(found)
             self.first, self.last = min(self.first, int(ends["min"])), max(self.last, int(ends["max"]))
+
+    def take_bad(self, record: _Placed, window: Window) -> None:
+        """Counts a record that cannot be decoded, if it may lie inside the window."""
+        earliest, latest = record.span
+        first, last = max(earliest, window.lo + 1), min(latest, window.hi)
+        if first <= last:
+            self.rows += 1
+            self.first, self.last = min(self.first, first), max(self.last, last)
 
 
 @dataclass
@@ -286,17 +301,25 @@ class _Tally:
 
     def _note_missing(self, commit_ts: pa.Array) -> None:
         """Counts the rows that fall below the window only because a final drain moved it, or a file with a larger number."""
+        for missing, window in self._windows_of_missing():
+            missing.take(commit_ts, window)
+
+    def _windows_of_missing(self) -> Iterator[tuple[_Missing, Window]]:
+        """What is counted of records that came too late, and where they lie."""
         drain, window = self.split.after, self.window
         if self.split.begun:
             return
         if drain is not None:
-            self.late.take(commit_ts, Window(max(drain.published, window.loaded), min(drain.end, window.lo)))
+            yield self.late, Window(max(drain.published, window.loaded), min(drain.end, window.lo))
         if self.split.is_behind:
-            self.behind.take(commit_ts, Window(window.loaded, window.lo))
+            yield self.behind, Window(window.loaded, window.lo)
 
     def report(self, problem: Problem | None, truncated: TruncatedRecordError | None) -> SplitReport:
         """What was found. A record that is cut off above the window is simply still to come."""
         self._place_rejects(None)
+        for missing, window in self._windows_of_missing():
+            for placed in self.placed:
+                missing.take_bad(placed, window)
         rejects = tuple(self._rejected())
         pending = self.pending_ts
         cut_ts = truncated.commit_ts if truncated is not None else None
