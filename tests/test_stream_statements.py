@@ -11,6 +11,7 @@ import pytest
 from following import Recorder
 from headrace.model.cut import Cut
 from headrace.model.events import DeletePartitionRowsEvent, SchemaChange
+from headrace.model.ledger import TableStatus, Verdict
 from headrace.model.policy import ChangeKind, SchemaChangePolicies
 from headrace.model.table import Column, TableId
 from headrace.sources.stream import source
@@ -170,3 +171,25 @@ def test_a_rename_that_names_a_step_twice_runs_right_whenever_a_run_dies(capabil
     world.upstream.checkpoint()
     run_with_kills(world, chance, 2)
     world.check()
+
+
+@pytest.mark.parametrize("kind", CAPABILITIES)
+def test_a_table_that_is_dropped_does_not_wait_for_the_drop_of_its_database(tmp_path: Path, kind: str) -> None:
+    world = World(tmp_path, partitions=2, capability=kind)
+    for table_id in (A, B):
+        world.create(table_id)
+    world.upstream.checkpoint()
+    world.run()
+    world.insert(A, 1, 2)
+    world.upstream.drop_table(A)
+    world.upstream.drop_database("shop")
+    world.upstream.create_database("shop")
+    world.create(C)
+    world.upstream.checkpoint()
+    world.run(policies=SchemaChangePolicies.parse_text("drop-database=approve"))
+    assert {t: own.status.is_stopped for t, own in world.state.tables.items() if t in (A, B)} == {A: False, B: True}
+    (waiting,) = [entry for entry in world.state.journal.values() if entry.statement.startswith("DROP DATABASE")]
+    world.decide(waiting.identity, Verdict.APPROVE)
+    world.run()
+    world.check()
+    assert {t: own.status for t, own in world.state.tables.items() if t in (A, B)} == dict.fromkeys((A, B), TableStatus.GONE)

@@ -84,7 +84,10 @@ class CutEnd:
                 reason=problem.sentence(),
             )
             if table_id not in self.problems:
-                if not table_places.follows(own, self.holds[table_id].change):
+                change = self.holds[table_id].change
+                # What went with a database already does not come back with its DROP.
+                is_over = own is not None and own.status.is_gone and table_id not in change.changes
+                if is_over or not table_places.follows(own, change):
                     continue
                 row = table_places.held(row, self.holds[table_id].at, own)
             elif own is not None and own.status.is_gone:

@@ -359,7 +359,7 @@ class CutRun:
         for table_id in change.changes | table_places.dropped_with(change):
             if not self._stands_still(table_id, change.commit_ts):
                 self.holds[table_id] = Hold(change, replace(problem, table_id=table_id))
-            elif table_id in self.state.tables and self.state.tables[table_id].status.is_gone:
+            elif table_id in change.changes and table_id in self.state.tables and self.state.tables[table_id].status.is_gone:
                 self._reborn.setdefault(table_id, change.commit_ts)
 
     def _settled_rows(self, state: LedgerState, change: SchemaChange, entry: JournalEntry) -> tuple[TableProgress, ...]:
