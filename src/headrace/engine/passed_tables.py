@@ -7,7 +7,7 @@ knows which rows it had: made by its later shape it would lack these, and nothin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from headrace.ddl.statement import StatementKind, read_statement
@@ -36,6 +36,7 @@ from headrace.model.table import TableId
 from headrace.model.tso import format_tso
 from headrace.sinks.base import LedgerUpdate
 
+_PASSED = "records of it were passed over."
 Missing = Callable[[TableId, int], str]
 """Why records of a table above a commit ts (TSO) may be gone (``EventSource.missing``)."""
 
@@ -61,7 +62,7 @@ def note_passed(state: LedgerState, offer: Offer, includes: Includes, missing: M
         tables=tuple(noted.rows.values()),
         journal=(*noted.entries, *ends),
         forget_journal=tuple(begun_anew),
-        shapes=told_shapes(noted.state, noted.passed),
+        shapes=told_shapes(noted.state.with_rows(noted.lacking.values()), noted.passed),
     )
     return Carried(update, tuple(noted.notices)) if update != LedgerUpdate() else None
 
@@ -146,16 +147,18 @@ class _Noted:
     passed: list[SchemaChange] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     created: set[TableId] = field(default_factory=set)
+    lacking: dict[TableId, TableProgress] = field(default_factory=dict)
+    """The tables that come to names of followed ones, which have them until the cut, and lack rows."""
     ends: dict[TableId, JournalEntry | None] = field(default_factory=dict)
     """The DROPs of left-out tables that were made; ``None`` where another table has had the name since."""
 
     def take(self, change: SchemaChange) -> None:
         """The next change."""
-        takes = self.follows.takes(change)
+        takes, unmade = self.follows.takes(change), self._renamed_unmade(change)
         if not takes or drops_databases(change):
             self._end_left_out(change)
         if not takes:
-            self._leave_out(change)
+            self._leave_out(change, unmade)
         elif not self._lose(change, self._lost(change)):
             self._part(change)
             needed = from_shape_if_unknown(self.state, change, self.created, self.follows)
@@ -192,15 +195,24 @@ class _Noted:
         """Whether the filter leaves a table out that keeps its place, or lacked rows already."""
         return own.status in (TableStatus.EXCLUDED, TableStatus.INCOMPLETE) and not self.follows.includes(own.table_id)
 
-    def _leave_out(self, change: SchemaChange) -> None:
-        """Nothing is done about a left-out table but to remember that there is one, and which shape its rows have."""
+    def _renamed_unmade(self, change: SchemaChange) -> dict[TableId, TableId]:
+        """The tables that get the rows of left-out ones that were never made, which they have then."""
+        renames = [(e.new_table_id, e.table_id) for e in change.events if isinstance(e, RenameTableEvent)]
+        return {new: old for new, old in renames if (own := self._own(old)) is not None and was_never_made(own)}
+
+    def _leave_out(self, change: SchemaChange, unmade: Mapping[TableId, TableId]) -> None:
+        """Nothing is done about a left-out table but to remember that there is one, and which shape its rows have.
+
+        One that has the rows of another, which was never made, lacks these: the ledger has no place from which it had them all.
+        """
         ts = change.commit_ts
         named = list(dict.fromkeys(newly_named(change)))
         heard_of = [*named, *([change.table_id] if change.schema is not None else [])]
         for table_id in filter(self._is_over, dict.fromkeys(heard_of)):
             own = self._own(table_id)
             if own is None or (own.status.is_gone and own.checkpoint <= ts):
-                self._put(_left_out(table_id, ts))
+                lacking = _lacking_rows(table_id, unmade[table_id], ts, _PASSED) if table_id in unmade else None
+                self._put(_left_out(table_id, ts) if lacking is None else replace(lacking, after=False))
             elif table_id in named and self._is_left_out(own) and own.checkpoint <= ts:
                 self.ends[table_id] = None
         own = self._own(change.table_id)
@@ -229,7 +241,9 @@ class _Noted:
                 lost[table_id] = "another table has had that name since."
             elif is_unknown and table_id not in self.created:
                 lost[table_id] = "the stream no longer contains its beginning."
-            elif own is not None and was_never_made(own) and (why := self.missing(table_id, own.checkpoint - 1)):
+            elif own is not None and cannot_be_made(own):
+                lost[table_id] = _PASSED
+            elif own is not None and is_unborn_outside(own) and (why := self.missing(table_id, own.checkpoint - 1)):
                 lost[table_id] = why
             elif own is not None and own.status is TableStatus.EXCLUDED and (why := self.missing(table_id, own.checkpoint)):
                 at = format_tso(own.checkpoint)
@@ -274,10 +288,16 @@ class _Noted:
                 reason = f"--tables left it out from its beginning, and {lost[table_id]} {_load(table_id, own.checkpoint)}"
                 self._put(replace(own, status=TableStatus.INCOMPLETE, reason=reason))
         for new, old in renamed.items():
-            if self.follows.includes(new):
-                self._lack(new, change, f"its rows come from {old}, which --tables leaves out, and {lost[old]}")
+            own, lacking = self._own(new), _lacking_rows(new, old, change.commit_ts, lost[old])
+            if not self.follows.includes(new):
+                self._put(replace(lacking, after=False))
+                continue
+            self.notices.append(Notice(f"it does not go on: {lacking.reason}", new))
+            # Where another table has the name until the cut, the row of that one is needed: ``left_lives``.
+            if own is None or own.status.is_gone or own.incarnation >= change.commit_ts:
+                self._put(lacking)
             else:
-                self._put(_left_out(new, change.commit_ts))
+                self.lacking[new] = lacking
         self._pass(change)
         return True
 
@@ -334,18 +354,36 @@ def left_lives(state: LedgerState, offer: Offer, follows: Followed, bound: int) 
     """
     rows: dict[TableId, TableProgress] = {}
     free: set[TableId] = set()
-    forgets = offer.passed is not None and follows.until
-    for change in sorted(offer.schema_changes, key=lambda change: change.commit_ts) if forgets else ():
+    for change in sorted(offer.schema_changes, key=lambda change: change.commit_ts) if offer.passed is not None else ():
         if change.commit_ts >= bound:
             break
         ended, begun = _ended(change, rows), frozenset(newly_named(change))
         if not follows.takes(change):
             rows |= {t: _gone_unborn(rows[t], change.commit_ts) for t in ended & rows.keys()}
-            rows |= {t: _left_out(t, change.commit_ts) for t in begun & free}
+            rows |= {t: _left_out(t, change.commit_ts) for t in begun & free & follows.until.keys()}
         elif is_pending(state, change):
             rows = {t: row for t, row in rows.items() if t not in ended | begun}
-            free = (free | (ended & follows.until.keys())) - begun
+            free = (free | ended) - begun
+        else:
+            rows |= {row.table_id: row for row in _lost_by(state, change, follows, free)}
     return rows
+
+
+def _lost_by(state: LedgerState, change: SchemaChange, follows: Followed, free: Collection[TableId]) -> Iterator[TableProgress]:
+    """The followed tables that come to ``free`` names by a change that was passed over: they lack the rows of left-out ones."""
+    entry = state.journal.get(change.identity)
+    for event in change.events if entry is not None and entry.state is JournalState.SKIPPED else ():
+        if isinstance(event, RenameTableEvent) and follows.includes(event.new_table_id) and not follows.includes(event.table_id):
+            own = state.tables.get(event.new_table_id)
+            is_over = own is not None and own.status.is_gone and own.checkpoint <= change.commit_ts
+            if is_over or event.new_table_id in free:
+                yield _lacking_rows(event.new_table_id, event.table_id, change.commit_ts, _PASSED)
+
+
+def _lacking_rows(new: TableId, old: TableId, commit_ts: int, why: str) -> TableProgress:
+    """The row of a table that got its name by a RENAME of a left-out one, whose rows are lost."""
+    reason = f"its rows come from {old}, which --tables leaves out, and {why} {_load(new, commit_ts)}"
+    return TableProgress(new, commit_ts, status=TableStatus.INCOMPLETE, reason=reason, incarnation=commit_ts)
 
 
 def _load(table_id: TableId, commit_ts: int) -> str:
