@@ -126,11 +126,11 @@ def changed_definition(known: LedgerState, filter_text: str, keys: DeclaredKeys)
                 "Run once with the key, until everything is applied, and take it out then.",
             )
         notices.append(Notice(f"The declared keys were {former_keys} before and are {keys} now; the new ones apply from here on."))
-        notices.extend(
-            Notice("it stopped while its key was declared; without a key, rows of it that were written then may be there twice.", t)
-            for t in lost
-            if t in known.tables and known.tables[t].status.is_stopped
+        twice = (
+            "it stopped while its key was declared. If it has no primary key, rows that were written before it stopped may be "
+            "written twice: compare it with its source when it goes on."
         )
+        notices.extend(Notice(twice, t) for t in lost if t in known.tables and known.tables[t].status.is_stopped)
     return tuple(notices)
 
 
