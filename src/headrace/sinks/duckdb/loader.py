@@ -145,15 +145,17 @@ def _read(work: WorkPlace, files: list[SpooledFile]) -> pa.Table | None:
 
 def _mismatch(session: Session, target: TargetTable, rows: pa.Table) -> Problem | None:
     """Why these rows cannot go into the table: a column is missing, or one of another type would not hold a value as it is."""
+    unlike: list[tuple[str, str, str]] = []
+    for name, given in zip(rows.column_names, _types(session, rows), strict=True):
+        found = target.find(name)
+        if found is None:
+            return Problem(target.table_id, "the table in the DuckDB file has no such column.", column=name, hint=_ADD_COLUMN)
+        if found[1] not in (given, "JSON"):
+            unlike.append((name, given, found[1]))
+    if not unlike:
+        return None
     with session.arrow(_SPOOLED, rows):
-        described = session.execute(f"DESCRIBE SELECT * FROM {quoted(_SPOOLED)}")
-        for name, given in ((str(row[0]), str(row[1])) for row in described):
-            found = target.find(name)
-            if found is None:
-                return Problem(target.table_id, "the table in the DuckDB file has no such column.", column=name, hint=_ADD_COLUMN)
-            wanted = found[1]
-            if wanted in (given, "JSON"):
-                continue
+        for name, given, wanted in unlike:
             column = quoted(name)
             back = f"TRY_CAST(TRY_CAST({column} AS {wanted}) AS {given})"
             if (given, wanted) == ("BLOB", "VARCHAR"):  # whose cast would write signs for bytes
@@ -169,20 +171,34 @@ def _mismatch(session: Session, target: TargetTable, rows: pa.Table) -> Problem 
     return None
 
 
+_TYPES: dict[object, str] = {}
+"""What DuckDB calls the types of Arrow's fields, as far as it was asked, by type and metadata, which tells of extensions."""
+
+
+def _types(session: Session, rows: pa.Table) -> list[str]:
+    """What DuckDB calls the types of the columns. It is asked of each type once, not for each of thousands of tables."""
+    kinds = [(field.type, tuple((field.metadata or {}).items())) for field in rows.schema]
+    if not _TYPES.keys() >= set(kinds):
+        with session.arrow(_SPOOLED, rows):
+            described = session.execute(f"DESCRIBE SELECT * FROM {quoted(_SPOOLED)}")
+        _TYPES.update(zip(kinds, (str(row[1]) for row in described), strict=True))
+    return [_TYPES[kind] for kind in kinds]
+
+
 def _apply(session: Session, target: TargetTable, deletes: pa.Table | None, upserts: pa.Table | None) -> None:
     parts = [part for part in (deletes, upserts) if part is not None]
     key = spooled_key(parts[0])
-    if key and has_rows(session, target.table_id):
-        for part in parts:
-            with session.arrow(_SPOOLED, part):
+    replaces = bool(key) and has_rows(session, target.table_id)
+    for part in parts:
+        with session.arrow(_SPOOLED, part):
+            if replaces:
                 session.execute(
                     f"DELETE FROM {place(target.table_id)} AS kept USING {quoted(_SPOOLED)} AS gone"
                     f" WHERE {_equal(target, key, 'kept', 'gone', '=')}"
                 )
-    if upserts is not None:
-        with session.arrow(_SPOOLED, upserts):
-            columns = ", ".join(_cast(target, name) for name in upserts.column_names)
-            session.execute(f"INSERT INTO {place(target.table_id)} BY NAME SELECT {columns} FROM {quoted(_SPOOLED)}")
+            if part is upserts:
+                columns = ", ".join(_cast(target, name) for name in upserts.column_names)
+                session.execute(f"INSERT INTO {place(target.table_id)} BY NAME SELECT {columns} FROM {quoted(_SPOOLED)}")
     if deletes is not None and not key:
         _take_away(session, target, deletes)
 
