@@ -501,3 +501,19 @@ def test_a_bad_file_of_a_table_that_was_passed_over_stops_no_later_one_of_its_na
     for checkpoint in (310, 320, 330):
         assert bucket.at(checkpoint).code == 0
     assert (bucket.state("t"), bucket.state("z")) == ([(5, "e")], [(1, "a"), (2, "b")])
+
+
+def test_a_file_that_was_to_be_given_up_while_the_table_was_held_is_read_when_it_was_loaded(bucket: Bucket) -> None:
+    damaged = bucket.rows("t/100/2", "I 150 3 x")
+    whole = (bucket.root / damaged).read_text().replace('"x"', '"c"')
+    (bucket.root / damaged).write_text('"I","t","test",150,no number,"c"\n')
+    assert bucket.at(200).code == 3
+    assert table(bucket, "hold", "test.t") == 0
+    assert bucket.at(210).code == 3
+    assert table(bucket, "skip", "test.t", "--file", damaged, "--yes") == 0
+    (bucket.root / damaged).write_text(whole)
+    loaded(bucket, (1, "a"), (2, "b"))  # as of 140
+    resync(bucket, 140)
+    told = [bucket.at(220).told, bucket.at(230).told]
+    assert (bucket.state("t"), own(bucket).status) == ([(1, "a"), (2, "b"), (3, "c")], TableStatus.RUNNING)
+    assert ("it is not given up" in told[0], ledger(bucket).requests) == (True, {})

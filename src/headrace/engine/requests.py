@@ -180,6 +180,12 @@ def _is_of_another_life(table_id: TableId, passed: Iterable[SchemaChange]) -> bo
     return False
 
 
+_NOT_GIVEN_UP = (
+    "it is not given up: the table was held when that was asked for, and has been loaded anew since. If it stops the table again, "
+    "give it up again."
+)
+
+
 def give_up_places(
     state: LedgerState, give_up: Callable[[str, TableId, SourcePlace], str], includes: Callable[[TableId], bool]
 ) -> Carried | None:
@@ -274,7 +280,9 @@ def carry_out(
             own = state.tables[table_id]
             told = f"loaded anew as of {request.to}"
             row = replace(own, status=_status_of_loaded(state, request, includes), reason=told, lacks="")
-            used += [other.identity for other in state.requests.values() if _is_over_with(other, request)]
+            over = [other for other in state.requests.values() if _is_over_with(other, request)]
+            used += [other.identity for other in over]
+            notices += [Notice(_NOT_GIVEN_UP, table_id, other.place) for other in over if other.kind.names_place]
             rows.append(replace(row, checkpoint=request.to, after=True, loaded=request.to))
             kept.append(replace(request, kind=RequestKind.LOADED))
             found = _overtaken(state, offer, request)
@@ -365,9 +373,12 @@ def _stops_because_of(state: LedgerState, request: TableRequest) -> bool:
 
 
 def _is_over_with(other: TableRequest, resync: TableRequest) -> bool:
-    """Whether an earlier request about the same table is over when this resync is carried out."""
-    kinds = (*HOLDS, *FLOORS)
-    return other.table_id == resync.table_id and other.kind in kinds and other.identity < resync.identity
+    """Whether an earlier request about the same table is over when this resync is carried out.
+
+    What was to be given up, while the table was held, may be whole by now, and hold rows of behind the load.
+    """
+    is_such = other.kind in (*HOLDS, *FLOORS) or other.kind.names_place
+    return is_such and other.table_id == resync.table_id and other.identity < resync.identity
 
 
 def _reads_again(state: LedgerState, offer: Offer, request: TableRequest) -> bool:
