@@ -36,6 +36,9 @@ _NAME = r"`(?:[^`]|``)+`|[^`.,=\s][^`.,=]*"
 _TABLE = re.compile(rf"\s*(?P<database>{_NAME})\s*\.\s*(?P<table>`(?:[^`]|``)+`|[^`,=\s][^`,=]*)\s*")
 _COLUMN = re.compile(rf"\s*(?P<name>{_NAME})\s*(?:,|$)")
 _CLOSE = 0.8
+_NULLABLE = (
+    "Make the column NOT NULL in the source, declare other columns, or remove the declared key: equal rows are then counted."
+)
 _HOW_TO_WRITE = "Write it as shop.orders=order_no,line; names with other signs go in backquotes."
 
 
@@ -268,7 +271,7 @@ def _why_not(table_id: TableId, key: Key, schema: TableSchema, *, had_key: bool)
             return Problem(table_id, message, column=name, hint="Declare the columns that it is made of, if they identify a row.")
         if column.nullable:
             message = "the key declared for it names a nullable column: rows with NULL could not be told apart."
-            return Problem(table_id, message, column=name, hint="Make the column NOT NULL upstream, or declare other columns.")
+            return Problem(table_id, message, column=name, hint=_NULLABLE)
     return None
 
 
