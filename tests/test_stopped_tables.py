@@ -518,3 +518,22 @@ def test_each_request_that_is_refused_is_told_and_shown(
     run.interrupt()
     run.ended()
     assert "the table does not go on from 1" in scene.listed(capsys)[0]["reason"]
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_a_table_whose_rows_nobody_touched_leaves_a_refused_resync_by_its_own_checkpoint(scene: Scene, released: bool) -> None:
+    """A release alone does not help: what was loaded before the refusal is not known."""
+    assert scene.table("hold", "shop.orders") == 0
+    assert scene.run() == 3
+    assert scene.table("resync", "shop.orders", "--at", "1") == 0
+    assert scene.run() == 3
+    assert scene.orders is TableStatus.HELD
+    scene.both()
+    if released:
+        assert scene.table("release", "shop.orders") == 0
+        assert scene.run() == 3
+        assert scene.orders is TableStatus.INCOMPLETE
+    own = scene.state().table_checkpoint(ORDERS)
+    assert scene.table("resync", "shop.orders", "--at", str(own)) == 0
+    assert scene.run() == 0
+    scene.is_whole()
