@@ -8,13 +8,16 @@ import re
 import shutil
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from following import Following, run_once
 from harness import assert_state
+from headrace.cli.main import main
 from headrace.errors import EXIT_OK
+from headrace.testing.upstream import Insert
 from targets import DuckDbTarget
-from upstreams import Changefeed, shop, shop_closes, shop_ends, shop_goes_on, shop_reopens
+from upstreams import KEY, NAME, ORDERS, Changefeed, shop, shop_closes, shop_ends, shop_goes_on, shop_reopens
 
 pytestmark = pytest.mark.pipeline
 
@@ -87,4 +90,40 @@ def test_files_that_arrive_in_any_order_give_the_same_state(seed: int, tmp_path:
         run.interrupt()
         run.ended()
     assert run_once(changefeed, target.uri) == EXIT_OK  # no table is stopped any more
+    assert_state(target, changefeed.state())
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["between others", "last"])
+def test_a_late_file_is_not_noticed_until_metadata_moves_and_a_reset_reads_it(
+    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its rows count as repetitions, and a notice comes only if files with larger numbers were applied."""
+    changefeed = Changefeed(tmp_path / "feed")
+    changefeed.upstream.create_table(ORDERS, [KEY, NAME])
+    for key in range(3):
+        changefeed.upstream.execute(Insert(ORDERS, {"id": key, "name": f"number {key}"}))
+        changefeed.upstream.checkpoint()
+    file = sorted(changefeed.writer.root.rglob("CDC*.csv"))[number]
+    content = file.read_bytes()
+    file.unlink()
+    target = DuckDbTarget(tmp_path / "target.duckdb")
+    others = [(str(key), f"number {key}") for key in range(3) if key != number]
+
+    def rows() -> list[tuple[str | None, ...]]:
+        return sorted(target.rows("shop", "orders", {"id": "int", "name": "varchar"}))
+
+    assert run_once(changefeed, target.uri) == EXIT_OK
+    file.write_bytes(content)
+    capsys.readouterr()
+    assert run_once(changefeed, target.uri) == EXIT_OK
+    assert run_once(changefeed, target.uri, until_end=True, quiet=0.1) == EXIT_OK
+    assert (rows(), capsys.readouterr().err) == (others, "")  # metadata stands still
+    changefeed.upstream.checkpoint()
+    assert run_once(changefeed, target.uri) == EXIT_OK
+    assert rows() == others
+    assert ("after others with larger numbers were applied" in capsys.readouterr().err) is (number == 1)
+    with duckdb.connect(str(tmp_path / "target.duckdb")) as connection:
+        connection.execute("DROP TABLE shop.orders")
+    assert main(["reset", "--table", "shop.orders", "--yes", "--sink", target.uri]) == 0
+    assert run_once(changefeed, target.uri) == EXIT_OK
     assert_state(target, changefeed.state())
