@@ -36,7 +36,8 @@ class RowsLostError(HeadraceError):
 
 def _lost(table_id: TableId, what: str) -> RowsLostError:
     return RowsLostError(
-        f"table {table_id}: {what}. The rows of a cut do not add up, which is a bug of Headrace; the checkpoint was not moved.",
+        f"table {table_id}: {what}. The rows of a cut do not add up, which is a bug of Headrace or of the connector that reads or "
+        "writes them; the checkpoint was not moved.",
         "Please report it with these figures.",
     )
 
