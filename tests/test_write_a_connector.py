@@ -41,10 +41,22 @@ def test_the_modules_for_connectors_are_there() -> None:
 
 def test_the_example_imports_nothing_that_is_private() -> None:
     told = set(re.findall(r"`(headrace\.[\w.]+)`", PAGE.partition("## What stays stable")[2].partition("Everything else")[0]))
-    source = (EXAMPLE / "src" / "headrace_sqlite" / "__init__.py").read_text()
-    used = set(re.findall(r"^from (headrace[\w.]*) import", source, re.MULTILINE))
+    files = [EXAMPLE / "src" / "headrace_sqlite" / "__init__.py", EXAMPLE / "tests" / "test_sqlite.py"]
+    used = {name for file in files for name in re.findall(r"^from (headrace(?:\.\w+)*) import", file.read_text(), re.MULTILINE)}
     assert used
     assert not [module for module in used if not any(module == name or module.startswith(f"{name}.") for name in told)]
+
+
+def test_the_example_uses_no_mark_that_only_headrace_s_own_tests_have() -> None:
+    """pytest warns of it in a package of its own."""
+    assert set(re.findall(r"pytest\.mark\.(\w+)", (EXAMPLE / "tests" / "test_sqlite.py").read_text())) <= {"parametrize"}
+
+
+def test_what_a_copy_renames_is_in_the_example() -> None:
+    renamed = re.findall(r"^\| `([^`]+)` \|", PAGE.partition("Then rename")[2].partition("\nIf both")[0], re.MULTILINE)
+    assert len(renamed) > 3
+    text = "\n".join(path.read_text() for path in EXAMPLE.rglob("*") if path.suffix in (".py", ".toml"))
+    assert not [name for name in renamed if name not in text]
 
 
 def test_the_example_is_installed_as_its_definition_says() -> None:
