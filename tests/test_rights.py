@@ -167,6 +167,25 @@ def test_without_one_of_them_validate_names_it_and_the_run_says_what_is_lacking(
     assert code != 0
     assert f"{right} command denied to user 'repl'" in told or "Access denied for user 'repl'" in told
     assert "Traceback" not in told
+    for _ in DATABASES:  # one lacks the right after another
+        assert re.search(r"administrator of the target: GRANT [^;]*; The next run tries again", told), told
+        repl.follow(told)
+        code, sentence = outcome(changefeed, repl.uri)
+        told = sentence + capfd.readouterr().err
+        if "denied" not in told:
+            break
+    assert "denied" not in told
+    assert not repl.excess()
+
+
+def test_without_rights_on_the_ledger_the_run_names_the_grant(repl: Repl, changefeed: Changefeed) -> None:
+    repl.grant_documented()
+    repl.run(f"REVOKE INSERT ON `headrace`.* FROM {ACCOUNT}")
+    code, sentence = outcome(changefeed, repl.uri)
+    assert code != 0
+    assert re.search(r"administrator of the target: GRANT [^;]* ON `headrace`\.\* TO `repl`@`%`; Then start", sentence), sentence
+    repl.follow(sentence)
+    assert outcome(changefeed, repl.uri) == (0, "")
 
 
 def test_without_the_other_ones_it_runs_too(repl: Repl, mariadb: MariaDb, changefeed: Changefeed) -> None:

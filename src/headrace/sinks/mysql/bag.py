@@ -45,7 +45,7 @@ def take_away(session: MySqlSession, table_id: TableId, columns: list[Column], r
             deleted = session.affect(f"{head}{condition.as_py()} LIMIT {count}".encode())
         except pymysql.err.MySQLError as error:
             if classify(error) is ErrorClass.REFUSED:
-                raise refusal.from_error(error, table_id) from None
+                raise refusal.from_error(error, table_id, session) from None
             raise
         if deleted < count:
             missing += count - deleted

@@ -10,6 +10,7 @@ import pymysql
 from headrace.errors import HeadraceError
 from headrace.sinks.base import Check, CheckState
 from headrace.sinks.mysql.connection import MySqlSession
+from headrace.sinks.mysql.denied import account_of
 from headrace.sinks.mysql.excess import NEEDED, ON_LEDGER, PLACEHOLDER, Account, excess, roles_grants
 from headrace.sinks.mysql.fence import Fence
 from headrace.sinks.mysql.grants import ALL, EVERYBODY, EVERYWHERE, Grants, active_grants, escaped, literal_name
@@ -51,7 +52,7 @@ def check_target(settings: MySqlSettings) -> list[Check]:
 
 def check_databases(session: MySqlSession, settings: MySqlSettings, databases: Iterable[str]) -> Iterator[Check]:
     """Names the databases of the source for which nothing is granted."""
-    grants, account = active_grants(session), _account(session, settings)
+    grants, account = active_grants(session), account_of(session, settings.ledger_database)
     for database in sorted(databases):
         if database.casefold() in {*SYSTEM_DATABASES, settings.ledger_database.casefold()}:
             continue  # such a database is refused in any case
@@ -60,14 +61,9 @@ def check_databases(session: MySqlSession, settings: MySqlSettings, databases: I
             yield Check("privileges", CheckState.FAILED, detail, account.to_grant(escaped(database)))
 
 
-def _account(session: MySqlSession, settings: MySqlSettings) -> Account:
-    user, _, host = str(session.scalar("SELECT CURRENT_USER()")).rpartition("@")
-    return Account(f"{quote_name(user)}@{quote_name(host)}", settings.ledger_database, session.is_mariadb)
-
-
 def _rights(session: MySqlSession, settings: MySqlSettings) -> Iterator[Check]:
     """What the account lacks, and then what it has too much."""
-    account, active, direct = _account(session, settings), active_grants(session), Grants()
+    account, active, direct = account_of(session, settings.ledger_database), active_grants(session), Grants()
     of_roles: dict[str, Grants | None] = {}
     if active.roles:
         with MySqlSession(settings, ddl=True) as aside:

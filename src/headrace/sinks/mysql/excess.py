@@ -138,11 +138,14 @@ class Account:
         rights = [right for right in ON_DATABASES if not (self.is_mariadb and right == "REFERENCES")]
         if pattern:
             return f"GRANT {', '.join(rights)} ON {quote_name(pattern)}.* TO {self.name};"
-        ledger = quote_name(escaped(self.ledger))
         return (
-            f"GRANT {', '.join(ON_LEDGER)} ON {ledger}.* TO {self.name}; and for each replicated database "
+            f"{self.to_grant_on_ledger()} and for each replicated database "
             f"GRANT {', '.join(rights)} ON {quote_name(PLACEHOLDER)}.* TO {self.name};"
         )
+
+    def to_grant_on_ledger(self) -> str:
+        """The documented grant on the ledger's database."""
+        return f"GRANT {', '.join(ON_LEDGER)} ON {quote_name(escaped(self.ledger))}.* TO {self.name};"
 
 
 def roles_grants(session: Asking, roles: Collection[Role], direct: Grants) -> dict[str, Grants | None]:

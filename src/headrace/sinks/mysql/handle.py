@@ -32,7 +32,7 @@ def require_index(session: MySqlSession, schema: TableSchema) -> None:
         indexes = _unique_indexes(session, schema.table_id)
     except pymysql.err.MySQLError as error:
         if classify(error) is ErrorClass.REFUSED:
-            raise refusal.from_error(error, schema.table_id) from None
+            raise refusal.from_error(error, schema.table_id, session) from None
         raise
     former = indexes.get(DECLARED_KEY, key)
     if any(columns <= key for columns in indexes.values()) and former == key:
@@ -160,7 +160,7 @@ def with_plain_columns(session: MySqlSession, schema: TableSchema) -> TableSchem
         is_computed = catalogue.computed_columns(session, schema.table_id)
     except pymysql.err.MySQLError as error:
         if classify(error) is ErrorClass.REFUSED:
-            raise refusal.from_error(error, schema.table_id) from None
+            raise refusal.from_error(error, schema.table_id, session) from None
         raise
     columns = (
         replace(column, generated=None)

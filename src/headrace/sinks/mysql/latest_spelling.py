@@ -69,7 +69,7 @@ def settled(session: MySqlSession, change: TableChange) -> Settled:
         overtaken = dict(_overtaken(session, change, alive))
     except pymysql.err.MySQLError as error:
         if classify(error) is ErrorClass.REFUSED:
-            raise refusal.from_error(error, change.target) from None
+            raise refusal.from_error(error, change.target, session) from None
         raise
     if change.watch is not None:
         Spellings(session, change).refuse_overtaken(overtaken)

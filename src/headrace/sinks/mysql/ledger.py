@@ -217,7 +217,7 @@ class MySqlLedger:
             except pymysql.err.MySQLError as error:
                 if classify(error) is not ErrorClass.REFUSED:
                     raise
-                raise server_refused(replace(change, statement=statement), error) from None
+                raise server_refused(replace(change, statement=statement), error, session) from None
             self._write(session, claim, update, repeated=repeated)
 
         self._step(write)
@@ -276,7 +276,7 @@ class MySqlLedger:
                     f"The target lacks a part of the ledger that this run had written to: {error_text(error)}: a failover lost "
                     "transactions, or a backup was restored. The run goes on from what the ledger records now."
                 ) from None
-            raise refusal.of_ledger(error) from None
+            raise refusal.of_ledger(error, self._session, self._settings.ledger_database) from None
 
     def _recover(self, error: BaseException) -> None:
         if self._session is None:

@@ -37,7 +37,7 @@ from headrace.model.outcome import Notice
 from headrace.model.table import SourceTable, TableId, TableSchema, folded_name
 from headrace.sinks.base import TextComparison
 from headrace.sinks.metadata_applier import Begun, SchemaChangeUnclear, TableDescription, TargetUnreadableError
-from headrace.sinks.mysql import catalogue, collation, databases, end_state
+from headrace.sinks.mysql import catalogue, collation, databases, denied, end_state
 from headrace.sinks.mysql.adaptation import Adapted, UnadaptableError, adapt
 from headrace.sinks.mysql.computing import refuse_long_computing
 from headrace.sinks.mysql.connection import MySqlSession, repeat
@@ -127,7 +127,7 @@ class MySqlMetadataApplier:
                     f"({error_text(error)}): {shown(change)}."
                 )
                 raise unclear(change, message) from None
-            raise server_refused(change, error) from None
+            raise server_refused(change, error, self._session) from None
 
     def _has_run(self, session: MySqlSession, sending: Sending, former: Before) -> bool:
         """Whether a statement that was sent has run, as the target shows it. Raises SchemaChangeUnclear."""
@@ -156,7 +156,7 @@ class MySqlMetadataApplier:
             if classify(error) is ErrorClass.LOST:
                 self._recover(error)
                 raise TransientError(f"The connection was lost while this ran: {statement}") from None
-            problem = server_refused(replace(change, statement=statement), error).problem
+            problem = server_refused(replace(change, statement=statement), error, self._session).problem
             # Of several steps, or of rows in a table without transactions, the first ones stay.
             raise SchemaChangeUnclear(replace(problem, message=f"{problem.message} A part of it may have run.")) from None
         finally:
@@ -168,7 +168,7 @@ class MySqlMetadataApplier:
         try:
             return self._repeated(lambda: catalogue.describe(self._connected(), table_id), f"Reading the definition of {table_id}")
         except pymysql.err.MySQLError as error:
-            raise TargetUnreadableError(f"The definition of {table_id} cannot be read: {error_text(error)}.", _GRANT_HINT) from None
+            raise self._unreadable(f"The definition of {table_id} cannot be read", error, table_id.database) from None
 
     def text_comparisons(self, tables: Collection[TableId]) -> Mapping[TableId, TextComparison]:
         """See ``headrace.sinks.base.TextComparisons``."""
@@ -176,7 +176,7 @@ class MySqlMetadataApplier:
         try:
             return self._repeated(lambda: catalogue.text_comparisons(self._connected(), tables), what)
         except pymysql.err.MySQLError as error:
-            raise TargetUnreadableError(f"The collations of columns cannot be read: {error_text(error)}.", _GRANT_HINT) from None
+            raise self._unreadable("The collations of columns cannot be read", error) from None
 
     def state_before(self, change: SchemaChange) -> str:
         """See ``MetadataApplier.state_before``."""
@@ -184,9 +184,7 @@ class MySqlMetadataApplier:
         try:
             before = self._repeated(lambda: end_state.before(self._connected(), change), what)
         except pymysql.err.MySQLError as error:
-            raise TargetUnreadableError(
-                f"The definition of {change.table_id} cannot be read: {error_text(error)}.", _GRANT_HINT
-            ) from None
+            raise self._unreadable(f"The definition of {change.table_id} cannot be read", error, change.database) from None
         self._before[change.identity] = before
         return before.text()
 
@@ -196,7 +194,7 @@ class MySqlMetadataApplier:
         try:
             return self._repeated(lambda: self._begun(self._connected(), change, Before.read(state_before)), what)
         except pymysql.err.MySQLError as error:
-            raise TargetUnreadableError(f"{what} failed: {error_text(error)}.", _GRANT_HINT) from None
+            raise self._unreadable(f"{what} failed", error, change.database) from None
 
     def keeps_unique(self, change: SchemaChange) -> str:
         """See ``MetadataApplier.keeps_unique``. Rows replace those that a unique key holds for equal."""
@@ -205,9 +203,11 @@ class MySqlMetadataApplier:
         try:
             return self._repeated(lambda: _kept_key(self._connected(), change), what)
         except pymysql.err.MySQLError as error:
-            raise TargetUnreadableError(
-                f"The unique keys of {change.table_id} cannot be read: {error_text(error)}.", _GRANT_HINT
-            ) from None
+            raise self._unreadable(f"The unique keys of {change.table_id} cannot be read", error, change.database) from None
+
+    def _unreadable(self, what: str, error: pymysql.err.MySQLError, database: str = "") -> TargetUnreadableError:
+        hint = denied.to_grant(self._session, error, database) or _GRANT_HINT
+        return TargetUnreadableError(f"{what}: {error_text(error)}.", hint)
 
     def close(self) -> None:
         if self._session is not None:

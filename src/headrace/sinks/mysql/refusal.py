@@ -15,6 +15,7 @@ from headrace.model.containment import unforeseen
 from headrace.model.outcome import Problem
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import CHARACTER_KINDS, TypeKind
+from headrace.sinks.mysql import denied
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.local_infile import PACKET_TOO_LARGE
 from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_code, error_text
@@ -52,24 +53,39 @@ class Unforeseen(Refused):
 
 
 @contextmanager
-def of_one_table(table_id: TableId) -> Iterator[None]:
-    """Around what is done for one table of the source. Raises Refused where the server refuses a statement, Unforeseen for what
-    nobody foresaw, and what concerns the connection or the run as it is."""
+def of_one_table(table_id: TableId, session: MySqlSession | None) -> Iterator[None]:
+    """Around what is done for one table of the source, on the session if there is one.
+
+    Raises Refused where the server refuses a statement, Unforeseen for what nobody foresaw, and what concerns the connection or the
+    run as it is.
+    """
     try:
         yield
     except (Refused, HeadraceError, OSError):
         raise
     except pymysql.err.MySQLError as error:
         if classify(error) is ErrorClass.REFUSED:
-            raise from_error(error, table_id) from None
+            raise from_error(error, table_id, session) from None
         raise
     except Exception as error:
         raise Unforeseen(unforeseen(error, table_id)) from error
 
 
-def from_error(error: Exception, table_id: TableId, rows: pa.Table | None = None, schema: TableSchema | None = None) -> Refused:
-    """The problem behind an error; ``rows`` are those of the statement, to look the value up that it names by row number."""
+def from_error(
+    error: Exception,
+    table_id: TableId,
+    session: MySqlSession | None,
+    rows: pa.Table | None = None,
+    schema: TableSchema | None = None,
+) -> Refused:
+    """The problem behind an error of this session's.
+
+    ``rows`` are those of the statement, to look the value up that it names by row number.
+    """
     code = error_code(error)
+    if code in _DENIED:
+        hint = denied.to_grant(session, error, table_id.database) or _GRANT_IT
+        return Refused(Problem(table_id, f"the target's user lacks a privilege: {error_text(error)}.", hint=hint))
     return Refused(_problem(code, error_text(error), table_id, _Sent(rows, schema)), by_value=code in _REFUSED_VALUE)
 
 
@@ -82,9 +98,11 @@ def from_warnings(session: MySqlSession, table_id: TableId, rows: pa.Table, sche
     return None
 
 
-def of_ledger(error: Exception) -> TerminalError:
-    """What to say when the server refuses a statement on the ledger."""
-    hint = _GRANT_IT if error_code(error) in _DENIED else "Was a table of the ledger changed by hand?"
+def of_ledger(error: Exception, session: MySqlSession | None, ledger: str) -> TerminalError:
+    """What to say when the server refuses a statement on the ledger, whose database has this name."""
+    hint = "Was a table of the ledger changed by hand?"
+    if error_code(error) in _DENIED:
+        hint = denied.to_grant_on_ledger(session, error, ledger) or _GRANT_IT
     return TerminalError(f"The target refused a statement on the ledger: {error_text(error)}.", hint)
 
 
@@ -148,8 +166,6 @@ def _problem(code: int, text: str, table_id: TableId, sent: _Sent) -> Problem:
             column=column,
             hint="Add it again, as the source defines it, with its values for the rows that are there.",
         )
-    if code in _DENIED:
-        return Problem(table_id, f"the target's user lacks a privilege: {text}.", hint=_GRANT_IT)
     if code in (_ENTRY_TOO_LARGE, PACKET_TOO_LARGE):
         return _too_large(code, text, table_id, sent)
     if code not in _REFUSED_VALUE:

@@ -17,7 +17,7 @@ from headrace.model.outcome import Problem, Remedy
 from headrace.model.table import TableId
 from headrace.model.tso import tso_to_ms
 from headrace.sinks.metadata_applier import SchemaChangeRefused, SchemaChangeUnclear
-from headrace.sinks.mysql import catalogue
+from headrace.sinks.mysql import catalogue, denied
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_code, error_text
 from headrace.sinks.mysql.types import qualified
@@ -93,7 +93,7 @@ class Sending:
             if classify(error) is not ErrorClass.REFUSED:
                 self.broken += error_code(error) in _BROKEN
                 raise
-            raise self._refused(server_refused(self.change, error)) from None
+            raise self._refused(server_refused(self.change, error, session)) from None
         self.taken += 1
         faults.after(Step.MYSQL_STATEMENT, statement)
 
@@ -123,11 +123,11 @@ def unclear(change: SchemaChange, message: str) -> SchemaChangeUnclear:
     return SchemaChangeUnclear(Problem(change.table_id, message, place=change.origin))
 
 
-def server_refused(change: SchemaChange, error: pymysql.err.MySQLError) -> SchemaChangeRefused:
-    """Why the server did not run the change's statement."""
+def server_refused(change: SchemaChange, error: pymysql.err.MySQLError, session: MySqlSession | None) -> SchemaChangeRefused:
+    """Why the server did not run the change's statement on this session."""
     reason = "does not know this syntax, which TiDB does" if error_code(error) in _SYNTAX else "refused the statement"
     message = f"the target {reason}: {error_text(error)}; the statement is {shown(change)}."
-    return refused(change, message)
+    return refused(change, message, denied.to_grant(session, error, change.database) or BY_HAND)
 
 
 def refuse_rows_brought_back(change: SchemaChange) -> None:

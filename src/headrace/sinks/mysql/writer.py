@@ -165,7 +165,7 @@ class MySqlWriter:
 
     def _settle(self, change: TableChange) -> Settled:
         session = self._connected()
-        with refusal.of_one_table(change.table_id):
+        with refusal.of_one_table(change.table_id, session):
             found = settled(session, change)
         session.rollback()  # what is written next sees the tables as they are then
         return found
@@ -174,7 +174,7 @@ class MySqlWriter:
         try:
             return repeat(action, what, self._recover)
         except pymysql.err.MySQLError as error:  # what concerns a table's rows is one of its problems
-            raise refusal.of_ledger(error) from None
+            raise refusal.of_ledger(error, self._session, self._settings.ledger_database) from None
 
     def commits(self) -> Commits | None:
         """See ``UnitWriter.commits``."""
@@ -281,7 +281,7 @@ class MySqlWriter:
         """Before anything of the transaction is committed."""
         letters = self._own_context().letters
         for table_id, found in refused.items():
-            with refusal.of_one_table(table_id):
+            with refusal.of_one_table(table_id, None):
                 self._letters[table_id].update(letters.put(found) if letters is not None and found else ())
 
     def _write_table(self, session: MySqlSession, table_id: TableId, pieces: list[_Piece], refused: list[Letter]) -> Problem | None:
@@ -291,7 +291,7 @@ class MySqlWriter:
         """
         session.run("SAVEPOINT headrace_table")
         try:
-            with refusal.of_one_table(table_id):
+            with refusal.of_one_table(table_id, session):
                 for piece in pieces:
                     self._write_piece(session, piece, refused)
         except refusal.Unforeseen:
@@ -515,7 +515,7 @@ def _run(session: MySqlSession, piece: _Piece, statement: bytes, rows: pa.Table)
         warnings = session.run(statement)
     except pymysql.err.MySQLError as error:
         if classify(error) is ErrorClass.REFUSED:
-            raise refusal.from_error(error, piece.table_id, rows, piece.schema) from None
+            raise refusal.from_error(error, piece.table_id, session, rows, piece.schema) from None
         raise
     _reject_warnings(session, piece, warnings, rows)
 
@@ -536,7 +536,7 @@ def _load(session: MySqlSession, piece: _Piece) -> int | None:
         if error_code(error) in _LOCAL_DISABLED:
             return None
         if classify(error) is ErrorClass.REFUSED:
-            raise refusal.from_error(error, piece.table_id, rows, piece.schema) from None
+            raise refusal.from_error(error, piece.table_id, session, rows, piece.schema) from None
         raise
     affected = session.affected
     _reject_warnings(session, piece, warnings, rows)
