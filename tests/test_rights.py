@@ -339,6 +339,26 @@ def test_an_underscore_that_stands_for_any_character_is_told(repl: Repl) -> None
     assert repl.check().state is CheckState.OK
 
 
+def test_no_database_loses_its_rights_when_a_grant_with_an_underscore_is_taken_back(repl: Repl) -> None:
+    """Whoever follows the advice replaces the grant by one on each database that it covers."""
+    repl.run("CREATE DATABASE d1", "CREATE DATABASE d2", "CREATE DATABASE shop_eu", "CREATE DATABASE shopxus")
+    repl.grant(PAGE.ledger, on_database("headrace"))
+    repl.grant(PAGE.database, "`d_`.*")
+    repl.grant(PAGE.database, "`shop_%`.*")
+    found = repl.excess()
+    assert [re.findall(r"GRANT [^;]* ON (\S+)\.\*", check.advice) for check in found] == [
+        ["`d1`", "`d2`"],
+        ["`shop\\_%`", "`shopxus`"],
+    ]
+    assert all("the same on each other database of the source" in check.advice for check in found)
+    for check in found:
+        repl.follow(check.advice)
+    assert not repl.excess()
+    tables = [SourceTable(TableSchema(TableId(name, "t"), (KEY,))) for name in ("d1", "d2", "shop_eu", "shopxus")]
+    with open_sink(repl.uri) as sink:
+        assert not [check for check in sink.check_tables("p", tables) if check.name == "privileges"]
+
+
 def test_all_rights_but_one_count_as_all_of_them(repl: Repl) -> None:
     repl.run(f"GRANT ALL PRIVILEGES ON *.* TO {ACCOUNT}", f"REVOKE TRIGGER ON *.* FROM {ACCOUNT}")
     (found,) = repl.excess()

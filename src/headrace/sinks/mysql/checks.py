@@ -73,7 +73,9 @@ def _rights(session: MySqlSession, settings: MySqlSettings) -> Iterator[Check]:
     else:
         direct = active
     yield _privileges(account, active, direct, of_roles)
-    found = [Check("excess privileges", CheckState.WARNING, e.sentence, e.mend) for e in excess(account, direct, of_roles)]
+    databases = [str(row[0]) for row in session.execute("SHOW DATABASES")]
+    too_much = excess(account, direct, of_roles, databases)
+    found = [Check("excess privileges", CheckState.WARNING, e.sentence, e.mend) for e in too_much]
     yield from found or [Check("excess privileges", CheckState.OK, "none: the account can do what Headrace needs, and no more")]
 
 

@@ -166,9 +166,11 @@ def roles_grants(session: Asking, roles: Collection[Role], direct: Grants) -> di
     return found
 
 
-def excess(account: Account, direct: Grants, of_roles: Mapping[str, Grants | None]) -> Iterator[Excess]:
-    """Everything that the account can do and Headrace does not need."""
-    yield from _of_grants(account, direct)
+def excess(
+    account: Account, direct: Grants, of_roles: Mapping[str, Grants | None], databases: Collection[str] = ()
+) -> Iterator[Excess]:
+    """Everything that the account can do and Headrace does not need. ``databases`` are those of the target that it sees."""
+    yield from _of_grants(account, direct, databases)
     for role in direct.roles:
         take = f"REVOKE {role.name} FROM {account.name};"
         instead = f"{account.to_grant()} then {take}"
@@ -180,11 +182,11 @@ def excess(account: Account, direct: Grants, of_roles: Mapping[str, Grants | Non
             sentence = f"the role {role.name}: the server does not tell what it gives."
             yield Excess(sentence, instead)
             continue
-        for found in _of_grants(account, grants):
+        for found in _of_grants(account, grants, databases):
             yield Excess(f"through the role {role.name} {found.sentence}", instead)
 
 
-def _of_grants(account: Account, grants: Grants) -> Iterator[Excess]:
+def _of_grants(account: Account, grants: Grants, databases: Collection[str]) -> Iterator[Excess]:
     for grantee in sorted({line.grantee for line in grants.lines}):
         lines = tuple(line for line in grants.lines if line.grantee == grantee)
         own = replace(grants, lines=lines)
@@ -195,7 +197,7 @@ def _of_grants(account: Account, grants: Grants) -> Iterator[Excess]:
             yield Excess(sentence, f"REVOKE GRANT OPTION ON {place} FROM {grantee};")
         for line in (line for line in lines if not line.takes):
             if line.pattern is not None:
-                yield from _on_databases(account, own, line, line.pattern)
+                yield from _on_databases(account, own, line, line.pattern, databases)
             elif line.place != EVERYWHERE:
                 yield from _on_single_things(line)
 
@@ -220,7 +222,7 @@ def _everywhere(account: Account, grants: Grants, grantee: str) -> Iterator[Exce
         )
 
 
-def _on_databases(account: Account, grants: Grants, line: Grant, pattern: str) -> Iterator[Excess]:
+def _on_databases(account: Account, grants: Grants, line: Grant, pattern: str, databases: Collection[str]) -> Iterator[Excess]:
     covered = [name for name in _SYSTEM if grants.may_count(line, name)]
     take = f"REVOKE ALL PRIVILEGES ON {line.place} FROM {line.grantee};"
     if covered:
@@ -228,8 +230,9 @@ def _on_databases(account: Account, grants: Grants, line: Grant, pattern: str) -
         yield Excess(sentence, f"{account.to_grant()} then {take}" if grants.has_wildcards(pattern) else take)
     elif grants.has_wildcards(pattern, "_"):
         sentence = f"rights on {line.place}: _ stands for any character, so databases of other names are included."
-        whole = pattern.replace("\\_", "_").replace("_", "\\_")
-        yield Excess(sentence, f"{account.to_grant(whole)} then {take}")
+        instead = " ".join(map(account.to_grant, _instead_of(account, grants, pattern, databases)))
+        also = f"the same on each other database of the source that {line.place} covers, then {take}"
+        yield Excess(sentence, f"{instead} {also}")
     if ALL in line.rights:
         rights = account.to_grant(pattern) if literal_name(pattern) != account.ledger else account.to_grant()
         sentence = f"ALL PRIVILEGES on {line.place}: it can also store routines and events, run those of others, and lock tables."
@@ -237,6 +240,18 @@ def _on_databases(account: Account, grants: Grants, line: Grant, pattern: str) -
     for right in sorted(line.rights - _OF_DATABASES - {ALL}):
         sentence = f"{right} on {line.place}: it can {_GIVES.get(right, _UNKNOWN)}."
         yield Excess(sentence, f"REVOKE {right} ON {line.place} FROM {line.grantee};")
+
+
+def _instead_of(account: Account, grants: Grants, pattern: str, databases: Collection[str]) -> list[str]:
+    """The patterns to grant on before a grant on a pattern with ``_`` is taken back, so that no database loses its rights.
+
+    That is the pattern with each ``_`` standing for itself, if that covers any database, and each database that it does not cover.
+    """
+    whole = pattern.replace("\\_", "_").replace("_", "\\_")
+    held = sorted(name for name in databases if grants.matches(pattern, name) and name != account.ledger)
+    others = [name for name in held if not grants.matches(whole, name)]
+    keeps_whole = len(others) < len(held) or not others or grants.has_wildcards(pattern, "%")
+    return [*([whole] if keeps_whole else []), *map(escaped, others)]
 
 
 def _of_system(covered: Collection[str], rights: frozenset[str]) -> str:
