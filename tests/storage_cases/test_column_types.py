@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,36 @@ def test_a_table_that_was_there_before_stops(
     assert bucket.run(mariadb.uri(), adopt=True).code == EXIT_OK
     text = base64.b64decode(value).decode() if kind == "BINARY" else value
     assert [str(held) for (held,) in person.run("SELECT CAST(c AS CHAR) FROM test.t")] == [text]
+
+
+NARROW = [
+    (TEXT, "varchar(3)", "four", "VARCHAR(32)"),
+    (TEXT, "varchar(32) not null", None, "VARCHAR(32)"),
+    ({"ColumnType": "TEXT", "ColumnPrecision": "65535"}, "tinytext", "a" * 256, "TEXT"),
+    ({"ColumnType": "VARBINARY", "ColumnPrecision": "9"}, "varbinary(2)", "YWFh", "VARBINARY(9)"),
+    ({"ColumnType": "BIGINT", "ColumnPrecision": "20"}, "int", "4294967296", "BIGINT"),
+    ({"ColumnType": "INT", "ColumnPrecision": "11"}, "int unsigned", "-1", "INT"),
+    ({"ColumnType": "DECIMAL", "ColumnPrecision": "9", "ColumnScale": "2"}, "decimal(6,2)", "12345.00", "DECIMAL(9, 2)"),
+]
+
+
+@pytest.mark.parametrize(("column", "held", "value", "told"), NARROW)
+def test_validate_warns_of_a_column_that_is_too_narrow(
+    mariadb: MariaDb, tmp_path: Path, column: dict[str, str], held: str, value: str | None, told: str
+) -> None:
+    bucket, person = Bucket(tmp_path), Person(MariaDbTarget(mariadb), mariadb)
+    person.run("CREATE DATABASE test", f"CREATE TABLE test.t (id INT PRIMARY KEY, c {held})")
+    bucket.schema("t", 100, (ID, {"ColumnName": "c", **column}), "", 0)
+    bucket.rows("t/100/1", ("I", 110, 1, value))
+    bucket.checkpoint(150)
+    found = types(bucket, mariadb)
+    assert found.state is CheckState.WARNING
+    shown = held.partition("(")[0].partition(" ")[0].upper()
+    assert re.match(rf"test\.t, column c: the target's column is {shown}.*, the source's {re.escape(told)}", found.detail)
+    assert bucket.run(mariadb.uri(), adopt=True).code == EXIT_TABLE_STOPPED
+    person.run(f"ALTER TABLE test.t MODIFY c {told} NULL")
+    assert types(bucket, mariadb).state is CheckState.OK
+    assert bucket.run(mariadb.uri(), adopt=True).code == EXIT_OK
 
 
 @pytest.mark.parametrize(("kind", "held"), [("TIMESTAMP", "TIMESTAMP NOT NULL"), ("INT", "INT AUTO_INCREMENT, KEY (c)")])

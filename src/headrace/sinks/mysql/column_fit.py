@@ -2,7 +2,8 @@
 
 MySQL and MariaDB change what such a column is given without a warning, in any SQL mode: they round a DOUBLE in a FLOAT, and make
 the number 1 of the text 01. In a unique key that makes one row of two. A value for which the server has an error or a warning (a
-DECIMAL with fewer digits, a DATE for a DATETIME) is refused by itself, and not looked for here.
+DECIMAL with fewer digits, a DATE for a DATETIME) is refused by itself; ``validate`` tells of the commonest such columns
+(:meth:`HeldType.refuses`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ HELD = "data_type, COALESCE(character_maximum_length, datetime_precision, 0), nu
 """What :meth:`HeldType.of` needs of ``information_schema.columns``."""
 
 _MEMBER = re.compile(r"'((?:[^']|'')*)'")
+_DIGITS = re.compile(r"\((\d+)")
 _BEYOND_BMP = re.compile("[\U00010000-\U0010ffff]")
 _PLAIN_WIDTHS = (None, 12, 22)
 """What TiCDC writes as the precision of a FLOAT or DOUBLE without one."""
@@ -34,6 +36,12 @@ _WHOLE = (CHARACTER_KINDS | BINARY_KINDS) - {TypeKind.CHAR, TypeKind.BINARY}
 """What takes any bytes or characters, and takes no blanks away and adds no zeros."""
 _TEXTS = _WHOLE | {TypeKind.CHAR, TypeKind.JSON}
 _NUMBERS = _TEXTS | {TypeKind.DECIMAL, TypeKind.DOUBLE}
+_SIZED = CHARACTER_KINDS | BINARY_KINDS
+_OF_CHARACTERS = frozenset({TypeKind.CHAR, TypeKind.VARCHAR, TypeKind.VAR_STRING})
+"""Their length counts characters, that of all others bytes."""
+_MOST_BYTES = 4
+"""Of a character in utf8mb4."""
+_BITS = {TypeKind.TINYINT: 8, TypeKind.SMALLINT: 16, TypeKind.MEDIUMINT: 24, TypeKind.INT: 32, TypeKind.BIGINT: 64}
 _HOLDS: TypeMap[frozenset[TypeKind]] = TypeMap(
     "types of MySQL that hold values",
     {
@@ -66,7 +74,8 @@ class HeldType:
 
     ``size`` is in characters or bytes, or the digits of a second's fraction; ``scale`` the digits after the point, ``None`` for a
     FLOAT or DOUBLE that keeps what fits; ``members`` are those of an ENUM or SET. ``fills_null``: it makes a value of its own of
-    NULL. ``name`` is the column's as it is spelled, ``collation`` that of a text.
+    NULL. ``name`` is the column's as it is spelled, ``collation`` that of a text. ``declared`` is the type as the server shows it,
+    with its lengths, and ``takes_null`` whether it takes NULL.
     """
 
     kind: str = ""
@@ -76,6 +85,8 @@ class HeldType:
     fills_null: bool = False
     name: str = ""
     collation: str = ""
+    declared: str = ""
+    takes_null: bool = True
 
     @classmethod
     def of(cls, data_type: object, size: object, scale: object, column_type: object, nullable: object, extra: object) -> HeldType:
@@ -84,7 +95,8 @@ class HeldType:
         fills_null = "auto_increment" in str(extra).lower() or (kind == TypeKind.TIMESTAMP and nullable == "NO")
         found = _MEMBER.findall(str(column_type)) if kind in (TypeKind.ENUM, TypeKind.SET) else []
         members = frozenset(_shown(member.replace("''", "'")) for member in found)
-        return cls(kind, int(str(size)), None if scale is None else int(str(scale)), members, fills_null)
+        digits = None if scale is None else int(str(scale))
+        return cls(kind, int(str(size)), digits, members, fills_null, declared=str(column_type), takes_null=nullable != "NO")
 
     def changes(self, column: Column) -> bool:
         """Whether it changes some of the values silently that are written of the source's column."""
@@ -99,6 +111,32 @@ class HeldType:
             or (kind is TypeKind.DECIMAL and fraction > 0 and self.kind in INTEGER_KINDS)
             or (kind == self.kind == TypeKind.BINARY and self.size > (column.type.length or self.size))
         )
+
+    def refuses(self, column: Column) -> bool:
+        """Whether the server refuses some values of the source's column, which stops the table at the first one."""
+        kind = column.type.kind
+        if not self.takes_null and column.nullable and not column.primary_key:
+            return True
+        if kind in _SIZED and self.kind in _SIZED:
+            return 0 < self.size < self._size_of(column.type)
+        if kind in INTEGER_KINDS and self.kind in INTEGER_KINDS:
+            low, high = _range(kind, unsigned=column.type.unsigned)
+            held_low, held_high = _range(TypeKind(self.kind), unsigned="unsigned" in self.declared.lower())
+            return low < held_low or high > held_high
+        return kind is TypeKind.DECIMAL and self.kind == kind and self._has_fewer_digits(column.type)
+
+    def _size_of(self, column_type: ColumnType) -> int:
+        """How long a value of a text or of bytes may be, counted as in this column; 0 where that is not known."""
+        length = column_type.length or 0
+        return length * _MOST_BYTES if column_type.kind in _OF_CHARACTERS and self.kind not in _OF_CHARACTERS else length
+
+    def _has_fewer_digits(self, column_type: ColumnType) -> bool:
+        """Whether a DECIMAL has fewer digits before the point; with fewer behind it the server warns, which is refused too."""
+        found = _DIGITS.search(self.declared)
+        digits, scale = column_type.length or 10, column_type.scale or 0
+        is_signed_in_unsigned = "unsigned" in self.declared.lower() and not column_type.unsigned
+        held_scale = self.scale or 0
+        return found is not None and (is_signed_in_unsigned or int(found[1]) - held_scale < digits - scale or held_scale < scale)
 
     def _cuts_digits(self, column_type: ColumnType) -> bool:
         """Whether it keeps fewer digits after the point than the source's FLOAT or DOUBLE. TiCDC does not write ``(M,0)`` down."""
@@ -118,6 +156,12 @@ class HeldType:
 def _shown(member: str) -> str:
     """A member of an ENUM or SET as ``information_schema`` may show it: without blanks at its end, and of the basic plane."""
     return _BEYOND_BMP.sub("?", member.replace("\\\\", "\\").rstrip(" "))
+
+
+def _range(kind: TypeKind, *, unsigned: bool) -> tuple[int, int]:
+    """The least and the greatest value of an integer type."""
+    bits = _BITS[kind]
+    return (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
 def misfit(table_id: TableId, column: Column, held: HeldType) -> Problem:

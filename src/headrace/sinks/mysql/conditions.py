@@ -26,7 +26,7 @@ from headrace.sinks.mysql.handle import by_bytes
 from headrace.sinks.mysql.server_errors import error_text
 from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.text import quote_name
-from headrace.sinks.mysql.types import qualified
+from headrace.sinks.mysql.types import qualified, type_text
 from headrace.sinks.sql_dialect import MYSQL
 from headrace.sinks.sql_ledger import SqlLedger
 
@@ -177,10 +177,18 @@ def _misfits(found: dict[tuple[str, str], _Target]) -> Iterator[Check]:
     for target in found.values():
         for column in target.source.carried:
             held = target.columns.get(folded_name(column.name))
-            if held is not None and held.held.changes(column):
+            if held is None:
+                continue
+            if held.held.changes(column):
                 problem = misfit(target.table_id, column, held.held)
                 detail = f"{target.table_id}, column {column.name}: {problem.message}"
                 yield Check("types", CheckState.FAILED, detail, problem.hint)
+            elif held.held.refuses(column):
+                null = " NOT NULL" if not held.held.takes_null and column.nullable else ""
+                place = f"{target.table_id}, column {column.name}: the target's column is {held.held.declared.upper()}{null}"
+                source = f"the source's {type_text(column.type)}"
+                detail = f"{place}, {source}: the table will stop at the first value that does not fit."
+                yield Check("types", CheckState.WARNING, detail, "Give it the source's type in the target.")
 
 
 def _partial_rows(found: dict[tuple[str, str], _Target]) -> Iterator[Check]:
