@@ -335,5 +335,30 @@ def test_a_unique_key_that_the_source_lacks_stops_a_table_in_duckdb(tmp_path: Pa
         assert connection.execute("SELECT * FROM shop.users").fetchall() == []
 
 
+@pytest.mark.server
+@pytest.mark.parametrize("in_duckdb", [True, False])
+def test_a_table_that_runs_by_the_ledger_and_is_not_there_is_told(
+    in_duckdb: bool, tmp_path: Path, mariadb: MariaDb, capsys: pytest.CaptureFixture[str]
+) -> None:
+    feed, path = Feed(tmp_path / "feed"), tmp_path / "t.duckdb"
+    sink = f"duckdb://{path}" if in_duckdb else mariadb.uri()
+    assert not [check for check in validated(feed, sink, capsys) if check.name == "tables"]  # there is no ledger yet
+    assert _run_as(feed, sink, "default") == 0
+    assert not [check for check in validated(feed, sink, capsys) if check.name == "tables"]
+    if in_duckdb:
+        with duckdb.connect(path) as connection:
+            connection.execute("DROP TABLE shop.users")
+    else:
+        with mariadb.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("DROP TABLE shop.users")
+    (told,) = (check for check in validated(feed, sink, capsys) if check.name == "tables")
+    assert told.state is CheckState.FAILED
+    assert told.detail == "shop.users is running by the ledger, and is not in the target: it will stop at its next rows."
+    assert not [check for check in validated(feed, sink, capsys, "--tables", "!shop.users") if "by the ledger" in check.detail]
+    assert main(["reset", "--sink", sink, "--table", "shop.users", "--yes"]) == EXIT_OK
+    assert _run_as(feed, sink, "default") == 0
+    assert not [check for check in validated(feed, sink, capsys) if check.name == "tables"]
+
+
 def _said(feed: Feed, sink: str, capsys: pytest.CaptureFixture[str]) -> dict[str, CheckState]:
     return {check.name: check.state for check in validated(feed, sink, capsys) if check.name in NAMES}

@@ -8,9 +8,11 @@ from collections.abc import Iterator, Sequence
 from headrace.errors import HeadraceError
 from headrace.model.table import SourceTable, folded_name
 from headrace.sinks.base import Check, CheckState
+from headrace.sinks.duckdb.catalog import find_tables
 from headrace.sinks.duckdb.database import CATALOG, Database, Session
 from headrace.sinks.duckdb.generated import columns_left_out
 from headrace.sinks.duckdb.types import UnsupportedPolicy, UnsupportedTypeError, duckdb_type, spelled
+from headrace.sinks.missing_tables import missing_tables
 from headrace.sinks.sql_ledger import SqlLedger
 
 _NO_KEYS = "the target has none that the source lacks"
@@ -57,9 +59,15 @@ def _checks(database: Database, ledger: SqlLedger, pipeline: str, by_name: _Tabl
     with database.reading() as session:
         if session is None:
             return []
+        state = ledger.load(session, pipeline) if ledger.exists(session) else None
+        targets = find_tables(session, {table.schema.table_id for table in by_name.values()})
         keys = list(_unique_keys(session, by_name)) or [Check("unique keys", CheckState.OK, _NO_KEYS)]
         writers = list(_other_writers(session, ledger, pipeline, by_name))
-        return keys + (writers or [Check("other writers", CheckState.OK, "no other pipeline")])
+        return [
+            *missing_tables(state, by_name.values(), targets),
+            *keys,
+            *(writers or [Check("other writers", CheckState.OK, "no other pipeline")]),
+        ]
 
 
 def _unique_keys(session: Session, tables: _Tables) -> Iterator[Check]:

@@ -15,6 +15,7 @@ import pymysql
 from headrace.errors import HeadraceError
 from headrace.model.table import SourceTable, TableId, folded_name
 from headrace.sinks.base import Check, CheckState
+from headrace.sinks.missing_tables import missing_tables
 from headrace.sinks.mysql import catalogue
 from headrace.sinks.mysql.adaptation.collations import COARSER, EQUAL
 from headrace.sinks.mysql.checks import check_databases
@@ -60,9 +61,12 @@ def check_tables(settings: MySqlSettings, pipeline: str, tables: Sequence[Source
     """See ``DataSink.check_tables``."""
     try:
         with MySqlSession(settings, ddl=True) as session:
+            ledger = SqlLedger(MYSQL, settings.ledger_database)
+            state = ledger.load(session, pipeline) if ledger.exists(session) else None
             found = _targets(session, {_folded(table.schema.table_id): table for table in tables})
             return [
                 *check_databases(session, settings, {table.schema.table_id.database for table in tables}),
+                *missing_tables(state, tables, [target.table_id for target in found.values()]),
                 *_or_ok("unique keys", _unique_keys(found), "the target has none that the source lacks"),
                 *_or_ok(
                     "collations",

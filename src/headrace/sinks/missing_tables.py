@@ -1,0 +1,34 @@
+"""Tables that the ledger follows and that the target does not have: what ``validate`` says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from headrace.model.commands import word
+from headrace.model.ledger import JournalState, LedgerState, TableStatus
+from headrace.model.table import SourceTable, TableId, folded_name
+from headrace.sinks.base import Check, CheckState
+
+_FOLLOWED = (TableStatus.RUNNING, TableStatus.CATCHING_UP)
+_BEGUN = (JournalState.PENDING, JournalState.RUNNING)
+
+
+def missing_tables(state: LedgerState | None, tables: Collection[SourceTable], present: Collection[TableId]) -> Iterator[Check]:
+    """A failed check for each of the source's tables that runs by the ledger and is not ``present`` in the target.
+
+    One that a schema change has begun to change is left out: it may be between two steps. ``None``: there is no record.
+    """
+    if state is None:
+        return
+    there = {_folded(table_id) for table_id in present}
+    wanted = {_folded(table.schema.table_id) for table in tables}
+    begun = {table_id for entry in state.journal.values() if entry.state in _BEGUN for table_id in entry.tables}
+    for table_id, own in sorted(state.tables.items()):
+        if own.status in _FOLLOWED and table_id not in begun and _folded(table_id) in wanted - there:
+            detail = f"{table_id} is {own.status} by the ledger, and is not in the target: it will stop at its next rows."
+            advice = f"Create it again with the rows that it had, or let it begin anew: headrace reset --table {word(table_id)}."
+            yield Check("tables", CheckState.FAILED, detail, advice)
+
+
+def _folded(table_id: TableId) -> tuple[str, str]:
+    return folded_name(table_id.database), folded_name(table_id.table)
