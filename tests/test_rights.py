@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from following import run_once
+from headrace.cli.main import main
 from headrace.errors import HeadraceError
 from headrace.model.table import Column, SourceTable, TableId, TableSchema
 from headrace.sinks.base import Check, CheckState
@@ -248,6 +250,26 @@ def test_a_database_of_the_source_for_which_nothing_is_granted_is_named(repl: Re
     with open_sink(repl.uri) as sink:
         assert not [check for check in sink.check_tables("p", tables) if check.name == "privileges"]
     assert not repl.excess()
+
+
+def test_a_database_of_the_source_without_tables_is_named_too(
+    repl: Repl, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    feed = Changefeed(tmp_path / "feed")
+    for name in ("shop", "gone", "empty"):
+        feed.upstream.create_database(name)
+    feed.upstream.create_table(ORDERS, [KEY])
+    feed.upstream.drop_database("gone")
+    feed.upstream.checkpoint()
+    repl.grant_documented(("shop",))
+    arguments = ["validate", "--source", feed.uri, "--changefeed", str(feed.toml), "--sink", repl.uri, "--no-spark"]
+    assert main(arguments) == 2
+    told = capsys.readouterr().out
+    assert "nothing is granted on `empty`.*, which the source has GRANT" in told
+    assert "`gone`.*" not in told
+    repl.grant(PAGE.database, "`empty`.*")
+    assert main(arguments) == 0
+    assert main([*arguments, "--tables", "shop.*"]) == 0
 
 
 def test_rights_on_single_tables_are_not_enough(repl: Repl) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from headrace.cli.output import Output
-from headrace.ddl.told import source_tables
+from headrace.ddl.told import source_databases, source_tables
 from headrace.engine.excluded_tables import Followed
 from headrace.engine.keys import with_declared_keys
 from headrace.engine.launch import is_local
@@ -116,10 +116,14 @@ def _source_checks(pipeline: Definition, capabilities: SinkCapabilities, check_t
         yield Check("source files", CheckState.WARNING, notice.sentence())
     yield from _reserved_databases(offer, includes, capabilities.reserved)
     yield from _objections(offer, includes)
+    known = source_tables(offer.schema_changes)
+    tables = [table for table_id, table in known.items() if includes(table_id)]
     yield from _converge_checks(offer, includes, capabilities)
     if check_tables is not None:
-        tables = [table for table_id, table in source_tables(offer.schema_changes).items() if includes(table_id)]
-        yield from check_tables(pipeline.name, [replace(table, carried=source.carried(table.schema)) for table in tables])
+        carried = [replace(table, carried=source.carried(table.schema)) for table in tables]
+        filled = {table.schema.table_id.database for table in tables}
+        empty = [TableId(name) for name in sorted(source_databases(offer.schema_changes) - filled) if includes(TableId(name))]
+        yield from check_tables(pipeline.name, [*carried, *(SourceTable(TableSchema(database, ())) for database in empty)])
 
 
 def _reserved_databases(offer: Offer, includes: Callable[[TableId], bool], reserved: Reserved) -> Iterator[Check]:

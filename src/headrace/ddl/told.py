@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from headrace.ddl.lexer import Cursor, Word
 from headrace.ddl.statement import Statement, StatementKind, read_statement
-from headrace.model.events import RenameTableEvent, SchemaChange
+from headrace.model.events import CreateDatabaseEvent, DropDatabaseEvent, RenameTableEvent, SchemaChange
 from headrace.model.table import SourceTable, TableId, TableSchema, folded_name
 from headrace.model.types import CHARACTER_KINDS
 
@@ -35,6 +35,20 @@ def source_tables(changes: Iterable[SchemaChange]) -> dict[TableId, SourceTable]
             carried=change.schema.row_columns,
         )
     return tables
+
+
+def source_databases(changes: Iterable[SchemaChange]) -> frozenset[str]:
+    """The databases that exist after these changes, with tables or without."""
+    databases: set[str] = set()
+    for change in sorted(changes, key=lambda c: c.commit_ts):
+        for event in change.events:
+            if isinstance(event, DropDatabaseEvent):
+                databases.discard(event.database)
+            elif isinstance(event, CreateDatabaseEvent):
+                databases.add(event.database)
+        if change.schema is not None:
+            databases.add(change.table_id.database)
+    return frozenset(databases)
 
 
 def brought_back(change: SchemaChange) -> frozenset[TableId]:

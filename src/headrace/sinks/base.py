@@ -538,7 +538,8 @@ class DataSink(Protocol):
     def check_tables(self, pipeline: str, tables: Sequence[SourceTable]) -> list[Check]:
         """Whether the target's tables fit the source's, so that the order of writes does not matter (docs/guarantees.md).
 
-        Tables that the target does not have yet are fine. Changes nothing; empty when :meth:`check` found no target.
+        Tables that the target does not have yet are fine. A database of the source that has no table is among them as a table
+        without name and columns. Changes nothing; empty when :meth:`check` found no target.
         """
         ...
 
