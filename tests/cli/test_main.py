@@ -201,6 +201,30 @@ def test_validate_judges_tables_without_key_by_what_the_target_can_do(
     assert told["commit ts"] == state
 
 
+@pytest.mark.parametrize(
+    ("tables", "told"),
+    [
+        (
+            "sohp.*",
+            "warning tables: --tables 'sohp.*' includes no table of the source, which has shop.log. Correct the filter, unless",
+        ),
+        ("shop.*", ""),
+    ],
+)
+def test_validate_warns_of_a_table_filter_that_matches_nothing(
+    tables: str, told: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    upstream = Upstream(TicdcWriter(tmp_path / "cf", include_commit_ts=True), datetime(2026, 5, 4, tzinfo=UTC))
+    upstream.create_database("shop")
+    upstream.create_table(TableId("shop", "log"), [Column("line", ColumnType(TypeKind.INT), nullable=False, primary_key=True)])
+    upstream.checkpoint()
+    uri = f"{(tmp_path / 'cf').as_uri()}?protocol=csv"
+    assert main(["validate", "--source", uri, "--sink", f"duckdb://{tmp_path}/f.duckdb", "--tables", tables, "--no-spark"]) == 0
+    out = capsys.readouterr().out
+    assert (told in out) if told else ("warning tables" not in out)
+    assert ("has a key" in out) is (not told)
+
+
 ALL, NET = ChangeDemand.ALL, ChangeDemand.NET
 
 

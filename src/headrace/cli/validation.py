@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -24,6 +25,7 @@ from headrace.pipeline.registry import open_source, source_options
 from headrace.sinks.base import ChangeDemand, Check, CheckState, SinkCapabilities
 from headrace.sinks.reserved import Reserved
 
+_TABLES_SHOWN = 5
 _CheckTables = Callable[[str, Sequence[SourceTable]], list[Check]]
 
 
@@ -118,12 +120,23 @@ def _source_checks(pipeline: Definition, capabilities: SinkCapabilities, check_t
     yield from _objections(offer, includes)
     known = source_tables(offer.schema_changes)
     tables = [table for table_id, table in known.items() if includes(table_id)]
-    yield from _converge_checks(offer, includes, capabilities)
+    if known and not tables:
+        yield _matches_nothing(pipeline.options.filter_text, list(known))
+    else:
+        yield from _converge_checks(offer, includes, capabilities)
     if check_tables is not None:
         carried = [replace(table, carried=source.carried(table.schema)) for table in tables]
         filled = {table.schema.table_id.database for table in tables}
         empty = [TableId(name) for name in sorted(source_databases(offer.schema_changes) - filled) if includes(TableId(name))]
         yield from check_tables(pipeline.name, [*carried, *(SourceTable(TableSchema(database, ())) for database in empty)])
+
+
+def _matches_nothing(filter_text: str, known: Sequence[TableId]) -> Check:
+    """What to say of a table filter that leaves out all tables that the source has now."""
+    names = [str(table_id) for table_id in sorted(known)]
+    shown = ", ".join(names[:_TABLES_SHOWN]) + (f" and {len(names) - _TABLES_SHOWN} more" if len(names) > _TABLES_SHOWN else "")
+    detail = f"--tables {shlex.quote(filter_text)} includes no table of the source, which has {shown}."
+    return Check("tables", CheckState.WARNING, detail, "Correct the filter, unless the tables are still to come.")
 
 
 def _reserved_databases(offer: Offer, includes: Callable[[TableId], bool], reserved: Reserved) -> Iterator[Check]:
