@@ -335,6 +335,30 @@ def test_a_unique_key_that_the_source_lacks_stops_a_table_in_duckdb(tmp_path: Pa
         assert connection.execute("SELECT * FROM shop.users").fetchall() == []
 
 
+def test_a_column_in_duckdb_that_may_not_hold_the_values_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    feed, path = Feed(tmp_path / "feed"), tmp_path / "t.duckdb"
+    with duckdb.connect(path) as connection:
+        connection.execute("CREATE SCHEMA shop")
+        connection.execute("CREATE TABLE shop.users (id INT, mail VARCHAR(3), n TINYINT)")
+    (told,) = (check for check in validated(feed, f"duckdb://{path}", capsys) if check.name == "types")
+    assert told.state is CheckState.WARNING
+    assert told.detail.startswith(
+        "shop.users, column n: the column in the DuckDB file is TINYINT, the source's values are INTEGER: "
+    )
+    feed.writer.rows(USERS, _ts(3), [RowChange(None, {"id": 1, "mail": "four", "n": 1000})])
+    feed.writer.checkpoint(_ts(4))
+    assert _run_as(feed, f"duckdb://{path}", "default") == EXIT_TABLE_STOPPED
+    with duckdb.connect(path) as connection:
+        connection.execute(told.advice.removeprefix("Run ").removesuffix("; in the DuckDB file."))
+    assert not [check for check in validated(feed, f"duckdb://{path}", capsys) if check.name == "types"]
+    assert _run_as(feed, f"duckdb://{path}", "default") == EXIT_OK
+    for held, why in (("BIGINT", ""), ("SMALLINT", "the source's values are INTEGER: the table will stop at the first value")):
+        with duckdb.connect(path) as connection:
+            connection.execute(f"ALTER TABLE shop.users ALTER n TYPE {held}")
+        found = [check.detail for check in validated(feed, f"duckdb://{path}", capsys) if check.name == "types"]
+        assert [why in detail for detail in found] == ([True] if why else [])
+
+
 @pytest.mark.server
 @pytest.mark.parametrize("in_duckdb", [True, False])
 def test_a_table_that_runs_by_the_ledger_and_is_not_there_is_told(

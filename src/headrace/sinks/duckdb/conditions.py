@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from headrace.errors import HeadraceError
-from headrace.model.table import SourceTable, folded_name
+from headrace.model.table import SourceTable, TableId, folded_name
 from headrace.sinks.base import Check, CheckState
-from headrace.sinks.duckdb.catalog import find_tables
+from headrace.sinks.duckdb.catalog import TargetTable, find_tables
 from headrace.sinks.duckdb.database import CATALOG, Database, Session
 from headrace.sinks.duckdb.generated import columns_left_out
-from headrace.sinks.duckdb.types import UnsupportedPolicy, UnsupportedTypeError, duckdb_type, spelled
+from headrace.sinks.duckdb.types import INTEGER_TYPES, UnsupportedPolicy, UnsupportedTypeError, duckdb_type, quoted, spelled
 from headrace.sinks.missing_tables import missing_tables
 from headrace.sinks.sql_ledger import SqlLedger
 
 _NO_KEYS = "the target has none that the source lacks"
+_DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 _Tables = dict[tuple[str, str], SourceTable]
 
 
@@ -23,7 +25,7 @@ def check_tables(
     database: Database, ledger: SqlLedger, pipeline: str, tables: Sequence[SourceTable], unsupported: UnsupportedPolicy
 ) -> list[Check]:
     """See ``DataSink.check_tables``."""
-    return [*_types(tables, unsupported), *_in_file(database, ledger, pipeline, tables)]
+    return [*_types(tables, unsupported), *_in_file(database, ledger, pipeline, tables, unsupported)]
 
 
 def _types(tables: Sequence[SourceTable], unsupported: UnsupportedPolicy) -> Iterator[Check]:
@@ -47,15 +49,17 @@ def _types(tables: Sequence[SourceTable], unsupported: UnsupportedPolicy) -> Ite
         yield Check("generated columns", CheckState.WARNING, detail)
 
 
-def _in_file(database: Database, ledger: SqlLedger, pipeline: str, tables: Sequence[SourceTable]) -> list[Check]:
+def _in_file(
+    database: Database, ledger: SqlLedger, pipeline: str, tables: Sequence[SourceTable], unsupported: UnsupportedPolicy
+) -> list[Check]:
     by_name = {(folded_name(t.schema.table_id.database), folded_name(t.schema.table_id.table)): t for t in tables}
     try:
-        return _checks(database, ledger, pipeline, by_name)
+        return _checks(database, ledger, pipeline, by_name, unsupported)
     except HeadraceError as error:  # another process has the file meanwhile
         return [Check("tables", CheckState.FAILED, error.message, error.hint)]
 
 
-def _checks(database: Database, ledger: SqlLedger, pipeline: str, by_name: _Tables) -> list[Check]:
+def _checks(database: Database, ledger: SqlLedger, pipeline: str, by_name: _Tables, unsupported: UnsupportedPolicy) -> list[Check]:
     with database.reading() as session:
         if session is None:
             return []
@@ -65,9 +69,53 @@ def _checks(database: Database, ledger: SqlLedger, pipeline: str, by_name: _Tabl
         writers = list(_other_writers(session, ledger, pipeline, by_name))
         return [
             *missing_tables(state, by_name.values(), targets),
+            *_other_types(targets, by_name.values(), state.tables if state else (), unsupported),
             *keys,
             *(writers or [Check("other writers", CheckState.OK, "no other pipeline")]),
         ]
+
+
+def _other_types(
+    targets: Mapping[TableId, TargetTable],
+    tables: Collection[SourceTable],
+    followed: Collection[TableId],
+    unsupported: UnsupportedPolicy,
+) -> Iterator[Check]:
+    """Columns that are there in another type than the source's: a CREATE takes over none of them, and of tables that are
+    ``followed`` already some may not hold every value. DuckDB keeps no length of a VARCHAR."""
+    for schema in (table.schema for table in tables if table.schema.table_id in targets):
+        target = targets[schema.table_id]
+        for column in schema.row_columns:
+            found = target.find(column.name)
+            try:
+                given = duckdb_type(column.type, unsupported)
+            except UnsupportedTypeError:
+                continue  # told already
+            if found is None or found[1] == given or (schema.table_id in followed and _holds(found[1], given)):
+                continue
+            named = f"{quoted(target.table_id.database)}.{quoted(target.table_id.table)}"
+            stops = "at the first value that does not fit"
+            if schema.table_id not in followed:
+                stops = "at its CREATE, which takes over only columns of the same type"
+            place = f"{schema.table_id}, column {column.name}: the column in the DuckDB file is {found[1]}"
+            advice = f"Run ALTER TABLE {named} ALTER {quoted(found[0])} TYPE {given}; in the DuckDB file."
+            yield Check(
+                "types", CheckState.WARNING, f"{place}, the source's values are {given}: the table will stop {stops}.", advice
+            )
+
+
+def _holds(held: str, given: str) -> bool:
+    """Whether a column of the one type holds every value of the other as it is."""
+    if held in (given, "JSON") or (held == "VARCHAR" and given != "BLOB"):
+        return True
+    if held in INTEGER_TYPES and given in INTEGER_TYPES:
+        (low, high), (held_low, held_high) = INTEGER_TYPES[given], INTEGER_TYPES[held]
+        return held_low <= low and high <= held_high
+    numbers = [_DECIMAL.fullmatch(name) for name in (held, given)]
+    if all(numbers):
+        (digits, scale), (of_given, given_scale) = ((int(n[1]), int(n[2])) for n in numbers if n is not None)
+        return digits - scale >= of_given - given_scale and scale >= given_scale
+    return (held, given) == ("DOUBLE", "FLOAT")
 
 
 def _unique_keys(session: Session, tables: _Tables) -> Iterator[Check]:

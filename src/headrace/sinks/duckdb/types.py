@@ -37,6 +37,12 @@ _NAMES = TypeMap(
     },
 )
 """Without what a column adds: an integer's sign, a DECIMAL's digits."""
+INTEGER_TYPES = {
+    f"{sign}{name}": (0, 2**bits - 1) if sign else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    for name, bits in (("TINYINT", 8), ("SMALLINT", 16), ("INTEGER", 32), ("BIGINT", 64), ("HUGEINT", 128))
+    for sign in ("", "U")
+}
+"""The least and the greatest value of DuckDB's integers."""
 DATE_KINDS = frozenset({TypeKind.DATE, TypeKind.DATETIME, TypeKind.TIMESTAMP})
 
 
