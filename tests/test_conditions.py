@@ -361,7 +361,7 @@ def test_a_column_in_duckdb_that_may_not_hold_the_values_is_told(tmp_path: Path,
 
 @pytest.mark.server
 @pytest.mark.parametrize("in_duckdb", [True, False])
-def test_a_table_that_runs_by_the_ledger_and_is_not_there_is_told(
+def test_a_table_that_the_ledger_follows_and_the_target_does_not_have_is_told(
     in_duckdb: bool, tmp_path: Path, mariadb: MariaDb, capsys: pytest.CaptureFixture[str]
 ) -> None:
     feed, path = Feed(tmp_path / "feed"), tmp_path / "t.duckdb"
@@ -377,8 +377,10 @@ def test_a_table_that_runs_by_the_ledger_and_is_not_there_is_told(
             cursor.execute("DROP TABLE shop.users")
     (told,) = (check for check in validated(feed, sink, capsys) if check.name == "tables")
     assert told.state is CheckState.FAILED
-    assert told.detail == "shop.users is running by the ledger, and is not in the target: it will stop at its next rows."
-    assert not [check for check in validated(feed, sink, capsys, "--tables", "!shop.users") if "by the ledger" in check.detail]
+    assert told.detail == (
+        "shop.users: the ledger says that it is running, but the target does not have it: it will stop at its next rows."
+    )
+    assert not [check for check in validated(feed, sink, capsys, "--tables", "!shop.users") if "the ledger says" in check.detail]
     assert main(["reset", "--sink", sink, "--table", "shop.users", "--yes"]) == EXIT_OK
     assert _run_as(feed, sink, "default") == 0
     assert not [check for check in validated(feed, sink, capsys) if check.name == "tables"]

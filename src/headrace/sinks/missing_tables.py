@@ -25,7 +25,8 @@ def missing_tables(state: LedgerState | None, tables: Collection[SourceTable], p
     begun = {table_id for entry in state.journal.values() if entry.state in _BEGUN for table_id in entry.tables}
     for table_id, own in sorted(state.tables.items()):
         if own.status in _FOLLOWED and table_id not in begun and _folded(table_id) in wanted - there:
-            detail = f"{table_id} is {own.status} by the ledger, and is not in the target: it will stop at its next rows."
+            lacks = f"the ledger says that it is {own.status}, but the target does not have it"
+            detail = f"{table_id}: {lacks}: it will stop at its next rows."
             advice = f"Create it again with the rows that it had, or let it begin anew: headrace reset --table {word(table_id)}."
             yield Check("tables", CheckState.FAILED, detail, advice)
 
