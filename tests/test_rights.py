@@ -176,7 +176,7 @@ def test_without_one_of_them_validate_names_it_and_the_run_says_what_is_lacking(
         told = sentence + capfd.readouterr().err
         if "denied" not in told:
             break
-    assert "denied" not in told
+    assert (code, "denied" in told) == (0, False), told
     assert not repl.excess()
 
 

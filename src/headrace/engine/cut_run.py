@@ -348,7 +348,8 @@ class CutRun:
         held = {t: Hold(change, replace(problem, table_id=t)) for t in change.changes | table_places.dropped_with(change)}
         if self._sink.capabilities.atomic_cut:
             raise TablesExcluded({}, held)
-        self.holds.update(held)
+        # A table that stops before an earlier change stays there.
+        self.holds |= {t: hold for t, hold in held.items() if t not in self.holds or hold.at <= self.holds[t].at}
 
     def _hold_rest(self, change: SchemaChange, cause: TableId) -> None:
         """A change that cannot run because one of its tables is stopped holds its other tables too."""
