@@ -161,3 +161,53 @@ def test_a_name_that_left_out_tables_have_had_twice_is_taken_in_with_its_rows_or
         follow(world)
     assert is_whole_or_says_why(world, B)
     assert is_whole_or_says_why(world, E)
+
+
+@pytest.mark.parametrize("way", ["at once", "one by one"])
+def test_a_table_whose_copys_name_a_left_out_one_takes_afterwards_is_whole(world: World, way: str) -> None:
+    """All between two polls, so that the ledger has never heard of the copy."""
+    world.create(A)
+    world.create(C)
+    world.insert(C, 7)
+    follow(world, **without("c"))
+    world.insert(A, 1)
+    follow(world, **without("c"))
+    world.create(B)
+    world.insert(B, 50, 51)
+    if way == "at once":
+        world.upstream.rename_tables((A, E), (B, A))
+    else:
+        world.upstream.rename_table(A, E)
+        world.upstream.rename_table(B, A)
+    world.upstream.rename_table(C, B)
+    for key in range(70, 73):
+        world.insert(A, key)
+        follow(world, **without("c"))
+    assert (world.state.tables[A].status, world.rows(A)) == (TableStatus.RUNNING, world.wanted(A))
+    assert world.state.tables[B].status is TableStatus.INCOMPLETE
+
+
+@pytest.mark.parametrize("then", ["b", "bc", ""])
+def test_a_followed_table_leaves_its_name_to_a_left_out_one_with_its_rows_whatever_the_filter_is_then(
+    world: World, then: str
+) -> None:
+    world.create(A)
+    world.create(B)
+    world.create(C)
+    world.insert(B, 1, 2)
+    world.insert(C, 7)
+    follow(world, **without("c"))
+    world.insert(A, 1)
+    follow(world, **without("c"))
+    world.upstream.rename_tables((B, E), (C, B))
+    world.insert(E, 3)
+    follow(world, **without("bc"))
+    for key in range(30, 33):
+        world.insert(E, key)
+        world.insert(B, key)
+        follow(world, **without(then))
+    assert is_whole_or_says_why(world, E)
+    for key in range(40, 42):
+        world.insert(B, key)
+        follow(world)
+    assert is_whole_or_says_why(world, B)

@@ -123,7 +123,7 @@ def test_a_late_split_of_a_table_that_is_gone_is_read_for_one_that_has_its_rows(
     known = {"late": Bearers(((20, frozenset({B})), (MAX_TSO, frozenset())), until=20)}
     ledger = state((), *([A] if is_gone else []))
     read = of_gone_tables(ledger, [split(A)], known, changed, lambda _: takes_part)
-    assert [(s.table_id, s.of_gone) for s in read] == [(table_id, 20) for table_id in read_for]
+    assert [(s.table_id, s.of_gone, s.ends) for s in read] == [(table_id, True, 20) for table_id in read_for]
 
 
 def test_a_drop_that_was_skipped_leaves_the_rows_in_the_target() -> None:

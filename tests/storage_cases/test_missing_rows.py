@@ -25,6 +25,7 @@ from headrace.testing.engine import LocalEngine
 from headrace.testing.faults import Crashed, armed
 from headrace.testing.memory_server import Server
 from headrace.testing.memory_sink import CAPABILITIES, MemorySink
+from headrace.transform.filters import TableFilter
 from quick import without_pauses
 
 pytestmark = pytest.mark.pipeline
@@ -426,6 +427,34 @@ def test_a_damaged_late_file_of_a_name_that_another_table_has_stops_nothing_and_
     for checkpoint in (190, 200):
         ran = bucket.at(checkpoint)
         assert (ran.code, ran.stopped, lacking(bucket, "cannot be read whole")) == (0, {}, {"test.u"})
+
+
+@pytest.mark.parametrize("behind", ["", "garbage\n"])
+def test_rows_of_the_present_table_in_a_late_file_of_the_former_one_are_applied(bucket: Bucket, behind: str) -> None:
+    """No release is known to write them there. A file that cannot be read stops the table then."""
+    late_by_its_number(bucket, comes=False)
+    another_table_takes_the_name(bucket)
+    bucket.at(180)
+    put(bucket, "100/CDC000002", '"I","t","test",145,3,"c"\n"I","t","test",185,8,"h"\n' + behind)
+    ran = bucket.at(190)
+    assert (ran.code, (8, "h") in (bucket.state() or ())) == ((3, False) if behind else (0, True))
+    assert lacking(bucket, "came after") == {"test.u"}
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_rows_of_a_late_file_are_missing_of_their_table_also_while_the_filter_leaves_out_the_one_with_its_name(
+    bucket: Bucket, dropped: bool
+) -> None:
+    part = late_by_its_number(bucket, comes=False)
+    another_table_takes_the_name(bucket)
+    bucket.at(180)
+    bucket.rows("t/100/2", "I 145 3 c")
+    without_t = {"includes": TableFilter.parse("*.*,!test.t").includes, "filter_text": "*.*,!test.t"}
+    bucket.at(190, **without_t)
+    if dropped:
+        bucket.schema("t", 195, "id,v", "DROP TABLE `t`", 4)
+    bucket.at(200, **without_t)
+    assert lacking(bucket, part) == {"test.u"}
 
 
 BAD, GOOD = '"I","t","test",{},zz,"c"\n', '"I","t","test",{},3,"c"\n'

@@ -55,3 +55,12 @@ def test_files_of_a_protocol_that_was_applied_before_stop_nothing(bucket: Bucket
     assert (bucket.at(160).code, ledger(bucket).tables[TableId("test", "t")].status.value) == (0, "running")
     bucket.write("test/t/100/CDC000003.json", "")
     assert bucket.at(170).code == 0
+
+
+def test_a_file_of_another_protocol_with_the_number_of_one_that_was_applied_stops_its_table(bucket: Bucket) -> None:
+    bucket.at(150)
+    bucket.write("test/t/100/CDC000001.json", '{"type":"INSERT"}\n')
+    ran = bucket.at(160)
+    assert (ran.code, list(ran.stopped)) == (3, ["test.t"])
+    (bucket.root / "test/t/100/CDC000001.json").unlink()
+    assert (bucket.at(170).code, bucket.state()) == (0, [(1, "a"), (2, "b")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import duckdb
 import pytest
 from building import Bucket
 
@@ -152,3 +153,45 @@ def test_a_source_that_is_not_there_does_not_take_the_pipelines_name(tmp_path: P
     right.create("t")
     right.rows("t/100/1", "I 110 1 a")
     assert (right.at(150).code, right.state()) == (0, [(1, "a")])
+
+
+@pytest.mark.parametrize("start", [150, 151])
+def test_a_schema_change_at_the_start_is_in_the_snapshot_whatever_the_first_cut_meets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int
+) -> None:
+    without_pauses(monkeypatch)
+    bucket = Bucket(tmp_path)
+    with duckdb.connect(str(bucket.database)) as connection:
+        connection.execute("CREATE SCHEMA test; CREATE TABLE test.t (id INTEGER PRIMARY KEY, c INTEGER, v VARCHAR)")
+        connection.execute("INSERT INTO test.t VALUES (1, 8, 'a')")
+    bucket.create("t")
+    bucket.schema("t", 150, "id,c,v", "ALTER TABLE `t` ADD COLUMN `c` INT DEFAULT 7 AFTER `id`", 5)
+    path = bucket.root / bucket.rows("t/150/1", "I 170 5 9 e")
+    whole = path.read_text()
+    path.write_text(whole.replace(",5,", ",zz,"))
+    assert bucket.at(180, adopt=True, start=start).code == 3
+    path.write_text(whole)
+    for checkpoint in (190, 200):
+        assert bucket.at(checkpoint, adopt=True, start=start).code == 0
+    assert bucket.state() == [(1, 8, "a"), (5, 9, "e")]
+
+
+@pytest.mark.parametrize("kind", CAPABILITIES)
+def test_a_create_at_the_start_is_in_the_snapshot_wherever_a_run_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    without_pauses(monkeypatch)
+    number, died = 0, True
+    while died:
+        number += 1
+        bucket = Started(tmp_path / str(number), kind)
+        bucket.create("o", 150)
+        bucket.rows("o/150/1", "I 170 1 o")
+        try:
+            with armed(at(number, crash)):
+                bucket.apply(180)
+            died = False
+        except Crashed:
+            pass
+        assert (bucket.apply(190), bucket.apply(200), bucket.rows_there()) == (0, 0, [(5, "c")]), number
+        assert bucket.state().tables[TableId("test", "o")].status.value == "running", number

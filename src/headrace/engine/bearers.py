@@ -18,7 +18,7 @@ from headrace.model.events import (
     SchemaChangeEvent,
     TruncateTableEvent,
 )
-from headrace.model.ledger import LedgerState, TableProgress
+from headrace.model.ledger import LedgerState, TableProgress, TableStatus
 from headrace.model.offer import Offer
 from headrace.model.outcome import Notice, SplitReport, missing_rows, told_of_bearers
 from headrace.model.split import Split
@@ -63,12 +63,12 @@ def bearers(state: LedgerState, offer: Offer) -> dict[str, Bearers]:
 
 def of_former_lives(state: LedgerState, splits: Iterable[Split], known: Mapping[str, Bearers]) -> list[Split]:
     """The splits, with those marked of whose rows others have some now. Where the table with the name of a split began later, none
-    of the rows are its."""
+    of the rows should be its."""
 
     def marked(split: Split, bearers: Bearers) -> Split:
         own = state.tables.get(split.table_id)
         is_former = own is not None and own.is_made and split.version < own.incarnation and not split.begun
-        return replace(split, of_others=True, of_gone=bearers.until if is_former else 0)
+        return replace(split, of_others=True, ends=bearers.until if is_former else 0)
 
     return [marked(split, known[split.key]) if split.key in known else split for split in splits]
 
@@ -82,15 +82,19 @@ def of_gone_tables(
 ) -> list[Split]:
     """The late splits of tables that are gone, each as one of a table that has its rows now: what is missing there is told.
 
+    So are those of a former life of a name that another table has, which is left out.
+
     Not of names that something comes to in this cut, because it is ``changed``: a split of theirs may be of that one.
     """
     found = []
     for split in splits:
         own = state.tables.get(split.table_id)
-        if split.key in known and not split.begun and own is not None and own.status.is_gone and own.table_id not in changed:
+        if split.key not in known or split.begun or own is None or own.table_id in changed:
+            continue
+        if own.status.is_gone or (own.status is TableStatus.EXCLUDED and split.version < own.incarnation):
             bearing = sorted(filter(takes_part, known[split.key].tables))
             until = known[split.key].until
-            found += [replace(split, table_id=table_id, of_others=True, of_gone=until) for table_id in bearing[:1]]
+            found += [replace(split, table_id=t, of_others=True, of_gone=True, ends=until) for t in bearing[:1]]
     return found
 
 

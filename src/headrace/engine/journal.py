@@ -39,11 +39,12 @@ _MOVES_ROWS = (TruncateTableEvent, RenameTableEvent, ExchangePartitionEvent, Del
 def is_pending(state: LedgerState, change: SchemaChange) -> bool:
     """Whether the change is still to be applied: not settled, and not older than its tables' checkpoints (rule 2)."""
     entry = state.journal.get(change.identity)
-    if entry is not None and entry.state.is_settled:
+    # A run that begins at `start` takes later changes only: a snapshot as of then has those up to it, and that one.
+    is_in_snapshot = change.unread is None and bool(change.statement) and change.commit_ts <= state.start
+    if is_in_snapshot or (entry is not None and entry.state.is_settled):
         return False
     if change.unread is not None:
         return _may_be_pending_unread(state, change)
-    # A run that begins at `start` takes later changes only: a snapshot as of then has those up to it, and that one.
     if comes_late(state, change):
         return True
     reach = state.reach_of(change.changes)

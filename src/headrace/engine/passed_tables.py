@@ -289,12 +289,14 @@ class _Noted:
                 self._put(replace(own, status=TableStatus.INCOMPLETE, reason=reason))
         for new, old in renamed.items():
             own, lacking = self._own(new), _lacking_rows(new, old, change.commit_ts, lost[old])
+            # Where another table has the name until the cut, or gets it before in that, its row is needed: ``left_lives``.
             if not self.follows.includes(new):
-                self._put(replace(lacking, after=False))
+                if self._is_over(new) and new not in self.created:
+                    self._put(replace(lacking, after=False))
                 continue
             self.notices.append(Notice(f"it does not go on: {lacking.reason}", new))
-            # Where another table has the name until the cut, the row of that one is needed: ``left_lives``.
-            if own is None or own.status.is_gone or own.incarnation >= change.commit_ts:
+            is_free = own is None or own.status.is_gone or own.incarnation >= change.commit_ts
+            if is_free and new not in self.created:
                 self._put(lacking)
             else:
                 self.lacking[new] = lacking
@@ -370,14 +372,15 @@ def left_lives(state: LedgerState, offer: Offer, follows: Followed, bound: int) 
 
 
 def _lost_by(state: LedgerState, change: SchemaChange, follows: Followed, free: Collection[TableId]) -> Iterator[TableProgress]:
-    """The followed tables that come to ``free`` names by a change that was passed over: they lack the rows of left-out ones."""
+    """The tables that come to ``free`` names by a change that was passed over: they lack the rows of left-out ones."""
     entry = state.journal.get(change.identity)
     for event in change.events if entry is not None and entry.state is JournalState.SKIPPED else ():
-        if isinstance(event, RenameTableEvent) and follows.includes(event.new_table_id) and not follows.includes(event.table_id):
-            own = state.tables.get(event.new_table_id)
+        if isinstance(event, RenameTableEvent) and not follows.includes(event.table_id):
+            new = event.new_table_id
+            own, lacking = state.tables.get(new), _lacking_rows(new, event.table_id, change.commit_ts, _PASSED)
             is_over = own is not None and own.status.is_gone and own.checkpoint <= change.commit_ts
-            if is_over or event.new_table_id in free:
-                yield _lacking_rows(event.new_table_id, event.table_id, change.commit_ts, _PASSED)
+            if is_over or new in free:
+                yield lacking if follows.includes(new) else replace(lacking, after=False)
 
 
 def _lacking_rows(new: TableId, old: TableId, commit_ts: int, why: str) -> TableProgress:

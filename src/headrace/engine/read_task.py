@@ -186,7 +186,7 @@ def _read_part(job: ReadJob, split: Split, part: TablePart) -> Iterator[ChangeBl
         window = replace(window, hi=window.lo)
     whole = part.is_log or part.is_bag
     old_images = whole or split.schema.handle_key != part.schema.handle_key
-    tolerance = job.letters.most if job.letters is not None and part.schema.handle_key and not split.of_gone else 0
+    tolerance = job.letters.most if job.letters is not None and part.schema.handle_key and not split.ends else 0
     items = _read_one(job.source, split, window, old_images, tolerance)
     if recast is not None:
         items = recast_rows(items, split, recast, part.segment, whole=whole)
@@ -203,20 +203,20 @@ def _read_part(job: ReadJob, split: Split, part: TablePart) -> Iterator[ChangeBl
         if report.problem is not None and report.kept != got:
             # The reading was broken off here, and not by the source.
             report = replace(report, rank=split.rank, rows=got, kept=got, left=0, passed=0)
-        yield _of_gone(report, split) if split.of_gone else report
+        yield _of_ended(report, split) if split.ends else report
 
 
-def _of_gone(report: SplitReport, split: Split) -> SplitReport:
-    """The report of a split of which no row is applied: damage in it stops nothing, what it hides is missing."""
-    problem = report.problem
-    if not report.truncated and (problem is None or problem.transient):
+def _of_ended(report: SplitReport, split: Split) -> SplitReport:
+    """The report of a split with rows of a table that has ended: damage in it stops nothing, what it hides is missing."""
+    problem, is_as_told = report.problem, split.of_gone or report.max_ts <= split.ends
+    if not is_as_told or (not report.truncated and (problem is None or problem.transient)):
         return report
     damage = "its last record is cut off" if problem is None else problem.message.rstrip(".")
     told = (
         f"A file of its former name came late and cannot be read whole ({damage}): rows of it may be missing. If its source has "
         "such rows, copy the table anew."
     )
-    notice = Notice(told, split.table_id, split.place, missing=(split.begins, split.of_gone))
+    notice = Notice(told, split.table_id, split.place, missing=(split.begins, split.ends))
     return replace(report, problem=None, truncated=False, pending_ts=None, notices=(notice, *report.notices))
 
 

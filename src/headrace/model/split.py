@@ -50,9 +50,12 @@ class Split:
     the first time, that holds only for what other splits have too."""
     of_others: bool = field(default=False, kw_only=True)
     """Other tables than the one that it is read for may have rows of it now (``Cut.bearers``), each loaded as of its own time."""
-    of_gone: int = field(default=0, kw_only=True)
-    """It was written for a table that is gone by now, or has another name, and is read to tell of the rows that came too late: up
-    to which commit ts (TSO) these go. None of its rows is applied. 0 for any other."""
+    of_gone: bool = field(default=False, kw_only=True)
+    """It was written for a table that is gone, and is read for one that has its rows now: to tell of those that came too late. None
+    of its rows is applied."""
+    ends: int = field(default=0, kw_only=True)
+    """Up to which commit ts (TSO) its rows should go, where it came late, and the table that it was written for has ended, or has
+    another name: then damage in it stops nobody. 0 for any other."""
 
     @property
     def place(self) -> SourcePlace:

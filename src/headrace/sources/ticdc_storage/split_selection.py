@@ -97,7 +97,7 @@ def select_files(
         if stored.size == 0 or not position.needs_reading(path, stored.size, stored.modified, watermark):
             continue
         if path.extension != protocol.extension:
-            if path.version < schema_bound and not position.is_consumed(path):
+            if path.version < schema_bound:
                 strangers.append((stored, path))
             continue
         version = catalogue.versions.get(path.parent, {}).get(path.version)
