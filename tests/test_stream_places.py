@@ -77,8 +77,9 @@ def test_a_record_that_is_given_up_lets_its_table_go_on_without_it(
     assert [problem.place for problem in world.run().stopped] == [PlaceInStream("0", damaged)]
     listed = told("table", "list")
     assert f"table shop.a, partition 0, offset {damaged}: its value is damaged" in listed
-    assert f"Or give it up with headrace table skip shop.a --partition 0 --offset {damaged}." in listed
-    assert "headrace table skip shop.a --to TSO|latest, or --partition P --offset N" in listed
+    named = f"--sink memory:// --name {NAME}"
+    assert f"Or give it up with headrace table skip shop.a {named} --partition 0 --offset {damaged}." in listed
+    assert f"headrace table skip shop.a {named} --to TSO|latest, or --partition P --offset N" in listed
     skipped = told("table", "skip", "shop.a", "--partition", "0", "--offset", str(damaged), "--yes")
     assert f"shop.a: the record at partition 0, offset {damaged} is given up" in skipped
     assert not world.run().stopped

@@ -168,7 +168,8 @@ def test_a_release_ends_whatever_held_the_table_until_then(bucket: Bucket, capsy
     capsys.readouterr()
     assert table(bucket, "release", "test.t") == 0
     told = capsys.readouterr().out
-    assert f"taken back: headrace table resync test.t --at {10**17 + 260}" in told
+    assert "taken back: headrace table resync test.t --sink " in told
+    assert f" --at {10**17 + 260}\n" in told
     assert "it catches up from 120" in told
     assert bucket.at(210).code == 0
     assert (bucket.state("t"), ledger(bucket).requests) == ([(1, "c"), (2, "b")], {})

@@ -190,7 +190,7 @@ def test_without_commit_ts_a_table_that_was_loaded_leads_to_a_reset(bucket: Buck
     write(bucket, "t/100/2", '"U","{t}","test",1,"c"')
     assert bucket.at(200).code == EXIT_TABLE_STOPPED
     assert table(bucket, "resync", "test.t", "--at", "150") == EXIT_USAGE
-    assert "Let the pipeline begin anew on an empty target: headrace reset." in capsys.readouterr().err
+    assert "Let the pipeline begin anew on an empty target: headrace reset --sink " in capsys.readouterr().err
     ask(bucket, TableRequest("2", TableId("test", "t"), RequestKind.RESYNC, to=150))  # before a run knew what the source is
     ran = bucket.run()
     assert ran.code == EXIT_TABLE_STOPPED

@@ -18,6 +18,7 @@ import typer
 
 from headrace import __version__
 from headrace.abandonment import anything_goes_on, end_process
+from headrace.cli.command_lines import forget
 from headrace.cli.ddl import ddl
 from headrace.cli.options import (
     AllowNonTransactional,
@@ -341,6 +342,8 @@ def main(argv: list[str] | None = None) -> int:
         message = error.format_message()
         output.error(f"{message}{'' if message.endswith(('.', '?')) else '.'} See headrace --help.")
         return EXIT_USAGE
+    finally:
+        forget()
     return int(result or 0)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headrace.cli.command_lines import remember
 from headrace.cli.output import hide_secrets, shown
 from headrace.errors import DefinitionError
 from headrace.model.uri import parse_uri
@@ -86,11 +87,15 @@ def hide_secrets_of(*uris: str) -> None:
 
 
 def completed(said: Settings, file: Path | None) -> Settings:
-    """What the options say, completed by the definition file. From here on no output shows a secret of it."""
+    """What the options say, completed by the definition file.
+
+    From here on no output shows a secret of it, and commands that are printed name the pipeline as the user did.
+    """
     from headrace.engine.launch import is_secret
     from headrace.pipeline.definition import read_settings
 
     hide_secrets_of(*said.uris)
+    remember(said, file)
     settings = said if file is None else said.over(read_settings(file))
     hide_secrets_of(*settings.uris)
     hide_secrets(value for name, value in settings.spark.items() if is_secret(name, value))

@@ -2,7 +2,8 @@
 
 Commands know only :class:`Output`. What a run shows while it works goes through :class:`Progress`. Warnings and errors go to
 the standard error. Values given to :func:`hide_secrets` are blotted out of everything, and what a terminal would act on is shown
-as an escape: names of tables and files, and statements, are whatever somebody called them.
+as an escape: names of tables and files, and statements, are whatever somebody called them. Commands in texts get the options with
+which the user named the pipeline (:mod:`headrace.cli.command_lines`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headrace.cli.command_lines import with_options
 from headrace.cli.progress import (
     Figures,
     HeartbeatProgress,
@@ -104,8 +106,9 @@ def redact(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """The text as it is printed in one line: without hidden values, and with ``\\x1b`` and the like for what is no plain sign."""
-    return _ACTING.sub(lambda sign: sign[0].encode("unicode_escape").decode(), redact(text))
+    """The text as it is printed in one line: commands completed, without hidden values, and with ``\\x1b`` and the like for what is
+    no plain sign."""
+    return _ACTING.sub(lambda sign: sign[0].encode("unicode_escape").decode(), redact(with_options(text)))
 
 
 class PlainOutput:
@@ -219,7 +222,7 @@ class JsonOutput:
 
     def _write(self, stream: IO[str], kind: str, fields: Mapping[str, object]) -> None:
         text = json_format.dumps(
-            {"event": kind} | {name: _redacted(value) for name, value in fields.items()}, ensure_ascii=False, default=str
+            {"event": kind} | {name: _printed(value) for name, value in fields.items()}, ensure_ascii=False, default=str
         )
         text = _ACTING.sub(_json_escape, text)
         with self._lock:
@@ -232,11 +235,11 @@ def _json_escape(sign: re.Match[str]) -> str:
     return json_format.dumps(sign[0])[1:-1]
 
 
-def _redacted(value: object) -> object:
+def _printed(value: object) -> object:
     if isinstance(value, str):
-        return redact(value)
+        return redact(with_options(value))
     if isinstance(value, Mapping):
-        return {str(key): _redacted(part) for key, part in value.items()}
+        return {str(key): _printed(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_redacted(part) for part in value]
+        return [_printed(part) for part in value]
     return value

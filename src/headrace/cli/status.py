@@ -17,7 +17,7 @@ from headrace.sources.base import DataSource
 _CUTS_SHOWN = 5
 _LEFT_BEHIND = (
     "if its rows are now in a table of another name, repair them there by hand; then remove the letters "
-    "(replay-dead-letters --discard)"
+    "(headrace replay-dead-letters --discard)"
 )
 _ROW_COLUMNS = ("rows", "netted", "written", "refused", "left", "passed")
 
