@@ -245,6 +245,43 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         read_settings(tmp_path / "latin.yaml")
 
 
+EITHER_WAY = ["run", "status", "validate", "inspect", "reset", "replay-dead-letters", "table list", "ddl list"]
+WITH_OPTION = ["table hold t.a", "table skip t.a --to latest", "table resync t.a --at 1", "ddl approve 1", "ddl edit 1 SELECT"]
+
+
+@pytest.mark.parametrize(
+    "line", [*(f"{name} gone.yaml" for name in EITHER_WAY), *(f"{name} -d gone.yaml" for name in EITHER_WAY + WITH_OPTION)]
+)
+def test_every_command_takes_a_definition(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line.split()) == 2
+    assert "The definition gone.yaml cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("table resume t.a life.yaml", "Write -d life.yaml. See headrace table resume --help."),
+        ("table resume life.yaml", "life.yaml is a file, but no table and no schema change. Write -d life.yaml."),
+        ("table skip life.yaml --to latest", "Write -d life.yaml."),
+        ("ddl approve life.yaml", "Write -d life.yaml."),
+        ("status life.yaml -d other.yaml", "There are two definition files: life.yaml and other.yaml. Name one of them."),
+    ],
+)
+def test_a_definition_in_a_wrong_place_is_told(
+    line: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "life.yaml").write_text(LEAST)
+    assert main(line.split()) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_definition_with_d_is_that_of_the_argument(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, "source: {uri: 'file:///nowhere?protocol=csv'}\n")
+    assert [main(["inspect", *words]) for words in ([str(path)], ["-d", str(path)], [str(path), "-d", str(path)])] == [4, 4, 4]
+    assert capsys.readouterr().err.count("There is no folder") == 3
+
+
 @pytest.mark.long
 def test_status_and_validate_take_a_definition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shop = write_shop(tmp_path / "cf")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.options import Json, LedgerAt, LedgerDefinition, Name, Sink, recorded_pipeline
+from headrace.cli.options import Definition, DefinitionFile, Json, LedgerAt, Name, Sink, no_definition, one_file, recorded_pipeline
 from headrace.cli.output import make_output
 from headrace.errors import DefinitionError
 
@@ -22,14 +22,16 @@ ddl = typer.Typer(
 Change = Annotated[
     str,
     typer.Argument(
-        help="The change, as headrace ddl list shows it; the first characters are enough if only one change begins with them."
+        callback=no_definition,
+        help="The change, as headrace ddl list shows it; the first characters are enough if only one change begins with them.",
     ),
 ]
 
 
 @ddl.command("list", short_help="Show the schema changes that wait, and why.")
 def list_changes(
-    definition: LedgerDefinition = None,
+    file: DefinitionFile = None,
+    definition: Definition = None,
     sink: Sink = None,
     name: Name = None,
     ledger: LedgerAt = None,
@@ -41,14 +43,14 @@ def list_changes(
     """Show the schema changes that wait, why, and those that were done."""
     from headrace.cli.decisions import show_journal
 
-    settings = recorded_pipeline(definition, sink, name, ledger)
+    settings = recorded_pipeline(one_file(file, definition), sink, name, ledger)
     return show_journal(settings, all_, make_output(json=json))
 
 
 @ddl.command(short_help="Let a schema change run.")
 def approve(
     change: Change,
-    definition: LedgerDefinition = None,
+    definition: Definition = None,
     sink: Sink = None,
     name: Name = None,
     ledger: LedgerAt = None,
@@ -61,7 +63,7 @@ def approve(
 @ddl.command(short_help="Count a schema change as done without running it.")
 def skip(
     change: Change,
-    definition: LedgerDefinition = None,
+    definition: Definition = None,
     sink: Sink = None,
     name: Name = None,
     ledger: LedgerAt = None,
@@ -75,7 +77,7 @@ def skip(
 def edit(
     change: Change,
     statement: Annotated[str, typer.Argument(help="One statement in the target's own SQL.")],
-    definition: LedgerDefinition = None,
+    definition: Definition = None,
     sink: Sink = None,
     name: Name = None,
     ledger: LedgerAt = None,

@@ -6,6 +6,7 @@ run took over), 130 interrupted, 1 a bug.
 
 from __future__ import annotations
 
+import shlex
 import sys
 import threading
 import traceback
@@ -24,6 +25,7 @@ from headrace.cli.options import (
     AllowNonTransactional,
     Changefeed,
     DeadLetters,
+    Definition,
     DefinitionFile,
     Json,
     Keys,
@@ -39,6 +41,8 @@ from headrace.cli.options import (
     completed,
     confirmed,
     hide_secrets_of,
+    is_definition,
+    one_file,
     recorded_pipeline,
 )
 from headrace.cli.output import make_output, shown
@@ -65,7 +69,8 @@ def _begin(context: typer.Context) -> None:
 
 @app.command(short_help="Apply a changefeed's changes to a target.")
 def run(
-    definition: DefinitionFile = None,
+    file: DefinitionFile = None,
+    definition: Definition = None,
     source: Source = None,
     sink: Sink = None,
     changefeed: Changefeed = None,
@@ -145,7 +150,7 @@ def run(
         policies=SchemaChangePolicies.parse_text(schema_changes or ""),
         spark=parse_settings(spark or []),
     )
-    settings = completed(said, definition)
+    settings = completed(said, one_file(file, definition))
     if until and until_end:
         raise DefinitionError("--until and --until-end exclude each other.", "A run ends at one of them.")
     options = RunOptions(
@@ -175,7 +180,8 @@ def demo(
 
 @app.command(short_help="Show what a changefeed's folder holds.")
 def inspect(
-    source: Annotated[str, typer.Argument(help="URI of the change data.")],
+    source: Annotated[str | None, typer.Argument(help="URI of the change data, or a pipeline's YAML file.")] = None,
+    definition: Definition = None,
     changefeed: Changefeed = None,
     rows: Annotated[bool, typer.Option("--rows", help="Count rows too; reads every file.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Check every row too; reads every file. Exit code 3 for errors.")] = False,
@@ -183,16 +189,22 @@ def inspect(
 ) -> int:
     """Show what a changefeed's folder holds, and what is wrong in there. Reads only."""
     from headrace.cli.inspection import show_checkup, show_inspection
+    from headrace.pipeline.definition import Settings
 
-    hide_secrets_of(source)
+    if source is None and definition is None:
+        raise DefinitionError("No source is given.", "Name its URI, or a definition file: headrace inspect pipeline.yaml.")
+    file = Path(source) if source and "://" not in source and is_definition(source) else None
+    said = Settings(source=None if file else source, changefeed=str(changefeed) if changefeed else None)
+    settings, output = completed(said, one_file(file, definition)), make_output(json=json)
     if check:
-        return show_checkup(source, str(changefeed) if changefeed else None, make_output(json=json))
-    return show_inspection(source, str(changefeed) if changefeed else None, rows, make_output(json=json))
+        return show_checkup(settings.source_uri, settings.changefeed, output)
+    return show_inspection(settings.source_uri, settings.changefeed, rows, output)
 
 
 @app.command(short_help="Show checkpoint, lag and tables of a pipeline.")
 def status(
-    definition: DefinitionFile = None,
+    file: DefinitionFile = None,
+    definition: Definition = None,
     sink: Sink = None,
     name: Annotated[
         str | None,
@@ -208,6 +220,7 @@ def status(
     from headrace.pipeline.definition import Settings
     from headrace.pipeline.registry import open_source, source_options
 
+    definition = one_file(file, definition)
     settings = completed(Settings(sink=sink, name=name, ledger=ledger), definition)
     asked = settings.name or ("default" if definition else "")
     source = open_source(settings.source_uri, source_options(settings.changefeed)) if definition else None
@@ -216,7 +229,8 @@ def status(
 
 @app.command("replay-dead-letters", short_help="Apply dead letters again after a repair.")
 def replay_dead_letters(
-    definition: DefinitionFile = None,
+    file: DefinitionFile = None,
+    definition: Definition = None,
     only: Annotated[
         str | None, typer.Option("--table", help="The table: shop.orders. Default: all that have dead letters.")
     ] = None,
@@ -235,7 +249,7 @@ def replay_dead_letters(
     """Apply again, after a repair, the changes that tables have dead letters of. The run that goes on or comes next does it."""
     from headrace.cli.letters import discard_letters, replay_letters
 
-    settings, output = recorded_pipeline(definition, sink, name, ledger), make_output(json=json)
+    settings, output = recorded_pipeline(one_file(file, definition), sink, name, ledger), make_output(json=json)
     if discard:
         return discard_letters(settings, only, None if yes else confirmed, output)
     return replay_letters(settings, only, output)
@@ -243,7 +257,8 @@ def replay_dead_letters(
 
 @app.command(short_help="Forget a pipeline, or one of its tables.")
 def reset(
-    definition: DefinitionFile = None,
+    file: DefinitionFile = None,
+    definition: Definition = None,
     only: Annotated[
         str | None, typer.Option("--table", help="Forget only this table; it begins anew with its first change.")
     ] = None,
@@ -256,14 +271,15 @@ def reset(
     """Forget a pipeline, or one of its tables: what the ledger records of it is removed. Tables and rows in the target stay."""
     from headrace.cli.reset import reset_pipeline, reset_table
 
-    settings, output = recorded_pipeline(definition, sink, name, ledger), make_output(json=json)
+    settings, output = recorded_pipeline(one_file(file, definition), sink, name, ledger), make_output(json=json)
     ask = None if yes else confirmed
     return reset_table(settings, only, ask, output) if only else reset_pipeline(settings, ask, output)
 
 
 @app.command(short_help="Check Java, Spark, source and target.")
 def validate(
-    definition: DefinitionFile = None,
+    file: DefinitionFile = None,
+    definition: Definition = None,
     source: Source = None,
     sink: Sink = None,
     changefeed: Changefeed = None,
@@ -293,7 +309,7 @@ def validate(
         keys=DeclaredKeys.parse_texts(keys or []),
         spark=parse_settings(spark or []),
     )
-    pipeline = completed(said, definition).definition(RunOptions())
+    pipeline = completed(said, one_file(file, definition)).definition(RunOptions())
     return show_checks(pipeline, make_output(json=json), with_spark=not no_spark)
 
 
@@ -330,7 +346,7 @@ def main(argv: list[str] | None = None) -> int:
     hide_secrets_of(*(_value(argument) for argument in arguments))  # before anything can be said about a wrong command line
     output = make_output(json="--json" in arguments)
     try:
-        result = app(arguments, standalone_mode=False, obj=output.is_json)
+        result = app(arguments, prog_name="headrace", standalone_mode=False, obj=output.is_json)
     except HeadraceError as error:
         output.error(str(error))
         return error.exit_code
@@ -339,12 +355,22 @@ def main(argv: list[str] | None = None) -> int:
     except typer.Exit as leaving:
         return int(leaving.exit_code)
     except typer.TyperException as error:
-        message = error.format_message()
-        output.error(f"{message}{'' if message.endswith(('.', '?')) else '.'} See headrace --help.")
+        output.error(_usage(error))
         return EXIT_USAGE
     finally:
         forget()
     return int(result or 0)
+
+
+def _usage(error: typer.TyperException) -> str:
+    """What is wrong on the command line, and the command whose help tells more."""
+    context = getattr(error, "ctx", None)
+    message = error.format_message()
+    message += "" if message.endswith((".", "?")) else "."
+    if message.startswith("Got unexpected extra argument"):
+        files = filter(is_definition, message.partition("(s) (")[2].rstrip(").").split())
+        message += "".join(f" Write -d {shlex.quote(file)}." for file in files)
+    return f"{message} See {context.command_path if context is not None else 'headrace'} --help."
 
 
 def _value(argument: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,12 @@ from headrace.model.uri import parse_uri
 if TYPE_CHECKING:
     from headrace.pipeline.definition import Settings
 
-DefinitionFile = Annotated[Path | None, typer.Argument(help="A pipeline's YAML file; command-line options override it.")]
+DefinitionFile = Annotated[
+    Path | None, typer.Argument(metavar="FILE", help="A pipeline's YAML file; command-line options override it.")
+]
+Definition = Annotated[
+    Path | None, typer.Option("--definition", "-d", help="The pipeline's YAML file; command-line options override it.")
+]
 Source = Annotated[
     str | None, typer.Option("--source", "-s", help="URI of the change data, e.g. file:///data/cf?protocol=csv or s3://…")
 ]
@@ -59,9 +65,6 @@ AllowNonTransactional = Annotated[
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
-LedgerDefinition = Annotated[
-    Path | None, typer.Option("--definition", "-d", help="The pipeline's YAML file; its sink, name and ledger are used.")
-]
 DeadLetters = Annotated[
     str | None,
     typer.Option("--dead-letters", help="Where to keep dead letters: a folder, or an s3:// URL.", show_default=False),
@@ -100,6 +103,25 @@ def completed(said: Settings, file: Path | None) -> Settings:
     hide_secrets_of(*settings.uris)
     hide_secrets(value for name, value in settings.spark.items() if is_secret(name, value))
     return settings
+
+
+def one_file(file: Path | None, definition: Path | None) -> Path | None:
+    """The definition file of a command that takes it as its argument or with ``-d``. Raises DefinitionError for two files."""
+    if file is not None and definition is not None and file != definition:
+        raise DefinitionError(f"There are two definition files: {file} and {definition}.", "Name one of them.")
+    return definition if file is None else file
+
+
+def is_definition(word: str) -> bool:
+    """Whether a word of a command line names a definition file: ``pipeline.yaml``."""
+    return word.endswith((".yaml", ".yml"))
+
+
+def no_definition(word: str) -> str:
+    """The name of a table or change. Raises DefinitionError for the definition file that stands in its place."""
+    if is_definition(word) and Path(word).is_file():
+        raise DefinitionError(f"{word} is a file, but no table and no schema change.", f"Write -d {shlex.quote(word)}.")
+    return word
 
 
 def recorded_pipeline(definition: Path | None, sink: str | None, name: str | None, ledger: str | None) -> Settings:

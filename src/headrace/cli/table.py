@@ -6,7 +6,19 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.options import Json, LedgerAt, LedgerDefinition, Name, Sink, Yes, confirmed, recorded_pipeline
+from headrace.cli.options import (
+    Definition,
+    DefinitionFile,
+    Json,
+    LedgerAt,
+    Name,
+    Sink,
+    Yes,
+    confirmed,
+    no_definition,
+    one_file,
+    recorded_pipeline,
+)
 from headrace.cli.output import make_output
 from headrace.errors import DefinitionError
 from headrace.model.place import PlaceInFile, PlaceInStream
@@ -17,23 +29,28 @@ table = typer.Typer(
     no_args_is_help=True,
 )
 
-Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table: shop.orders.")]
+Table = Annotated[str, typer.Argument(metavar="TABLE", callback=no_definition, help="The table: shop.orders.")]
 
 
 @table.command("list", short_help="Show the stopped and held tables, and why.")
 def list_tables(
-    definition: LedgerDefinition = None, sink: Sink = None, name: Name = None, ledger: LedgerAt = None, json: Json = False
+    file: DefinitionFile = None,
+    definition: Definition = None,
+    sink: Sink = None,
+    name: Name = None,
+    ledger: LedgerAt = None,
+    json: Json = False,
 ) -> int:
     """Show the stopped and held tables: since when, why, and which files they still need."""
     from headrace.cli.stopped_tables import show_tables
 
-    return show_tables(recorded_pipeline(definition, sink, name, ledger), make_output(json=json))
+    return show_tables(recorded_pipeline(one_file(file, definition), sink, name, ledger), make_output(json=json))
 
 
 @table.command(short_help="Stop writing to a table, to load or repair it.")
 def hold(
     table_name: Table,
-    definition: LedgerDefinition = None,
+    definition: Definition = None,
     sink: Sink = None,
     name: Name = None,
     ledger: LedgerAt = None,
@@ -48,7 +65,7 @@ def hold(
 @table.command(short_help="End a hold: the table catches up.")
 def release(
     table_name: Table,
-    definition: LedgerDefinition = None,
+    definition: Definition = None,
     sink: Sink = None,
     name: Name = None,
     ledger: LedgerAt = None,
@@ -63,7 +80,7 @@ def release(
 @table.command(short_help="Try a stopped table again at once.")
 def resume(
     table_name: Table,
-    definition: LedgerDefinition = None,
+    definition: Definition = None,
     sink: Sink = None,
     name: Name = None,
     ledger: LedgerAt = None,
@@ -78,7 +95,10 @@ def resume(
 @table.command(short_help="Give up changes that cannot be read or written.")
 def skip(
     table_name: Annotated[
-        str, typer.Argument(metavar="TABLE", help="The table; leave it out for a record whose table is unknown.")
+        str,
+        typer.Argument(
+            metavar="TABLE", callback=no_definition, help="The table; leave it out for a record whose table is unknown."
+        ),
     ] = "",
     *,
     to: Annotated[str, typer.Option("--to", help="Give up the rows up to this TSO or ISO time, or up to latest.")] = "",
@@ -86,7 +106,7 @@ def skip(
     partition: Annotated[str, typer.Option("--partition", help="Give up one record of a stream: its partition.")] = "",
     offset: Annotated[int | None, typer.Option("--offset", help="The record's offset in the partition.", min=0)] = None,
     yes: Yes = False,
-    definition: LedgerDefinition = None,
+    definition: Definition = None,
     sink: Sink = None,
     name: Name = None,
     ledger: LedgerAt = None,
@@ -119,7 +139,7 @@ def skip(
 def resync(
     table_name: Table,
     at: Annotated[str, typer.Option("--at", help="The TSO or ISO time as of which you loaded the rows.")],
-    definition: LedgerDefinition = None,
+    definition: Definition = None,
     sink: Sink = None,
     name: Name = None,
     ledger: LedgerAt = None,
