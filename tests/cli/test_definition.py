@@ -282,6 +282,13 @@ def test_a_definition_with_d_is_that_of_the_argument(tmp_path: Path, capsys: pyt
     assert capsys.readouterr().err.count("There is no folder") == 3
 
 
+def test_validate_takes_the_name_of_a_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[Definition] = []
+    monkeypatch.setattr("headrace.cli.validation.show_checks", lambda definition, *_, **__: checked.append(definition))
+    assert main(["validate", "--source", "file:///cf", "--name", "shop"]) == 0
+    assert [definition.name for definition in checked] == ["shop"]
+
+
 @pytest.mark.long
 def test_status_and_validate_take_a_definition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shop = write_shop(tmp_path / "cf")
