@@ -87,6 +87,8 @@ def test_help_and_version_end_well(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     assert main(["version"]) == 0
     assert capsys.readouterr().out.endswith(f"headrace {__version__}\n")
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"headrace {__version__}\n"
 
 
 def test_a_source_that_is_not_there_is_exit_code_4(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

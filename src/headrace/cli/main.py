@@ -62,8 +62,16 @@ app.add_typer(ddl, name="ddl")
 app.add_typer(table, name="table")
 
 
+def _print_version(*, asked: bool) -> None:
+    if asked:
+        raise typer.Exit(version())
+
+
 @app.callback()
-def _begin(context: typer.Context) -> None:
+def _begin(
+    context: typer.Context,
+    _version: Annotated[bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)] = False,
+) -> None:
     _show_logs(json=bool(context.obj))
 
 
