@@ -299,7 +299,7 @@ def test_status_and_validate_take_a_definition(tmp_path: Path, capsys: pytest.Ca
     assert main(["validate", str(path), "--no-spark"]) == 0
     assert "ok      keys" in capsys.readouterr().out
     assert main(["status", str(path)]) == 2
-    assert "holds no pipeline named shop" in capsys.readouterr().err
+    assert "There is no pipeline named shop: the DuckDB file" in capsys.readouterr().err
 
 
 @pytest.mark.long

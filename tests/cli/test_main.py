@@ -60,7 +60,15 @@ def _no_secrets() -> Iterator[None]:
         (["run", "--source", "file:///cf", "--spark", "spark.ui.enabled"], "is not KEY=VALUE."),
         (["run", "--source", "file:///cf", "--spark", "spark.speculation=true"], "spark.speculation must stay off."),
         (["run", "--source", "file:///cf", "--changefeed", "nowhere.toml"], "nowhere.toml cannot be read"),
-        (["status"], "holds no pipeline's ledger"),
+        (["status"], "There is no pipeline's ledger: the DuckDB file {here}/headrace.duckdb does not exist. Is --sink right"),
+        (
+            ["table", "list", "--name", "life"],
+            "There is no pipeline named life: the DuckDB file {here}/headrace.duckdb does not exist.",
+        ),
+        (
+            ["status", "--sink", "print://", "--ledger", "led"],
+            "the ledger folder {here}/led does not exist. Is --ledger right, or ledger in the definition file?",
+        ),
     ],
 )
 def test_bad_usage_is_one_sentence_and_exit_code_2(
@@ -69,7 +77,7 @@ def test_bad_usage_is_one_sentence_and_exit_code_2(
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
     shown = capsys.readouterr()
-    assert told in shown.err
+    assert told.replace("{here}", str(tmp_path)) in shown.err
     assert shown.err.startswith("error: ")
     assert shown.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from headrace.errors import DefinitionError
 from headrace.model.ledger import LedgerState
 from headrace.pipeline.definition import Settings
-from headrace.sinks.base import DataSink, Ledger
+from headrace.sinks.base import DataSink, Ledger, PlacedLedger
+from headrace.sinks.file_ledger import FileLedger
 
 
 @contextmanager
@@ -19,11 +20,22 @@ def opened(settings: Settings) -> Iterator[tuple[DataSink, Ledger]]:
         yield target.sink, ledger
 
 
+def require_place(ledger: Ledger, what: str) -> None:
+    """Raises DefinitionError, with ``what`` was looked for, when the ledger's file or folder does not exist."""
+    if missing := ledger.missing() if isinstance(ledger, PlacedLedger) else "":
+        option, key = ("--ledger", "ledger") if isinstance(ledger, FileLedger) else ("--sink", "sink")
+        raise DefinitionError(
+            f"{what}: {missing} does not exist.",
+            f"Is {option} right, or {key} in the definition file? The first headrace run creates it.",
+        )
+
+
 def state_of(ledger: Ledger, settings: Settings) -> LedgerState:
     """What the ledger says of the pipeline. Raises DefinitionError when it knows none of that name."""
     name = settings.name or "default"
     state = ledger.peek(name)
     if state is None:
+        require_place(ledger, f"There is no pipeline named {name}")
         known = ", ".join(ledger.pipelines()) or "none"
         raise DefinitionError(f"There is no pipeline named {name} here.", f"Name another one with --name; there are: {known}.")
     return state

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from headrace.cli.ledgers import require_place
 from headrace.cli.output import Output
 from headrace.cli.progress import lag_seconds, seconds_text
 from headrace.cli.remedies import is_held, ways_on
@@ -33,6 +34,7 @@ def show_status(target: Target, name: str, output: Output, source: DataSource | 
         states = [state for state in (ledger.peek(each) for each in names) if state is not None]
         if not states:
             what = f"no pipeline named {name}" if name else "no pipeline's ledger"
+            require_place(ledger, f"There is {what}")
             raise DefinitionError(f"{parts.sink.identity} holds {what}.", "The first headrace run creates it.")
         for state in states:
             if output.is_json:

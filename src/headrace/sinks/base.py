@@ -502,6 +502,15 @@ class EditingLedger(Protocol):
         ...
 
 
+@runtime_checkable
+class PlacedLedger(Protocol):
+    """A ledger in a file or folder, which the first run creates."""
+
+    def missing(self) -> str:
+        """The file or folder where it is not there, for people: ``the DuckDB file /data/shop.duckdb``; else empty."""
+        ...
+
+
 class DataSink(Protocol):
     """A sink as the pipeline holds it. Context manager: entering connects nothing yet."""
 

@@ -14,6 +14,7 @@ import re
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -73,6 +74,11 @@ class FileLedger:
     def identity(self) -> str:
         """Where the ledger is, without secrets."""
         return self._place.location.url
+
+    def missing(self) -> str:
+        """See ``PlacedLedger.missing``. A prefix of an object store is never missing."""
+        path = self._place.location.path
+        return f"the ledger folder {path}" if self._place.is_local and not Path(path).is_dir() else ""
 
     def peek(self, pipeline: str) -> LedgerState | None:
         """The newest state. Takes no epoch and creates nothing. Raises SinkUnreachableError."""

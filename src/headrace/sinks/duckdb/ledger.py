@@ -34,6 +34,10 @@ class DuckDbLedger:
         """The ledger's statements."""
         return SqlLedger(DUCKDB, self.schema)
 
+    def missing(self) -> str:
+        """See ``PlacedLedger.missing``."""
+        return "" if self.database.path.exists() else f"the DuckDB file {self.database.path}"
+
     def peek(self, pipeline: str) -> LedgerState | None:
         """The record as it is; ``None`` if there is none. Raises TransientError while another process writes."""
         with self.database.reading() as session:
