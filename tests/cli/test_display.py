@@ -8,10 +8,15 @@ import pytest
 from rich.console import Console
 
 from headrace.cli.display import RunDisplay
+from headrace.cli.main import main
 from headrace.cli.output import PlainOutput, TerminalOutput
+from headrace.errors import EXIT_TABLE_STOPPED
 from headrace.model.cut import Cut, CutRound
-from headrace.model.ledger import CutRecord
+from headrace.model.ledger import CutRecord, LedgerState, TableProgress, TableStatus
+from headrace.model.outcome import Problem
+from headrace.model.table import TableId
 from headrace.model.tso import tso_from_ms
+from headrace.pipeline import runner
 
 TSO = tso_from_ms(1_717_579_823_694)
 CUT = CutRecord(TSO, "2024-06-05T09:30:30+00:00", 2.0, files=3, read_rows=90_000, upserts=80_000, deletes=10)
@@ -68,6 +73,37 @@ def test_a_run_with_nothing_to_do_says_so(streams: Streams, where: str) -> None:
     with RunDisplay(getattr(streams, where)()) as display:
         display.cut_finished(EMPTY, TSO)
     assert streams.out.getvalue().rstrip().endswith("nothing new was applied")
+
+
+def test_a_run_names_the_stopped_tables_of_which_it_has_said_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [TableId("shop", name) for name in ("bad", "held", "known", "sound")]
+    stands = [TableStatus.STOPPED, TableStatus.HELD, TableStatus.STOPPED, TableStatus.RUNNING]
+    tables = {t: TableProgress(t, 100, status=status) for t, status in zip(names, stands, strict=True)}
+
+    class Run:
+        state = LedgerState("shop", checkpoint=200, tables=tables)
+
+        def __init__(self, _definition: object, display: RunDisplay) -> None:
+            self.display = display
+
+        def run(self) -> int:
+            self.display.table_stopped(Problem(names[2], "a value is damaged."))
+            return EXIT_TABLE_STOPPED
+
+    monkeypatch.setattr(runner, "PipelineRun", Run)
+    assert main(["run", "--once", "--source", "file:///cf", "--sink", "blackhole://", "--name", "shop"]) == EXIT_TABLE_STOPPED
+    said, warned = capsys.readouterr()
+    named = "--sink blackhole:// --name shop"
+    assert warned.splitlines()[1:] == [
+        f"warning: shop.bad: stopped; after the repair: headrace table resume shop.bad {named}",
+        f"warning: shop.held: held; let it catch up: headrace table release shop.held {named}",
+    ]
+    assert said.splitlines()[-2:] == [
+        "nothing new was applied",
+        f"headrace table list {named} shows why, and what else can be done",
+    ]
 
 
 def test_a_run_that_fails_says_only_why(streams: Streams) -> None:

@@ -12,12 +12,15 @@ from headrace.model.cut import Cut
 from headrace.model.ledger import CutRecord
 from headrace.model.outcome import Notice, Problem
 from headrace.model.place import fields_of
+from headrace.model.table import TableId
 
 
 class RunDisplay:
     """Shows a run. Use it as a context; the moving line of a terminal ends with it."""
 
     def __init__(self, output: Output) -> None:
+        self.reported: set[TableId] = set()
+        """The tables that the run reported as stopped."""
         self._output = output
         self._context: AbstractContextManager[Progress] = output.progress()
         self._progress: Progress | None = None
@@ -61,6 +64,7 @@ class RunDisplay:
         self._shown.idle("following", checkpoint)
 
     def table_stopped(self, problem: Problem) -> None:
+        self.reported.add(problem.table_id)
         self._output.error(problem.sentence())
         self._output.event("table_stopped", table=str(problem.table_id), reason=problem.sentence(), **fields_of(problem.place))
 

@@ -47,7 +47,7 @@ from headrace.cli.options import (
 )
 from headrace.cli.output import make_output, shown
 from headrace.cli.table import table
-from headrace.errors import EXIT_INTERRUPTED, EXIT_USAGE, DefinitionError, HeadraceError
+from headrace.errors import EXIT_INTERRUPTED, EXIT_TABLE_STOPPED, EXIT_USAGE, DefinitionError, HeadraceError
 from headrace.model.tso import parse_tso
 
 app = typer.Typer(
@@ -132,6 +132,7 @@ def run(
 ) -> int:
     """Apply the changes of a changefeed to a target: to its end with --once, else until interrupted."""
     from headrace.cli.display import RunDisplay
+    from headrace.cli.stopped_tables import tell_stopped
     from headrace.engine.keys import DeclaredKeys
     from headrace.engine.run_options import RunOptions
     from headrace.model.policy import SchemaChangePolicies
@@ -169,8 +170,13 @@ def run(
         start=_tso(start, "--start"),
     )
     pipeline = settings.definition(options)
-    with RunDisplay(make_output(json=json, aside=pipeline.target.assembled().sink.capabilities.owns_stdout)) as display:
-        return PipelineRun(pipeline, display).run()
+    output = make_output(json=json, aside=pipeline.target.assembled().sink.capabilities.owns_stdout)
+    with RunDisplay(output) as display:
+        ran = PipelineRun(pipeline, display)
+        code = ran.run()
+    if code == EXIT_TABLE_STOPPED:
+        tell_stopped(ran.state, display.reported, output)
+    return code
 
 
 @app.command(short_help="Replicate a small shop's changes into DuckDB.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 from headrace.cli.ledgers import opened, state_of
@@ -31,7 +31,7 @@ def show_tables(settings: Settings, output: Output) -> int:
     """Prints each table that is stopped, or that somebody wants to be held. Raises DefinitionError."""
     with opened(settings) as (_, ledger):
         state = state_of(ledger, settings)
-    stopped = {t: own for t, own in sorted(state.tables.items()) if own.status.is_stopped or t in state.held}
+    stopped = _stopped_or_held(state)
     source = _source(settings, state)
     needed, of_stream = needs(state, source), reads_stream(source)
     for table_id, own in stopped.items():
@@ -47,6 +47,20 @@ def show_tables(settings: Settings, output: Output) -> int:
     if not stopped:
         output.line("no table is stopped")
     return 0
+
+
+def tell_stopped(state: LedgerState, told: Collection[TableId], output: Output) -> None:
+    """Warns, at the end of a run, of each stopped or held table of which the run has ``told`` nothing, with the usual way on."""
+    left = {table_id: own for table_id, own in _stopped_or_held(state).items() if table_id not in told}
+    for table_id, own in left.items():
+        stands = "held" if is_held(own, state) else str(own.status)
+        output.warning("; ".join((f"{table_id}: {stands}", *ways_on(own, state)[:1])))
+    if left:
+        output.line("headrace table list shows why, and what else can be done")
+
+
+def _stopped_or_held(state: LedgerState) -> dict[TableId, TableProgress]:
+    return {t: own for t, own in sorted(state.tables.items()) if own.status.is_stopped or t in state.held}
 
 
 def hold_table(settings: Settings, name: str, output: Output) -> int:
