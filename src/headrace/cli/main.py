@@ -414,7 +414,11 @@ def entry() -> None:
     """The console script. What an abandoned run, or a request that took too long, leaves behind does not hold its end up."""
     sys.excepthook = _show_bug
     threading.excepthook = lambda told: _show_bug(told.exc_type, told.exc_value, told.exc_traceback)
-    code = main()
+    try:
+        code = main()
+    except Exception as bug:  # noqa: BLE001 -- shown, and then the process ends as after any other error
+        _show_bug(type(bug), bug, bug.__traceback__)
+        code = 1
     if anything_goes_on():
         end_process(code)
     sys.exit(code)

@@ -63,6 +63,7 @@ class PipelineRun:
         )
         self._owns_engine = engine is None
         self._engine = engine or SparkEngine(settings)
+        # A session that is still starting when the run ends is left to end with the process.
         self._warming = AbandonableThread(self._warm_up, "headrace-spark")
         self._interrupted_at: float | None = None
         self._abandoned = False
