@@ -7,12 +7,15 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 
 import headrace
+from headrace.model.ledger import LedgerState
 from headrace.model.tso import tso_to_datetime
+from headrace.pipeline.definition import Definition
 from headrace.testing.engine import LocalEngine
 from headrace.testing.shop import write_shop
 from headrace.testing.upstream import Insert
@@ -115,10 +118,81 @@ def test_what_is_wrong_in_a_call_is_said_before_anything_runs(
         headrace.Pipeline(feed.uri, on_error="explode")
     with pytest.raises(headrace.DefinitionError, match="dead letters"):
         headrace.Pipeline(feed.uri, on_error="dead-letter")
-    with pytest.raises(TypeError):
-        headrace.run(feed.uri, tabels="shop.*")
     with pytest.raises(headrace.SourceNotReadyError):
         headrace.run(f"file://{tmp_path}/nowhere?protocol=csv", f"duckdb://{tmp_path}/x.duckdb")
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"tabels": "shop.*"}, "Unknown setting 'tabels'. Did you mean 'tables'?"),
+        ({"untill": 1}, "Unknown setting 'untill'. Did you mean 'until'?"),
+        ({"once": True}, "Unknown setting 'once'. Leave it out: a run ends by itself unless follow=True is passed."),
+        ({"schema-changes": "view=skip"}, "Unknown setting 'schema-changes'. Did you mean 'schema_changes'?"),
+        ({"schema_changes": "drop-tables=approve"}, "'drop-tables' is no kind of schema change. Did you mean 'drop-table'?"),
+        ({"tables": ["shop.*"]}, "tables must be a text, and is a list. Write all patterns as one: 'shop.*,!shop.tmp_*'."),
+        ({"sink": Path("x.duckdb")}, "sink must be a text, and is a PosixPath."),
+        ({"poll_interval": "soon"}, "'soon' is not a duration. Write it as 1s, 500ms or 2m."),
+        ({"until": "yesterday"}, "until: 'yesterday' is neither a TSO nor an ISO time"),
+    ],
+)
+def test_a_setting_that_is_wrong_or_mistyped_is_told_with_a_hint(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(headrace.DefinitionError) as refused:
+        headrace.run("file:///nowhere?protocol=csv", **settings)
+    assert str(refused.value).startswith(told)
+
+
+def test_an_argument_in_the_wrong_call_is_told() -> None:
+    with pytest.raises(headrace.DefinitionError) as of_the_run:
+        headrace.Pipeline("file:///cf", until=1)  # type: ignore[call-arg]
+    assert str(of_the_run.value) == "Unknown setting 'until'. Pass it to the run: Pipeline(…).run(until=…)."
+    with pytest.raises(headrace.DefinitionError) as mistyped:
+        headrace.Pipeline("file:///cf").run(folow=True)  # type: ignore[call-arg]
+    assert str(mistyped.value) == "Unknown setting 'folow'. Did you mean 'follow'?"
+
+
+def test_settings_are_taken_as_the_command_takes_them() -> None:
+    texts = headrace.Pipeline(
+        "file:///cf",
+        keys="shop.orders=order_no,line",
+        schema_changes="drop-table=approve,index=skip",
+        poll_interval="500ms",
+        max_cut="512MiB",
+        max_dead_letters="7",
+    )
+    values = headrace.Pipeline(
+        "file:///cf",
+        keys={"shop.orders": ["order_no", "line"]},
+        schema_changes={"drop-table": "approve", "index": "skip"},
+        poll_interval=0.5,
+        max_cut=512 << 20,
+        max_dead_letters=7,
+    )
+    assert texts._settings == values._settings
+    one_text = headrace.Pipeline("file:///cf", keys={"shop.orders": "order_no, line"})
+    assert one_text._settings.keys == values._settings.keys
+
+
+def test_the_arguments_of_a_run_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[Definition] = []
+
+    class Run:
+        state = LedgerState("default")
+
+        def __init__(self, definition: Definition, _display: object) -> None:
+            taken.append(definition)
+
+        def run(self) -> int:
+            return 0
+
+    monkeypatch.setattr("headrace.api.PipelineRun", Run)
+    headrace.run("file:///cf", until=7, start=3, name="shop")
+    headrace.run("file:///cf", until_end=True, quiet="2s")
+    headrace.run("file:///cf", follow=True)
+    headrace.run("file:///cf")
+    options = [(d.options.once, d.options.until, d.options.until_end, d.options.start) for d in taken]
+    assert options == [(False, 7, False, 3), (False, None, True, None), (False, None, False, None), (True, None, False, None)]
+    assert (taken[0].name, taken[1].options.quiet) == ("shop", 2.0)
 
 
 def test_a_definition_file_is_a_pipeline(feed: Changefeed, pipeline: headrace.Pipeline, tmp_path: Path) -> None:

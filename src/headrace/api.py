@@ -12,12 +12,14 @@ says why.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import wraps
+from inspect import signature
 from os import PathLike
 from pathlib import Path
-from typing import Self
+from typing import ParamSpec, Self, TypeVar
 
 from headrace.engine.keys import DeclaredKeys
 from headrace.engine.run_options import MAX_CUT, RunOptions
@@ -27,9 +29,13 @@ from headrace.model.ledger import CutRecord, LedgerState, TableStatus
 from headrace.model.outcome import Notice, Problem
 from headrace.model.policy import OnError, SchemaChangePolicies
 from headrace.model.tso import parse_tso, tso_from_datetime, tso_to_datetime
+from headrace.model.uri import near_match
 from headrace.pipeline.assembly import DEFAULT_LEDGER, DEFAULT_SINK
-from headrace.pipeline.definition import Settings, read_settings
+from headrace.pipeline.definition import Settings, parse_bytes, parse_count, parse_seconds, read_settings
 from headrace.pipeline.runner import PipelineRun
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 Moment = int | str | datetime
 """A point of TiDB's time: a TSO, ISO time as text, or a ``datetime`` with a time zone."""
@@ -42,25 +48,66 @@ class Progress:
     """
 
     def phase(self, text: str) -> None:
-        """What is done now, when it may take longer than a moment: "starting Spark"."""
+        """What is done now, when it may take longer than a moment. ``text`` is for people: "starting Spark"."""
 
     def cut_finished(self, cut: CutRecord) -> None:
-        """A cut is applied and durable."""
+        """A cut is applied and durable.
+
+        ``cut.hi`` is the TSO up to which it went, ``cut.files``, ``read_rows``, ``upserts``, ``deletes``, ``read_bytes`` and
+        ``schema_changes`` are what it had, ``cut.seconds`` how long it took, ``cut.finished_at`` when it ended (ISO time in UTC).
+        """
 
     def caught_up(self, checkpoint: int) -> None:
         """All that the source published up to ``checkpoint`` (TSO) is applied."""
 
     def table_stopped(self, problem: Problem) -> None:
-        """A table stopped; the others go on. ``problem.sentence()`` says where, why, and what to do."""
+        """A table stopped; the others go on.
+
+        ``problem.sentence()`` says where, why, and what to do. ``problem.table_id`` has ``database`` and ``table``,
+        ``problem.message`` and ``hint`` are texts, ``problem.file`` is the file's name, empty where it is not in a file.
+        """
 
     def table_resumed(self, table: str) -> None:
-        """A table that was stopped goes on."""
+        """A table that was stopped goes on. ``table`` is its name: ``database.table``."""
 
     def notice(self, notice: Notice) -> None:
-        """Something worth knowing that stops nothing. ``notice.sentence()`` tells it."""
+        """Something worth knowing that stops nothing.
+
+        ``notice.sentence()`` tells it; ``notice.table_id`` is the table, ``None`` where it concerns none alone.
+        """
 
     def trying_again(self, reason: str, seconds: float) -> None:
-        """The source or the target failed for the moment; the run tries again after ``seconds``."""
+        """The source or the target failed for the moment. ``reason`` is a sentence; the run tries again after ``seconds``."""
+
+
+_ARGUMENTS_OF_RUN = ("follow", "until", "until_end", "quiet", "start", "progress")
+_ELSEWHERE = {
+    "once": "Leave it out: a run ends by itself unless follow=True is passed.",
+    "json": "Leave it out: nothing is printed. Pass an object as progress to be told of each step.",
+}
+"""Options of the command that calls have no argument for."""
+
+
+def _refusing_unknown(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """The function, which raises DefinitionError with the name that may be meant for an argument that it does not have."""
+    known = [name for name in signature(function).parameters if name != "self"]
+
+    @wraps(function)
+    def called(*arguments: _P.args, **settings: _P.kwargs) -> _R:
+        _refuse_unknown(settings, known)
+        return function(*arguments, **settings)
+
+    return called
+
+
+def _refuse_unknown(names: Collection[str], known: Collection[str]) -> None:
+    for name in names:
+        if name in known:
+            continue
+        hint = _ELSEWHERE.get(name) or near_match(name, known)
+        if name in _ARGUMENTS_OF_RUN:
+            hint = f"Pass it to the run: Pipeline(…).run({name}=…)."
+        raise DefinitionError(f"Unknown setting {name!r}.", hint)
 
 
 @dataclass(frozen=True)
@@ -148,6 +195,7 @@ class Pipeline:
     Its progress is in the target, under its name: another process goes on with the same definition.
     """
 
+    @_refusing_unknown
     def __init__(
         self,
         source: str,
@@ -156,16 +204,16 @@ class Pipeline:
         name: str = "default",
         changefeed: str | PathLike[str] | None = None,
         tables: str = "",
-        keys: Mapping[str, Sequence[str]] | None = None,
-        schema_changes: Mapping[str, str] | None = None,
+        keys: Mapping[str, Sequence[str]] | Sequence[str] | None = None,
+        schema_changes: Mapping[str, str] | str | None = None,
         on_error: str = "stop",
         dead_letters: str | PathLike[str] | None = None,
-        max_dead_letters: int | None = None,
+        max_dead_letters: int | str | None = None,
         adopt: bool = False,
         allow_non_transactional: bool = False,
         strict: bool = False,
-        poll_interval: float = 1.0,
-        max_cut: int = MAX_CUT,
+        poll_interval: float | str = 1.0,
+        max_cut: int | str = MAX_CUT,
         ledger: str | PathLike[str] = DEFAULT_LEDGER,
         work: str | PathLike[str] | None = None,
         spark: Mapping[str, str] | None = None,
@@ -173,8 +221,10 @@ class Pipeline:
         """``source`` and ``sink`` are URIs; each setting is the option of ``headrace run`` with that name.
 
         ``poll_interval`` is in seconds, ``max_cut`` in bytes (0: no limit). ``keys`` are ``{"shop.orders": ["order_no"]}``,
-        ``schema_changes`` ``{"drop-table": "approve"}``. Connects to nothing. Raises DefinitionError.
+        ``schema_changes`` ``{"drop-table": "approve"}``. The command's own texts are taken too: ``"500ms"``, ``"512MiB"``,
+        ``"shop.orders=order_no"``, ``"drop-table=approve"``. Connects to nothing. Raises DefinitionError.
         """
+        _require_texts({"source": source, "sink": sink, "name": name, "tables": tables, "on_error": on_error})
         if on_error not in set(OnError):
             raise DefinitionError(f"{on_error!r} is not a valid value for on_error.", "Use 'stop' or 'dead-letter'.")
         self._settings = Settings(
@@ -183,16 +233,16 @@ class Pipeline:
             name=name,
             changefeed=_path(changefeed),
             tables=tables,
-            keys=DeclaredKeys.parse(keys or {}),
-            policies=SchemaChangePolicies.parse(schema_changes or {}),
+            keys=_keys(keys or {}),
+            policies=_policies(schema_changes or {}),
             on_error=OnError(on_error),
             dead_letters=_path(dead_letters),
-            max_dead_letters=max_dead_letters,
+            max_dead_letters=parse_count(max_dead_letters) if isinstance(max_dead_letters, str) else max_dead_letters,
             adopt=adopt,
             allow_non_transactional=allow_non_transactional,
             strict=strict,
-            poll_interval=poll_interval,
-            max_cut=max_cut,
+            poll_interval=_seconds(poll_interval),
+            max_cut=parse_bytes(max_cut) if isinstance(max_cut, str) else max_cut,
             ledger=_path(ledger),
             work=_path(work),
             spark=dict(spark or {}),
@@ -219,13 +269,14 @@ class Pipeline:
         """The pipeline's name in the ledger."""
         return self._settings.name or "default"
 
+    @_refusing_unknown
     def run(
         self,
         *,
         follow: bool = False,
         until: Moment | None = None,
         until_end: bool = False,
-        quiet: float = 10.0,
+        quiet: float | str = 10.0,
         start: Moment | None = None,
         progress: Progress | None = None,
     ) -> RunResult:
@@ -249,7 +300,7 @@ class Pipeline:
             once=not (follow or until_end or until is not None),
             until=_tso(until, "until"),
             until_end=until_end,
-            quiet=quiet,
+            quiet=_seconds(quiet),
             start=_tso(start, "start"),
         )
         recorder = _Recorder(progress or Progress())
@@ -277,12 +328,26 @@ class Pipeline:
         return None if known is None else _state(known)
 
 
-def run(source: str, sink: str = DEFAULT_SINK, *, progress: Progress | None = None, **settings: object) -> RunResult:
-    """Applies what the source has published to the target, once, and returns: ``Pipeline(source, sink, **settings).run()``.
+def run(
+    source: str,
+    sink: str = DEFAULT_SINK,
+    *,
+    follow: bool = False,
+    until: Moment | None = None,
+    until_end: bool = False,
+    quiet: float | str = 10.0,
+    start: Moment | None = None,
+    progress: Progress | None = None,
+    **settings: object,
+) -> RunResult:
+    """Applies what the source has published to the target, once, and returns.
 
-    Without ``sink`` the target is the DuckDB file ``headrace.duckdb``.
+    It is ``Pipeline(source, sink, **settings).run(…)`` with the other arguments. Without ``sink`` the target is the DuckDB file
+    ``headrace.duckdb``.
     """
-    return Pipeline(source, sink, **settings).run(progress=progress)  # type: ignore[arg-type]
+    _refuse_unknown(settings, [*list(signature(Pipeline).parameters), *_ARGUMENTS_OF_RUN])
+    pipeline = Pipeline(source, sink, **settings)  # type: ignore[arg-type]
+    return pipeline.run(follow=follow, until=until, until_end=until_end, quiet=quiet, start=start, progress=progress)
 
 
 @dataclass
@@ -334,6 +399,28 @@ def _tables(known: LedgerState) -> Iterable[TableState]:
         if own.status is not TableStatus.GONE and (own.status.is_stopped or not table_id.is_database):
             letters = known.dead_letters.get(table_id, 0)
             yield TableState(str(table_id), own.status, known.table_checkpoint(table_id), own.reason, letters, own.lacks)
+
+
+def _require_texts(values: Mapping[str, object]) -> None:
+    for name, value in values.items():
+        if not isinstance(value, str):
+            hint = "Write all patterns as one: 'shop.*,!shop.tmp_*'." if name == "tables" else ""
+            raise DefinitionError(f"{name} must be a text, and is a {type(value).__name__}.", hint)
+
+
+def _keys(keys: Mapping[str, Sequence[str]] | Sequence[str]) -> DeclaredKeys:
+    if isinstance(keys, Mapping):
+        named = {t: [c.strip() for c in columns.split(",")] if isinstance(columns, str) else columns for t, columns in keys.items()}
+        return DeclaredKeys.parse(named)
+    return DeclaredKeys.parse_texts([keys] if isinstance(keys, str) else keys)
+
+
+def _policies(changes: Mapping[str, str] | str) -> SchemaChangePolicies:
+    return SchemaChangePolicies.parse_text(changes) if isinstance(changes, str) else SchemaChangePolicies.parse(changes)
+
+
+def _seconds(duration: float | str) -> float:
+    return parse_seconds(duration) if isinstance(duration, str) else duration
 
 
 def _path(path: str | PathLike[str] | None) -> str | None:
