@@ -37,6 +37,7 @@ _URIS: frozenset[_Path] = frozenset(
     {("source", "uri"), ("sink", "uri"), ("pipeline", "ledger"), ("pipeline", "work"), ("pipeline", "dead-letters")}
 )
 _EXAMPLES = {"source": "file:///data/changefeed?protocol=csv", "sink": "mysql://user:${MYSQL_PASSWORD}@db:3306/"}
+_IN_QUOTES = "Put values that begin with {} into quotes: tables: '*.*,!shop.tmp_*'."
 _NOT_BUILT = {
     "route": ("tables cannot be routed to other names yet.", "Take it out; each table keeps its name."),
     "transform": ("rows cannot be transformed yet.", "Take it out; tables are chosen with tables under pipeline."),
@@ -282,7 +283,8 @@ class _Reader:
         try:
             file = DefinitionFile.model_validate(document)
         except ValidationError as error:
-            raise self._explained(error.errors()[0]) from None
+            # What is missing is often there under a mistyped name, which says more.
+            raise self._explained(min(error.errors(), key=lambda told: told["type"] != "extra_forbidden")) from None
         return self._settings(file)
 
     def _document(self) -> dict[str, Any]:
@@ -295,7 +297,10 @@ class _Reader:
             mark = getattr(error, "problem_mark", None)
             line = f", line {mark.line + 1}" if mark is not None else ""
             told = getattr(error, "problem", None) or "it is not YAML"
-            raise DefinitionError(f"The definition {self._path}{line} is not valid YAML: {told}.") from None
+            is_alias = "alias" in f"{told} {getattr(error, 'context', None)}"
+            raise DefinitionError(
+                f"The definition {self._path}{line} is not valid YAML: {told}.", _IN_QUOTES.format("*") if is_alias else ""
+            ) from None
         except RecursionError:
             raise self._endless("nested too deeply") from None
         document = self._value(root, ()) if root is not None else {}
@@ -314,6 +319,8 @@ class _Reader:
         if self._values > _MOST_VALUES:
             raise self._endless("too long")
         self._lines.setdefault(place, node.start_mark.line + 1)
+        if node.tag.startswith("!"):  # without quotes it is a YAML tag, and the value behind it may be empty
+            raise self._wrong(place, f"{node.tag} is not in quotes.", _IN_QUOTES.format("!"))
         if isinstance(node, yaml.MappingNode):
             return dict(self._entries(node, place))
         if isinstance(node, yaml.SequenceNode):
