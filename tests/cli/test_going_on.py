@@ -20,6 +20,7 @@ from headrace.cli.main import app
 from headrace.cli.output import PlainOutput
 from headrace.cli.remedies import ways_on
 from headrace.cli.status import _print, status_fields
+from headrace.cli.stopped_tables import _print as print_table
 from headrace.cli.stopped_tables import known_table
 from headrace.errors import DefinitionError
 from headrace.model.events import unread_statement
@@ -108,6 +109,18 @@ def test_status_shows_the_commands(status: TableStatus) -> None:
     assert any(named in way for way in ways)
     assert all(way in out.getvalue() for way in ways)
     assert status_fields(ledger)["tables"][0]["goes_on"] == list(ways)  # type: ignore[index]
+
+
+def test_of_a_table_that_never_began_nothing_is_told_in_numbers() -> None:
+    """A TSO of 0 is 1970, and a lag of 20,000 days."""
+    own, out = TableProgress(T, 0, status=TableStatus.STOPPED), io.StringIO()
+    _print(LedgerState("p", tables={T: own}), "target", PlainOutput(out, out))
+    print_table(own, (), (), PlainOutput(out, out), held=False)
+    told = out.getvalue().splitlines()
+    assert told[1] == "nothing applied yet"
+    assert told[4].split("  ")[-1] == "nothing applied yet"
+    assert told[-1] == "shop.orders: stopped, nothing applied yet"
+    assert not [line for line in told if "lag" in line]
 
 
 def test_a_change_that_cannot_be_read_is_not_offered_for_approval() -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from headrace.model.ledger import CutRecord
 
 HEARTBEAT_SECONDS = 5.0
+NOTHING_APPLIED = "nothing applied yet"
+"""What to say of a checkpoint of 0."""
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _REFRESH_PER_SECOND = 4
 
@@ -284,6 +286,11 @@ def rows_per_second(figures: Figures, now: float) -> int:
 def lag_seconds(checkpoint: int, now: float | None = None) -> float:
     """How far a checkpoint (TSO) lies behind the clock; 0 where the clocks disagree."""
     return max(0.0, (time.time() if now is None else now) - tso_to_ms(checkpoint) / 1000)
+
+
+def checkpoint_text(checkpoint: int) -> str:
+    """``2024-06-05 09:30:23.694 UTC (450253107233619969), lag 42 s``. Of 0 say :data:`NOTHING_APPLIED`."""
+    return f"{format_tso(checkpoint)} ({checkpoint}), lag {seconds_text(lag_seconds(checkpoint))}"
 
 
 def size_text(size: int) -> str:

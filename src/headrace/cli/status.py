@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from headrace.cli.ledgers import require_place
 from headrace.cli.output import Output
-from headrace.cli.progress import lag_seconds, seconds_text
+from headrace.cli.progress import NOTHING_APPLIED, checkpoint_text, lag_seconds
 from headrace.cli.remedies import is_held, ways_on
 from headrace.cli.stopped_tables import needs, reads_stream, removal
 from headrace.errors import DefinitionError
@@ -86,15 +86,13 @@ def _cut_fields(cut: CutRecord) -> dict[str, object]:
 
 def _print(state: LedgerState, target: str, output: Output, *, of_stream: bool = False) -> None:
     output.line(f"pipeline {state.pipeline}: {state.source_identity} -> {target}")
-    output.line(
-        f"checkpoint {format_tso(state.checkpoint)} ({state.checkpoint}), lag {seconds_text(lag_seconds(state.checkpoint))}"
-    )
+    output.line(f"checkpoint {checkpoint_text(state.checkpoint)}" if state.checkpoint else NOTHING_APPLIED)
     if state.attempted > state.checkpoint:
         output.line(f"a cut up to {format_tso(state.attempted)} is unfinished: the target may be ahead of the checkpoint")
     if state.cuts and not (precision := state.cuts[-1].precision).is_exact:
         output.line(f"commit ts of the source's rows: {precision}; tables are consistent with each other only eventually")
     rows = [
-        (str(t), str(p.status), format_tso(state.table_checkpoint(t)), _reason(p, state))
+        (str(t), str(p.status), _reached(state.table_checkpoint(t)), _reason(p, state))
         for t, p in sorted(state.tables.items())
         if p.status is not TableStatus.GONE and (p.status.is_stopped or not t.is_database)
     ]
@@ -110,6 +108,10 @@ def _print(state: LedgerState, target: str, output: Output, *, of_stream: bool =
         ("finished", "up to", "pieces" if of_stream else "files", *_ROW_COLUMNS, "seconds"),
         [*map(_cut, state.cuts[-_CUTS_SHOWN:])],
     )
+
+
+def _reached(checkpoint: int) -> str:
+    return format_tso(checkpoint) if checkpoint else NOTHING_APPLIED
 
 
 def _cut(cut: CutRecord) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from headrace.cli.ledgers import opened, state_of
 from headrace.cli.output import Output
-from headrace.cli.progress import lag_seconds, seconds_text
+from headrace.cli.progress import NOTHING_APPLIED, checkpoint_text, lag_seconds
 from headrace.cli.remedies import is_held, ways_on
 from headrace.engine.requests import does_not_fit
 from headrace.errors import DefinitionError
@@ -416,8 +416,8 @@ def _fields(own: TableProgress, needed: Sequence[HeldSplit], asked: Sequence[Tab
 
 
 def _print(own: TableProgress, needed: Sequence[HeldSplit], asked: Sequence[TableRequest], output: Output, *, held: bool) -> None:
-    lag = seconds_text(lag_seconds(own.checkpoint))
-    output.line(f"{own.table_id}: {own.status} at {format_tso(own.checkpoint)} ({own.checkpoint}), lag {lag}")
+    reached = f" at {checkpoint_text(own.checkpoint)}" if own.checkpoint else f", {NOTHING_APPLIED}"
+    output.line(f"{own.table_id}: {own.status}{reached}")
     if own.reason:
         output.line(f"  {own.reason}")
     if held:
