@@ -196,7 +196,7 @@ def test_a_bad_record_is_left_out_and_all_others_are_applied(scene: Scene, capsy
         f"1 of its changes up to {state.checkpoint} could not be applied and are kept as dead letters in" in capsys.readouterr().err
     )
     assert main(["status", "--sink", scene.uri]) == 0
-    assert "dead letters: 1 changes that the target lacks" in capsys.readouterr().out
+    assert "dead letters: 1 change that the target lacks" in capsys.readouterr().out
     assert main(["status", "--sink", scene.uri, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["dead_letters"] == {"shop.orders": 1}
 

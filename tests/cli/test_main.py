@@ -252,7 +252,7 @@ ALL, NET = ChangeDemand.ALL, ChangeDemand.NET
         (SinkCapabilities(ALL, own_demand=lambda t, _: NET if t.table == "log" else ALL), "failed  keys: no usable key: shop.log."),
         (
             SinkCapabilities(NET, own_demand=lambda t, _: NET if t.table == "keyed" else ALL),
-            "ok      keys: every one of 1 tables has a key",
+            "ok      keys: 1 table, each with a key",
         ),
         (SinkCapabilities(NET, own_demand=lambda *_: ALL), None),
         (SinkCapabilities(ALL), None),

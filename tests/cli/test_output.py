@@ -21,6 +21,7 @@ from headrace.cli.progress import (
     figures_text,
     lag_seconds,
     seconds_text,
+    size_text,
 )
 from headrace.model.ledger import CutRecord
 from headrace.model.tso import tso_from_ms
@@ -271,6 +272,14 @@ def test_figures_as_text() -> None:
     assert figures_text(waiting, NOW) == "following: applied up to 2024-06-05 09:30:23.694 UTC, lag 6.3 s"
     assert figures_text(Figures("starting Spark", NOW - 4), NOW) == "starting Spark: 4.0 s"
     assert figures_fields(cutting, NOW)["rows_per_second"] == 45_000
+
+
+def test_one_of_a_kind_is_no_plural() -> None:
+    one = CutRecord(TSO, "2024-06-05T09:30:30+00:00", 2.0, files=1, read_rows=1, upserts=0, deletes=1, schema_changes=1)
+    assert "UTC: 1 file, 1 row read, 0 upserts, 1 delete, 1 schema change in 2.0 s" in cut_text(one, NOW)
+    figures = Figures("applying", NOW - 2, files_total=1, rows=1, cut_ts=TSO, cut_since=NOW - 2)
+    assert "0 of 1 file, 1 row, " in figures_text(figures, NOW)
+    assert (size_text(1), size_text(0)) == ("1 byte", "0 bytes")
 
 
 def test_a_cut_as_text() -> None:

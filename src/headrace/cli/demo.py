@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from headrace.cli.display import RunDisplay
 from headrace.cli.output import Output
-from headrace.cli.progress import seconds_text
+from headrace.cli.progress import counted, seconds_text
 from headrace.engine.run_options import RunOptions
 from headrace.errors import EXIT_OK, DefinitionError
 from headrace.model.tso import format_tso
@@ -104,17 +104,13 @@ def _tree(root: Path) -> list[tuple[str, str]]:
     for table in sorted(path for path in (root / DATABASE).iterdir() if path.name != "meta"):
         schemas = len(list((table / "meta").glob("schema_*.json")))
         data = sorted(table.rglob("*.csv"))
-        lines.append((f"{DATABASE}/{table.name}/", f"{_counted(schemas, 'schema file')}, {_counted(len(data), 'data file')}"))
+        lines.append((f"{DATABASE}/{table.name}/", f"{counted(schemas, 'schema file')}, {counted(len(data), 'data file')}"))
         if table.name == ORDER_ITEMS.table:
             lines += [
                 (f"  meta/{next((table / 'meta').glob('schema_*.json')).name}", "its shape, since a commit ts"),
                 (f"  {data[0].relative_to(table).as_posix()}", "rows of that shape, by day"),
             ]
     return lines
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("s" if count > 1 else "")
 
 
 def _last_statement(table: Path) -> str:

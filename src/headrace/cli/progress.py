@@ -219,9 +219,9 @@ def figures_text(figures: Figures, now: float | None = None) -> str:
     parts: list[str] = []
     if figures.cut_ts:
         if figures.files_total:
-            parts.append(f"{figures.files_done:,} of {figures.files_total:,} {figures.noun}s")
+            parts.append(f"{figures.files_done:,} of {counted(figures.files_total, figures.noun)}")
         if figures.rows:
-            parts.append(f"{figures.rows:,} rows")
+            parts.append(counted(figures.rows, "row"))
             parts.append(f"{rows_per_second(figures, now):,} rows/s")
         parts.append(f"up to {format_tso(figures.cut_ts)}")
     elif figures.checkpoint:
@@ -250,13 +250,12 @@ def figures_fields(figures: Figures, now: float | None = None) -> dict[str, obje
 
 def cut_text(record: CutRecord, now: float | None = None, noun: str = "file") -> str:
     """One line about a finished cut: up to when, how much, how long, and how far behind the clock it is."""
-    plural = "s" if record.schema_changes > 1 else ""
-    changes = f", {record.schema_changes:,} schema change{plural}" if record.schema_changes else ""
+    changes = f", {counted(record.schema_changes, 'schema change')}" if record.schema_changes else ""
     rate = f" ({round(record.read_rows / record.seconds):,} rows/s)" if record.seconds > 0 and record.read_rows else ""
     return (
-        f"applied up to {format_tso(record.hi)}: {record.files:,} {noun}s, {record.read_rows:,} rows read, "
-        f"{record.upserts:,} upserts, {record.deletes:,} deletes{changes} in {seconds_text(record.seconds)}{rate}, "
-        f"lag {seconds_text(lag_seconds(record.hi, now))}"
+        f"applied up to {format_tso(record.hi)}: {counted(record.files, noun)}, {counted(record.read_rows, 'row')} read, "
+        f"{counted(record.upserts, 'upsert')}, {counted(record.deletes, 'delete')}{changes} "
+        f"in {seconds_text(record.seconds)}{rate}, lag {seconds_text(lag_seconds(record.hi, now))}"
     )
 
 
@@ -288,6 +287,11 @@ def lag_seconds(checkpoint: int, now: float | None = None) -> float:
     return max(0.0, (time.time() if now is None else now) - tso_to_ms(checkpoint) / 1000)
 
 
+def counted(count: int, noun: str) -> str:
+    """``1 file``, ``1,200 files``."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
 def checkpoint_text(checkpoint: int) -> str:
     """``2024-06-05 09:30:23.694 UTC (450253107233619969), lag 42 s``. Of 0 say :data:`NOTHING_APPLIED`."""
     return f"{format_tso(checkpoint)} ({checkpoint}), lag {seconds_text(lag_seconds(checkpoint))}"
@@ -296,7 +300,7 @@ def checkpoint_text(checkpoint: int) -> str:
 def size_text(size: int) -> str:
     """``812 bytes``, ``4.0 KiB``, ``1.5 GiB``."""
     if size < 1 << 10:
-        return f"{size} bytes"
+        return counted(size, "byte")
     power = min((size.bit_length() - 1) // 10, 4)
     return f"{size / (1 << 10 * power):.1f} {('KiB', 'MiB', 'GiB', 'TiB')[power - 1]}"
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from headrace.cli.ledgers import opened, state_of
 from headrace.cli.output import Output
+from headrace.cli.progress import counted
 from headrace.cli.stopped_tables import known_table, new_request
 from headrace.errors import DefinitionError, LedgerUnreadableError
 from headrace.model.commands import word
@@ -90,4 +91,5 @@ def reset_table(settings: Settings, table_name: str, ask: Ask, output: Output) -
 def _amount(state: LedgerState | None) -> str:
     if state is None:
         return ""
-    return f": its checkpoint {state.checkpoint}, {len(state.tables):,} tables, {len(state.journal):,} schema changes"
+    tables, changes = counted(len(state.tables), "table"), counted(len(state.journal), "schema change")
+    return f": its checkpoint {state.checkpoint}, {tables}, {changes}"

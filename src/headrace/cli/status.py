@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from headrace.cli.ledgers import require_place
 from headrace.cli.output import Output
-from headrace.cli.progress import NOTHING_APPLIED, checkpoint_text, lag_seconds
+from headrace.cli.progress import NOTHING_APPLIED, checkpoint_text, counted, lag_seconds
 from headrace.cli.remedies import is_held, ways_on
 from headrace.cli.stopped_tables import needs, reads_stream, removal
 from headrace.errors import DefinitionError
@@ -124,7 +124,7 @@ def _cut(cut: CutRecord) -> tuple[str, ...]:
 def _reason(own: TableProgress, state: LedgerState) -> str:
     """Why it stands as it does, after the number of its dead letters."""
     count = state.dead_letters.get(own.table_id, 0)
-    letters = f"dead letters: {count} changes that the target lacks" if count else ""
+    letters = f"dead letters: {counted(count, 'change')} that the target lacks" if count else ""
     hold = state.holds.get(own.table_id)
     held = "held" if is_held(own, state) else "a hold was asked for, and has not taken effect yet" if hold else ""
     lacks = f"rows may be missing: {own.lacks}" if own.lacks else ""

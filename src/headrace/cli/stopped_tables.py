@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from headrace.cli.ledgers import opened, state_of
 from headrace.cli.output import Output
-from headrace.cli.progress import NOTHING_APPLIED, checkpoint_text, lag_seconds
+from headrace.cli.progress import NOTHING_APPLIED, checkpoint_text, counted, lag_seconds
 from headrace.cli.remedies import is_held, ways_on
 from headrace.engine.requests import does_not_fit
 from headrace.errors import DefinitionError
@@ -423,9 +423,9 @@ def _print(own: TableProgress, needed: Sequence[HeldSplit], asked: Sequence[Tabl
     if held:
         output.line("  held: nothing is written to it")
     if needed:
-        output.line(f"  needs {len(needed):,} files, {sum(h.size for h in needed):,} bytes:")
+        output.line(f"  needs {counted(len(needed), 'file')}, {counted(sum(h.size for h in needed), 'byte')}:")
         for each in needed[:_FILES_SHOWN]:
-            output.line(f"    {each.key}, about {each.size:,} bytes")
+            output.line(f"    {each.key}, about {counted(each.size, 'byte')}")
         if len(needed) > _FILES_SHOWN:
             output.line(f"    and {len(needed) - _FILES_SHOWN:,} more; --json names all")
     if told := removal(needed):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from headrace.cli.output import Output
+from headrace.cli.progress import counted
 from headrace.ddl.told import source_databases, source_tables
 from headrace.engine.excluded_tables import Followed
 from headrace.engine.keys import with_declared_keys
@@ -173,7 +174,7 @@ def _converge_checks(offer: Offer, includes: Callable[[TableId], bool], capabili
         advice = "Give them a primary key upstream, declare their keys with --key, or leave them out with --tables."
         yield Check("keys", CheckState.FAILED, f"no usable key: {', '.join(keyless)}.", advice)
     else:
-        yield Check("keys", CheckState.OK, f"every one of {len(netted)} tables has a key")
+        yield Check("keys", CheckState.OK, f"{counted(len(netted), 'table')}, each with a key")
     if exact:
         yield Check("commit ts", CheckState.OK, f"{offer.precision}: cuts are complete and repeatable")
     else:
