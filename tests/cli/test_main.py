@@ -42,6 +42,7 @@ def _no_secrets() -> Iterator[None]:
             ["run", "--source", "file:///cf", "--key", "orders=id"],
             "The key 'orders=id' cannot be read. Write it as shop.orders=order_no",
         ),
+        (["run", "--source", "file:///cf", "--schema-changes", "key=skip"], "with tables (--tables on the command line)."),
         (["run", "--source", "file:///cf", "--schema-changes", "index=never"], "'never' is no policy for index."),
         (["rum"], "No such command 'rum'. Did you mean 'run'? See headrace --help."),
         (["table", "rum"], "No such command 'rum'. Did you mean 'resume'? See headrace table --help."),

@@ -65,7 +65,7 @@ class SchemaChangePolicies:
             if policy is Policy.SKIP and kind in _NEEDED_BY_ROWS:
                 raise DefinitionError(
                     f"{name} cannot be skipped: the rows that follow it need it.",
-                    f"Set {name}=approve to decide each time, and leave tables out with tables.",
+                    f"Set {name}=approve to decide each time, and leave tables out with tables (--tables on the command line).",
                 )
             policies[kind] = policy
         return cls(policies)
