@@ -132,7 +132,7 @@ def test_what_is_wrong_in_a_call_is_said_before_anything_runs(
         ({"schema_changes": "drop-tables=approve"}, "'drop-tables' is no kind of schema change. Did you mean 'drop-table'?"),
         ({"tables": ["shop.*"]}, "tables must be a text, and is a list. Write all patterns as one: 'shop.*,!shop.tmp_*'."),
         ({"sink": Path("x.duckdb")}, "sink must be a text, and is a PosixPath."),
-        ({"poll_interval": "soon"}, "'soon' is not a duration. Write it as 1s, 500ms or 2m."),
+        ({"poll_interval": "soon"}, "'soon' is not a duration. Write it as 1s, 500ms or 2m, or as a number of seconds."),
         ({"until": "yesterday"}, "until: 'yesterday' is neither a TSO nor an ISO time"),
     ],
 )

@@ -102,7 +102,8 @@ def run(
     ] = None,
     name: Name = None,
     poll_interval: Annotated[
-        str | None, typer.Option("--poll-interval", help="How often to look for a new watermark: 1s, 500ms. Default: 1s.")
+        str | None,
+        typer.Option("--poll-interval", help="How often to look for a new watermark: 1s, 500ms, 2m, or seconds. Default: 1s."),
     ] = None,
     max_cut: Annotated[
         str | None, typer.Option("--max-cut", help="The most of a backlog to apply in one step (cut): 512MiB. Default: 1GiB.")

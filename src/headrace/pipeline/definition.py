@@ -242,7 +242,7 @@ def parse_seconds(text: str) -> float:
     """``1s``, ``500ms``, ``2m`` or a plain number of seconds. Raises DefinitionError."""
     match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(ms|s|m)?", text.strip())
     if match is None:
-        raise DefinitionError(f"{text!r} is not a duration.", "Write it as 1s, 500ms or 2m.")
+        raise DefinitionError(f"{text!r} is not a duration.", "Write it as 1s, 500ms or 2m, or as a number of seconds.")
     return float(match.group(1)) * _SECONDS[match.group(2) or "s"]
 
 
