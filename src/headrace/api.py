@@ -68,7 +68,7 @@ class Progress:
         """
 
     def table_resumed(self, table: str) -> None:
-        """A table that was stopped goes on. ``table`` is its name: ``database.table``."""
+        """A table that was stopped goes on. ``table`` is its name: ``database.table``, or the database alone."""
 
     def notice(self, notice: Notice) -> None:
         """Something worth knowing that stops nothing.

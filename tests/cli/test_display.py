@@ -75,6 +75,13 @@ def test_a_run_with_nothing_to_do_says_so(streams: Streams, where: str) -> None:
     assert streams.out.getvalue().rstrip().endswith("nothing new was applied")
 
 
+def test_what_goes_on_is_told_as_what_it_is(streams: Streams) -> None:
+    with RunDisplay(streams.plain()) as display:
+        display.table_resumed("d1.t")
+        display.table_resumed("d1")
+    assert streams.out.getvalue().splitlines()[:2] == ["table d1.t goes on", "database d1 goes on"]
+
+
 def test_a_run_names_the_stopped_tables_of_which_it_has_said_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

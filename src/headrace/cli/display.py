@@ -69,7 +69,8 @@ class RunDisplay:
         self._output.event("table_stopped", table=str(problem.table_id), reason=problem.sentence(), **fields_of(problem.place))
 
     def table_resumed(self, table: str) -> None:
-        self._output.line(f"table {table} goes on")
+        # A database stops too, where its own schema change waits; a table's name has a dot.
+        self._output.line(f"{'table' if '.' in table else 'database'} {table} goes on")
 
     def notice(self, notice: Notice) -> None:
         self._output.warning(notice.sentence())
