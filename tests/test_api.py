@@ -231,6 +231,6 @@ def test_the_examples_of_the_page_run_one_after_another(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert tso_to_datetime(shop.checkpoint_ts).astimezone(UTC).isoformat(sep=" ") in done.stdout
-    with duckdb.connect(str(tmp_path / "shop.duckdb"), read_only=True) as connection:
+    with duckdb.connect(str(tmp_path / "shop_copy.duckdb"), read_only=True) as connection:
         counts = {table: connection.sql(f"SELECT count(*) FROM {table}").fetchall()[0][0] for table in shop.rows}
     assert counts == shop.rows

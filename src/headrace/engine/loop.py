@@ -169,7 +169,9 @@ class Loop:
         options = self._options
         known = self._ledger.peek(self._name)
         if known is None:
-            self._source.mark("")  # a source that is not there, perhaps for a typing error, must not take the pipeline's name
+            # A source that is not there, perhaps for a typing error, must not take the pipeline's name.
+            with telling(self._observer, "listing the source", _TELL_EVERY):
+                self._source.mark("")
         else:
             options.require_going_on(known)
             self._tell(changed_definition(known, options.filter_text, options.keys))
