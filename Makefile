@@ -49,8 +49,8 @@ test: lint java $(CLASSES) ## Everything that CI runs: lint, then all tests, the
 
 # Folders that have none of these tests are not even collected, and nothing here waits for a server: a worker for each core is enough.
 test-fast: $(DEV) ## The quick tests, within a minute: no Spark, no servers, no whole pipelines, nothing that takes a second
-	@$(PY) -m pytest -m "not spark and not server and not pipeline and not long" --ignore tests/storage_cases --ignore tests/support \
-	  --ignore tests/fuzz --ignore examples -n $$(getconf _NPROCESSORS_ONLN)
+	@$(PY) -m pytest tests -m "not spark and not server and not pipeline and not long" --ignore tests/storage_cases \
+	  --ignore tests/support --ignore tests/fuzz -n $$(getconf _NPROCESSORS_ONLN)
 
 test-tidb: $(DEV) java ## The tests that a TiDB can stand in for MariaDB in; builds one into .tidb first (needs Go; minutes, once)
 	@echo "building TiDB, unless .tidb has it"
