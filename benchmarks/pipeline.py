@@ -12,6 +12,7 @@ from headrace.engine.spark import SparkEngine
 from headrace.model.cut import Cut
 from headrace.model.ledger import CutRecord
 from headrace.model.outcome import Notice, Problem
+from headrace.model.table import TableId
 from headrace.pipeline.definition import Definition
 from headrace.pipeline.runner import PipelineRun
 
@@ -45,7 +46,7 @@ class Recorder:
 
     def caught_up(self, checkpoint: int) -> None: ...
 
-    def table_resumed(self, table: str) -> None: ...
+    def table_resumed(self, table_id: TableId) -> None: ...
 
     def notice(self, notice: Notice) -> None: ...
 

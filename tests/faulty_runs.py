@@ -156,7 +156,7 @@ class Watching(Recorder):
     def table_stopped(self, problem: Problem) -> None:
         self.told.append(problem.sentence())
 
-    def table_resumed(self, table: str) -> None: ...
+    def table_resumed(self, table_id: TableId) -> None: ...
 
     def trying_again(self, reason: str, seconds: float) -> None:
         self.told.append(reason)

@@ -15,6 +15,7 @@ from headrace.engine.run_options import RunOptions
 from headrace.model.cut import Cut
 from headrace.model.ledger import CutRecord
 from headrace.model.outcome import Notice, Problem
+from headrace.model.table import TableId
 from headrace.pipeline.assembly import DEFAULT_LEDGER
 from headrace.pipeline.definition import Definition
 from headrace.pipeline.runner import PipelineRun
@@ -126,8 +127,8 @@ class Recorder(RunDisplay):
         self.stopped.append(problem)
         super().table_stopped(problem)
 
-    def table_resumed(self, table: str) -> None:
-        self.resumed.append(table)
-        super().table_resumed(table)
+    def table_resumed(self, table_id: TableId) -> None:
+        self.resumed.append(str(table_id))
+        super().table_resumed(table_id)
 
     def tick(self, finished_tasks: int, all_tasks: int) -> None: ...

@@ -28,6 +28,7 @@ from headrace.model.cut import Cut
 from headrace.model.ledger import CutRecord, LedgerState, TableStatus
 from headrace.model.outcome import Notice, Problem
 from headrace.model.policy import OnError, SchemaChangePolicies
+from headrace.model.table import TableId
 from headrace.model.tso import parse_tso, tso_from_datetime, tso_to_datetime
 from headrace.model.uri import near_match
 from headrace.pipeline.assembly import DEFAULT_LEDGER, DEFAULT_SINK
@@ -376,8 +377,8 @@ class _Recorder:
         self.problems.append(problem)
         self.progress.table_stopped(problem)
 
-    def table_resumed(self, table: str) -> None:
-        self.progress.table_resumed(table)
+    def table_resumed(self, table_id: TableId) -> None:
+        self.progress.table_resumed(str(table_id))
 
     def notice(self, notice: Notice) -> None:
         self.notices.append(notice)

@@ -134,3 +134,14 @@ def test_nothing_of_one_call_is_told_in_the_next_one(tmp_path: Path, capsys: pyt
     assert main(["status", "--sink", "print://", "--ledger", str(tmp_path / "ledger")]) == 0
     capsys.readouterr()
     assert with_options("headrace table list") == "headrace table list"
+
+
+def test_what_is_no_sentence_stays_as_it_is_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ledger = open_file_ledger(str(tmp_path / "ledger"))
+    ledger.acquire("default", "file:///cf", "", 7)
+    statement = "CREATE TABLE t (id INT COMMENT 'headrace reset')"
+    entry = JournalEntry("100/test.t/0000abcd", 100, (TableId("test", "t"),), statement, JournalState.WAITING)
+    ledger.update(LedgerUpdate(checkpoint=200, journal=(entry,)))
+    assert main(["ddl", "list", "--sink", "print://", "--ledger", str(tmp_path / "ledger"), "--json"]) == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [event["statement"] for event in events if event["event"] == "schema_change"] == [statement]

@@ -77,9 +77,9 @@ def test_a_run_with_nothing_to_do_says_so(streams: Streams, where: str) -> None:
 
 def test_what_goes_on_is_told_as_what_it_is(streams: Streams) -> None:
     with RunDisplay(streams.plain()) as display:
-        display.table_resumed("d1.t")
-        display.table_resumed("d1")
-    assert streams.out.getvalue().splitlines()[:2] == ["table d1.t goes on", "database d1 goes on"]
+        display.table_resumed(TableId("d1", "t"))
+        display.table_resumed(TableId("d.1"))
+    assert streams.out.getvalue().splitlines()[:2] == ["table d1.t goes on", "database d.1 goes on"]
 
 
 def test_a_run_names_the_stopped_tables_of_which_it_has_said_nothing(

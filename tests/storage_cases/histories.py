@@ -24,6 +24,7 @@ from headrace.engine import loop
 from headrace.engine.run_options import MAX_CUT, RunOptions
 from headrace.errors import SourceNotReadyError
 from headrace.model.outcome import Notice, Problem
+from headrace.model.table import TableId
 from headrace.pipeline.definition import Definition
 from headrace.pipeline.registry import open_sink
 from headrace.pipeline.runner import PipelineRun
@@ -142,7 +143,7 @@ class Witness(Recorder):
     def table_stopped(self, problem: Problem) -> None:
         self.notices.append(problem.sentence())
 
-    def table_resumed(self, table: str) -> None: ...
+    def table_resumed(self, table_id: TableId) -> None: ...
 
     def trying_again(self, reason: str, seconds: float) -> None: ...
 

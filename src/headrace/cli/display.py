@@ -68,9 +68,9 @@ class RunDisplay:
         self._output.error(problem.sentence())
         self._output.event("table_stopped", table=str(problem.table_id), reason=problem.sentence(), **fields_of(problem.place))
 
-    def table_resumed(self, table: str) -> None:
-        # A database stops too, where its own schema change waits; a table's name has a dot.
-        self._output.line(f"{'table' if '.' in table else 'database'} {table} goes on")
+    def table_resumed(self, table_id: TableId) -> None:
+        # A database stops too, where its own schema change waits.
+        self._output.line(f"{'database' if table_id.is_database else 'table'} {table_id} goes on")
 
     def notice(self, notice: Notice) -> None:
         self._output.warning(notice.sentence())

@@ -2,8 +2,8 @@
 
 Commands know only :class:`Output`. What a run shows while it works goes through :class:`Progress`. Warnings and errors go to
 the standard error. Values given to :func:`hide_secrets` are blotted out of everything, and what a terminal would act on is shown
-as an escape: names of tables and files, and statements, are whatever somebody called them. Commands in texts get the options with
-which the user named the pipeline (:mod:`headrace.cli.command_lines`).
+as an escape: names of tables and files, and statements, are whatever somebody called them. A command that a sentence names is
+completed with the user's own options (:mod:`headrace.cli.command_lines`).
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ class JsonOutput:
 
     def _write(self, stream: IO[str], kind: str, fields: Mapping[str, object]) -> None:
         text = json_format.dumps(
-            {"event": kind} | {name: _printed(value) for name, value in fields.items()}, ensure_ascii=False, default=str
+            {"event": kind} | {name: _printed(name, value) for name, value in fields.items()}, ensure_ascii=False, default=str
         )
         text = _ACTING.sub(_json_escape, text)
         with self._lock:
@@ -235,11 +235,15 @@ def _json_escape(sign: re.Match[str]) -> str:
     return json_format.dumps(sign[0])[1:-1]
 
 
-def _printed(value: object) -> object:
+_SENTENCES = frozenset({"advice", "detail", "goes_on", "message", "reason", "text"})
+"""The fields that are for people. All others are data, and stay what they are: a statement may hold the text of a command."""
+
+
+def _printed(name: str, value: object) -> object:
     if isinstance(value, str):
-        return redact(with_options(value))
+        return redact(with_options(value) if name in _SENTENCES else value)
     if isinstance(value, Mapping):
-        return {str(key): _printed(part) for key, part in value.items()}
+        return {str(key): _printed(str(key), part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_printed(part) for part in value]
+        return [_printed(name, part) for part in value]
     return value

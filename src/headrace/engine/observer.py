@@ -10,6 +10,7 @@ from typing import Protocol
 from headrace.model.cut import Cut
 from headrace.model.ledger import CutRecord
 from headrace.model.outcome import Notice, Problem
+from headrace.model.table import TableId
 
 
 class Observer(Protocol):
@@ -32,7 +33,7 @@ class Observer(Protocol):
 
     def table_stopped(self, problem: Problem) -> None: ...
 
-    def table_resumed(self, table: str) -> None: ...
+    def table_resumed(self, table_id: TableId) -> None: ...
 
     def notice(self, notice: Notice) -> None: ...
 

@@ -45,5 +45,5 @@ class ToldStops:
         told = self.told(problems)
         resumed = told.resumed(before, after)
         for table_id in resumed:
-            observer.table_resumed(str(table_id))
+            observer.table_resumed(table_id)
         return told.without(resumed)

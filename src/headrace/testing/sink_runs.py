@@ -97,7 +97,7 @@ class Told:
         """A table stopped."""
         self.stopped.append(problem)
 
-    def table_resumed(self, table: str) -> None:
+    def table_resumed(self, table_id: TableId) -> None:
         """Of no interest here."""
 
     def notice(self, notice: Notice) -> None:
