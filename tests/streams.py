@@ -391,3 +391,15 @@ def run_killed(world: World, chance: Random, **options: object) -> None:
     finally:
         faults.arm(former)
         world.stream.hidden.clear()
+
+
+def without(names: str) -> dict[str, object]:
+    """The options of a run that leaves these tables out."""
+    text = ",".join(["shop.*", *(f"!shop.{name}" for name in names)])
+    return {"includes": lambda table_id: table_id.table not in [*names], "filter_text": text if names else ""}
+
+
+def follow(world: World, **options: object) -> None:
+    """All that the upstream has done is promised, and a run takes it."""
+    world.upstream.checkpoint()
+    world.run(**options)

@@ -16,7 +16,7 @@ from headrace.sources.stream.position import StreamPosition
 from headrace.testing.memory_sink import CAPABILITIES
 from headrace.testing.upstream import Delete
 from headrace.testing.upstream_ddl import AddColumn
-from streams import DROPS_DATABASE, ID, INT, RECOVERS, TEXT, A, Actions, B, C, World, run_with_kills
+from streams import DROPS_DATABASE, ID, INT, RECOVERS, TEXT, A, Actions, B, C, World, follow, run_with_kills, without
 
 pytestmark = pytest.mark.pipeline
 
@@ -36,17 +36,6 @@ def forget_what_runs_need_no_more(world: World, *places: int) -> None:
     position = StreamPosition.parse(world.state.position)
     for place in places:
         world.stream.forget(place, position.of(str(place)).begins(position.watermark - 1))
-
-
-def without(names: str) -> dict[str, object]:
-    """The options of a run that leaves these tables out."""
-    text = ",".join(["shop.*", *(f"!shop.{name}" for name in names)])
-    return {"includes": lambda table_id: table_id.table not in [*names], "filter_text": text if names else ""}
-
-
-def follow(world: World, **options: object) -> None:
-    world.upstream.checkpoint()
-    world.run(**options)
 
 
 def key_of_partition(place: int, table_id: TableId) -> int:

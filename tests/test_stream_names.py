@@ -10,23 +10,13 @@ import pytest
 from headrace.model.ledger import RequestKind, TableStatus
 from headrace.model.table import TableId
 from headrace.testing.memory_sink import CAPABILITIES
-from streams import A, B, C, World
+from streams import A, B, C, World, follow, without
 
 pytestmark = pytest.mark.pipeline
 
 GHOST, FORMER, E = TableId("shop", "_a_gho"), TableId("shop", "_a_del"), TableId("shop", "e")
 """What online schema change tools call the copy of a table, and the table once the copy has its name."""
 HELPERS: Mapping[str, object] = {"includes": lambda table_id: not table_id.table.startswith("_"), "filter_text": "shop.*,!shop._*"}
-
-
-def without(names: str) -> dict[str, object]:
-    text = ",".join(["shop.*", *(f"!shop.{name}" for name in names)])
-    return {"includes": lambda table_id: table_id.table not in [*names], "filter_text": text if names else ""}
-
-
-def follow(world: World, **options: object) -> None:
-    world.upstream.checkpoint()
-    world.run(**options)
 
 
 def is_whole_or_says_why(world: World, table_id: TableId) -> bool:

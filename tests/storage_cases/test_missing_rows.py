@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 import pytest
 from building import Bucket, ask, ledger
+from simulated import SimulatedBucket
 from test_damaged_repeats import late_after_a_drain, late_by_its_number, put, run_with_letters
 from test_final_drains import drain
 
 from faulty_runs import at, crash
-from following import Recorder
 from headrace.cli.stopped_tables import new_request
-from headrace.engine.run_options import RunOptions
 from headrace.model.ledger import RequestKind, TableStatus
 from headrace.model.policy import SchemaChangePolicies
 from headrace.model.table import TableId
-from headrace.pipeline.definition import Definition
-from headrace.pipeline.runner import PipelineRun
-from headrace.testing.engine import LocalEngine
 from headrace.testing.faults import Crashed, armed
-from headrace.testing.memory_server import Server
-from headrace.testing.memory_sink import CAPABILITIES, MemorySink
 from headrace.transform.filters import TableFilter
 from quick import without_pauses
 
@@ -485,36 +478,6 @@ def test_bad_records_that_came_too_late_are_counted_with_the_rows(bucket: Bucket
     assert "2 of its rows are not above the checkpoint" in ledger(bucket).tables[T].lacks
 
 
-class StepByStep(Bucket):
-    """One whose target commits each step by itself."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.server = Server()
-        self.directory = folder
-
-    def target(self) -> MemorySink:
-        return MemorySink(self.server, CAPABILITIES["nothing atomic"])
-
-    def apply(self, checkpoint: int) -> None:
-        self.checkpoint(checkpoint)
-        ledger, work = str(self.directory / "ledger"), str(self.directory / "work")
-        definition = Definition(
-            self.folder.uri(self.options), "blackhole://", ledger=ledger, work=work, options=RunOptions(once=True)
-        )
-        run = PipelineRun(definition, Recorder(), LocalEngine())
-        run._sink = self.target()
-        run._target = replace(run._target, sink=run._sink)
-        run._work()
-        if isinstance(run._result, BaseException):
-            raise run._result
-
-    def lacking(self) -> set[str]:
-        state = self.target().ledger.peek("default")
-        assert state is not None
-        return {str(t) for t, own in state.tables.items() if own.lacks}
-
-
 @pytest.mark.parametrize("ends", ["RENAME TABLE `test`.`u` TO `test`.`w`", "TRUNCATE TABLE `u`"])
 def test_a_run_that_dies_in_a_cut_of_many_steps_leaves_no_note_with_another_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
@@ -523,7 +486,7 @@ def test_a_run_that_dies_in_a_cut_of_many_steps_leaves_no_note_with_another_tabl
     number, died = 0, True
     while died:
         number += 1
-        bucket = StepByStep(tmp_path / str(number))
+        bucket = SimulatedBucket(tmp_path / str(number))
         bucket.create("t")
         bucket.rows("t/100/1", "I 110 1 a", "I 140 2 b")
         bucket.rows("t/100/3", "I 155 5 e")
@@ -545,5 +508,6 @@ def test_a_run_that_dies_in_a_cut_of_many_steps_leaves_no_note_with_another_tabl
         except Crashed:
             bucket.apply(300)
         bucket.apply(310)
-        assert bucket.lacking() == ({"test.w"} if is_renamed else set()), number
+        lacks = {str(t) for t, own in bucket.ledger_state.tables.items() if own.lacks}
+        assert lacks == ({"test.w"} if is_renamed else set()), number
     assert number > 20

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 import pytest
 from building import Bucket
+from simulated import SimulatedBucket
 
 from faulty_runs import at, crash
-from following import Recorder
-from headrace.cli.stopped_tables import new_request
-from headrace.engine.run_options import RunOptions
 from headrace.errors import SourceNotReadyError
-from headrace.model.ledger import LedgerState, RequestKind
+from headrace.model.ledger import RequestKind
 from headrace.model.table import Column, TableId
 from headrace.model.types import ColumnType, TypeKind
-from headrace.pipeline.definition import Definition
-from headrace.pipeline.runner import PipelineRun
-from headrace.testing.engine import LocalEngine
 from headrace.testing.faults import Crashed, armed
-from headrace.testing.memory_server import Server, Table
-from headrace.testing.memory_sink import CAPABILITIES, MemorySink
+from headrace.testing.memory_server import Table
+from headrace.testing.memory_sink import CAPABILITIES
 from quick import without_pauses
 
 pytestmark = pytest.mark.pipeline
@@ -31,39 +25,12 @@ T = TableId("test", "t")
 ANOTHER = Column("zz", ColumnType(TypeKind.INT))
 
 
-class Started(Bucket):
-    """One whose runs begin behind 150, with a target of this kind in memory. Its table ``t`` was made at 100."""
-
-    def __init__(self, folder: Path, kind: str) -> None:
-        super().__init__(folder)
-        self.directory, self.kind, self.server = folder, kind, Server()
-        self.create("t")
-        self.rows("t/100/1", "I 110 1 a", "I 140 2 b", "I 170 5 c")
-
-    def target(self) -> MemorySink:
-        return MemorySink(self.server, CAPABILITIES[self.kind])
-
-    def apply(self, checkpoint: int) -> int:
-        self.checkpoint(checkpoint)
-        ledger, work = str(self.directory / "ledger"), str(self.directory / "work")
-        options = RunOptions(once=True, start=150)
-        definition = Definition(self.folder.uri(self.options), "blackhole://", ledger=ledger, work=work, options=options)
-        run = PipelineRun(definition, Recorder(), LocalEngine())
-        run._sink = self.target()
-        run._target = replace(run._target, sink=run._sink)
-        run._work()
-        if isinstance(run._result, BaseException):
-            raise run._result
-        return run._result
-
-    def state(self) -> LedgerState:
-        state = self.target().ledger.peek("default")
-        assert state is not None
-        return state
-
-    def rows_there(self) -> list[tuple[object, ...]] | None:
-        table = self.server.contents.tables.get(T)
-        return None if table is None else sorted(tuple(row.values()) for row in table.rows.values())
+def started(folder: Path, kind: str) -> SimulatedBucket:
+    """One whose runs begin behind 150, with a target of this kind. Its table ``t`` was made at 100."""
+    bucket = SimulatedBucket(folder, kind, start=150)
+    bucket.create("t")
+    bucket.rows("t/100/1", "I 110 1 a", "I 140 2 b", "I 170 5 c")
+    return bucket
 
 
 @pytest.mark.parametrize("kind", CAPABILITIES)
@@ -72,15 +39,15 @@ def test_a_first_run_that_dies_is_made_good_by_the_next(tmp_path: Path, monkeypa
     number, died = 0, True
     while died:
         number += 1
-        bucket = Started(tmp_path / str(number), kind)
+        bucket = started(tmp_path / str(number), kind)
         try:
             with armed(at(number, crash)):
                 bucket.apply(180)
             died = False
         except Crashed:
             pass
-        assert (bucket.apply(190), bucket.apply(200), bucket.rows_there()) == (0, 0, [(5, "c")]), number
-        own = bucket.state().tables[T]
+        assert (bucket.apply(190), bucket.apply(200), bucket.rows_of(T)) == (0, 0, [(5, "c")]), number
+        own = bucket.own(T)
         assert (own.status.value, own.incarnation, own.is_made) == ("running", 100, True), number
     assert number > 10
 
@@ -91,16 +58,16 @@ def test_a_table_that_was_in_the_way_is_never_taken_for_the_pipelines_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, rows: int
 ) -> None:
     without_pauses(monkeypatch)
-    bucket = Started(tmp_path, kind)
+    bucket = started(tmp_path, kind)
     in_the_way = Table({ANOTHER.name: ANOTHER}, {(n,): {"zz": n} for n in range(rows)})
     bucket.server.contents.tables[T] = in_the_way
     for checkpoint in (180, 190, 200):
         assert bucket.apply(checkpoint) == 3
-        assert (list(bucket.server.contents.tables[T].columns), bucket.state().tables[T].is_made) == (["zz"], False)
+        assert (list(bucket.server.contents.tables[T].columns), bucket.own(T).is_made) == (["zz"], False)
     del bucket.server.contents.tables[T]
     bucket.rows("t/100/2", "I 205 6 d")
     codes = [bucket.apply(210), bucket.apply(220)]
-    assert (codes[-1], bucket.rows_there()) == (0, [(5, "c"), (6, "d")])
+    assert (codes[-1], bucket.rows_of(T)) == (0, [(5, "c"), (6, "d")])
 
 
 @pytest.mark.parametrize("kind", CAPABILITIES)
@@ -108,7 +75,7 @@ def test_a_table_that_is_made_again_behind_the_start_has_no_shape_of_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     without_pauses(monkeypatch)
-    bucket = Started(tmp_path, kind)
+    bucket = started(tmp_path, kind)
     assert bucket.apply(180) == 0
     bucket.schema("t", 185, "id,v", "DROP TABLE `t`", 4)
     assert bucket.apply(187) == 0
@@ -121,25 +88,24 @@ def test_a_table_that_is_made_again_behind_the_start_has_no_shape_of_before(
     del bucket.server.contents.tables[T]
     for checkpoint in (220, 230):
         bucket.apply(checkpoint)
-    assert (bucket.rows_there(), bucket.state().tables[T].status.value) == ([(7, "e", 8)], "running")
+    assert (bucket.rows_of(T), bucket.own(T).status.value) == ([(7, "e", 8)], "running")
 
 
 @pytest.mark.parametrize("kind", CAPABILITIES)
 def test_a_held_table_is_made_by_its_shape_when_it_is_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     without_pauses(monkeypatch)
-    bucket = Started(tmp_path, kind)
+    bucket = started(tmp_path, kind)
     bucket.create("o", 101)
     bucket.server.contents.tables[T] = Table({ANOTHER.name: ANOTHER}, {})
     assert bucket.apply(180) == 3
-    ledger = bucket.target().ledger
-    ledger.request("default", new_request(bucket.state(), T, RequestKind.HOLD, since=bucket.state().table_checkpoint(T)))
+    bucket.ask(T, RequestKind.HOLD)
     bucket.apply(190)
     del bucket.server.contents.tables[T]
     bucket.apply(195)
-    ledger.request("default", new_request(bucket.state(), T, RequestKind.RELEASE, since=bucket.state().table_checkpoint(T)))
+    bucket.ask(T, RequestKind.RELEASE)
     for checkpoint in (200, 210):
         bucket.apply(checkpoint)
-    assert (bucket.rows_there(), bucket.state().tables[T].status.value) == ([(5, "c")], "running")
+    assert (bucket.rows_of(T), bucket.own(T).status.value) == ([(5, "c")], "running")
 
 
 def test_a_source_that_is_not_there_does_not_take_the_pipelines_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +150,7 @@ def test_a_create_at_the_start_is_in_the_snapshot_wherever_a_run_dies(
     number, died = 0, True
     while died:
         number += 1
-        bucket = Started(tmp_path / str(number), kind)
+        bucket = started(tmp_path / str(number), kind)
         bucket.create("o", 150)
         bucket.rows("o/150/1", "I 170 1 o")
         try:
@@ -193,5 +159,5 @@ def test_a_create_at_the_start_is_in_the_snapshot_wherever_a_run_dies(
             died = False
         except Crashed:
             pass
-        assert (bucket.apply(190), bucket.apply(200), bucket.rows_there()) == (0, 0, [(5, "c")]), number
-        assert bucket.state().tables[TableId("test", "o")].status.value == "running", number
+        assert (bucket.apply(190), bucket.apply(200), bucket.rows_of(T)) == (0, 0, [(5, "c")]), number
+        assert bucket.own(TableId("test", "o")).status.value == "running", number

@@ -27,13 +27,18 @@ def account_of(session: MySqlSession, ledger: str) -> Account:
 def to_grant(session: MySqlSession | None, error: BaseException, database: str) -> str:
     """The hint with the GRANT that a statement in this database lacked; empty when the error is no missing right on one.
 
-    The database that the server's message names wins: of several that a statement is about it is the one that lacks the right.
+    The database that the server's message names wins: of several that a statement is about it is the one that lacks the right. Its
+    name comes from the source's files, so a person has to say whether it belongs to the pipeline.
     """
     if session is None or error_code(error) not in _OF_DATABASES or not isinstance(error, pymysql.err.MySQLError):
         return ""
     found = _NAMED.search(error_text(error))
     named = (found["database"] or found["quoted"].replace("``", "`")) if found else database
-    return f"Run as an administrator of the target: {account_of(session, '').to_grant(escaped(named))} {_AGAIN}" if named else ""
+    if not named:
+        return ""
+    grant = account_of(session, "").to_grant(escaped(named))
+    wanted = f"If {named} is to be replicated, run as an administrator of the target: {grant} {_AGAIN}"
+    return f"{wanted} Else leave it out with --tables."
 
 
 def to_grant_on_ledger(session: MySqlSession | None, error: BaseException, ledger: str) -> str:
