@@ -2,8 +2,8 @@
 
 Commands know only :class:`Output`. What a run shows while it works goes through :class:`Progress`. Warnings and errors go to
 the standard error. Values given to :func:`hide_secrets` are blotted out of everything, and what a terminal would act on is shown
-as an escape: names of tables and files, and statements, are whatever somebody called them. A command that a sentence names is
-completed with the user's own options (:mod:`headrace.cli.command_lines`).
+as an escape: whoever writes to the source chooses the names of tables and files, and the statements. Commands that a sentence
+names are completed with the user's own options (:mod:`headrace.cli.command_lines`).
 """
 
 from __future__ import annotations

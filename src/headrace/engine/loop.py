@@ -257,7 +257,7 @@ class Loop:
             known = self._followed
             self._followed = frozenset(followed(self._state, offer.schema_changes, self._options.includes).until)
             if self._followed != known and not all(map(self._follows, offer.catches_up)):
-                # The part ends where others than the followed tables do, which nobody knew: it may hold nothing of these.
+                # The part was cut for tables that turn out to be left out: it may hold nothing of the followed ones.
                 return self._poll(checkpoint, final=final, bound=bound)
         return as_journalled(with_declared_keys(without_reserved_columns(offer), self._options.keys), self._state)
 

@@ -71,7 +71,7 @@ class Retries:
 def _has_moved(before: TableProgress, after: TableProgress | None) -> bool:
     """Whether a table that was stopped, caught up, or was followed out of the filter, is further now.
 
-    A left-out database goes on with every cut as long as one of its tables is followed: nobody waits for that.
+    Databases that the filter leaves out do not count. They move with every cut while one of their tables is followed.
     """
     is_excluded = before.status is TableStatus.EXCLUDED and not before.table_id.is_database
     if not (before.status.is_stopped or before.status is TableStatus.CATCHING_UP or is_excluded):

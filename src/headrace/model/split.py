@@ -54,8 +54,8 @@ class Split:
     """It was written for a table that is gone, and is read for one that has its rows now: to tell of those that came too late. None
     of its rows is applied."""
     ends: int = field(default=0, kw_only=True)
-    """Up to which commit ts (TSO) its rows should go, where it came late, and the table that it was written for has ended, or has
-    another name: then damage in it stops nobody. 0 for any other."""
+    """Of a late split whose table was dropped or renamed since: the commit ts (TSO) of that, above which it should have no rows.
+    Damage in it stops no table. 0 for any other split."""
 
     @property
     def place(self) -> SourcePlace:

@@ -56,8 +56,8 @@ class Unforeseen(Refused):
 def of_one_table(table_id: TableId, session: MySqlSession | None) -> Iterator[None]:
     """Around what is done for one table of the source, on the session if there is one.
 
-    Raises Refused where the server refuses a statement, Unforeseen for what nobody foresaw, and what concerns the connection or the
-    run as it is.
+    Raises Refused where the server refuses a statement, and Unforeseen for errors that no rule foresees. Errors of the connection
+    or of the run pass unchanged.
     """
     try:
         yield
