@@ -80,6 +80,12 @@ class TestRetries:
         assert not Retries().noting(before, replace_checkpoint(before, A, 20)).moved
         assert not Retries().noting(before, before).moved
 
+    @pytest.mark.parametrize(("checkpoint", "moved"), [(30, False), (40, True)])
+    def test_a_left_out_table_moves_others_only_if_it_lay_behind(self, checkpoint: int, moved: bool) -> None:
+        """One that is followed without a stop goes on with every cut: stopped tables would be tried in each."""
+        before = replace(replace_checkpoint(state(a=TableStatus.EXCLUDED, b=STOPPED), A, 30), checkpoint=checkpoint)
+        assert Retries().noting(before, replace_checkpoint(before, A, 50)).moved is moved
+
     def test_where_nothing_is_stopped_nobody_waits(self) -> None:
         running = state(a=RUNNING)
         assert Retries(moved=True).begun(running, 0.0, told=True, apart=False, every=30) == Retries(moved=False)

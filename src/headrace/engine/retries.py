@@ -61,21 +61,25 @@ class Retries:
 
     def noting(self, before: LedgerState, after: LedgerState) -> Retries:
         """After the ledger went from one state to another: whether a table moved."""
-        return replace(self, moved=self.moved or any(_has_moved(own, after.tables.get(t)) for t, own in before.tables.items()))
+        moved = any(_waited(own, before) and _has_moved(own, after.tables.get(t)) for t, own in before.tables.items())
+        return replace(self, moved=self.moved or moved)
 
     def settled(self) -> Retries:
         """Those that waited for a table that moved have been tried since."""
         return replace(self, moved=False)
 
 
-def _has_moved(before: TableProgress, after: TableProgress | None) -> bool:
-    """Whether a table that was stopped, caught up, or was followed out of the filter, is further now.
+def _waited(own: TableProgress, state: LedgerState) -> bool:
+    """Whether others may have waited for a table: it was stopped or caught up, or is left out and lay behind the pipeline.
 
-    Databases that the filter leaves out do not count. They move with every cut while one of their tables is followed.
+    A left-out table that is followed without a stop moves with every cut.
     """
-    is_excluded = before.status is TableStatus.EXCLUDED and not before.table_id.is_database
-    if not (before.status.is_stopped or before.status is TableStatus.CATCHING_UP or is_excluded):
-        return False
+    is_behind = own.status is TableStatus.EXCLUDED and own.checkpoint < state.checkpoint
+    return own.status.is_stopped or own.status is TableStatus.CATCHING_UP or is_behind
+
+
+def _has_moved(before: TableProgress, after: TableProgress | None) -> bool:
+    """Whether a table is further now, or gone, or back."""
     if after is None or after.status.is_gone != before.status.is_gone:
         return True
     return (after.checkpoint, after.after) > (before.checkpoint, before.after)
