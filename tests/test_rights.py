@@ -465,3 +465,20 @@ def test_triggers_that_the_account_cannot_see_are_told(repl: Repl) -> None:
     repl.run(f"REVOKE TRIGGER ON `shop`.* FROM {ACCOUNT}")
     repl.grant(("TRIGGER",), on_database("other"))
     assert seen() is CheckState.WARNING
+
+
+def test_what_a_message_quotes_of_the_source_names_no_other_database(
+    repl: Repl, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever writes to the source chooses names, and the server's message holds them."""
+    feed = Changefeed(tmp_path / "feed")
+    hostile = TableId("mysql'x", "t")
+    feed.upstream.create_database(hostile.database)
+    feed.upstream.create_table(hostile, [KEY])
+    feed.upstream.checkpoint()
+    repl.grant(PAGE.ledger, on_database("headrace"))
+    _, sentence = outcome(feed, repl.uri)
+    told = sentence + capfd.readouterr().err
+    assert "GRANT" in told
+    assert "ON `mysql`" not in told
+    assert "ON `mysql'x`" in told

@@ -32,16 +32,17 @@ _VARIABLE = re.compile(r"\$\{[^{}]*\}")
 _LEDGER_OPTIONS = ("-d", "--sink", "--ledger", "--name")
 _CHECK_OPTIONS = ("-d", "--source", "--changefeed", "--sink", "--name")
 
+_STANDS_FOR = {"-d": "FILE"}
+
 _SAID: dict[str, str] = {}
 
 
 def remember(said: Settings, file: Path | None) -> None:
     """From now on every command that is printed names the pipeline as these options and this definition file do."""
     forget()
-    places = {"--source": said.source, "--sink": said.sink, "--ledger": said.ledger}
     texts = {"-d": file and str(file), "--changefeed": said.changefeed, "--name": said.name}
-    _SAID.update({option: shlex.quote(text) for option, text in texts.items() if text})
-    _SAID.update({option: _place(option, text) for option, text in places.items() if text})
+    texts |= {"--source": said.source, "--sink": said.sink, "--ledger": said.ledger}
+    _SAID.update({option: _word(option, text) for option, text in texts.items() if text})
 
 
 def forget() -> None:
@@ -63,9 +64,14 @@ def _completed(command: re.Match[str]) -> str:
     return " ".join((command[0], *(f"{option} {_SAID[option]}" for option in wanted)))
 
 
-def _place(option: str, text: str) -> str:
-    """A URI or folder as a word of a shell; in place of one with a secret in it, a word for the user to replace."""
-    return option.removeprefix("--").upper() if _holds_secret(text) else shlex.quote(text)
+def _word(option: str, text: str) -> str:
+    """What the user said, or ``SINK`` and the like for the user to replace.
+
+    That is for a secret, and for what a shell needs in quotes: a table may be called like a command, and quotes within the quoted
+    name of one would let a shell run what stands behind them.
+    """
+    is_plain = shlex.quote(text) == text and not _holds_secret(text)
+    return text if is_plain else _STANDS_FOR.get(option, option.removeprefix("--").upper())
 
 
 def _holds_secret(text: str) -> bool:

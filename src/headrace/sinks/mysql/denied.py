@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Collection
 
 import pymysql
 
@@ -14,7 +14,6 @@ from headrace.sinks.mysql.text import quote_name
 
 _OF_DATABASES = frozenset({1044, 1142, 1143})
 """A right on a database, a table or a column is missing."""
-_NAMED = re.compile(r"to database '(?P<database>[^']+)'|for table `(?P<quoted>(?:[^`]|``)+)`\.")
 _AGAIN = "The next run tries again, and a run that is active does so within 30 seconds."
 
 
@@ -24,20 +23,23 @@ def account_of(session: MySqlSession, ledger: str) -> Account:
     return Account(f"{quote_name(user)}@{quote_name(host)}", ledger, session.is_mariadb)
 
 
-def to_grant(session: MySqlSession | None, error: BaseException, database: str) -> str:
-    """The hint with the GRANT that a statement in this database lacked; empty when the error is no missing right on one.
+def to_grant(session: MySqlSession | None, error: BaseException, databases: Collection[str]) -> str:
+    """The hint with the GRANT that a statement lacked; empty when the error is no missing right on one of these databases.
 
-    The database that the server's message names wins: of several that a statement is about it is the one that lacks the right. Its
-    name comes from the source's files, so a person has to say whether it belongs to the pipeline.
+    They are those that the statement is about. The one that the server's message names lacks the right; the text of a message is
+    not searched for a name, since whoever writes to the source chooses what stands in it. The database is one of the source's, so
+    a person has to say whether it belongs to the pipeline.
     """
     if session is None or error_code(error) not in _OF_DATABASES or not isinstance(error, pymysql.err.MySQLError):
         return ""
-    found = _NAMED.search(error_text(error))
-    named = (found["database"] or found["quoted"].replace("``", "`")) if found else database
+    text, named = error_text(error), sorted(filter(None, databases))
+    found = [name for name in named if text.endswith((f" to database '{name}'", f" to database '{name}'."))]
+    found += [name for name in named if f" for table {quote_name(name)}." in text]
     if not named:
         return ""
-    grant = account_of(session, "").to_grant(escaped(named))
-    wanted = f"If {named} is to be replicated, run as an administrator of the target: {grant} {_AGAIN}"
+    database = (found or named)[0]
+    grant = account_of(session, "").to_grant(escaped(database))
+    wanted = f"If {database} is to be replicated, run as an administrator of the target: {grant} {_AGAIN}"
     return f"{wanted} Else leave it out with --tables."
 
 

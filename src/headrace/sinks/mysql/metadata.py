@@ -206,7 +206,7 @@ class MySqlMetadataApplier:
             raise self._unreadable(f"The unique keys of {change.table_id} cannot be read", error, change.database) from None
 
     def _unreadable(self, what: str, error: pymysql.err.MySQLError, database: str = "") -> TargetUnreadableError:
-        hint = denied.to_grant(self._session, error, database) or _GRANT_HINT
+        hint = denied.to_grant(self._session, error, [database]) or _GRANT_HINT
         return TargetUnreadableError(f"{what}: {error_text(error)}.", hint)
 
     def close(self) -> None:

@@ -84,7 +84,7 @@ def from_error(
     """
     code = error_code(error)
     if code in _DENIED:
-        hint = denied.to_grant(session, error, table_id.database) or _GRANT_IT
+        hint = denied.to_grant(session, error, [table_id.database]) or _GRANT_IT
         return Refused(Problem(table_id, f"the target's user lacks a privilege: {error_text(error)}.", hint=hint))
     return Refused(_problem(code, error_text(error), table_id, _Sent(rows, schema)), by_value=code in _REFUSED_VALUE)
 

@@ -127,7 +127,12 @@ def server_refused(change: SchemaChange, error: pymysql.err.MySQLError, session:
     """Why the server did not run the change's statement on this session."""
     reason = "does not know this syntax, which TiDB does" if error_code(error) in _SYNTAX else "refused the statement"
     message = f"the target {reason}: {error_text(error)}; the statement is {shown(change)}."
-    return refused(change, message, denied.to_grant(session, error, change.database) or BY_HAND)
+    return refused(change, message, denied.to_grant(session, error, _databases(change)) or BY_HAND)
+
+
+def _databases(change: SchemaChange) -> frozenset[str]:
+    """Those that the change's statement is about."""
+    return frozenset({change.database, *(name.database for name in change.touches)})
 
 
 def refuse_rows_brought_back(change: SchemaChange) -> None:
