@@ -160,6 +160,9 @@ class StoragePosition:
     """Table id -> the table: no path tells it when its schema files are damaged or removed."""
     gone: Mapping[str, Gone] = field(default_factory=dict)
     """A table's path -> what was forgotten of it."""
+    given_up: Mapping[str, str] = field(default_factory=dict)
+    """The path of a file of another protocol that a person gave up -> its :func:`fingerprint`. Its number says nothing of the
+    changefeed's own files, so ``consumed`` does not have it."""
 
     @classmethod
     def parse(cls, text: str) -> StoragePosition:
@@ -194,6 +197,7 @@ class StoragePosition:
             "b": _files_to_json(self.begun),
             "t": {parent: [o.version, o.table_id.database, o.table_id.table] for parent, o in self.owners.items()},
             "g": {parent: [g.files, g.version, g.day, int(g.undated)] for parent, g in self.gone.items()},
+            "x": dict(self.given_up),
         }
         document |= {key: part for key, part in parts.items() if part}
         if self.drain is not None:
@@ -360,6 +364,10 @@ class StoragePosition:
             return not entry.is_of(size, modified) or entry.pending_ts <= watermark
         return not self.is_consumed(path) or self.is_changed(path, size, modified)
 
+    def is_given_up(self, key: str, size: int, modified: int) -> bool:
+        """Whether the file is of another protocol, and was given up as it is."""
+        return self.given_up.get(key) == fingerprint(size, modified)
+
     def unread_files(self) -> Iterator[tuple[str, int]]:
         """The path and the bytes, as an average, of each file that has to be read whatever the watermark is."""
         for directory, units in self.unread.items():
@@ -470,6 +478,7 @@ def _of_document(document: Mapping[str, object]) -> StoragePosition:
         drain=_drain(document["e"]) if "e" in document else None,
         owners={parent: _owner(entry) for parent, entry in _members(document.get("t", {}))},
         gone={parent: _gone(entry) for parent, entry in _members(document.get("g", {}))},
+        given_up={path: _text(mark) for path, mark in _members(document.get("x", {}))},
     )
 
 

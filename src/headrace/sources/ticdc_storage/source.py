@@ -29,7 +29,7 @@ from headrace.sources.ticdc_storage.learned import Announced, StorageLearned, le
 from headrace.sources.ticdc_storage.options import StorageOptions, read_options
 from headrace.sources.ticdc_storage.paths import METADATA, DataPath, first_file_in, parse_data_name, parse_path
 from headrace.sources.ticdc_storage.poll import Poll, published_in, schema_problems, table_of
-from headrace.sources.ticdc_storage.position import FileState, StoragePosition
+from headrace.sources.ticdc_storage.position import FileState, StoragePosition, fingerprint
 from headrace.sources.ticdc_storage.position_update import advanced, file_states
 from headrace.sources.ticdc_storage.reread import earlier, without
 from headrace.sources.ticdc_storage.retention import held_files
@@ -269,12 +269,15 @@ class StorageEventSource:
         return f"{gone} is missing." if gone else ""
 
     def give_up(self, position: str, table_id: TableId, place: SourcePlace) -> str:
-        """See ``EventSource.give_up``: the file is named as the position holds it; one that is there counts as it is now."""
+        """See ``EventSource.give_up``: the file is named as the position holds it; one that is there counts as it is now.
+
+        One of another protocol is passed over from now on, as long as it is not written again.
+        """
         known, key = _position(position), file_of(place)
         if parse_data_name(_name(key)) is None:
             return position
         folder = self._opened()
-        _, catalogue = folder.scan(known)
+        listing, catalogue = folder.scan(known)
         stored = folder.stat(key)
         parsed = parse_path(key, self._options.date_separator, catalogue.table_ids)
         if not isinstance(parsed, DataPath):
@@ -282,6 +285,9 @@ class StorageEventSource:
         theirs = {*catalogue.owners(parsed.parent).values()} or {catalogue.table_of(parsed.parent)}
         if table_id not in theirs and any(owner.table for owner in theirs):
             return position
+        if stored is not None and parsed.extension != detect_protocol(listing, self._options).extension:
+            given_up = {**known.given_up, key: fingerprint(stored.size, stored.modified)}
+            return replace(known, given_up=given_up).to_text()
         rewritten = stored is not None and known.is_consumed(parsed) and known.is_changed(parsed, stored.size, stored.modified)
         if not rewritten and not known.is_open(key):
             return position

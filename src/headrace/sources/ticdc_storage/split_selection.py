@@ -97,7 +97,8 @@ def select_files(
         if stored.size == 0 or not position.needs_reading(path, stored.size, stored.modified, watermark):
             continue
         if path.extension != protocol.extension:
-            if path.version < schema_bound:
+            is_over = path.version < position.passed.get(path.parent, 0)
+            if not is_over and path.version < schema_bound and not position.is_given_up(path.key, stored.size, stored.modified):
                 strangers.append((stored, path))
             continue
         version = catalogue.versions.get(path.parent, {}).get(path.version)
@@ -126,8 +127,8 @@ def stranger_problems(selected: Selection, listing: Listing, catalogue: Catalogu
         found.setdefault(catalogue.table_of(path.parent, path.version), (stored, path))
     is_any_ours = any(path.extension == protocol.extension for _, path in listing.data)
     remedy = (
-        "Move the file away if it is none of this changefeed. A changefeed that was made anew with another protocol needs a folder "
-        "and a pipeline of its own."
+        "If it is not a file of this changefeed, move it away or give it up. A changefeed that was made anew with another protocol "
+        "needs a folder and a pipeline of its own."
         if is_any_ours
         else f"No data file is .{protocol.extension}: correct protocol= in the source's URI, or leave it out."
     )
