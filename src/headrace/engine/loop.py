@@ -24,7 +24,7 @@ from headrace.engine.keys import changed_definition, read_fingerprint, with_decl
 from headrace.engine.letter_replay import Replayer, waits_for
 from headrace.engine.marked_tables import LedgerOutrunError, caught_up, in_doubt, say_of_requests, unknown
 from headrace.engine.observer import Observer, telling
-from headrace.engine.passed_tables import find_begun_untold, lose_gone, note_passed, with_kept_changes
+from headrace.engine.passed_tables import Missing, cut_short, find_begun_untold, lose_gone, note_passed, with_kept_changes
 from headrace.engine.plan import ending_incomplete, plan_cut
 from headrace.engine.quiet import Quiet
 from headrace.engine.requests import Carried, carry_out, give_up_places, releases_to_judge, resyncs_due, take_up_holds
@@ -259,7 +259,8 @@ class Loop:
             if self._followed != known and not all(map(self._follows, offer.catches_up)):
                 # The part was cut for tables that turn out to be left out: it may hold nothing of the followed ones.
                 return self._poll(checkpoint, final=final, bound=bound)
-        return as_journalled(with_declared_keys(without_reserved_columns(offer), self._options.keys), self._state)
+        offer = as_journalled(with_declared_keys(without_reserved_columns(offer), self._options.keys), self._state)
+        return cut_short(self._state, offer, self._options.includes, self._missing(offer)) if needs_shapes else offer
 
     def _looked(self, done: int, total: int) -> None:
         if done < total and time.monotonic() - self._told_at >= _TELL_EVERY:
@@ -511,12 +512,13 @@ class Loop:
         self._serve(carried)
         return carried
 
+    def _missing(self, offer: Offer) -> Missing:
+        return lambda table_id, since: self._source.missing(self._state.position, offer, table_id, since)
+
     def _take_back(self, offer: Offer) -> None:
         """Lets tables catch up that the filter takes in again, unless files that they need may be gone; notes what is passed."""
 
-        def missing(table_id: TableId, since: int) -> str:
-            return self._source.missing(self._state.position, offer, table_id, since)
-
+        missing = self._missing(offer)
         if again := back(self._state, self._options.includes):
             self._serve(Carried(*taken_back(self._state, again, missing)))
         if self._source.needs_shapes:

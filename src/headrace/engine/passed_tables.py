@@ -49,12 +49,7 @@ def note_passed(state: LedgerState, offer: Offer, includes: Includes, missing: M
     - A held table has a row before the first change that brings something to its name, which holds the source's position.
     - A table lacks rows whose beginning is not told any more, or that has the rows of a left-out one whose records were passed.
     """
-    if not offer.schema_changes:
-        return None
-    noted = _Noted(state, followed(state, offer.schema_changes, includes), missing, offer.passed or 0)
-    for change in sorted(offer.schema_changes, key=lambda change: change.commit_ts):
-        if change.commit_ts < offer.schema_bound and not change.known_as and is_pending(noted.state, change):
-            noted.take(change)
+    noted = _noted(state, offer, includes, missing)
     former = kept_ends(state)
     begun_anew = [former[t].identity for t, end in noted.ends.items() if end is None and t in former]
     ends = [end for end in noted.ends.values() if end is not None and end.identity not in state.journal]
@@ -65,6 +60,34 @@ def note_passed(state: LedgerState, offer: Offer, includes: Includes, missing: M
         shapes=told_shapes(noted.state.with_rows(noted.lacking.values()), noted.passed),
     )
     return Carried(update, tuple(noted.notices)) if update != LedgerUpdate() else None
+
+
+def cut_short(state: LedgerState, offer: Offer, includes: Includes, missing: Missing) -> Offer:
+    """The offer of a source that forgets, up to where a name would need a second row in the ledger.
+
+    The ledger has one row of a name. A followed table has it until the cut ends, and what is noted of a left-out one that comes to
+    the name then would be told only once. So the cut ends before that, or with the commit ts in which the name changes hands.
+    """
+    end = _noted(state, offer, includes, missing).end if offer.passed is not None else None
+    if end is None or end > offer.watermark:
+        return offer
+    left = sum(split.size for split in offer.splits if split.begins > end)
+    return replace(
+        offer,
+        watermark=end,
+        schema_bound=min(offer.schema_bound, end + 1),
+        promised=offer.source_watermark,
+        left_bytes=offer.left_bytes + left,
+        more=True,
+    )
+
+
+def _noted(state: LedgerState, offer: Offer, includes: Includes, missing: Missing) -> _Noted:
+    noted = _Noted(state, followed(state, offer.schema_changes, includes), missing, offer.passed or 0)
+    for change in sorted(offer.schema_changes, key=lambda change: change.commit_ts):
+        if change.commit_ts < offer.schema_bound and not change.known_as and is_pending(noted.state, change):
+            noted.take(change)
+    return noted
 
 
 def with_kept_changes(offer: Offer, state: LedgerState) -> Offer:
@@ -148,18 +171,31 @@ class _Noted:
     notices: list[Notice] = field(default_factory=list)
     created: set[TableId] = field(default_factory=set)
     lacking: dict[TableId, TableProgress] = field(default_factory=dict)
-    """The tables that come to names of followed ones, which have them until the cut, and lack rows."""
+    """The tables that lack rows, and come to names that other ones have until the cut ends."""
     ends: dict[TableId, JournalEntry | None] = field(default_factory=dict)
     """The DROPs of left-out tables that were made; ``None`` where another table has had the name since."""
+    came: set[TableId] = field(default_factory=set)
+    """The followed names to which tables came by these changes that lack all rows: nobody has made them."""
+    used: dict[TableId, int] = field(default_factory=dict)
+    """The names of the changes that run with the cut, or wait, and their last commit ts (TSO): the cut writes these rows."""
+    end: int | None = None
+    """Where the cut has to end (TSO), because one of these names changes hands."""
+
+    def __post_init__(self) -> None:
+        self._begun, self._before, self._at = self.state, self.state, -1
 
     def take(self, change: SchemaChange) -> None:
         """The next change."""
+        if change.commit_ts > self._at:
+            self._before, self._at = self.state, change.commit_ts
         takes, unmade = self.follows.takes(change), self._renamed_unmade(change)
         if not takes or drops_databases(change):
             self._end_left_out(change)
         if not takes:
+            self._hand_over(change, change.changes | tables_of_dropped(change, self.used))
             self._leave_out(change, unmade)
         elif not self._lose(change, self._lost(change)):
+            self.used |= dict.fromkeys(change.changes | tables_of_dropped(change, self.state.tables), change.commit_ts)
             self._part(change)
             needed = from_shape_if_unknown(self.state, change, self.created, self.follows)
             if lacks := self._lacks_beginning(change, needed):
@@ -177,12 +213,29 @@ class _Noted:
     def _own(self, table_id: TableId) -> TableProgress | None:
         return self.state.tables.get(table_id)
 
+    def _hand_over(self, change: SchemaChange, names: Iterable[TableId]) -> None:
+        """Lets the cut end before a change to what is noted of these names, if a change of the cut has used them.
+
+        Where that has the same commit ts, or there is nothing before that to be applied, the cut ends with it.
+        """
+        used, ts = max((self.used.get(t, -1) for t in names), default=-1), change.commit_ts
+        at_least = max(self._begun.checkpoint + 1, self._begun.attempted)
+        if used >= 0 and self.end is None and ts >= at_least:
+            self.end = ts - 1 if used < ts and ts > at_least else ts
+
+    def _is_told_again(self, table_id: TableId, commit_ts: int) -> bool:
+        """Whether what a commit ts makes of a left-out name was noted before: the steps of one statement are told as one."""
+        own = self._before.tables.get(table_id)
+        return own is not None and own.incarnation == commit_ts and (own.status.is_gone or was_never_made(own))
+
     def _end_left_out(self, change: SchemaChange) -> None:
         """Lets left-out tables end, also with a database that is followed: those that were made stay, and their DROP waits."""
         renamed = {event.table_id for event in change.events if isinstance(event, RenameTableEvent)}
-        for table_id in sorted(filter(self._is_over, _ended(change, self.state.tables))):
+        for table_id in sorted(_ended(change, self.state.tables) - self.used.keys()):
             own = self._own(table_id)
             if own is None or not self._is_left_out(own) or own.checkpoint > change.commit_ts:
+                continue
+            if self._is_told_again(table_id, change.commit_ts):
                 continue
             if was_never_made(own):
                 self._put(_gone_unborn(own, change.commit_ts))
@@ -208,10 +261,10 @@ class _Noted:
         ts = change.commit_ts
         named = list(dict.fromkeys(newly_named(change)))
         heard_of = [*named, *([change.table_id] if change.schema is not None else [])]
-        for table_id in filter(self._is_over, dict.fromkeys(heard_of)):
+        for table_id in (t for t in dict.fromkeys(heard_of) if t not in self.used and not self._is_told_again(t, ts)):
             own = self._own(table_id)
             if own is None or (own.status.is_gone and own.checkpoint <= ts):
-                lacking = _lacking_rows(table_id, unmade[table_id], ts, _PASSED) if table_id in unmade else None
+                lacking = _lacking_rows(table_id, unmade[table_id], ts, _PASSED, self.follows) if table_id in unmade else None
                 self._put(_left_out(table_id, ts) if lacking is None else replace(lacking, after=False))
             elif table_id in named and self._is_left_out(own) and own.checkpoint <= ts:
                 self.ends[table_id] = None
@@ -223,13 +276,6 @@ class _Noted:
             if own is not None and own.status is TableStatus.EXCLUDED and own.incarnation < ts < own.checkpoint:
                 reason = f"its schema change at {ts} was found only after rows behind it were applied, while --tables left it out."
                 self._put(replace(own, status=TableStatus.INCOMPLETE, reason=f"{reason} {_load(table_id, own.checkpoint)}"))
-
-    def _is_over(self, table_id: TableId) -> bool:
-        """Whether no followed table has the name any more: the row of one that has it until the cut is still needed."""
-        own, end = self._own(table_id), self.follows.until.get(table_id, 0)
-        if not end or own is None:
-            return not end
-        return cannot_be_made(own) or ((is_unborn_outside(own) or own.status.is_gone) and own.checkpoint >= end)
 
     def _lost(self, change: SchemaChange) -> dict[TableId, str]:
         """The left-out tables of the change that were never made, and whose records were passed over, with the reason."""
@@ -248,7 +294,7 @@ class _Noted:
             elif own is not None and own.status is TableStatus.EXCLUDED and (why := self.missing(table_id, own.checkpoint)):
                 at = format_tso(own.checkpoint)
                 self._put(replace(own, status=TableStatus.INCOMPLETE, reason=f"--tables left it out since {at}, and {why}"))
-        return lost
+        return lost | {e.table_id: _PASSED for e in change.events if isinstance(e, RenameTableEvent) and e.table_id in self.came}
 
     def _is_later(self, own: TableProgress, change: SchemaChange) -> bool:
         """Whether the one row of a name is of a left-out table that came to it behind the change."""
@@ -280,7 +326,7 @@ class _Noted:
         for table_id in lost.keys() - renamed.keys():
             own = self._own(table_id)
             if own is not None and table_id in renamed.values():
-                self._put(replace(own, checkpoint=change.commit_ts, after=True, status=TableStatus.GONE))
+                self._put(replace(own, checkpoint=change.commit_ts, after=True, status=TableStatus.GONE, reason=""))
             elif own is not None and table_id in _ended(change, ()):
                 self._put(_gone_unborn(own, change.commit_ts))
             elif own is not None and is_unborn_outside(own):
@@ -288,15 +334,17 @@ class _Noted:
                 reason = f"--tables left it out from its beginning, and {lost[table_id]} {_load(table_id, own.checkpoint)}"
                 self._put(replace(own, status=TableStatus.INCOMPLETE, reason=reason))
         for new, old in renamed.items():
-            own, lacking = self._own(new), _lacking_rows(new, old, change.commit_ts, lost[old])
-            # Where another table has the name until the cut, or gets it before in that, its row is needed: ``left_lives``.
-            if not self.follows.includes(new):
-                if self._is_over(new) and new not in self.created:
-                    self._put(replace(lacking, after=False))
-                continue
-            self.notices.append(Notice(f"it does not go on: {lacking.reason}", new))
+            own, lacking = self._own(new), _lacking_rows(new, old, change.commit_ts, lost[old], self.follows)
+            self.came.discard(old)
+            # Where another table has the name until the cut, its row is needed: ``left_lives``.
+            self._hand_over(change, [new])
             is_free = own is None or own.status.is_gone or own.incarnation >= change.commit_ts
-            if is_free and new not in self.created:
+            if self.follows.includes(new):
+                self.notices.append(Notice(f"it does not go on: {lacking.reason}", new))
+                self.came.add(new)
+            else:
+                is_free, lacking = True, replace(lacking, after=False)
+            if is_free and new not in self.used:
                 self._put(lacking)
             else:
                 self.lacking[new] = lacking
@@ -349,22 +397,23 @@ def _renames(change: SchemaChange) -> bool:
 
 
 def left_lives(state: LedgerState, offer: Offer, follows: Followed, bound: int) -> dict[TableId, TableProgress]:
-    """The rows of left-out tables that come to names which followed ones had before them, by schema changes below ``bound`` (TSO).
+    """The rows of tables that lack rows, and whose names followed ones had before them, by schema changes below ``bound`` (TSO).
 
     The ledger has one row of a name, so these cannot be written before the followed ones have had their end, and the source tells
-    of them once: they are written with the end of the cut.
+    of them once: they are written with the end of the cut. That is so where a name changes hands within one commit ts, or where
+    the followed table has waited (:func:`cut_short`).
     """
     rows: dict[TableId, TableProgress] = {}
     free: set[TableId] = set()
     for change in sorted(offer.schema_changes, key=lambda change: change.commit_ts) if offer.passed is not None else ():
         if change.commit_ts >= bound:
             break
-        ended, begun = _ended(change, rows), frozenset(newly_named(change))
         if not follows.takes(change):
-            rows |= {t: _gone_unborn(rows[t], change.commit_ts) for t in ended & rows.keys()}
-            rows |= {t: _left_out(t, change.commit_ts) for t in begun & free & follows.until.keys()}
-        elif is_pending(state, change):
-            rows = {t: row for t, row in rows.items() if t not in ended | begun}
+            continue
+        ended, begun = _ended(change, rows), frozenset(newly_named(change))
+        rows = {t: row for t, row in rows.items() if t not in ended}
+        if is_pending(state, change):
+            rows = {t: row for t, row in rows.items() if t not in begun}
             free = (free | ended) - begun
         else:
             rows |= {row.table_id: row for row in _lost_by(state, change, follows, free)}
@@ -375,17 +424,18 @@ def _lost_by(state: LedgerState, change: SchemaChange, follows: Followed, free: 
     """The tables that come to ``free`` names by a change that was passed over: they lack the rows of left-out ones."""
     entry = state.journal.get(change.identity)
     for event in change.events if entry is not None and entry.state is JournalState.SKIPPED else ():
-        if isinstance(event, RenameTableEvent) and not follows.includes(event.table_id):
+        if isinstance(event, RenameTableEvent):
             new = event.new_table_id
-            own, lacking = state.tables.get(new), _lacking_rows(new, event.table_id, change.commit_ts, _PASSED)
+            own, lacking = state.tables.get(new), _lacking_rows(new, event.table_id, change.commit_ts, _PASSED, follows)
             is_over = own is not None and own.status.is_gone and own.checkpoint <= change.commit_ts
             if is_over or new in free:
                 yield lacking if follows.includes(new) else replace(lacking, after=False)
 
 
-def _lacking_rows(new: TableId, old: TableId, commit_ts: int, why: str) -> TableProgress:
+def _lacking_rows(new: TableId, old: TableId, commit_ts: int, why: str, follows: Followed) -> TableProgress:
     """The row of a table that got its name by a RENAME of a left-out one, whose rows are lost."""
-    reason = f"its rows come from {old}, which --tables leaves out, and {why} {_load(new, commit_ts)}"
+    left_out = f"{old}, which lacks them" if follows.includes(old) else f"{old}, which --tables leaves out"
+    reason = f"its rows come from {left_out}, and {why} {_load(new, commit_ts)}"
     return TableProgress(new, commit_ts, status=TableStatus.INCOMPLETE, reason=reason, incarnation=commit_ts)
 
 
