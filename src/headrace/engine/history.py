@@ -14,7 +14,7 @@ from functools import cached_property
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.model.commands import in_quotes
 from headrace.model.events import DeletePartitionRowsEvent, ExchangePartitionEvent, SchemaChange, is_unread_statement
-from headrace.model.ledger import LedgerState
+from headrace.model.ledger import JournalState, LedgerState
 from headrace.model.outcome import Problem, Remedy
 from headrace.model.table import TableId
 
@@ -43,10 +43,14 @@ class History:
 
     @cached_property
     def _done(self) -> Mapping[TableId, list[int]]:
-        """Those of the changes that the journal holds as settled, in order. What a person let pass unread is not among them."""
+        """Those of the changes that the journal holds as settled, in order.
+
+        What a person let pass unread is not among them, nor a shape that made no table, since that was loaded.
+        """
         done: dict[TableId, set[int]] = defaultdict(set)
         for entry in self._state.journal.values():
-            if entry.state.is_settled and not is_unread_statement(entry.statement):
+            made_none = entry.state is JournalState.SKIPPED and not entry.statement
+            if entry.state.is_settled and not made_none and not is_unread_statement(entry.statement):
                 for table_id in entry.tables:
                     done[table_id].add(entry.commit_ts)
         return {table_id: sorted(at) for table_id, at in done.items()}
@@ -81,7 +85,9 @@ class History:
         told, done = self._told.get(table_id, ()), self._done.get(table_id, [])
         needed: Sequence[int] = done[bisect_left(done, own.incarnation) : bisect_left(done, below)]
         if needed and not needs_all:
-            needed = needed[-1:]
+            # A left-out table's later shapes are kept, and its changes are not journalled.
+            kept = (shape.version for shape in self._state.shapes_by_table.get(table_id, ()))
+            needed = () if any(needed[-1] < version < below for version in kept) else needed[-1:]
         elif not needed and own.incarnation and own.is_made:
             # The journal has forgotten it. What came since is told, or not.
             needed = () if any(_is_any_among(at, own.incarnation, below) for at in told) else (own.incarnation,)

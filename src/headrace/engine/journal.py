@@ -86,7 +86,9 @@ def _has_passed(state: LedgerState, table_id: TableId, change: SchemaChange) -> 
         return _has_namesake_since(state, table_id, commit_ts)
     if own.incarnation <= commit_ts:
         return state.table_checkpoint(table_id) > commit_ts
-    later = _settled_after(state, table_id, commit_ts)
+    # What was skipped tells nothing of the changes before it, unless it brought the present table.
+    settled = _settled_after(state, table_id, commit_ts)
+    later = [e for e in settled if e.state is not JournalState.SKIPPED or _brings(e, table_id, own.incarnation)]
     first = takewhile(lambda entry: entry.commit_ts == later[0].commit_ts, later)
     if any(not _brings(entry, table_id, own.incarnation) for entry in first):
         return True

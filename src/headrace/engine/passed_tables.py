@@ -261,15 +261,22 @@ class _Noted:
         ts = change.commit_ts
         named = list(dict.fromkeys(newly_named(change)))
         heard_of = [*named, *([change.table_id] if change.schema is not None else [])]
+        is_lost = False
         for table_id in (t for t in dict.fromkeys(heard_of) if t not in self.used and not self._is_told_again(t, ts)):
             own = self._own(table_id)
             if own is None or (own.status.is_gone and own.checkpoint <= ts):
-                lacking = _lacking_rows(table_id, unmade[table_id], ts, _PASSED, self.follows) if table_id in unmade else None
-                self._put(_left_out(table_id, ts) if lacking is None else replace(lacking, after=False))
+                if table_id in unmade:
+                    is_lost = True
+                    lacking = _lacking_rows(table_id, unmade[table_id], ts, _PASSED, self.follows)
+                    self._put(replace(lacking, after=False))
+                else:
+                    self._put(_left_out(table_id, ts))
             elif table_id in named and self._is_left_out(own) and own.checkpoint <= ts:
                 self.ends[table_id] = None
         own = self._own(change.table_id)
-        if own is not None and own.status is TableStatus.EXCLUDED and own.checkpoint <= ts:
+        if is_lost:
+            self._pass(change)  # else it would be found late once these are loaded
+        elif own is not None and self._is_left_out(own) and own.checkpoint <= ts:
             self.passed.append(change)
         for table_id in change.changes:
             own = self._own(table_id)
