@@ -176,6 +176,8 @@ class _Noted:
     """The DROPs of left-out tables that were made; ``None`` where another table has had the name since."""
     came: set[TableId] = field(default_factory=set)
     """The followed names to which tables came by these changes that lack all rows: nobody has made them."""
+    carried: frozenset[TableId] = frozenset()
+    """The left-out names that have the rows of tables which were made, and then left out."""
     used: dict[TableId, int] = field(default_factory=dict)
     """The names of the changes that run with the cut, or wait, and their last commit ts (TSO): the cut writes these rows."""
     end: int | None = None
@@ -266,13 +268,14 @@ class _Noted:
             own = self._own(table_id)
             if own is None or (own.status.is_gone and own.checkpoint <= ts):
                 if table_id in unmade:
-                    is_lost = True
+                    is_lost |= unmade[table_id] not in self.carried
                     lacking = _lacking_rows(table_id, unmade[table_id], ts, _PASSED, self.follows)
                     self._put(replace(lacking, after=False))
                 else:
                     self._put(_left_out(table_id, ts))
             elif table_id in named and self._is_left_out(own) and own.checkpoint <= ts:
                 self.ends[table_id] = None
+        self._carry(change)
         own = self._own(change.table_id)
         if is_lost:
             self._pass(change)  # else it would be found late once these are loaded
@@ -283,6 +286,14 @@ class _Noted:
             if own is not None and own.status is TableStatus.EXCLUDED and own.incarnation < ts < own.checkpoint:
                 reason = f"its schema change at {ts} was found only after rows behind it were applied, while --tables left it out."
                 self._put(replace(own, status=TableStatus.INCOMPLETE, reason=f"{reason} {_load(table_id, own.checkpoint)}"))
+
+    def _carry(self, change: SchemaChange) -> None:
+        """Notes where the rows of left-out tables go that were made: the change runs when the filter takes these in."""
+        for event in change.events:
+            if isinstance(event, RenameTableEvent):
+                own = self._own(event.table_id)
+                if event.table_id in self.carried or (own is not None and own.is_made and self._is_left_out(own)):
+                    self.carried = self.carried - {event.table_id} | {event.new_table_id}
 
     def _lost(self, change: SchemaChange) -> dict[TableId, str]:
         """The left-out tables of the change that were never made, and whose records were passed over, with the reason."""

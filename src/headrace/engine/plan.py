@@ -59,7 +59,7 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     follows = followed(state, offer.schema_changes, rules.includes)
     bound = min(offer.schema_bound, hi + 1)
     changes = _pending_changes(state, offer, follows, bound)
-    ends = _ends_of_incomplete(state, changes, follows, offer.passed or 0)
+    ends = _ends_of_incomplete(state, offer, changes, follows)
     problems = _known_problems(state, offer, rules, follows, ends)
     reborn = _reborn(state, changes)
     # What cannot be read of a table that is gone is needed by nobody, unless a change of this cut brings the table back.
@@ -162,16 +162,19 @@ def _ahead(state: LedgerState, idle: Collection[TableId], hi: int) -> dict[Table
 
 
 def _ends_of_incomplete(
-    state: LedgerState, changes: Sequence[SchemaChange], follows: Followed, passed: int
+    state: LedgerState, offer: Offer, changes: Sequence[SchemaChange], follows: Followed
 ) -> dict[TableId, SchemaChange]:
     """Per table that lacks rows the first change after which nobody needs them: it is dropped, emptied, or has another name.
 
-    Up to ``passed`` (TSO) rows of behind a change may be missing as well, and changes of the table's shape: then only the end of a
-    name ends that.
+    Up to ``Offer.passed`` rows of behind a change may be missing as well, and changes of the table's shape: then only the end of a
+    name ends that. Nothing does where another table comes to the name by a change that cannot run any more.
     """
+    passed = offer.passed or 0
     lacking = {t for t, own in state.tables.items() if own.status is TableStatus.INCOMPLETE and follows.end(t)} - state.held
     ends: dict[TableId, SchemaChange] = {}
     again = {t: c.commit_ts for c in (changes if lacking else ()) if c.commit_ts < passed for t in newly_named(c)}
+    for change in offer.schema_changes if lacking and offer.passed is not None else ():
+        lacking -= {t for t in newly_named(change) if _is_missed(state, t, change)}
     for change in changes if lacking else ():
         ended = {e.table_id for e in change.events if isinstance(e, DropTableEvent | TruncateTableEvent | RenameTableEvent)}
         ended |= tables_of_dropped(change, lacking)
@@ -180,6 +183,12 @@ def _ends_of_incomplete(
         for table_id in ended if change.commit_ts >= passed else {t for t in ended if again.get(t, -1) < change.commit_ts}:
             ends.setdefault(table_id, change)
     return ends
+
+
+def _is_missed(state: LedgerState, table_id: TableId, change: SchemaChange) -> bool:
+    """Whether a change is over by what the ledger says of its other tables, though it has not brought what it does to this one."""
+    own = state.tables.get(table_id)
+    return own is not None and own.checkpoint < change.commit_ts and not is_pending(state, change)
 
 
 def _leaves_rows(change: SchemaChange, decision: Decision | None) -> bool:
@@ -193,7 +202,7 @@ def ending_incomplete(state: LedgerState, offer: Offer, includes: Callable[[Tabl
     if not any(own.status is TableStatus.INCOMPLETE for own in state.tables.values()):
         return {}
     pending = [change for change in offer.schema_changes if is_pending(state, change)]
-    ends = _ends_of_incomplete(state, pending, followed(state, offer.schema_changes, includes), offer.passed or 0)
+    ends = _ends_of_incomplete(state, offer, pending, followed(state, offer.schema_changes, includes))
     return {table_id: change.commit_ts for table_id, change in ends.items()}
 
 
