@@ -170,6 +170,8 @@ class _Noted:
     passed: list[SchemaChange] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     created: set[TableId] = field(default_factory=set)
+    over: frozenset[TableId] = frozenset()
+    """The names that are free by these changes."""
     lacking: dict[TableId, TableProgress] = field(default_factory=dict)
     """The tables that lack rows, and come to names that other ones have until the cut ends."""
     ends: dict[TableId, JournalEntry | None] = field(default_factory=dict)
@@ -197,16 +199,22 @@ class _Noted:
             self._hand_over(change, change.changes | tables_of_dropped(change, self.used))
             self._leave_out(change, unmade)
         elif not self._lose(change, self._lost(change)):
-            self.used |= dict.fromkeys(change.changes | tables_of_dropped(change, self.state.tables), change.commit_ts)
-            self._part(change)
-            needed = from_shape_if_unknown(self.state, change, self.created, self.follows)
-            if lacks := self._lacks_beginning(change, needed):
-                self._lack(change.table_id, change, lacks)
-                self._pass(change)
-            for table_id in self._begun_held(change):
-                self._put(TableProgress(table_id, change.commit_ts, False, TableStatus.HELD, incarnation=change.commit_ts))
-            if needed.events or needed.statement:  # else it is a kept shape of a table that may never have been made
-                self.created |= needed.changes
+            self._follow(change)
+
+    def _follow(self, change: SchemaChange) -> None:
+        """The next change, which runs with the cut, or waits."""
+        self._part(change)
+        needed = from_shape_if_unknown(self.state, change, self.created, self.follows)
+        if lacks := self._lacks_beginning(change, needed):
+            self._hand_over(change, [change.table_id])
+            self._lack(change.table_id, change, lacks)
+            self._pass(change)
+        for table_id in self._begun_held(change):
+            self._put(TableProgress(table_id, change.commit_ts, False, TableStatus.HELD, incarnation=change.commit_ts))
+        if needed.events or needed.statement:  # else it is a kept shape of a table that may never have been made
+            self.created |= needed.changes
+        self.used |= dict.fromkeys(change.changes | tables_of_dropped(change, self.state.tables), change.commit_ts)
+        self.over = self.over.union(_ended(change, self.state.tables)).difference(newly_named(change))
 
     def _put(self, row: TableProgress) -> None:
         self.rows[row.table_id] = row
@@ -376,7 +384,8 @@ class _Noted:
         beginning is not told, and that is there as of a start, a person has loaded.
         """
         table_id, own = change.table_id, self._own(change.table_id)
-        is_known = table_id in self.created or (own is not None and not own.status.is_gone and not is_unborn(own))
+        is_there = own is not None and not own.status.is_gone and not is_unborn(own)
+        is_known = table_id not in self.over and (is_there or table_id in self.created)
         by_shape = not needed.statement or any(isinstance(event, CreateTableEvent) for event in needed.events)
         if is_known or not by_shape or not self.follows.includes(table_id):
             return ""
