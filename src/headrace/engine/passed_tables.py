@@ -29,7 +29,7 @@ from headrace.engine.shapes import from_shape_if_unknown, told_shapes, with_kept
 from headrace.engine.unreadable import is_unborn
 from headrace.model.commands import word
 from headrace.model.events import CreateTableEvent, DropTableEvent, RenameTableEvent, SchemaChange, TruncateTableEvent
-from headrace.model.ledger import JournalEntry, JournalState, LedgerState, TableProgress, TableStatus, in_order
+from headrace.model.ledger import JournalEntry, JournalState, LedgerState, TableProgress, TableShape, TableStatus, in_order
 from headrace.model.offer import Offer
 from headrace.model.outcome import Notice
 from headrace.model.table import TableId
@@ -53,11 +53,12 @@ def note_passed(state: LedgerState, offer: Offer, includes: Includes, missing: M
     former = kept_ends(state)
     begun_anew = [former[t].identity for t, end in noted.ends.items() if end is None and t in former]
     ends = [end for end in noted.ends.values() if end is not None and end.identity not in state.journal]
+    shapes = told_shapes(noted.state.with_rows(noted.lacking.values()), noted.passed)
     update = LedgerUpdate(
         tables=tuple(noted.rows.values()),
         journal=(*noted.entries, *ends),
         forget_journal=tuple(begun_anew),
-        shapes=told_shapes(noted.state.with_rows(noted.lacking.values()), noted.passed),
+        shapes=tuple({shape.key: shape for shape in (*noted.shapes, *shapes)}.values()),
     )
     return Carried(update, tuple(noted.notices)) if update != LedgerUpdate() else None
 
@@ -168,6 +169,8 @@ class _Noted:
     rows: dict[TableId, TableProgress] = field(default_factory=dict)
     entries: list[JournalEntry] = field(default_factory=list)
     passed: list[SchemaChange] = field(default_factory=list)
+    shapes: list[TableShape] = field(default_factory=list)
+    """Those of tables that may have come to their end since: the source may tell its last changes again, and needs them then."""
     notices: list[Notice] = field(default_factory=list)
     created: set[TableId] = field(default_factory=set)
     over: frozenset[TableId] = frozenset()
@@ -407,6 +410,7 @@ class _Noted:
         entry = JournalEntry(change.identity, change.commit_ts, tables, change.statement, JournalState.SKIPPED)
         self.entries.append(entry)
         self.passed.append(change)
+        self.shapes += told_shapes(self.state.with_rows(self.lacking.values()), [change])
         self.state = replace(self.state, journal={**self.state.journal, entry.identity: entry})
 
     def _begun_held(self, change: SchemaChange) -> list[TableId]:
