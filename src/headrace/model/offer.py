@@ -53,8 +53,8 @@ class Offer:
     new_collations: bool | None = True
     """Whether the source compares texts by the collations that its tables name; ``None`` where nobody has said so."""
     more: bool = False
-    """A bound left out records that the watermark waits for, and how far these reach is not known, or the offer was cut short before a
-    schema change: the next poll reads on.
+    """A bound left out records that the watermark waits for, and how far these reach is not known, or the offer was cut short
+    before a schema change: the next poll reads on.
 
     The watermark of such an offer is at least ``Bound.at_least``, so a run that polls for as long as there is more comes to an end.
     Where there is none, nothing that the source had at the poll lets its watermark rise, though a bound may have left out records
