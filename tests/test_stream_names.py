@@ -489,6 +489,23 @@ def test_renames_that_are_told_again_right_behind_a_cut_are_no_other_ones(world:
     assert is_whole_or_says_why(world, D)
 
 
+def test_a_table_that_lacks_rows_is_not_ended_by_the_step_that_freed_its_name(world: World) -> None:
+    world.stream.batch = 100
+    world.create(A)
+    world.create(B)
+    follow(world)
+    world.upstream.create_table_like(C, B)
+    world.insert(C, 1, 2)
+    world.upstream.rename_tables((B, D), (C, B))
+    world.upstream.rename_table(B, C)
+    world.upstream.rename_tables((D, B), (C, D))
+    world.run(**without("bcd"), max_cut=1)
+    follow(world, **without("bcd"))
+    for _ in range(3):
+        follow(world)
+        assert is_whole_or_says_why(world, D)
+
+
 def test_left_out_tables_among_themselves_make_no_cuts(world: World) -> None:
     world.create(A)
     follow(world, **without("bcd"))

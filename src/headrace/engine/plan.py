@@ -178,8 +178,10 @@ def _ends_of_incomplete(
     for change in changes if lacking else ():
         ended = {e.table_id for e in change.events if isinstance(e, DropTableEvent | TruncateTableEvent | RenameTableEvent)}
         ended |= tables_of_dropped(change, lacking)
+        # A step of the statement by which the table got its name ended another one.
+        ended = {t for t in lacking & ended if state.tables[t].incarnation < change.commit_ts}
         emptied = {e.table_id for e in change.events if isinstance(e, TruncateTableEvent)}
-        ended = {t for t in lacking & ended if t not in emptied or state.tables[t].checkpoint >= passed}
+        ended = {t for t in ended if t not in emptied or state.tables[t].checkpoint >= passed}
         for table_id in ended if change.commit_ts >= passed else {t for t in ended if again.get(t, -1) < change.commit_ts}:
             ends.setdefault(table_id, change)
     return ends
