@@ -1,1 +1,1 @@
-"""Where changes go: the contract in ``base``, one package a system."""
+"""Where changes go: the contract is in ``base``; each system has a package."""

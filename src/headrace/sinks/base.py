@@ -1,7 +1,7 @@
-"""The contract of a sink (Flink CDC's names: DataSink, EventSink, MetadataApplier), and of its ledger.
+"""The contract of a sink (with Flink CDC's names: DataSink, EventSink, MetadataApplier) and of its ledger.
 
-The engine asks ``SinkCapabilities``; it never asks which system a sink is. A sink's part that runs in Spark tasks is its
-:class:`UnitWriter`: it must pickle before ``open``.
+The engine adapts to a sink by its ``SinkCapabilities`` and never by its name. The part of a sink that runs in Spark tasks is its
+:class:`UnitWriter`; it must be picklable before ``open``.
 """
 
 from __future__ import annotations
@@ -40,99 +40,102 @@ if TYPE_CHECKING:
     from headrace.sinks.cut_commit import CutCommit
 
 KEPT_CUTS = 100
-"""How many of the last cuts a ledger keeps, for people."""
+"""How many of the most recent cuts a ledger keeps, for display."""
 
 
 class ChangeDemand(StrEnum):
-    """What a sink wants of a table's changes (rule 8)."""
+    """The form in which a sink takes a table's changes (rule 8)."""
 
     NET = "net"
     """The last state of each key."""
     ALL = "all"
-    """Every change, in commit order, without repeats as far as the source can tell them."""
+    """Every change, in commit order. Repeats are removed where the source allows them to be recognised."""
     BAG = "bag"
-    """How often each row stands, of a table without key."""
+    """The net insertions and deletions of equal rows, for a table without key."""
 
 
 class Spread(StrEnum):
-    """How the changes of a table of which all are wanted are spread over units of writing. Within one they come in commit order."""
+    """How the changes of a table are spread over write units with the demand ALL. Within a unit they are in commit order."""
 
     BY_TABLE = "by table"
-    """All of a table to one unit."""
+    """One unit gets all changes of a table."""
     BY_KEY = "by key"
-    """All of a key to one unit; tables without key as a whole."""
+    """One unit gets all changes of a key. A table without key goes to one unit as a whole."""
     FREELY = "freely"
-    """As it comes; equal rows go to one unit, so that repeats are found."""
+    """In any way. Equal rows go to the same unit, so that repeats are found."""
 
 
 SINK_OPTIONS = frozenset({"adopt", "allow-non-transactional"})
-"""What may be said of any of our sinks beside its URI; one for which it means nothing passes over it."""
+"""Options that every built-in sink accepts beside its URI. A sink ignores an option that does not apply to it."""
 
 
 @dataclass(frozen=True)
 class SinkCapabilities:
-    """What the engine has to know about a sink."""
+    """What the engine must know about a sink."""
 
     demand: ChangeDemand
-    """What it wants of a table where ``own_demand`` says nothing else. Of one without key the net change is a bag."""
+    """The form of changes for every table for which ``own_demand`` gives no other. For a table without key, NET becomes BAG."""
     atomic_cut: bool = False
-    """Everything of a cut, all rounds with their schema changes, is one transaction with the ledger, held by the driver."""
+    """A whole cut, with all its rounds and schema changes, is one transaction with the ledger. The driver holds it."""
     atomic_bytes: int = 0
-    """A cut of at most this many source bytes and without schema change is written by one task in one transaction together with
-    the ledger (0: never)."""
+    """One task writes a cut of at most this many source bytes, without schema changes, in one transaction with the ledger (0:
+    never)."""
     writers: int = 0
-    """The most tasks that may write at once (0: as many as Spark runs)."""
+    """The maximum number of concurrent write tasks (0: as many as Spark runs)."""
     bags: bool = False
-    """It can apply tables without key of which it does not want every change."""
+    """It can apply net changes of tables without key (:attr:`ChangeDemand.BAG`)."""
     owns_stdout: bool = False
-    """It writes to the standard output, which nothing else may."""
+    """It writes to the standard output, so nothing else may write there."""
     spread: Spread = Spread.BY_TABLE
-    """Of tables of which it wants all changes."""
+    """For tables with the demand ALL."""
     own_demand: Callable[[TableId, TableSchema], ChangeDemand] | None = None
-    """What it wants of each table by itself, where tables are applied in different ways. Asked on the driver."""
+    """The demand of each table, where the sink applies tables in different ways. Called on the driver."""
     keeps_commit_ts: bool = False
-    """Rows of net changes and bags come with their commit ts (``TableChange.deletes``), for targets that compare versions of a row.
-    Tables stop whose source does not tell it exactly."""
+    """Rows of net changes and bags come with their commit ts (see :class:`TableChange`), for targets that compare versions of a
+    row. Tables stop if the source does not give exact commit ts."""
     views: bool = False
-    """It makes the source's views."""
+    """It creates the source's views."""
     adopts: bool = False
-    """The user said that what the target holds already is the source's own (``--adopt``)."""
+    """The user confirmed that what the target already holds belongs to the source (``--adopt``)."""
     reserved: Reserved = field(default_factory=Reserved)
-    """The databases that the source may not have a part in."""
+    """The databases of the target to which the source's tables must not be written."""
     supported_schema_changes: frozenset[ChangeKind] = frozenset(ChangeKind)
-    """The kinds of schema changes that it takes. Tables stop before one with another kind, and a person decides: it never comes."""
+    """The kinds of schema changes that it accepts. A table stops before a change of another kind until a person decides; the sink
+    never receives the change."""
 
     spools: bool = False
     """Its tasks hand rows to the driver through the work place (:meth:`Round.work_place`)."""
     own_spool: str = ""
-    """The setting of the sink's URI that names a folder for that in place of the work place; empty where none is named."""
+    """The setting in the sink's URI that names a folder to use instead of the work place; empty if none is named."""
 
     def demand_of(self, table_id: TableId, schema: TableSchema) -> ChangeDemand:
-        """What it wants of a table of this shape."""
+        """The form in which the sink takes the changes of a table of this shape."""
         demand = self.demand if self.own_demand is None else self.own_demand(table_id, schema)
         return ChangeDemand.BAG if demand is ChangeDemand.NET and not schema.handle_key else demand
 
 
 @dataclass(frozen=True)
 class TableChange:
-    """What one write unit applies to one table: a (table, bucket) of a round, one schema version.
+    """What one write unit applies to one table: one (table, bucket) of a round, in one schema version.
 
-    Net demand: ``deletes`` holds the key columns of keys that end deleted, ``upserts`` the full rows (canonical types, columns
-    the rows carry) of keys that end alive, in commit order. ``ordered``, rare, holds the last changes of keys that a target may
-    consider equal though they differ (rule 7), in groups, each in commit order: of those that it does consider equal only the last
-    one counts, and no row of another may be written. Its layout is that of a block. All demand: ``ordered`` holds every change in
-    commit order and the other two are empty. Where the source tells repeats by changes, a deletion of a key stands before the new
-    row of it of the same commit ts, wherever the source has it: who applies the rows one after another has the source's table.
+    Net demand: ``deletes`` holds the key columns of keys that end deleted, ``upserts`` the full rows (canonical types, columns the
+    rows carry) of keys that end alive, in commit order. ``ordered`` is rarely used: it holds, in the layout of a block, the last
+    changes of keys that differ but that the target may consider equal (rule 7). They form groups, each in commit order. Of the keys
+    in a group that the target does consider equal, only the last change counts; the rows of the others must not be written.
 
-    A sink that ``keeps_commit_ts`` finds in ``deletes`` and ``upserts`` the column ``headrace.model.block.COMMIT_TS`` (int64, TSO)
-    behind the others: the commit ts of the change that was the last one of the key. Of equal rows of a bag it is the newest.
+    All demand: ``ordered`` holds every change in commit order, the other two are empty. If the source identifies repeats by
+    changes, the deletion of a key precedes a new row of that key with the same commit ts, in whatever order the source has them. A
+    writer that applies the rows one by one therefore ends with the source's table.
 
-    A table without key (``schema.handle_key`` empty) is a bag: ``deletes`` holds whole rows, of which each removes one equal row,
-    and ``upserts`` rows to insert. That cannot be repeated, so a writer puts ``progress``, the table's own ledger row, into
-    the same transaction, and applies nothing when the ledger is that far already.
+    A table without key (``schema.handle_key`` empty) is a bag: each whole row in ``deletes`` removes one equal row, and ``upserts``
+    holds rows to insert. Applying that twice would be wrong. So a writer puts ``progress``, the table's own ledger row, into the
+    same transaction, and applies nothing if the ledger is that far already.
 
-    ``table_id`` and ``schema`` are the source's: people know these names, and dead letters have them. A writer writes to
-    :attr:`target`, whose shape is :attr:`target_schema`.
+    For a sink with ``keeps_commit_ts``, ``deletes`` and ``upserts`` have the column ``headrace.model.block.COMMIT_TS`` (int64, TSO)
+    after the others: the commit ts of the key's last change, or of the newest among equal rows of a bag.
+
+    ``table_id`` and ``schema`` are the source's; messages and dead letters use them. A writer writes to :attr:`target`, whose shape
+    is :attr:`target_schema`.
     """
 
     table_id: TableId
@@ -143,13 +146,13 @@ class TableChange:
     ordered: pa.Table
     progress: TableProgress | None = None
     lo: int = 0
-    """Up to where (TSO) the table was applied before the round, for its dead letters."""
+    """The commit ts (TSO) up to which the table was applied before the round, for its dead letters."""
     watch: SpellingWatch | None = None
-    """With it the three tables have a last column more, ``headrace.model.block.SIGHT``. Without it they may have it too."""
+    """If set, the three tables have one more column at the end, ``headrace.model.block.SIGHT``. They may have it otherwise, too."""
     groups: tuple[int, ...] = ()
-    """The numbers of the ordered rows that begin a group; keys of two groups differ for every target. Empty: all are one group."""
+    """The row numbers in ``ordered`` where a group begins. Keys of two groups differ in every target. Empty: all are one group."""
     routed: TableSchema | None = None
-    """The shape of the target's table, whose columns the rows then have; ``None`` where that is the source's, with its name."""
+    """The shape and name of the target's table, whose columns the rows then have. ``None``: the same as the source's."""
 
     @property
     def target_schema(self) -> TableSchema:
@@ -168,29 +171,25 @@ class TableChange:
 
 @dataclass(frozen=True)
 class WriterContext:
-    """Which write unit a task is: its slot (0-based), and the fence it must prove before a commit.
-
-    ``letters`` is where a writer puts rows of tables with a key that the target refuses for a value, before it commits the others;
-    without it such a row stops its table.
-    """
+    """Identifies a write unit's task: its slot (0-based), and the fence that it must check before a commit."""
 
     pipeline: str
     epoch: int
     attempt: int
     slot: int
     letters: DeadLetters | None = None
+    """Takes rows that the target refuses because of a value, of tables with a key; written before the other rows are committed.
+    Without it such a row stops its table."""
     advice: SourceAdvice = NO_ADVICE
     """What a person can change at the source, for hints."""
 
 
 @dataclass(frozen=True)
 class LedgerUpdate:
-    """One durable step of progress; everything in it is written in one transaction.
+    """One durable step of progress. Everything in it is written in one transaction; ``None`` leaves a field as it is.
 
-    ``None`` leaves a field as it is. ``tables`` and ``journal`` are rows to put (by table, by identity); ``forget_journal`` are the
-    identities of entries to remove. ``used_decisions`` and ``used_requests`` are the identities of
-    decisions and of requests about tables to remove. ``dead_letters`` is how many letters tables have from now on. ``attempt``
-    begins another attempt, after a round: a task of it that was given up for lost, and done again by another, may wake any time.
+    ``tables`` and ``journal`` are rows to put (by table, by identity). ``forget_journal``, ``used_decisions`` and ``used_requests``
+    are identities of journal entries, decisions and table requests to remove.
     """
 
     checkpoint: int | None = None
@@ -203,17 +202,19 @@ class LedgerUpdate:
     used_decisions: tuple[str, ...] = ()
     used_requests: tuple[str, ...] = ()
     requests: tuple[TableRequest, ...] = ()
-    """Requests to put in place of those of the same identities: a run has taken them up."""
+    """Requests that a run has taken up. They replace the requests with the same identities."""
     dead_letters: Mapping[TableId, int] = field(default_factory=dict)
+    """The new number of dead letters of each of these tables."""
     attempt: int | None = None
+    """Begins another attempt, after a round: a task of that round that was given up for lost and repeated may still wake up."""
     fingerprint: str | None = None
-    """The definition's, with what follows for tables from a filter that changed."""
+    """The definition's fingerprint, written with the consequences of a changed filter for its tables."""
     shapes: tuple[TableShape, ...] = ()
-    """Shapes to put, of tables whose source asks for that; the run has acquired :attr:`LedgerPart.SHAPES`."""
+    """Shapes to put, of tables whose source needs that. The run must have acquired :attr:`LedgerPart.SHAPES`."""
     forget_shapes: tuple[ShapeKey, ...] = ()
 
     def applied_to(self, state: LedgerState) -> LedgerState:
-        """The state after this step, as the ledger holds it then. ``attempted`` never goes back."""
+        """The state of the ledger after this step. ``attempted`` never decreases."""
         forgotten, put = frozenset(self.forget_journal), {request.identity: request for request in self.requests}
         journal = {k: e for k, e in state.journal.items() if k not in forgotten}
         shapes = {k: s for k, s in state.shapes.items() if k not in self.forget_shapes} if self.forget_shapes else state.shapes
@@ -234,12 +235,12 @@ class LedgerUpdate:
 
 
 class LedgerPart(StrEnum):
-    """What not every pipeline needs of its ledger. A SQL ledger has a table of that name for it, once somebody asks."""
+    """Parts of the ledger that not every pipeline needs. A SQL ledger creates the table of that name when one is needed."""
 
     SHAPES = "shapes"
     """The shapes of the source's tables (``LedgerUpdate.shapes``)."""
     ROUTED_TABLES = "routed_tables"
-    """Rows of tables whose target has another name than the source's table (``TableProgress.target``)."""
+    """Rows of tables whose name in the target differs from the source's (``TableProgress.target``)."""
 
 
 class UnitWriter(Protocol):
@@ -250,21 +251,21 @@ class UnitWriter(Protocol):
         ...
 
     def write(self, changes: Iterable[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
-        """Applies the changes of a unit and commits. With ``commit`` all of them and the ledger's update are one transaction.
+        """Applies the changes of a unit and commits. With ``commit``, all of them and the ledger's update are one transaction.
 
-        Called for one unit after another between :meth:`open` and :meth:`close`. Net changes and bags come as a list, one of each
-        table. Where every change is wanted of some table they come one by one, table by table, each table in pieces of up to 8 MiB
-        in commit order: a writer that wants all of them at once has to hold the table.
+        Called for one unit after another between :meth:`open` and :meth:`close`. Net changes and bags come as a list with one item
+        for each table. If a table's demand is ALL, its changes come one by one, table by table, each table in pieces of up to 8 MiB
+        in commit order; a writer that needs them all at once must hold the table in memory.
 
-        A table that cannot be written is an outcome with a problem; the others are written all the same (``commit.update``
-        then keeps its place). That goes for what nobody foresaw about one table, too (``sinks/table_by_table.py``): what is raised
-        ends the round of all. Repeats what is transient by itself. Raises FencedError when the fence moved,
-        TransientError when its own repetitions are used up.
+        A table that cannot be written yields an outcome with a problem, and the other tables are written (``commit.update`` then
+        leaves its progress unchanged). The same applies to unexpected errors of a single table (``sinks/table_by_table.py``), since
+        an exception ends the round for all tables. Transient errors are retried here. Raises FencedError when the fence moved, and
+        TransientError when the retries are used up.
         """
         ...
 
     def commits(self) -> Commits | None:
-        """What the unit has committed since it was opened; ``None`` where its rows count only with a step of the driver."""
+        """The slot's commit counts at :meth:`open` and now; ``None`` if the rows take effect only with a later driver step."""
         ...
 
     def close(self) -> None: ...
@@ -272,10 +273,10 @@ class UnitWriter(Protocol):
 
 @dataclass(frozen=True)
 class Commits:
-    """How many transactions the writers of a slot have committed in this attempt: before a unit was written, and after it.
+    """How many transactions the writers of a slot have committed in this attempt, before a unit was written and after it.
 
-    A sink whose rounds are many transactions compares them with what the target says at the next step of the ledger: a target
-    that lost some of them since is in another state than the ledger would tell.
+    A sink whose rounds consist of many transactions compares these numbers with the target's at the ledger's next step. If the
+    target has lost some of the transactions, its state is no longer the one that the ledger would record.
     """
 
     slot: int
@@ -285,17 +286,17 @@ class Commits:
 
 @dataclass(frozen=True)
 class WriteReport:
-    """What a round brought about. ``committed``: the ledger's progress went with the data, in one transaction.
-
-    ``reads`` and ``writes`` are what each task counted, ``commits`` what it committed, in the order of the jobs.
-    """
+    """The result of a round."""
 
     splits: tuple[SplitReport, ...] = ()
     outcomes: tuple[WriteOutcome, ...] = ()
     committed: bool = False
+    """The ledger's progress was committed with the data, in one transaction."""
     reads: tuple[ReadCount, ...] = ()
+    """What each task counted, in the order of the jobs; the same for ``writes``."""
     writes: tuple[WriteCount, ...] = ()
     commits: tuple[Commits, ...] = ()
+    """What each task committed, in the order of the jobs."""
 
     def problems(self) -> dict[TableId, Problem]:
         """The first problem of each table, whether found in reading or in writing."""
@@ -306,7 +307,7 @@ class WriteReport:
         return found
 
     def letters(self) -> dict[TableId, frozenset[str]]:
-        """The names of the dead letters of each table that has some."""
+        """The names of the dead letters of each table that has any."""
         found: dict[TableId, frozenset[str]] = {}
         for table_id, names in (*((s.table_id, s.letters) for s in self.splits), *((o.table_id, o.letters) for o in self.outcomes)):
             if names:
@@ -316,10 +317,10 @@ class WriteReport:
 
 @dataclass(frozen=True)
 class UniqueTexts:
-    """A unique key of a target's table with texts that compare by a collation, so that texts of different bytes may be equal.
+    """A unique key of a target table with text columns that are compared by a collation: texts that differ in bytes may be equal.
 
-    Names of columns are folded. ``parts`` are the key's columns, each with the length of its prefix (characters) or 0 for the
-    whole; ``texts`` are those among them that compare by a collation.
+    Column names are folded. ``parts`` are the key's columns, each with its prefix length in characters (0: the whole column).
+    ``texts`` are the key's columns that are compared by a collation.
     """
 
     parts: tuple[tuple[str, int], ...]
@@ -328,10 +329,10 @@ class UniqueTexts:
 
 @dataclass(frozen=True)
 class TextComparison:
-    """How a target's table compares texts.
+    """How a target table compares texts.
 
-    ``weighed`` are the columns (folded names) whose collation has a weight for each supplementary character, where others hold
-    them all for one (see ``headrace.model.collation``).
+    ``weighed`` are the columns (folded names) whose collation gives each supplementary character a weight of its own. Other
+    collations treat all supplementary characters as equal (see ``headrace.model.collation``).
     """
 
     weighed: frozenset[str] = frozenset()
@@ -339,75 +340,73 @@ class TextComparison:
 
 
 TextComparisons = Callable[[Collection[TableId]], Mapping[TableId, TextComparison]]
-"""Asked on the driver, of tables with texts."""
+"""Called on the driver, for tables with text columns."""
 
 
 @dataclass(frozen=True)
 class SpellingWatch:
-    """What a writer has to look for: two rows of the source with keys that the target holds for equal, though their bytes differ.
-
-    ``new_collations`` is what the source's definition says of it (``Offer.new_collations``). ``whole``: the unit has all changes
-    of its table in this round, so that a row which is not among them did not change.
-    """
+    """Makes a writer look for two source rows whose keys differ in their bytes but are equal in the target."""
 
     keys: tuple[UniqueTexts, ...]
     new_collations: bool | None
+    """What the source's definition says about collations (``Offer.new_collations``)."""
     whole: bool
+    """The unit has all changes of its table in this round, so a row that is not among them did not change."""
     weighed: frozenset[str] = frozenset()
     """See ``TextComparison``."""
 
 
 class Round(Protocol):
-    """What is written together, as the engine hands it to an EventSink."""
+    """The changes that are written together, as the engine hands them to an EventSink."""
 
     def write_in_tasks(self, writer: UnitWriter, texts: TextComparisons | None = None) -> WriteReport:
-        """One Spark job: read, net, bucket and write in tasks through copies of ``writer``. Raises what the writers raise.
+        """One Spark job that reads, nets and buckets the changes and writes them in tasks, with copies of ``writer``.
 
-        ``texts`` is needed by targets that compare texts by a collation. A second job follows for tables of which a writer asks
-        to see all changes at once (``Problem.needs_whole``).
+        ``texts`` is needed by targets that compare texts by a collation. A second job follows for tables for which a writer needs
+        all changes in one unit (``Problem.needs_whole``). Raises what the writers raise.
         """
         ...
 
     def stream_from_tasks(self, texts: TextComparisons | None = None) -> RowsOnDriver:
-        """One Spark job whose table changes come to the driver, in pieces of about 8 MiB: for sinks that write there.
+        """One Spark job whose table changes come to the driver in pieces of about 8 MiB, for sinks that write there.
 
-        The pieces of a table come in commit order where all changes are wanted, else deletions before the rest of a unit. Between
-        units, and between tables, there is no order. See ``write_in_tasks`` for ``texts``.
+        With the demand ALL, the pieces of a table come in commit order; otherwise the deletions of a unit come before its other
+        changes. There is no order between units or between tables. For ``texts`` see ``write_in_tasks``.
         """
         ...
 
     def work_place(self) -> WorkPlace:
-        """Where tasks leave what the driver takes, until the run ends; made when it is first asked for. Raises TransientError.
+        """Where tasks leave data for the driver. Created at the first call, and kept until the run ends. Raises TransientError.
 
-        A sink that asks for it says so (``SinkCapabilities.spools``).
+        A sink that calls this declares it in ``SinkCapabilities.spools``.
         """
         ...
 
     def marks(self) -> Mapping[TableId, TableMark]:
-        """What each table of the target says of itself in the commit with its rows of the round (``DataSink.table_marks``).
+        """For each target table, the mark to commit together with its rows of the round (``DataSink.table_marks``).
 
-        Only in one that has all of them.
+        A mark belongs only into a commit that has all rows of the table in this round.
         """
         ...
 
 
 class RowsOnDriver(Protocol):
-    """The table changes of a round on the driver. Gone through once; raises JobFailedError, and what reading and netting raise."""
+    """The table changes of a round on the driver. Iterable once; raises JobFailedError and the errors of reading and netting."""
 
     def __iter__(self) -> Iterator[TableChange]: ...
 
     def report(self, outcomes: Iterable[WriteOutcome]) -> WriteReport:
-        """The round's report once all changes were taken, with what the sink says of them.
+        """The round's report, with the sink's own ``outcomes``. To be called after the iteration is complete.
 
-        A table may have a problem there although some of its changes came before: a sink applies nothing for good until it has
-        looked (``WriteReport.problems``).
+        A table may turn out to have a problem after some of its changes were delivered. So a sink must not make anything permanent
+        before it has checked ``WriteReport.problems``.
         """
         ...
 
 
 class EventSink(Protocol):
     def write(self, round: Round) -> WriteReport:
-        """Writes a round; returns when it is durable, or is part of the open cut of an ``atomic_cut`` sink.
+        """Writes a round. Returns when it is durable, or, for an ``atomic_cut`` sink, when it is part of the open cut.
 
         Raises FencedError, TransientError (nothing of the round counts as applied), SinkUnreachableError, RowsRefused.
         """
@@ -415,7 +414,7 @@ class EventSink(Protocol):
 
 
 class RowsRefused(Exception):
-    """An ``atomic_cut`` sink found while writing that a table's rows cannot go in, and its transaction is lost with that.
+    """An ``atomic_cut`` sink cannot write the rows of a table, and has lost its transaction because of that.
 
     The cut is planned again without the table. Carries the problem to show.
     """
@@ -428,12 +427,13 @@ class RowsRefused(Exception):
 class Ledger(Protocol):
     """The durable record of progress.
 
-    Every step is a compare-and-set: it is written only where the record is as this run's last step left it. Raises FencedError when
-    another run has taken it, TargetWentBackError when it is in an older state; :meth:`acquire` then takes it anew.
+    Every step is a compare-and-set: it is written only if the record is still as this run's last step left it. Raises FencedError
+    if another run has taken the record over, and TargetWentBackError if the record is in an older state; the run then acquires it
+    again.
     """
 
     def peek(self, pipeline: str) -> LedgerState | None:
-        """The record as it is, without taking an epoch or creating anything; ``None`` if there is none (for ``status``)."""
+        """The current record, or ``None`` if there is none (for ``status``). Takes no epoch and creates nothing."""
         ...
 
     def pipelines(self) -> list[str]:
@@ -443,58 +443,58 @@ class Ledger(Protocol):
     def acquire(
         self, pipeline: str, source_identity: str, fingerprint: str, start: int, parts: Collection[LedgerPart] = (), above: int = 0
     ) -> LedgerState:
-        """Takes the next epoch (creating the record at first) and ends the former run's writers.
+        """Takes the next epoch (creating the record if there is none) and ends the writers of the previous run.
 
-        ``fingerprint`` and ``start`` count only for a new record. The epoch is larger than any that this object had before, and
-        than ``above``: what the target's tables tell of a run that the ledger has forgotten.
-        ``parts`` is what the pipeline's steps will write beside what all pipelines write; it is made if it is not there.
+        ``fingerprint`` and ``start`` count only for a new record. The epoch is greater than any that this object had before, and
+        greater than ``above``: the epoch that the target's tables show of a run that the ledger has forgotten. ``parts`` are the
+        optional parts of the ledger that the pipeline will write to; missing ones are created.
 
-        Raises DefinitionError when the record belongs to another source (``source_identity``), naming the way out.
+        Raises DefinitionError if the record belongs to another source (``source_identity``); its message says what to do.
         """
         ...
 
     def decide(self, pipeline: str, decision: Decision) -> None:
-        """Leaves a decision for the run that goes on or comes next, in place of an earlier one. Takes no epoch."""
+        """Stores a decision for the current or next run, in place of an earlier one. Takes no epoch."""
         ...
 
     def request(self, pipeline: str, request: TableRequest) -> None:
-        """Leaves a request about a table for the run that goes on or comes next. Takes no epoch."""
+        """Stores a request about a table for the current or next run. Takes no epoch."""
         ...
 
     def words(self, pipeline: str) -> Words | None:
-        """The decisions and requests that wait for the run. Cheap: a run asks every two seconds. Only after :meth:`acquire`.
+        """The decisions and requests that wait for the run. Cheap: a run calls it every two seconds. Only after :meth:`acquire`.
 
-        ``None`` where they cannot be read just now: what the run knew of them, less what it has carried out since, still counts.
+        ``None`` if they cannot be read just now. Those that the run read before and has not carried out yet remain valid.
         """
         ...
 
     def reset(self, pipeline: str) -> bool:
-        """Removes all that is recorded of a pipeline, at once. Returns whether there was anything. Takes no epoch.
+        """Removes the whole record of a pipeline in one step. Returns whether there was one. Takes no epoch.
 
-        A run that lives ends at its next step (FencedError), whoever begins anew under the name. Raises SinkUnreachableError,
-        TransientError.
+        A running pipeline ends at its next step (FencedError), also when another run has begun under the same name. Raises
+        SinkUnreachableError, TransientError.
         """
         ...
 
     def next_attempt(self) -> int:
-        """Raises the attempt, after a failed or cancelled job, so that its sibling tasks cannot commit any more."""
+        """Increments the attempt after a failed or cancelled job, so that other tasks of that job cannot commit any more."""
         ...
 
     def update(self, update: LedgerUpdate) -> None:
-        """One step. Raises FencedError, TargetWentBackError."""
+        """Writes one step. Raises FencedError, TargetWentBackError."""
         ...
 
     def close(self) -> None:
-        """Ends its connections. What the run holds stays: the next call connects anew."""
+        """Closes its connections. The run keeps its hold on the record: the next call connects again."""
         ...
 
 
 @runtime_checkable
 class EditingLedger(Protocol):
-    """A ledger whose steps can take in what a person has run in place of a schema change: it ran where the step is written."""
+    """A ledger that can run a person's replacement for a schema change in the transaction of the step that records it."""
 
     def takes_in(self, statement: str) -> bool:
-        """Whether the statement (in the target's own SQL) changes rows alone, and all of that can be rolled back."""
+        """Whether the statement (in the target's own SQL) changes only rows, and can be rolled back completely."""
         ...
 
     def update_with(self, update: LedgerUpdate, change: SchemaChange, statement: str) -> None:
@@ -507,12 +507,12 @@ class PlacedLedger(Protocol):
     """A ledger in a file or folder, which the first run creates."""
 
     def missing(self) -> str:
-        """The file or folder where it is not there, for people: ``the DuckDB file /data/shop.duckdb``; else empty."""
+        """The file or folder if it does not exist, for people: ``the DuckDB file /data/shop.duckdb``; otherwise empty."""
         ...
 
 
 class DataSink(Protocol):
-    """A sink as the pipeline holds it. Context manager: entering connects nothing yet."""
+    """A sink as the pipeline holds it. A context manager; entering does not connect yet."""
 
     @property
     def identity(self) -> str:
@@ -530,25 +530,25 @@ class DataSink(Protocol):
 
     @property
     def ledger(self) -> Ledger | None:
-        """Its own ledger, or ``None``: the pipeline then uses a file ledger."""
+        """The sink's own ledger, or ``None``: the pipeline then uses a file ledger."""
         ...
 
     @property
     def table_marks(self) -> TableMarks | None:
-        """Where it commits each table by itself, with up to where that is applied; ``None``: it does not."""
+        """For a sink that commits each table separately, with the commit ts up to which it is applied; ``None`` for other sinks."""
         ...
 
     def spark_conf(self) -> Mapping[str, str]: ...
 
     def check(self) -> list[Check]:
-        """What ``validate`` asks of the target, without changing anything."""
+        """The checks of ``validate`` on the target. Changes nothing."""
         ...
 
     def check_tables(self, pipeline: str, tables: Sequence[SourceTable]) -> list[Check]:
         """Whether the target's tables fit the source's, so that the order of writes does not matter (docs/guarantees.md).
 
-        Tables that the target does not have yet are fine. A database of the source that has no table is among them as a table
-        without name and columns. Changes nothing; empty when :meth:`check` found no target.
+        Tables that the target does not have yet are accepted. A database of the source without tables is passed as a table without
+        name and columns. Changes nothing. Empty if :meth:`check` could not reach the target.
         """
         ...
 
@@ -557,15 +557,15 @@ class DataSink(Protocol):
         ...
 
     def interrupt(self) -> None:
-        """Ends what the driver itself is doing in the target, so that it fails as transient. Called from another thread."""
+        """Aborts what the driver is doing in the target, so that it fails with a transient error. Called from another thread."""
         ...
 
     def forget_tables(self, tables: Collection[TableId]) -> None:
-        """Takes nothing for granted that it found out about these tables of the target: a person may have changed them since."""
+        """Drops what the sink has cached about these target tables, since a person may have changed them."""
         ...
 
     def abandon_cut(self) -> None:
-        """Rolls an open cut back; nothing to do for sinks without one."""
+        """Rolls an open cut back. Does nothing for sinks without one."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -581,7 +581,7 @@ class CheckState(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """One line of ``validate``: what was checked, how it came out, and what to do unless it is ok."""
+    """One line of ``validate``: what was checked, the result, and what to do if it is not ok."""
 
     name: str
     state: CheckState

@@ -1,4 +1,4 @@
-"""The ledger's part of a cut that is written in one transaction with its data (``SinkCapabilities.atomic_bytes``)."""
+"""The ledger's part of a cut that is committed in one transaction with its data (``SinkCapabilities.atomic_bytes``)."""
 
 from __future__ import annotations
 
@@ -19,45 +19,46 @@ _NOT_BEGUN = CutOutcome(0)
 
 @dataclass(frozen=True)
 class CutCommit:
-    """The checkpoint of a cut, for the task that commits all of it.
+    """The ledger's update of a whole cut, for the task that commits the cut.
 
-    A run may die before its next step. So whatever this moves takes along what belongs to that: the source's position, the
-    dead letters of the tables that moved, and the requests that are over with that.
+    A run may die before its next step. So the update also contains everything that belongs to the new checkpoints: the source's
+    position, the dead letters of the tables that advance, and the requests that are completed.
     """
 
     hi: int
     """The pipeline's checkpoint (TSO) after the cut."""
     checkpoints: Mapping[TableId, int]
-    """The checkpoints (TSO) before the cut of all of its tables: what one keeps that cannot be written."""
+    """The checkpoints (TSO) of all tables of the cut before it. A table that cannot be written keeps its own."""
     stopped: tuple[TableProgress, ...] = ()
-    """Where the tables stand that are known to stop: at their checkpoint, or before a schema change that they may not pass."""
+    """The rows of tables that are known to stop, at their checkpoint or before a schema change that they cannot pass."""
     rows: Mapping[TableId, TableProgress] = field(default_factory=dict)
-    """The tables' own rows before the cut, where they have one, and those of ``bearers``."""
+    """The tables' own rows before the cut, if they have one, and those of the tables in ``bearers``."""
     dead_letters: Mapping[TableId, int] = field(default_factory=dict)
-    """How many letters tables had before the cut."""
+    """The number of dead letters of each table before the cut."""
     new_letters: Mapping[TableId, int] = field(default_factory=dict)
-    """How many were added while the cut was read."""
+    """The number of dead letters added while the cut was read."""
     going_on: tuple[TableProgress, ...] = ()
-    """Where the tables stand that reach the end, if ``hi`` does not lift them: new ones, and those that go on after a stop."""
+    """The rows of tables that reach the end of the cut and that ``hi`` does not move: new tables, and tables that resume after a
+    stop."""
     over: tuple[TableRequest, ...] = ()
-    """The requests that are over when all of these tables reach the end."""
+    """The requests that are completed when their tables reach the end of the cut."""
     progress: CutOutcome = _NOT_BEGUN
-    """What the cut reaches, as its source is told. ``behind`` are tables that take no part in it."""
+    """What the cut reaches, as passed to its source. ``behind`` are the tables that take no part in it."""
     after: PositionAfter | None = None
-    """The source's position; without it the position stays."""
+    """The source's position after the cut; ``None`` leaves the position unchanged."""
     bearers: Mapping[str, Bearers] = field(default_factory=dict)
     """See ``Cut.bearers``."""
     reports: tuple[SplitReport, ...] = ()
-    """What was found in the splits of the cut, once they are read."""
+    """The reports of the cut's splits, once they are read."""
 
     def stopped_row(self, problem: Problem) -> TableProgress:
-        """The row of the problem's table, stopped where it was."""
+        """The row of the problem's table, stopped at its checkpoint before the cut."""
         table_id = problem.table_id
         own = self.rows.get(table_id) or TableProgress(table_id, 0)
         return replace(own, checkpoint=self.checkpoints[table_id], status=problem.status, reason=problem.sentence())
 
     def stopping(self, problems: Iterable[Problem]) -> CutCommit:
-        """The same cut, in which the tables of these problems stop where they were."""
+        """The same cut, with the tables of these problems stopped at their checkpoints before it."""
         rows = tuple(map(self.stopped_row, problems))
         stopped = self.progress.stopped.union(row.table_id for row in rows)
         return replace(self, stopped=(*self.stopped, *rows), progress=replace(self.progress, stopped=stopped))
@@ -68,11 +69,11 @@ class CutCommit:
         refused: Mapping[TableId, int] = _NOTHING,
         reached: Iterable[TableProgress] = (),
     ) -> LedgerUpdate:
-        """The ledger's update, with the tables of these problems stopped where they were; ``refused`` counts rows by table.
+        """The ledger's update, in which the tables of these problems stop at their checkpoints before the cut.
 
-        ``reached`` is where tables without key are now, for each of their targets. One that stopped before a schema change of the
-        cut stands there instead: the checkpoint lifts every table that is not stopped. A table that stays where it was makes its
-        letters again.
+        ``refused`` counts refused rows by table. ``reached`` holds the rows of tables without key, one for each target. A table
+        that stopped before a schema change of the cut has its row in ``stopped`` instead, because the checkpoint moves every table
+        that is not stopped. A table that does not advance writes its dead letters again.
         """
         cut = self.stopping(problems)
         stopped = {row.table_id for row in cut.stopped}
@@ -93,7 +94,7 @@ class CutCommit:
         )
 
     def _position(self, tables: Mapping[tuple[TableId, TableId], TableProgress]) -> str | None:
-        """The source's position after the cut, where ``tables`` are the rows that its tables have then."""
+        """The source's position after the cut. ``tables`` are the rows of its tables then."""
         if self.after is None:
             return None
         behind = self.progress.behind.union(own.table_id for own in tables.values() if own.needs_files)

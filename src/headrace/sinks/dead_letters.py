@@ -1,10 +1,10 @@
-"""The dead-letter folder: what cannot be applied lies there, one JSON file a letter, until it is replayed.
+"""The dead-letter folder: one JSON file for each record that cannot be applied, kept until it is replayed.
 
-``<folder>/<pipeline>/<database>/<table>/<name>.json``; names are such that a repeated cut writes the same files again. TSOs are
-written as strings: as numbers they are too large for most JSON readers.
+``<folder>/<pipeline>/<database>/<table>/<name>.json``. A repeated cut writes the same file names again. TSOs are written as
+strings, because as numbers they are too large for most JSON readers.
 
-Letters that do not count any more are kept for a while, in the folder ``replayed`` beside the others: a restored backup or a
-failover may bring a ledger back that counts them.
+Letters that no longer count are kept for a while in the subfolder ``replayed``, since a restored backup or a failover may bring
+back a ledger that counts them.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from headrace.model.table import TableId, TableSchema
 from headrace.places.object_place import Place, folder_name, ignoring_absence, open_place
 
 MOST_LETTERS = 1_000
-"""How many records of a table a cut may leave out, where nothing else is said."""
+"""The default maximum of records of a table that a cut may leave out."""
 KEPT_REPLAYED = timedelta(days=30)
-"""How long letters are kept that were replayed: a ledger that a restore brings back may be as old."""
+"""How long replayed letters are kept: a restored ledger may be that old."""
 _FORMAT = 1
 _SUFFIX = ".json"
 _REPLAYED = "replayed"
@@ -43,20 +43,23 @@ _THREADS = 16
 
 
 def open_dead_letters(location: str, pipeline: str, most: int = MOST_LETTERS) -> DeadLetters:
-    """The dead letters of a pipeline in a folder or under a prefix, written as a file ledger's. Raises DefinitionError."""
+    """The dead letters of a pipeline, in a folder or under a prefix given as for a file ledger. Raises DefinitionError."""
     return DeadLetters(open_place(location, "dead-letter folder"), pipeline, most)
 
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """The dead letters of one pipeline; ``most`` is how many a table may have in a cut. It pickles, so that tasks can write."""
+    """The dead letters of one pipeline. Picklable, so that tasks can write them.
+
+    ``most`` is the maximum number of letters for one table in a cut.
+    """
 
     place: Place
     pipeline: str
     most: int
 
     def location(self, table_id: TableId) -> str:
-        """Where the table's letters lie, without secrets."""
+        """The place of the table's letters, without secrets."""
         return f"{self.place.location.url}/{self._prefix(table_id)}"
 
     def put(self, letters: Collection[Letter]) -> tuple[str, ...]:
@@ -81,17 +84,17 @@ class DeadLetters:
         return sorted(self._written(self._prefix(table_id)))
 
     def of(self, table_id: TableId) -> dict[str, Letter]:
-        """The table's letters by name. Raises SinkUnreachableError, DefinitionError for a file that is no letter."""
+        """The table's letters by name. Raises SinkUnreachableError, and DefinitionError for a file that is not a letter."""
         return self._read(self._prefix(table_id))
 
     def replayed(self, table_id: TableId) -> dict[str, Letter]:
-        """The letters by name that do not count any more, and are kept. Raises as :meth:`of`."""
+        """The kept letters that no longer count, by name. Raises as :meth:`of`."""
         return self._read(self._replayed(table_id))
 
     def set_aside(self, table_id: TableId, names: Iterable[str]) -> None:
-        """Moves letters to those that do not count any more, also ones that lie there, whose time begins anew.
+        """Moves letters to the kept ones that no longer count. If a letter is there already, its time starts again.
 
-        Those that are gone do not matter. Raises SinkUnreachableError.
+        Missing letters are ignored. Raises SinkUnreachableError.
         """
         faults.before(Step.LETTERS_REMOVED)
         counted, kept = self._prefix(table_id), self._replayed(table_id)
@@ -109,7 +112,7 @@ class DeadLetters:
         faults.after(Step.LETTERS_REMOVED)
 
     def discard(self, table_id: TableId) -> int:
-        """Removes all letters of the table, replayed ones too. Returns how many counted. Raises SinkUnreachableError."""
+        """Removes all letters of the table, with the replayed ones. Returns how many counted. Raises SinkUnreachableError."""
         faults.before(Step.LETTERS_REMOVED)
         found = self.names(table_id)
         self._remove(self._prefix(table_id), found)
@@ -123,7 +126,7 @@ class DeadLetters:
         self._remove(folder, [name for name, written in self._written(folder).items() if written < before])
 
     def too_many(self, table_id: TableId, count: int, why: Problem | None = None) -> Problem | None:
-        """Why the table stops that has so many letters in one cut; ``None`` as long as they are not too many."""
+        """The problem that stops a table with more letters in one cut than allowed; ``None`` if there are not too many."""
         if count <= self.most:
             return None
         message = f"more than {self.most} of its records in one cut cannot be read or written: this is not an isolated bad record."
@@ -131,10 +134,7 @@ class DeadLetters:
         return replace(why, message=f"{message} The last: {why.message}") if why else Problem(table_id, message, hint=hint)
 
     def _written(self, folder: str) -> dict[str, datetime]:
-        """When each letter of a folder was written, by name; what lies in folders below it is none of its letters.
-
-        Links and pipes in a local folder are none either.
-        """
+        """When each letter of a folder was written, by name. Subfolders are not read; nor are links and pipes in a local folder."""
         with self.place.reached():
             store = self.place.store(create=False)
             listed = obstore.list_with_delimiter(store, folder)["objects"] if store else ()
@@ -173,19 +173,19 @@ def _path(folder: str, name: str) -> str:
 
 
 def _folder(text: str) -> str:
-    """Any name as that of one folder. One that is too long for a file system (255 bytes) is cut, and ends in a digest of it all.
+    """A text as the name of one folder. A name too long for a file system (255 bytes) is cut and ends in a digest of the whole.
 
-    32 Chinese characters take 288 bytes. Only names that were cut have a ``=``.
+    For example, 32 Chinese characters take 288 bytes. Only cut names contain a ``=``.
     """
     name = folder_name(text)
     if len(name) <= _LONGEST_FOLDER:
         return name
-    whole = re.sub("%.?$", "", name[:_LONGEST_FOLDER])  # without an escape that is cut in two
+    whole = re.sub("%.?$", "", name[:_LONGEST_FOLDER])  # drop an escape sequence that was cut in two
     return f"{whole}={sha256(text.encode()).hexdigest()[:16]}"
 
 
 def no_letters_of_bags(problem: Problem) -> Problem:
-    """The problem of a table without key, which stops for it whatever was chosen, and says why."""
+    """The problem of a table without key, with the reason why it stops regardless of ``--on-error``."""
     why = "A table without key has no dead letters, because its rows are counted and cannot be applied again."
     return replace(problem, hint=f"{problem.hint} {why}".lstrip())
 
@@ -200,7 +200,7 @@ def row_letters(problems: Mapping[int, Problem], rows: pa.Table, schema: TableSc
 
 
 def _texts(rows: pa.Table) -> list[dict[str, str | None]]:
-    """Rows with their values as text, binary ones in hex."""
+    """Rows with their values as texts; binary values in hex."""
 
     def texts(column: pa.ChunkedArray) -> list[str | None]:
         if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
@@ -212,7 +212,7 @@ def _texts(rows: pa.Table) -> list[dict[str, str | None]]:
 
 
 def letter_to_json(letter: Letter) -> str:
-    """A letter as it lies in the folder; docs/operations.md describes it."""
+    """A letter in its file format, which docs/operations.md describes."""
     fields: dict[str, object] = {
         "format": _FORMAT,
         "table": [letter.table_id.database, letter.table_id.table],
@@ -231,7 +231,7 @@ def letter_to_json(letter: Letter) -> str:
 
 
 def letter_from_json(text: str, path: str) -> Letter:
-    """The inverse of :func:`letter_to_json`. Raises DefinitionError that names ``path``."""
+    """The inverse of :func:`letter_to_json`. Raises DefinitionError, which names ``path``."""
     try:
         data = json.loads(text)
         if data["format"] != _FORMAT:

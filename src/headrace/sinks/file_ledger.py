@@ -1,9 +1,9 @@
-"""The ledger of sinks that cannot keep one themselves: numbered JSON states in a folder, or in an object store.
+"""The ledger of sinks that have none of their own: numbered JSON states in a folder or in an object store.
 
-``<location>/<pipeline>/00000000000000000042.json`` holds the whole record after its 42nd step. A step creates the next number
-and fails when that exists (a conditional write), so of two runs that write at once exactly one wins, and the other one learns
-that it is fenced. People's decisions and requests lie beside it, one file each in ``decisions`` and ``requests``, because they
-are no steps of the run. TSOs are written as strings: as numbers they are too large for most JSON readers.
+``<location>/<pipeline>/00000000000000000042.json`` holds the whole record after its 42nd step. A step creates the file with the
+next number, and fails if that exists (a conditional write). So of two runs that write at once, exactly one succeeds, and the other
+is fenced. Decisions and requests of people are stored beside it, one file each in ``decisions`` and ``requests``, because they are
+not steps of the run. TSOs are written as strings: as numbers they are too large for most JSON readers.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ _NOBODYS = ""
 def open_file_ledger(location: str) -> FileLedger:
     """The ledger in a folder (a path, or ``file://``) or under a prefix (``s3://``, ``gcs://``, ``azure://``, TiCDC's parameters).
 
-    Connects nothing and creates nothing yet. Raises DefinitionError.
+    Neither connects nor creates anything yet. Raises DefinitionError.
     """
     return FileLedger(open_place(location, "ledger"))
 
 
 class FileLedger:
-    """A :class:`headrace.sinks.base.Ledger` of numbered states. One object serves one run, from one thread at a time."""
+    """A :class:`headrace.sinks.base.Ledger` of numbered states. One object serves one run, and one thread at a time."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -72,7 +72,7 @@ class FileLedger:
 
     @property
     def identity(self) -> str:
-        """Where the ledger is, without secrets."""
+        """The place of the ledger, without secrets."""
         return self._place.location.url
 
     def missing(self) -> str:
@@ -93,9 +93,10 @@ class FileLedger:
         return [name for name in sorted(unquote(prefix.rstrip("/")) for prefix in prefixes) if not self._is_reset(name)]
 
     def reset(self, pipeline: str) -> bool:
-        """See ``Ledger.reset``. A last step says that nobody has the record any more; what was before goes after it.
+        """See ``Ledger.reset``. Writes a last step that marks the record as removed, then deletes older states.
 
-        Works also where no state can be read. The state before stays until the next step: a power failure may tear the last one.
+        Also works if no state can be read. The previous state stays until the next step, because a power failure may tear the last
+        one.
         """
         found = False
         while (newest := self._newest_to_reset(pipeline)) is not None and not newest.is_reset:
@@ -111,7 +112,7 @@ class FileLedger:
         return self._forget_words(pipeline) or found
 
     def _newest_to_reset(self, pipeline: str) -> _Held | None:
-        """As :meth:`_load`, but where nothing can be read a state whose epoch no run can have had: each one took a number."""
+        """As :meth:`_load`. If no state can be read, a state with an epoch above that of any run, since each run took a number."""
         try:
             return self._load(pipeline)
         except LedgerUnreadableError:
@@ -122,12 +123,12 @@ class FileLedger:
     def acquire(
         self, pipeline: str, source_identity: str, fingerprint: str, start: int, parts: Collection[LedgerPart] = (), above: int = 0
     ) -> LedgerState:
-        """Takes the next epoch; the former run's next write fails. ``fingerprint`` and ``start`` count only for a new record.
+        """Takes the next epoch; the previous run's next write fails. ``fingerprint`` and ``start`` count only for a new record.
 
-        ``parts`` need no preparation: a state has room for all.
+        ``parts`` need no preparation, because a state can hold all of them.
 
-        Raises DefinitionError when the record belongs to another source, SinkUnreachableError, and FencedError when other
-        runs keep taking it at the same time. DefinitionError too for a store that lets a run overwrite another's step.
+        Raises DefinitionError if the record belongs to another source, or if the store lets a run overwrite another's step;
+        SinkUnreachableError; and FencedError if other runs keep taking the record at the same time.
         """
         for _ in range(_ACQUIRE_TRIES):
             newest = self._load(pipeline)
@@ -150,11 +151,11 @@ class FileLedger:
         raise FencedError(f"Other runs of pipeline {pipeline!r} keep taking the ledger {self.identity}.")
 
     def next_attempt(self) -> int:
-        """Raises the attempt. Raises FencedError, SinkUnreachableError."""
+        """Increments the attempt. Raises FencedError, SinkUnreachableError."""
         return self._write(lambda state: replace(state, attempt=state.attempt + 1)).attempt
 
     def update(self, update: LedgerUpdate) -> None:
-        """One step. Raises FencedError, SinkUnreachableError."""
+        """Writes one step. Raises FencedError, SinkUnreachableError."""
         state = self._write(update.applied_to)
         for request in update.requests:
             self.request(state.pipeline, request)
@@ -165,15 +166,15 @@ class FileLedger:
                 obstore.delete(self._place.store(create=True), used)
 
     def decide(self, pipeline: str, decision: Decision) -> None:
-        """Leaves a decision, in place of an earlier one about the same change. Raises SinkUnreachableError."""
+        """Stores a decision, in place of an earlier one about the same change. Raises SinkUnreachableError."""
         self._leave(pipeline, _DECISIONS, decision.identity, asdict(decision))
 
     def request(self, pipeline: str, request: TableRequest) -> None:
-        """Leaves a request about a table. Raises SinkUnreachableError."""
+        """Stores a request about a table. Raises SinkUnreachableError."""
         self._leave(pipeline, _REQUESTS, request.identity, _request_to_dict(request))
 
     def words(self, pipeline: str) -> Words:
-        """The decisions and requests that wait for the run: one listing, and what it names. Raises SinkUnreachableError."""
+        """The decisions and requests that wait for the run: one listing, then one read for each. Raises SinkUnreachableError."""
         found: dict[str, list[dict[str, str]]] = {_DECISIONS: [], _REQUESTS: []}
         with self._place.reached():
             store, folder = self._place.store(create=False), folder_name(pipeline)
@@ -197,7 +198,7 @@ class FileLedger:
         return newest is not None and newest.is_reset
 
     def _forget_words(self, pipeline: str) -> bool:
-        """Removes what people left for a pipeline. Returns whether there was anything."""
+        """Removes the decisions and requests for a pipeline. Returns whether there were any."""
         folder = folder_name(pipeline)
         with self._place.reached():
             store = self._place.store(create=False)
@@ -229,14 +230,14 @@ class FileLedger:
         return self._held
 
     def _write(self, step: Callable[[LedgerState], LedgerState]) -> LedgerState:
-        """Writes what the step makes of the newest state, and returns it."""
+        """Applies the step to the newest state, writes the result and returns it."""
         while True:
             held = self._require_held()
             following = _Held(held.number + 1, step(held.state), held.writer)
             if self._create(following):
                 self._held = following
                 return following.state
-            # An earlier step of ours may be there after all, when only the answer to it was lost: this one comes after it.
+            # An earlier step of this run may have been written although its response was lost: this step follows it.
             with self._place.reached():
                 found = self._read(self._place.store(create=True), _key(following))
             if found is None or found[1] != held.writer:
@@ -244,7 +245,7 @@ class FileLedger:
             self._held = _Held(following.number, *found)
 
     def _create(self, step: _Held) -> bool:
-        """Writes a step unless its number is taken; returns whether this run has the newest number now."""
+        """Writes a step unless its number is taken. Returns whether this run has the newest number now."""
         folder = folder_name(step.state.pipeline)
         key = _key(step)
         with self._place.reached():
@@ -254,11 +255,11 @@ class FileLedger:
                 self._place.put(key, state_to_json(step.state, step.writer).encode(), create=True)
                 faults.after(Step.FILE_LEDGER_PUT)
             except AlreadyExistsError:
-                # A repeated request meets its own first try, when only the answer to that was lost.
+                # A retried request may find the file of its own first try, if only the response to that was lost.
                 found = self._read(store, key)
                 if found is None or found != (step.state, step.writer):
                     return False
-            # The number may also have been free because it was swept away long ago: then a newer one is there.
+            # The number may also be free because its file was swept long ago: then a newer one exists.
             numbers = self._numbers(folder)
             if numbers and numbers[-1] > step.number:
                 obstore.delete(store, key)
@@ -268,9 +269,9 @@ class FileLedger:
         return True
 
     def _require_conditions(self, step: _Held) -> None:
-        """Tries whether the store refuses a key that is there, by the step that was just created: on that the fence rests.
+        """Tests, with the step that was just created, whether the store refuses to create an existing key: the fence depends on it.
 
-        Raises DefinitionError. S3's clones and proxies may take ``If-None-Match`` and not heed it.
+        Raises DefinitionError. S3 clones and proxies may accept ``If-None-Match`` and ignore it.
         """
         if self._place.is_local:
             return
@@ -280,7 +281,7 @@ class FileLedger:
             except AlreadyExistsError:
                 return
             if self._numbers(folder_name(step.state.pipeline))[-1] > step.number:
-                return  # a newer run has swept it away meanwhile, and this one is fenced by its next step
+                return  # a newer run has swept it meanwhile; this run is fenced at its next step
         raise DefinitionError(
             f"The store of the ledger {self.identity} overwrites an object that a request may only create (If-None-Match): two "
             "runs could write at the same time.",
@@ -288,7 +289,7 @@ class FileLedger:
         )
 
     def _sweep_before(self, step: _Held) -> None:
-        """Removes the states before this one, unless its file is torn and it was read from one of them."""
+        """Removes the states before this one, unless its file is torn and it was read from an earlier one."""
         pipeline = step.state.pipeline
         with self._place.reached():
             store = self._place.store(create=True)
@@ -305,14 +306,14 @@ class FileLedger:
         with self._place.reached():
             store = self._place.store(create=False)
             numbers = self._numbers(folder) if store else []
-            # A power failure may leave the newest file torn: the state before it is right too, only older.
+            # A power failure may tear the newest file. The state before it is also correct, only older.
             for number in reversed(numbers):
                 found = self._read(store, f"{folder}/{number:020}.json")
                 if found is not None:
                     self._require_own(pipeline, found[0])
                     return _Held(numbers[-1], *found)
         if numbers == [1]:
-            # The first step of all is torn, and nothing was written after it: its run has done nothing yet.
+            # The very first step is torn, and nothing was written after it: its run has done nothing yet.
             return _Held(1, LedgerState(pipeline, _NOBODYS, "", 1), "")
         if numbers:
             raise LedgerUnreadableError(
@@ -322,7 +323,7 @@ class FileLedger:
         return None
 
     def _require_own(self, pipeline: str, state: LedgerState) -> None:
-        """Raises LedgerUnreadableError where a person copied or renamed a folder: its steps would go to the former pipeline."""
+        """Raises LedgerUnreadableError if a person copied or renamed a folder: its steps would go to the former pipeline."""
         if state.pipeline != pipeline:
             raise LedgerUnreadableError(
                 f"What the ledger {self.identity} holds as pipeline {pipeline!r} is that of pipeline {state.pipeline!r}: "
@@ -348,7 +349,7 @@ class FileLedger:
             raise self._not_whole(key) from None
 
     def _not_whole(self, key: str) -> LedgerUnreadableError:
-        """What a store answers is the whole of what it was given, or the answer was cut short: then it is worth another look."""
+        """The error for a torn state. The store may have cut its response short, so a second read may succeed."""
         return LedgerUnreadableError(
             f"The ledger {self.identity} cannot be used: the store did not send all of {key}.",
             "If this does not pass, restore that file, or forget the pipeline with headrace reset.",
@@ -365,7 +366,7 @@ class _Held:
 
     @property
     def is_reset(self) -> bool:
-        """Whether the record was removed: the step keeps the number and the epoch, so that a run that lives notices."""
+        """Whether the record was removed. The step keeps the number and the epoch, so that a run of that pipeline notices."""
         return self.state.source_identity == _NOBODYS
 
 
@@ -386,7 +387,7 @@ def _check_source(state: LedgerState, source_identity: str) -> None:
 
 
 def state_to_json(state: LedgerState, writer: str) -> str:
-    """A state as JSON text; ``writer`` tells the runs apart that may have written it."""
+    """A state as JSON text. ``writer`` identifies the run that wrote it."""
     return json.dumps(
         {
             "format": _FORMAT,
@@ -413,7 +414,7 @@ def state_to_json(state: LedgerState, writer: str) -> str:
 
 
 def state_from_json(text: str) -> tuple[LedgerState, str]:
-    """The state and its writer. Raises ValueError for a torn state, DefinitionError for one of another Headrace's format."""
+    """The state and its writer. Raises ValueError for a torn state, DefinitionError for another format version."""
     data = json.loads(text)
     if not isinstance(data, dict) or data.get("format") != _FORMAT:
         raise DefinitionError("The ledger was written by another version of Headrace, in a format that this one cannot read.")
@@ -495,7 +496,7 @@ def _entry_to_dict(entry: JournalEntry) -> dict[str, object]:
 
 
 def _entry_from_dict(data: dict[str, object], known: dict[tuple[TableId, ...], tuple[TableId, ...]]) -> JournalEntry:
-    """``known`` are tables of other entries: many changes may have the same ones, and all there are."""
+    """``known`` are tables of other entries, to be shared: many changes may name the same tables, even all of them."""
     told = data["tables"]
     tables = tuple(_table_id(table) for table in told) if isinstance(told, list) else ()
     return JournalEntry(

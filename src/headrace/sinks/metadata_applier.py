@@ -1,4 +1,4 @@
-"""How a sink applies schema changes and tells what its target holds: the part of its contract beside rows and progress."""
+"""How a sink applies schema changes and describes its target: the part of its contract beside rows and progress."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.model.table import TableId
 
 
 class TargetUnreadableError(TerminalError):
-    """The target does not let the pipeline's account see what it has of a table: a schema change of the table waits."""
+    """The pipeline's account is not allowed to see a table in the target. A schema change of that table waits."""
 
 
 class SchemaChangeRefused(Exception):
@@ -25,15 +25,15 @@ class SchemaChangeRefused(Exception):
 
 
 class SchemaChangeUnclear(SchemaChangeRefused):
-    """A schema change, or a person's statement in its place, may have run, in whole or in part, and nothing tells.
+    """A schema change, or a person's statement in its place, may have run wholly or partly, and this cannot be determined.
 
-    It must not be tried again by itself: a person has to look.
+    It must not be retried automatically: a person has to check.
     """
 
 
 @dataclass(frozen=True)
 class TableDescription:
-    """A target table as its catalogue tells it: column names in order, and whether it has rows."""
+    """A target table according to its catalogue: the column names in order, and whether it has rows."""
 
     table_id: TableId
     columns: tuple[str, ...]
@@ -41,71 +41,73 @@ class TableDescription:
 
 
 class Begun(StrEnum):
-    """What a target shows of a schema change that a run began, and did not journal as done."""
+    """The state in the target of a schema change that a run began and did not record as done in the journal."""
 
     DONE = "done"
     """The target is in the change's end state."""
     ABSENT = "absent"
-    """It did not run."""
+    """The change did not run."""
     REPEATABLE = "repeatable"
-    """It may have run, and running it (again) leads to its end state."""
+    """The change may have run, and running it (again) leads to its end state."""
     UNCLEAR = "unclear"
-    """Nothing tells, and it must not run twice: a person has to look."""
+    """It cannot be determined, and the change must not run twice: a person has to check."""
 
 
 class MetadataApplier(Protocol):
-    """Applies schema changes to the target, and tells what is there."""
+    """Applies schema changes to the target and describes what exists there."""
 
     def apply_schema_change(self, change: SchemaChange) -> tuple[Notice, ...]:
-        """Executes the change once and verifies it against the catalogue; returns what people should know (adaptations).
+        """Executes the change once and verifies it in the catalogue. Returns notices about adaptations.
 
-        The target may already be in the state the change leads to when a run was killed (CREATE of a table that is there with
-        these columns, DROP of one that is not): that is done, not an error. A statement that changes rows of which no change event
-        tells (``ddl.classify.changes_rows_unseen``: RECOVER TABLE, FLASHBACK TABLE, some of partitions) is refused where the target
-        cannot do the same: the engine counts what is not refused as done. Raises SchemaChangeRefused where the target has not run
-        it, SchemaChangeUnclear where it may have: an error came behind the statement, or it does not show. TransientError.
+        If a run was killed, the target may already be in the change's end state (CREATE of a table that exists with these columns,
+        DROP of one that does not exist). That counts as done and is not an error. A statement that changes rows without change
+        events (``ddl.classify.changes_rows_unseen``: RECOVER TABLE, FLASHBACK TABLE, some partition statements) must be refused if
+        the target cannot do the same, because the engine counts it as done otherwise.
+
+        Raises SchemaChangeRefused if the target has not run it; SchemaChangeUnclear if the target may have run it, because an error
+        came after the statement or its effect does not show; TransientError.
         """
         ...
 
     def run_instead(self, change: SchemaChange, statement: str) -> tuple[Notice, ...]:
-        """Executes a person's statement, in the target's own SQL, in place of the change's; verifies nothing.
+        """Executes a person's statement, in the target's own SQL, in place of the change. Verifies nothing.
 
-        Raises SchemaChangeRefused where nothing of a refused statement is left, SchemaChangeUnclear where a part may be,
+        Raises SchemaChangeRefused if a refused statement left no effect, SchemaChangeUnclear if it may have left a part,
         TransientError.
         """
         ...
 
     def describe(self, table_id: TableId) -> TableDescription | None:
-        """The table (``None``: there is none). For a database: no columns, ``has_rows`` when it holds tables."""
+        """The table, or ``None`` if there is none. For a database: no columns, and ``has_rows`` if it holds tables."""
         ...
 
     def state_before(self, change: SchemaChange) -> str:
-        """What the journal keeps of the target before the change runs, for :meth:`begun`."""
+        """The state of the target before the change runs, as the journal keeps it for :meth:`begun`."""
         ...
 
     def begun(self, change: SchemaChange, state_before: str) -> Begun:
-        """How far a change came that a run began when :meth:`state_before` said this.
+        """How far a begun change came, given what :meth:`state_before` returned when the run began it.
 
-        A difference to what was there before is no proof: only the change's end state is. A change without events is a statement
-        of a person, of which more may be unclear. Raises TransientError.
+        A mere difference from the state before is no proof; only the change's end state is. A change without events is a person's
+        statement, and more may be unclear then. Raises TransientError.
         """
         ...
 
     def keeps_unique(self, change: SchemaChange) -> str:
-        """The name of a unique key of the target that the change drops, renames or lets tell apart other values; empty: none.
+        """The name of a unique key of the target that a skipped change would leave in place; empty if there is none.
 
-        A change of a column's type or collation may do the latter. If such a change is skipped, the target keeps its key. Rows that
-        the source then holds side by side must not replace each other because of it. A target whose keys refuse such rows, so that
-        their table stops, may answer with nothing.
+        That is a key that the change drops, renames, or makes distinguish other values, as a change of a column's type or collation
+        may do. If such a change is skipped, the target keeps its key. Rows that the source then holds side by side must not replace
+        each other because of it. A target whose keys refuse such rows, so that their table stops, may return an empty text.
         """
         ...
 
 
 class LongChange(StrEnum):
-    """How far a change is that runs long."""
+    """The state of a change that runs long."""
 
     ABSENT = "absent"
-    """Nothing was begun under the handle."""
+    """No change was begun with this handle."""
     RUNNING = "running"
     DONE = "done"
     """The target is in the change's end state."""
@@ -113,25 +115,27 @@ class LongChange(StrEnum):
 
 @runtime_checkable
 class LongChanges(Protocol):
-    """A :class:`MetadataApplier` of a target in which a schema change may take hours, without anybody who waits for it.
+    """A :class:`MetadataApplier` of a target in which a schema change may run for hours without an open connection.
 
-    The engine begins such a change, lets its tables stand before it, and asks about it every half minute. The target remembers a
-    handle at least until the journal says that the change is settled, and nobody asks any more.
+    The engine begins such a change, holds its tables before it, and polls its state every half minute. The target must remember a
+    handle at least until the journal records the change as settled; after that it is not polled any more.
 
-    Of a sink whose cuts are one transaction (``SinkCapabilities.atomic_cut``) none is begun so: what was begun outlasts no
-    transaction that is taken back.
+    Not used for a sink whose cuts are one transaction (``SinkCapabilities.atomic_cut``), because a begun change cannot outlast a
+    transaction that is rolled back.
     """
 
     def runs_long(self, change: SchemaChange) -> bool:
-        """Whether the change is applied so, and not with ``apply_schema_change``. None that creates or drops something is."""
+        """Whether :meth:`start` is used for the change instead of ``apply_schema_change``. False for CREATE and DROP of objects."""
         ...
 
     def start(self, change: SchemaChange, handle: str) -> None:
-        """Begins it under a handle that is not known yet, and returns. Raises SchemaChangeRefused, TransientError."""
+        """Begins the change under a new handle and returns. Raises SchemaChangeRefused, TransientError."""
         ...
 
     def poll(self, change: SchemaChange, handle: str) -> LongChange:
-        """How far it is. Raises SchemaChangeRefused where it failed and left nothing, SchemaChangeUnclear where it may have left
-        something, TransientError.
+        """The state of the change.
+
+        Raises SchemaChangeRefused if it failed without an effect, SchemaChangeUnclear if it failed and may have left one,
+        TransientError.
         """
         ...

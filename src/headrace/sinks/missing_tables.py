@@ -1,4 +1,4 @@
-"""Tables that the ledger follows and that the target does not have: what ``validate`` says of them."""
+"""The failed checks of ``validate`` for tables that the ledger follows but that are missing in the target."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _BEGUN = (JournalState.PENDING, JournalState.RUNNING)
 
 
 def missing_tables(state: LedgerState | None, tables: Collection[SourceTable], present: Collection[TableId]) -> Iterator[Check]:
-    """A failed check for each of the source's tables that runs by the ledger and is not ``present`` in the target.
+    """A failed check for each table of the source that is running according to the ledger and not ``present`` in the target.
 
-    One that a schema change has begun to change is left out: it may be between two steps. ``None``: there is no record.
+    A table with a schema change in progress is left out, because it may be between two steps. ``None``: there is no record.
     """
     if state is None:
         return

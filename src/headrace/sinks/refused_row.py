@@ -1,4 +1,4 @@
-"""Which row a sink could not write, and of which table: by its key, since rows have lost file and line once they are netted."""
+"""Names the row, and its table, that a sink could not write: by its key, because netted rows no longer have a file and line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _shown(value: object) -> str:
 
 
 def missing_rows(table_id: TableId, example: Mapping[str, object], count: int) -> Problem:
-    """Why a table without key stops of which ``count`` rows were to be deleted that the target does not hold."""
+    """The problem of a table without key for which ``count`` rows should be deleted that the target does not hold."""
     shown = ", ".join(f"{name}={_shown(value)}" for name, value in example.items())
     rows = "1 row that the source deleted is" if count == 1 else f"{count} rows that the source deleted are"
     return Problem(
@@ -37,7 +37,7 @@ def missing_rows(table_id: TableId, example: Mapping[str, object], count: int) -
 
 
 def of_source(problem: Problem, table_id: TableId) -> Problem:
-    """A problem with a table of the target, as one of the source's table. It names both where they differ."""
+    """A problem with a target table, as a problem of the source's table. The message names both if they differ."""
     target = problem.table_id
     return (
         problem

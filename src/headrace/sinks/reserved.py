@@ -1,4 +1,4 @@
-"""What of a target is not the source's to write."""
+"""The databases of a target to which the source's tables must not be written."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from headrace.model.commands import in_quotes
 
 @dataclass(frozen=True)
 class Reserved:
-    """Databases of the target that nothing of the source may be written to.
+    """Databases of the target to which nothing of the source may be written.
 
-    ``ledger`` is where Headrace keeps its own tables, and ``move`` says how to move it; ``system`` are the target's own. All
-    names are compared without case, as the source does: whether the target does depends on its settings.
+    All names are compared without case, as the source does; whether the target does depends on its settings.
     """
 
     ledger: str = ""
+    """The database of Headrace's own tables."""
     move: str = ""
+    """How to move the ledger, for hints."""
     system: frozenset[str] = frozenset()
+    """The target's own databases."""
 
     def sentence(self, database: str) -> str:
-        """Why the source's database cannot be written to this target; empty when it can."""
+        """Why the source's database cannot be written to this target; empty if it can."""
         folded = database.casefold()
         if self.ledger and folded == self.ledger.casefold():
             return f"the source's database {database} has the name of the database in which Headrace keeps its ledger here."

@@ -1,4 +1,4 @@
-"""What the SQL ledger needs of a SQL system: a session, and how the system spells what differs between them."""
+"""What the SQL ledger needs from a SQL system: a session, and the system's dialect."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from typing import Protocol
 
 
 class SqlSession(Protocol):
-    """One connection, in a transaction that the caller opened and will commit."""
+    """One connection, in a transaction that the caller has opened and will commit."""
 
     def execute(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
-        """Runs one statement with ``?`` placeholders; the rows of a query, an empty list for anything else."""
+        """Runs one statement with ``?`` placeholders. Returns the rows of a query, otherwise an empty list."""
         ...
 
 
 @dataclass(frozen=True)
 class LedgerDialect:
-    """What differs between SQL systems.
-
-    ``name_type`` holds names and compares them with case, ``identifier_type`` those of databases and tables where a key has many
-    of them, and ``text_type`` holds text of any length. ``primary_keys`` is off
-    where DELETE and INSERT of one key in one transaction trip over the index. ``replace`` begins the statement that writes rows in
-    place of those of the same primary key; without one, a DELETE goes before. ``for_update`` locks the rows of a SELECT.
-    ``setting`` is the URI's parameter that names the ledger's namespace, and ``folds_case`` says that names which differ in case
-    only are one.
-    """
+    """The differences between SQL systems."""
 
     setting: str
+    """The URI parameter that names the ledger's namespace."""
     folds_case: bool = False
+    """Names that differ only in case are the same."""
 
     quote: str = '"'
     name_type: str = "VARCHAR"
+    """For names, compared with case."""
     identifier_type: str = "VARCHAR"
+    """For names of databases and tables where a key holds several of them."""
     text_type: str = "VARCHAR"
+    """For text of any length."""
     float_type: str = "DOUBLE"
     for_update: str = ""
+    """Locks the rows of a SELECT."""
     primary_keys: bool = False
+    """Off for a system in which DELETE and INSERT of one key in one transaction violate the primary key's index."""
     replace: str = ""
+    """The beginning of the statement that writes rows in place of those with the same primary key. Empty: a DELETE comes first."""
     namespace_options: str = ""
     table_options: str = ""
 
@@ -51,7 +51,7 @@ MYSQL = LedgerDialect(
     "ledger-database",
     quote="`",
     name_type="VARCHAR(191) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
-    # A key of InnoDB has 3072 bytes at most, and a name has 64 characters at most.
+    # An InnoDB key may have up to 3072 bytes, and a name up to 64 characters.
     identifier_type="VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
     text_type="LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
     for_update=" FOR UPDATE",
@@ -63,7 +63,7 @@ MYSQL = LedgerDialect(
 
 
 def integer(value: object) -> int:
-    """A number that the ledger holds."""
+    """A number read from the ledger. Raises TypeError for any other value."""
     if not isinstance(value, int):
         raise TypeError(f"the ledger holds {value!r} where a number belongs")
     return value

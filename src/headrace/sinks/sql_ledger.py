@@ -1,10 +1,10 @@
-"""The ledger as SQL tables: what it holds and the statements that read and write it, shared by every SQL target.
+"""The ledger as SQL tables: its contents, and the statements that read and write it, shared by every SQL target.
 
-The statements run on a :class:`SqlSession` inside the caller's transaction; this module never commits. Rows are put by
-DELETE and INSERT, which every dialect has. Names of tables are compared with case, as TiDB stores them.
+The statements run on a :class:`SqlSession` inside the caller's transaction; this module never commits. Names of tables are compared
+with case, as TiDB stores them.
 
-Every step is a compare-and-set: a run writes only on top of its own last step (:class:`Claim`). A target that a failover or a
-restored backup took back to an older state is noticed by that, and so is another run that got the same epoch there.
+Every step is a compare-and-set: a run writes only on top of its own last step (:class:`Claim`). In this way a run notices a target
+that a failover or a restored backup took back to an older state, and another run that got the same epoch there.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ _FORGOTTEN_AT_ONCE = 500
 _NOBODYS = ""
 """The source of a record that was reset."""
 _ROW_FIGURES = ("netted_rows", "refused_rows", "left_rows", "passed_rows")
-"""Columns of the table ``cuts`` that came with a later Headrace, in the order of ``CutRecord``'s last fields."""
+"""Columns of the table ``cuts`` that a later version of Headrace added, in the order of ``CutRecord``'s last fields."""
 _CLAIMS = {"run_token": "VARCHAR(64) DEFAULT ''", "step": "BIGINT DEFAULT 0"}
-"""Columns of the table ``pipelines`` that came with a later Headrace: the run that wrote the last step, and its number."""
+"""Columns of the table ``pipelines`` that a later version of Headrace added: the run that wrote the last step, and its number."""
 PART_LENGTH = 1 << 17
-"""The characters of a position that are written at once: half a MiB at most, and servers take a packet of 1 MiB at least."""
+"""How many characters of a position one statement writes: up to half a MiB. Servers accept packets of at least 1 MiB."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What a run holds of a pipeline's record: its epoch, a token that no other run has, and the number of its last step.
+    """A run's hold on a pipeline's record: its epoch, a token that no other run has, and the number of its last step.
 
-    Each step must find these three in the ledger, and leaves the next number there.
+    Each step must find these three in the ledger, and writes the next number.
     """
 
     pipeline: str
@@ -61,13 +61,13 @@ class Claim:
 
     @property
     def following(self) -> Claim:
-        """What the run holds after one more step."""
+        """The claim after one more step."""
         return replace(self, step=self.step + 1)
 
 
 @dataclass(frozen=True)
 class Held:
-    """What a pipeline's row says of the run that wrote it last, and the attempt it is in."""
+    """What a pipeline's row records about the run that wrote it last, and its current attempt."""
 
     claim: Claim
     attempt: int
@@ -77,7 +77,7 @@ class Held:
 class SqlLedger:
     """The ledger's statements for one dialect and one namespace (a database of MySQL, a schema of DuckDB).
 
-    It holds no connection, so it pickles and travels with a writer.
+    It holds no connection, so it is picklable and is sent along with a writer.
     """
 
     dialect: LedgerDialect
@@ -89,12 +89,12 @@ class SqlLedger:
 
     @property
     def rows(self) -> TableRows:
-        """The rows of tables."""
+        """The statements for the rows of tables."""
         return TableRows(self.dialect, self.table)
 
     @property
     def shapes(self) -> ShapeRows:
-        """The shapes of tables, which not every ledger has."""
+        """The statements for the shapes of tables, which not every ledger keeps."""
         return ShapeRows(self.dialect, self.table)
 
     @property
@@ -107,9 +107,9 @@ class SqlLedger:
         return "cuts" in self._shape(session)
 
     def verify_place(self, session: SqlSession, pipeline: str, source_identity: str) -> None:
-        """Raises DefinitionError when the pipeline has no record here, but one in another namespace of the target.
+        """Raises DefinitionError if the pipeline has no record here but has one in another namespace of the target.
 
-        Its ledger was to be moved, then, by a setting alone: the pipeline would begin anew, on tables that it has filled.
+        Otherwise a change of the setting alone would make the pipeline start over, on tables that it has already filled.
         """
         if self.exists(session) and (self._owner(session, pipeline) or ("", 0))[0]:
             return
@@ -127,9 +127,9 @@ class SqlLedger:
                 )
 
     def create_tables(self, session: SqlSession, parts: Collection[LedgerPart] = ()) -> None:
-        """Creates the namespace and its tables unless they are there, so a login without CREATE can use prepared ones.
+        """Creates the namespace and its tables unless they exist, so that a login without CREATE can use prepared ones.
 
-        The tables of :class:`LedgerPart` are made where they are among ``parts``.
+        The tables of :class:`LedgerPart` are created if they are in ``parts``.
         """
         present = self._shape(session)
         if "cuts" in present:
@@ -152,13 +152,13 @@ class SqlLedger:
             session.execute(f"CREATE TABLE IF NOT EXISTS {self.table(name)} ({columns}{constraint}){self.dialect.table_options}")
 
     def _add_columns(self, session: SqlSession, table: str, present: Collection[str], wanted: Mapping[str, str]) -> None:
-        """The columns that a ledger lacks which an older Headrace made."""
+        """Adds the columns that a ledger created by an older Headrace lacks."""
         for name, definition in wanted.items():
             if name not in present:
                 session.execute(f"ALTER TABLE {self.table(table)} ADD COLUMN {name} {definition}")
 
     def _shape(self, session: SqlSession) -> dict[str, set[str]]:
-        """The columns of each of the ledger's tables that are there: one that an older Headrace made has fewer."""
+        """The columns of each ledger table that exists. A table created by an older Headrace has fewer."""
         found: dict[str, set[str]] = defaultdict(set)
         for table, column in session.execute(
             f"SELECT table_name, column_name FROM information_schema.columns WHERE {self._is_here('table_schema')}",
@@ -168,7 +168,7 @@ class SqlLedger:
         return dict(found)
 
     def _is_here(self, column: str) -> str:
-        """The condition that a name of the catalogue is that of the namespace."""
+        """The condition that a name in the catalogue equals the namespace."""
         return f"LOWER({column}) = LOWER(?)" if self.dialect.folds_case else f"{column} = ?"
 
     def pipelines(self, session: SqlSession) -> list[str]:
@@ -177,7 +177,7 @@ class SqlLedger:
         return [str(name) for (name,) in session.execute(select, (_NOBODYS,))]
 
     def written_by_others(self, session: SqlSession, pipeline: str) -> Iterator[tuple[str, TableId]]:
-        """The tables of the target that other pipelines write to, each with its pipeline. Nothing where there is no ledger."""
+        """The target tables to which other pipelines write, each with its pipeline. Empty if there is no ledger."""
         present = self._shape(session)
         return self.rows.written_by_others(session, pipeline, present) if "cuts" in present else iter(())
 
@@ -215,7 +215,7 @@ class SqlLedger:
         return state.with_rows(self.rows.load(session, pipeline, shape))
 
     def decide(self, session: SqlSession, pipeline: str, decision: Decision) -> None:
-        """Leaves a decision, in place of an earlier one about the same change."""
+        """Stores a decision, in place of an earlier one about the same change."""
         self._forget_decision(session, pipeline, decision.identity)
         session.execute(
             f"INSERT INTO {self.table('ddl_decisions')} (pipeline, change_identity, verdict, statement) VALUES (?, ?, ?, ?)",
@@ -228,7 +228,7 @@ class SqlLedger:
         )
 
     def request(self, session: SqlSession, pipeline: str, request: TableRequest) -> None:
-        """Leaves a request about a table; one of the same identity is there only after a commit whose answer was lost."""
+        """Stores a request about a table. The same identity can exist only after a commit whose acknowledgement was lost."""
         self._forget_request(session, pipeline, request.identity)
         session.execute(
             f"INSERT INTO {self.table('table_requests')} (pipeline, identity, database_name, table_name, kind, to_ts, since_ts,"
@@ -240,7 +240,7 @@ class SqlLedger:
         )
 
     def words(self, session: SqlSession, pipeline: str) -> Words:
-        """The decisions that no schema change has used up, and the requests that were not carried out yet: one SELECT."""
+        """The decisions not used by a schema change yet, and the requests not carried out yet: one SELECT."""
         rows = session.execute(
             "SELECT change_identity AS identity, verdict AS kind, statement AS content, '' AS database_name, '' AS table_name,"
             f" -1 AS to_ts, -1 AS since_ts FROM {self.table('ddl_decisions')} WHERE pipeline = ?"
@@ -266,12 +266,13 @@ class SqlLedger:
     def acquire(
         self, session: SqlSession, pipeline: str, source_identity: str, fingerprint: str, start: int, *, above: int = 0
     ) -> tuple[LedgerState, Claim]:
-        """Takes the next epoch, with attempt 0, and creates the record at first (``fingerprint`` and ``start`` count only then).
+        """Takes the next epoch, with attempt 0. Creates the record if there is none; ``fingerprint`` and ``start`` count only then.
 
-        A new record begins with nothing: what a former pipeline of this name left in the other tables is deleted. The epoch is
-        larger than that of a record that was reset, and than ``above``, this run's last one, which the ledger may have forgotten.
+        A new record starts empty: what an earlier pipeline of this name left in the other tables is deleted. The epoch is greater
+        than that of a record that was reset, and greater than ``above``, this run's last epoch, which the ledger may have
+        forgotten.
 
-        Raises DefinitionError when the record belongs to another source.
+        Raises DefinitionError if the record belongs to another source.
         """
         known = self.verify_source(session, pipeline, source_identity, lock=True)
         _, last = self._owner(session, pipeline) or ("", 0)
@@ -296,23 +297,24 @@ class SqlLedger:
         return state, claim
 
     def _clear(self, session: SqlSession, pipeline: str) -> None:
-        """Deletes what the tables hold of a pipeline, but for its new record.
+        """Deletes everything that the tables hold of a pipeline, except its new record.
 
-        A person who forgets one may leave out a table. A position that stays would let the next pipeline of that name read none
-        of the files that the former one read.
+        A person who removes a pipeline by hand may miss a table. If a position stayed, the next pipeline of that name would skip
+        files.
         """
         for name in self._beside_pipelines(session):
             session.execute(f"DELETE FROM {self.table(name)} WHERE pipeline = ?", (pipeline,))
 
     def _beside_pipelines(self, session: SqlSession) -> list[str]:
-        """The ledger's tables that are there, but for that of the pipelines."""
+        """The ledger tables that exist, without the table ``pipelines``."""
         names = self._layout().keys() - {"pipelines"}
         return sorted(names - (frozenset(LedgerPart) - self._shape(session).keys()))
 
     def reset(self, session: SqlSession, pipeline: str) -> bool:
-        """Removes all that is recorded of a pipeline. Returns whether there was anything.
+        """Removes the whole record of a pipeline. Returns whether there was one.
 
-        The epoch stays, in a row that belongs to no source: a run that lives must not take the name's next pipeline for its own.
+        The epoch stays, in a row without source, so that a run of the former pipeline does not mistake the record of the name's
+        next pipeline for its own.
         """
         pipelines = self.table("pipelines")
         source_identity, _ = self._owner(session, pipeline, lock=True) or (_NOBODYS, 0)
@@ -327,7 +329,7 @@ class SqlLedger:
         return left or source_identity != _NOBODYS
 
     def _owner(self, session: SqlSession, pipeline: str, *, lock: bool = False) -> tuple[str, int] | None:
-        """The record's source, empty after a reset, and its epoch; ``None`` if there is no record."""
+        """The record's source (empty after a reset) and its epoch; ``None`` if there is no record."""
         rows = session.execute(
             f"SELECT source_identity, epoch FROM {self.table('pipelines')} WHERE pipeline = ?"
             f"{self.dialect.for_update if lock else ''}",
@@ -336,7 +338,7 @@ class SqlLedger:
         return (str(rows[0][0]), integer(rows[0][1])) if rows else None
 
     def verify_source(self, session: SqlSession, pipeline: str, source_identity: str, *, lock: bool = False) -> int | None:
-        """The record's epoch, ``None`` if there is no record. Raises DefinitionError when it belongs to another source."""
+        """The record's epoch; ``None`` if there is no record. Raises DefinitionError if it belongs to another source."""
         owner, epoch = self._owner(session, pipeline, lock=lock) or (_NOBODYS, 0)
         if owner == _NOBODYS:
             return None
@@ -348,7 +350,7 @@ class SqlLedger:
         return epoch
 
     def raise_attempt(self, session: SqlSession, claim: Claim, *, repeated: bool = False) -> int:
-        """The next attempt of this epoch, as a step of its own (see :meth:`write_update`). Raises as :meth:`verify`."""
+        """Takes the next attempt of this epoch, as a step of its own (see :meth:`write_update`). Raises as :meth:`verify`."""
         held = self.verify(session, claim, may_follow=repeated)
         if held.claim == claim.following:
             return held.attempt
@@ -356,13 +358,11 @@ class SqlLedger:
         return held.attempt + 1
 
     def verify(self, session: SqlSession, claim: Claim, *, may_follow: bool = False, attempt: int | None = None) -> Held:
-        """Locks the pipeline's row, and returns what it says of the run.
+        """Locks the pipeline's row and returns what it records about the run.
 
-        ``may_follow``: the run's next step may be there already, because the answer to its COMMIT was lost. ``attempt`` is that of
-        the task that asks.
-
-        Raises FencedError when another run took the record, or the attempt is over, TargetWentBackError when the record is not as
-        this run left it.
+        ``may_follow``: the run's next step may already be there, because the acknowledgement of its COMMIT was lost. ``attempt`` is
+        the calling task's. Raises FencedError if another run took the record or the attempt is over, and TargetWentBackError if the
+        record is not as this run left it.
         """
         held = self._held(session, claim.pipeline)
         found = held.claim
@@ -382,7 +382,7 @@ class SqlLedger:
         return held
 
     def _held(self, session: SqlSession, pipeline: str) -> Held:
-        """Raises FencedError when there is no record."""
+        """Raises FencedError if there is no record."""
         rows = session.execute(
             "SELECT epoch, run_token, step, attempt, source_identity"
             f" FROM {self.table('pipelines')} WHERE pipeline = ?{self.dialect.for_update}",
@@ -394,7 +394,7 @@ class SqlLedger:
         return Held(Claim(pipeline, integer(epoch), str(token), integer(step)), integer(attempt))
 
     def put_tables(self, session: SqlSession, claim: Claim, tables: Iterable[TableProgress]) -> None:
-        """Writes the rows of tables that were applied in the same transaction. It is no step: many tasks do so side by side.
+        """Writes the rows of tables that were applied in the same transaction. Not a step: many tasks do it concurrently.
 
         Raises as :meth:`verify`.
         """
@@ -402,9 +402,9 @@ class SqlLedger:
         self.rows.put(session, claim.pipeline, tables)
 
     def write_update(self, session: SqlSession, claim: Claim, update: LedgerUpdate, *, repeated: bool = False) -> bool:
-        """Writes one step of progress on top of the run's last one. Returns false where it was there already.
+        """Writes one step of progress on top of the run's last one. Returns false if it was already there.
 
-        ``repeated``: it was sent before, and no answer came. Raises as :meth:`verify`.
+        ``repeated``: the step was sent before, without an acknowledgement. Raises as :meth:`verify`.
         """
         pipeline = claim.pipeline
         if self.verify(session, claim, may_follow=repeated).claim != claim:
@@ -481,7 +481,7 @@ class SqlLedger:
             f" FROM {self.table('ddl_journal')} WHERE pipeline = ? ORDER BY commit_ts, change_identity",
             (pipeline,),
         )
-        tables: dict[str, tuple[TableId, ...]] = {}  # many changes may have the same ones, and all there are
+        tables: dict[str, tuple[TableId, ...]] = {}  # many changes may name the same tables, even all of them
         return {
             str(identity): JournalEntry(
                 identity=str(identity),
@@ -533,7 +533,7 @@ class SqlLedger:
         if update.checkpoint is not None:
             assignments.append("checkpoint_ts = ?")
             values.append(update.checkpoint)
-        if update.attempted is not None:  # the highest ever intended: a smaller intent does not take the mark back
+        if update.attempted is not None:  # the highest ever attempted: a smaller value does not lower it
             assignments.append("attempted_ts = GREATEST(attempted_ts, ?)")
             values.append(update.attempted)
         if update.position is not None:
@@ -542,7 +542,7 @@ class SqlLedger:
         session.execute(f"UPDATE {self.table('pipelines')} SET {', '.join(assignments)} WHERE pipeline = ?", (*values, pipeline))
 
     def _put_position(self, session: SqlSession, pipeline: str, position: str) -> str:
-        """Writes a position that is too long for one statement in parts. Returns what the pipeline's own row holds of it."""
+        """Writes a position that is too long for one statement in parts. Returns what the pipeline's own row holds instead."""
         parts = self.table("position_parts")
         session.execute(f"DELETE FROM {parts} WHERE pipeline = ?", (pipeline,))
         if len(position) <= PART_LENGTH:
@@ -568,7 +568,7 @@ class SqlLedger:
     def _put_cut(self, session: SqlSession, pipeline: str, cut: CutRecord) -> None:
         cuts = self.table("cuts")
         rows = session.execute(f"SELECT MAX(ordinal) FROM {cuts} WHERE pipeline = ?", (pipeline,))
-        # A commit whose answer was lost is repeated, with the same record.
+        # A commit whose acknowledgement was lost is repeated, with the same record.
         session.execute(
             f"DELETE FROM {cuts} WHERE pipeline = ? AND hi = ? AND finished_at = ?", (pipeline, cut.hi, cut.finished_at)
         )
@@ -585,7 +585,7 @@ class SqlLedger:
 
 
 def attempt_over(pipeline: str, attempt: int, current: int) -> FencedError:
-    """What a task is told whose attempt is over."""
+    """The error for a task whose attempt is over."""
     return FencedError(f"Attempt {attempt} of pipeline {pipeline!r} is over (now {current}); its tasks must not write any more.")
 
 

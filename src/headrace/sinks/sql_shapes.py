@@ -1,4 +1,4 @@
-"""The SQL ledger's relation of shapes: (table, incarnation, version, shape). Only pipelines that ask for it have it."""
+"""The SQL ledger's relation of shapes: (table, incarnation, version, shape). Only ledgers of pipelines that need it have it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEY = ("pipeline", "database_name", "table_name", "incarnation", "version")
 
 @dataclass(frozen=True)
 class ShapeRows:
-    """The statements for them; ``place`` gives the qualified name of one of the ledger's tables."""
+    """The statements for shapes. ``place`` gives the qualified name of one of the ledger's tables."""
 
     dialect: LedgerDialect
     place: Callable[[str], str]
@@ -30,7 +30,7 @@ class ShapeRows:
         return {LedgerPart.SHAPES: (columns, ", ".join(_KEY))}
 
     def load(self, session: SqlSession, pipeline: str) -> dict[ShapeKey, TableShape]:
-        """All shapes of a pipeline. Raises DefinitionError for one that a later Headrace wrote."""
+        """All shapes of a pipeline. Raises DefinitionError for one that a later version of Headrace wrote."""
         rows = session.execute(
             f"SELECT incarnation, version, shape FROM {self.place(LedgerPart.SHAPES)} WHERE pipeline = ?", (pipeline,)
         )
@@ -38,7 +38,7 @@ class ShapeRows:
         return {shape.key: shape for shape in shapes}
 
     def put(self, session: SqlSession, pipeline: str, shape: TableShape) -> None:
-        """Writes a shape in place of the one of the same key."""
+        """Writes a shape in place of the one with the same key."""
         self.forget(session, pipeline, shape.key)
         session.execute(
             f"INSERT INTO {self.place(LedgerPart.SHAPES)} ({', '.join(_KEY)}, shape) VALUES (?, ?, ?, ?, ?, ?)",

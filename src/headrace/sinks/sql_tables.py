@@ -1,8 +1,8 @@
 """The SQL ledger's rows of tables.
 
-Most tables go to a table of the same name; their rows have the relation ``tables``. A row whose target has another name lies in
-``routed_tables``, which has both names in its key. It is a relation of its own because the key of ``tables`` cannot grow where
-ledgers are already: TiDB changes no clustered primary key, and a login may have no right to alter a prepared ledger.
+Most tables are written to a target table of the same name; their rows are in the relation ``tables``. Rows of the others are in
+``routed_tables``, whose key has both names. It is a separate relation because the key of ``tables`` cannot be extended in existing
+ledgers: TiDB cannot change a clustered primary key, and a login may lack the right to alter a prepared ledger.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.sinks.sql_rows import put_rows
 
 TABLES = "tables"
 _ADDED = ("again", "let_in", "lacks", "loaded_ts")
-"""Columns of the table ``tables`` that came with a later Headrace."""
+"""Columns of the table ``tables`` that a later version of Headrace added."""
 _SOURCE = ("database_name", "table_name")
 _TARGET = ("target_database", "target_table")
 _VALUES = ("checkpoint_ts", "after_schema_change", "status", "reason", "incarnation", *_ADDED)
@@ -26,14 +26,14 @@ _VALUES = ("checkpoint_ts", "after_schema_change", "status", "reason", "incarnat
 
 @dataclass(frozen=True)
 class TableRows:
-    """The statements for them; ``place`` gives the qualified name of one of the ledger's tables."""
+    """The statements for the rows of tables. ``place`` gives the qualified name of one of the ledger's tables."""
 
     dialect: LedgerDialect
     place: Callable[[str], str]
 
     @property
     def added_columns(self) -> dict[str, str]:
-        """Columns of the table ``tables`` that an older Headrace did not make, each with its type."""
+        """The later columns of the table ``tables``, which an older Headrace did not create, each with its type."""
         number = "BIGINT DEFAULT 0"
         return {"again": number, "let_in": number, "lacks": self.dialect.text_type, "loaded_ts": number}
 
@@ -57,7 +57,7 @@ class TableRows:
         }
 
     def load(self, session: SqlSession, pipeline: str, present: Mapping[str, Collection[str]]) -> Iterator[TableProgress]:
-        """All rows of a pipeline; ``present`` are the columns of the ledger's tables that are there."""
+        """All rows of a pipeline. ``present`` are the existing ledger tables with their columns."""
         for relation in (TABLES, LedgerPart.ROUTED_TABLES):
             if relation not in present:
                 continue
@@ -82,7 +82,7 @@ class TableRows:
                 )
 
     def written_by_others(self, session: SqlSession, pipeline: str, present: Collection[str]) -> Iterator[tuple[str, TableId]]:
-        """The tables of the target that other pipelines write to, each with its pipeline."""
+        """The target tables to which other pipelines write, each with its pipeline."""
         idle = (str(TableStatus.GONE), str(TableStatus.EXCLUDED), str(TableStatus.NOT_FOLLOWED))
         for relation, columns in ((TABLES, _SOURCE), (LedgerPart.ROUTED_TABLES, _TARGET)):
             if relation not in present:
@@ -95,7 +95,7 @@ class TableRows:
                 yield str(other), TableId(str(database), str(table))
 
     def put(self, session: SqlSession, pipeline: str, rows: Iterable[TableProgress]) -> None:
-        """Writes rows, each in place of the one of the same pair."""
+        """Writes rows, each in place of the row with the same pair of tables."""
         found: dict[tuple[str, tuple[str, ...]], list[tuple[object, ...]]] = {}
         for row in rows:
             relation, columns, key = _key(pipeline, *row.pair)
@@ -106,7 +106,7 @@ class TableRows:
             put_rows(session, self.dialect, self.place(relation), (*columns, *_VALUES), len(columns), of_relation)
 
     def lock(self, session: SqlSession, pipeline: str, table_id: TableId, target: TableId) -> int | None:
-        """Locks the row of a pair and returns its checkpoint (TSO); ``None`` if it has none."""
+        """Locks the row of a pair of tables and returns its checkpoint (TSO); ``None`` if there is none."""
         relation, columns, key = _key(pipeline, table_id, target)
         rows = session.execute(
             f"SELECT checkpoint_ts FROM {self.place(relation)} WHERE {_equal(columns)}{self.dialect.for_update}", key
@@ -115,7 +115,7 @@ class TableRows:
 
 
 def _key(pipeline: str, table_id: TableId, target: TableId) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    """The relation that holds the row of a pair, and the columns and values of its key there."""
+    """The relation that holds the row of a pair, with the columns and values of its key."""
     key = (pipeline, table_id.database, table_id.table)
     if target == table_id:
         return TABLES, ("pipeline", *_SOURCE), key

@@ -1,4 +1,4 @@
-"""A round's rows as typed files in the work place, for sinks that apply them with one statement on the driver (``MERGE``)."""
+"""A round's rows as typed Parquet files in the work place, for sinks whose driver applies them with one statement (``MERGE``)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ class RowsOf(StrEnum):
     """What the rows of a file are."""
 
     DELETES = "deletes"
-    """Keys that end deleted; of a table without key whole rows, of which each removes one."""
+    """Keys that end deleted. For a table without key: whole rows, each of which removes one equal row."""
     UPSERTS = "upserts"
     """Rows that end alive, with the columns that the source carries in canonical types (``headrace.model.types``)."""
     CHANGES = "changes"
-    """Changes in the layout of a block (``headrace.model.block``): all, in commit order, or those that only the target can net."""
+    """Changes in the layout of a block (``headrace.model.block``): all, in commit order, or only those that the target itself must
+    net."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,12 @@ class StagedFile:
     key: str
     rows: RowsOf
     version: int
-    """The version (TSO) of the table's shape that the rows have."""
+    """The version (TSO) of the table's shape in which the rows are."""
 
 
 @dataclass(frozen=True)
 class StagedRound:
-    """The files of a round by table, and its report: tables with a problem there are not to be applied."""
+    """The files of a round by table, and its report. Tables with a problem in the report must not be applied."""
 
     report: WriteReport
     files: Mapping[TableId, tuple[StagedFile, ...]]
@@ -54,7 +55,7 @@ class StagedRound:
 def staged_files(round: Round, folder: str) -> StagedRound:
     """Writes the rows of a round into files below ``folder`` of the work place, in one job.
 
-    Files of task attempts that failed, or were repeated, are not among them. Raises what ``Round.write_in_tasks`` raises.
+    The result does not include files of failed or repeated task attempts. Raises what ``Round.write_in_tasks`` raises.
     """
     report = round.write_in_tasks(StagingWriter(round.work_place(), folder))
     files: dict[TableId, list[StagedFile]] = defaultdict(list)
@@ -65,7 +66,7 @@ def staged_files(round: Round, folder: str) -> StagedRound:
 
 
 class StagingWriter:
-    """A :class:`headrace.sinks.base.UnitWriter` that writes Parquet files. They count once an outcome names them."""
+    """A :class:`headrace.sinks.base.UnitWriter` that writes Parquet files. A file counts only when an outcome names it."""
 
     def __init__(self, work: WorkPlace, folder: str) -> None:
         self._work, self._folder = work, folder

@@ -1,4 +1,4 @@
-"""What sinks share that keep nothing between rounds: no ledger of their own, no open cut, no connection."""
+"""A base for sinks that keep nothing between rounds: no own ledger, no open cut, no connection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.sinks.table_marks import TableMarks
 
 
 class StatelessSink:
-    """The part of a :class:`headrace.sinks.base.DataSink` in which there is nothing to do."""
+    """The methods of a :class:`headrace.sinks.base.DataSink` that such a sink need not implement."""
 
     ledger: Ledger | None = None
     table_marks: TableMarks | None = None
@@ -34,7 +34,7 @@ class StatelessSink:
         """There are no tables."""
 
     def abandon_cut(self) -> None:
-        """Nothing to take back."""
+        """Nothing to roll back."""
 
     def __enter__(self) -> Self:
         return self

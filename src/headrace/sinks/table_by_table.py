@@ -1,4 +1,4 @@
-"""How writers keep to one rule of ``UnitWriter.write``: what nobody foresaw about one table stops that table, and no other."""
+"""Implements one rule of ``UnitWriter.write`` for writers: an unexpected error with one table stops that table and no other."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from headrace.sinks.base import TableChange
 
 
 def outcomes_of(changes: Iterable[TableChange], write: Callable[[TableChange], WriteOutcome]) -> list[WriteOutcome]:
-    """What became of each change by ``write``, which handles one alone and leaves nothing behind that counts where it fails.
+    """The outcome of ``write`` for each change. ``write`` handles one change, and must leave no effect if it fails.
 
-    Raises what the changes raise, and errors of Headrace's own.
+    Raises what the changes raise, and Headrace's own errors.
     """
     outcomes: list[WriteOutcome] = []
     for change in changes:

@@ -1,8 +1,8 @@
-"""What a target's tables say of themselves: up to where each is applied, written in the table's own commit.
+"""The marks that a target's tables carry: up to where each table is applied, written in the table's own commit.
 
-For targets where nothing but a table's commit is atomic (lake tables). A run may die between that commit and the ledger's next
-step; rows of a table without key, or of a log, would be doubled if they were written again. And no fence of the ledger reaches
-such a commit: the mark alone keeps a run out that was taken over and does not know it.
+For targets in which only the commit of a single table is atomic (lake tables). A run may die between that commit and the ledger's
+next step; writing the rows of a log or of a table without key again would then double them. The ledger's fence does not reach such
+a commit either: only the mark keeps out a run that was taken over and has not noticed it.
 """
 
 from __future__ import annotations
@@ -18,38 +18,41 @@ _NO_LIFE = -1
 
 @dataclass(frozen=True)
 class TableMark:
-    """Up to where a table of the target has everything that a pipeline writes to it."""
+    """The state up to which a target table has everything that a pipeline writes to it."""
 
     pipeline: str
     incarnation: int
-    """The commit ts (TSO) by which the source's table came to its name: what another one left under the name says nothing."""
+    """The commit ts (TSO) at which the source's table got its name. The mark of an earlier table with that name says nothing about
+    this one."""
     checkpoint: int
-    """All rows up to this commit ts (TSO) are there. Of a schema change at the very commit ts the journal tells."""
+    """All rows up to this commit ts (TSO) are there. Whether a schema change at exactly this commit ts is done, the journal
+    records."""
     since: int = 0
-    """From where (TSO) the commit with this mark leads on."""
+    """The commit ts (TSO) from which the commit with this mark continues."""
     epoch: int = 0
-    """That of the run which wrote it. It goes on over a reset, so a later run of the name has a greater one."""
+    """The epoch of the run that wrote the mark. Epochs keep rising across a reset, so a later run of the same name has a greater
+    one."""
 
     @classmethod
     def of_no_life(cls, pipeline: str, epoch: int) -> TableMark:
-        """What stands in a table whose record was removed, last held by this epoch: no commit of then leads on from it."""
+        """The mark for a table whose ledger row was removed, last held by this epoch. No earlier commit can continue from it."""
         return cls(pipeline, _NO_LIFE, 0, epoch=epoch)
 
     def follows(self, former: TableMark | None) -> bool:
-        """Whether the commit leads on from what the table says until then.
+        """Whether the commit with this mark continues from the table's present mark ``former``.
 
-        If not, another run has committed rows meanwhile, or this is not the table any more that the run knows by its name.
-        Nothing leads on from a table that says nothing: the engine lets a table say where it begins before it has rows written.
+        If not, another run has committed rows meanwhile, or the name belongs to another table than the run assumes. Nothing
+        continues from a table without a mark: before rows are written, the engine puts a mark with the table's beginning.
         """
         if former is None or (former.pipeline, former.incarnation) != (self.pipeline, self.incarnation):
             return False
         return former.epoch <= self.epoch and former.checkpoint <= self.since
 
     def replaces(self, former: TableMark | None) -> bool:
-        """Whether it is to stand in the place of what the table says, where no rows are written with it (:meth:`TableMarks.put`).
+        """Whether this mark may replace the table's present one in a commit without rows (:meth:`TableMarks.put`).
 
-        A later run's mark stays. So does one of the same run and life that says no more: a schema change costs a table nothing
-        that this run has written to before.
+        The mark of a later run stays. So does a mark of the same run and incarnation whose checkpoint is not above this one's: a
+        schema change needs no extra commit in a table to which this run has already written.
         """
         if former is None or former.pipeline != self.pipeline:
             return True
@@ -60,22 +63,24 @@ class TableMark:
 class TableMarks(Protocol):
     """The marks of a sink that writes them (:meth:`headrace.sinks.base.Round.marks`).
 
-    A mark belongs to the table: a RENAME takes it along, and a table that is dropped or made anew has none. A commit whose mark
-    does not follow the table's (:meth:`TableMark.follows`), or whose table is not there, is not made, and raises TransientError.
-    The engine then asks anew. Both are one step: nothing else is committed to the table in between.
+    A mark belongs to the table: a RENAME keeps it, and a table that is dropped or created again has none. If a commit's mark does
+    not follow the table's present one (:meth:`TableMark.follows`), or if the table does not exist, the commit must fail with
+    TransientError; the engine then reads the marks again. Comparison and commit are one atomic step: no other commit to the table
+    may come in between.
     """
 
     def read(self, pipeline: str, targets: Collection[TableId]) -> Mapping[TableId, TableMark]:
-        """The marks that this pipeline has left in these tables of the target; tables without one, or that are not there, are
-        left out. Asked before a cut, of the tables that may be ahead of the ledger. Raises SinkUnreachableError, TransientError.
+        """The marks that this pipeline has left in these target tables. Tables that have none or do not exist are left out.
+
+        Called before a cut, for the tables that may be ahead of the ledger. Raises SinkUnreachableError, TransientError.
         """
         ...
 
     def put(self, marks: Mapping[TableId, TableMark]) -> None:
-        """Leaves these marks in the tables, each in a commit without rows, where it replaces what the table says
-        (:meth:`TableMark.replaces`), in one step with that comparison. Passes over tables that are not there. Raises as
-        :meth:`read`.
+        """Writes these marks, each in a commit without rows, if it replaces the table's present mark (:meth:`TableMark.replaces`).
 
-        Called where a table gets another life or place than its rows give it, before the step of the ledger that says so.
+        Comparison and commit are one atomic step. Tables that do not exist are skipped. Raises as :meth:`read`.
+
+        Called when a table gets another incarnation or checkpoint than its rows give it, before the ledger step that records it.
         """
         ...
