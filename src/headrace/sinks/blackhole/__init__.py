@@ -1,4 +1,4 @@
-"""``blackhole://``: counts the net changes and drops them. For measuring everything before a target, as in TiCDC."""
+"""``blackhole://``: counts the net changes and drops them, to measure everything before the target, as in TiCDC."""
 
 from headrace.sinks.blackhole.sink import open_sink
 

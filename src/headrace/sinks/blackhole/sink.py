@@ -1,4 +1,4 @@
-"""The blackhole sink: reads, decodes, nets and counts like any other target, and keeps nothing."""
+"""The blackhole sink: reads, decodes, nets and counts as for any target, and stores nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from headrace.sinks.table_by_table import outcomes_of
 def open_sink(uri: str, options: ConnectorOptions = NO_OPTIONS) -> BlackholeSink:
     """The sink of ``blackhole://``.
 
-    There is nothing to adopt, and nothing to roll back. Raises DefinitionError for a URI with anything behind that.
+    ``adopt`` and ``allow-non-transactional`` have no effect. Raises DefinitionError for a URI with anything after ``blackhole://``.
     """
     reject_unknown(options, SINK_OPTIONS, "option of blackhole://")
     parsed = parse_uri(uri)
@@ -40,7 +40,7 @@ def open_sink(uri: str, options: ConnectorOptions = NO_OPTIONS) -> BlackholeSink
 
 
 class BlackholeSink(StatelessSink):
-    """A :class:`headrace.sinks.base.DataSink` that keeps nothing; its progress is kept all the same, in a file ledger."""
+    """A :class:`headrace.sinks.base.DataSink` that stores no data. Its progress is kept in a file ledger."""
 
     identity = "blackhole://"
     capabilities = SinkCapabilities(demand=ChangeDemand.NET, bags=True)
@@ -54,10 +54,10 @@ class BlackholeSink(StatelessSink):
 
 
 class BlackholeEventSink:
-    """Lets the tasks do everything but the writing."""
+    """Runs the tasks without the writing."""
 
     def write(self, round: Round) -> WriteReport:
-        """Runs the round's job; the report tells how much would have been written."""
+        """Runs the round's job. The report says how much would have been written."""
         return round.write_in_tasks(CountingWriter())
 
 
@@ -65,11 +65,11 @@ class BlackholeMetadataApplier:
     """Accepts every schema change and does nothing."""
 
     def apply_schema_change(self, change: SchemaChange) -> tuple[Notice, ...]:
-        """Done."""
+        """Nothing to do."""
         return ()
 
     def run_instead(self, change: SchemaChange, statement: str) -> tuple[Notice, ...]:
-        """Done, too."""
+        """Nothing to do."""
         return ()
 
     def describe(self, table_id: TableId) -> TableDescription | None:
@@ -77,11 +77,11 @@ class BlackholeMetadataApplier:
         return None
 
     def state_before(self, change: SchemaChange) -> str:
-        """Nothing has to be kept."""
+        """No state is kept."""
         return ""
 
     def begun(self, change: SchemaChange, state_before: str) -> Begun:
-        """Once more changes nothing."""
+        """Repeating the change has no effect."""
         return Begun.REPEATABLE
 
     def keeps_unique(self, change: SchemaChange) -> str:

@@ -1,4 +1,4 @@
-"""``print://``: every change as one JSON line on the standard output, in commit order. For looking, and for pipes."""
+"""``print://``: writes every change as a JSON line to the standard output, in commit order. For inspection, and for pipes."""
 
 from headrace.sinks.printing.sink import open_sink
 

@@ -1,4 +1,4 @@
-"""Changes as JSON lines, and the spooled files that bring them from the tasks to the driver."""
+"""Changes as JSON lines, and the spool files that carry them from the tasks to the driver."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from headrace.places.work_place import WorkPlace
 from headrace.sinks.base import TableChange
 
 _SIGNS = {RowKind.INSERT: "+I", RowKind.UPDATE_BEFORE: "-U", RowKind.UPDATE_AFTER: "+U", RowKind.DELETE: "-D"}
-# The commit ts in front of each spooled line, as text of one width: text order is then commit order. Within one a table's lines
-# keep the order in which they came: that of the source is another one, where a deletion stands behind the new row of its key.
+# The commit ts in front of each spooled line is text of fixed width, so that text order is commit order. Lines of a table with the
+# same commit ts keep the order in which they arrived. The source's order may differ: there a deletion may follow the new row of its
+# key.
 _KEY_WIDTH = 20
 _MERGED_AT_ONCE = 100
 
@@ -34,7 +35,7 @@ def row_lines(change: TableChange) -> Iterator[str]:
 
 
 def schema_change_line(change: SchemaChange) -> str:
-    """A schema change as a JSON line. ``events`` names its kinds; ``statement`` is empty where the source has none."""
+    """A schema change as a JSON line. ``events`` names its kinds; ``statement`` is empty if the source gives none."""
     return _json(
         {
             "kind": "DDL",
@@ -48,13 +49,13 @@ def schema_change_line(change: SchemaChange) -> str:
 
 
 def spool(lines: Iterable[str], work: WorkPlace, key: str) -> None:
-    """Writes the lines, which come in commit order. Raises TransientError."""
+    """Writes the lines, which must be in commit order, to one file. Raises TransientError."""
     with work.writing(key) as file, io.TextIOWrapper(file, encoding="utf-8", newline="\n") as out:
         out.writelines(f"{line}\n" for line in lines)
 
 
 def merge_spooled(work: WorkPlace, keys: Sequence[str], folder: str) -> str:
-    """Makes one file of several, few at a time; returns its key, which lies in ``folder``. Raises TransientError."""
+    """Merges several files into one, a few at a time. Returns its key, which is in ``folder``. Raises TransientError."""
     left = list(keys)
     while len(left) > 1:
         some, left = left[:_MERGED_AT_ONCE], left[_MERGED_AT_ONCE:]
@@ -68,7 +69,7 @@ def merge_spooled(work: WorkPlace, keys: Sequence[str], folder: str) -> str:
 def merged_lines(work: WorkPlace, keys: Iterable[str]) -> Iterator[str]:
     """The JSON lines of all files in commit order, with their line ends. Holds one line of each file in memory.
 
-    Raises TransientError for a file that is gone, before the first line.
+    Raises TransientError before the first line if a file is missing.
     """
     with ExitStack() as stack:
         for line in _merged(work, keys, stack):

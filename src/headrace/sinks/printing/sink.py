@@ -1,4 +1,4 @@
-"""The print sink: tasks spool lines into the work place, the driver merges and prints them."""
+"""The print sink: tasks spool lines into the work place; the driver merges and prints them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from headrace.sinks.stateless import StatelessSink
 def open_sink(uri: str, options: ConnectorOptions = NO_OPTIONS) -> PrintSink:
     """The sink of ``print://``.
 
-    There is nothing to adopt, and nothing to roll back. Raises DefinitionError for a URI with anything behind that.
+    ``adopt`` and ``allow-non-transactional`` have no effect. Raises DefinitionError for a URI with anything after ``print://``.
     """
     reject_unknown(options, SINK_OPTIONS, "option of print://")
     parsed = parse_uri(uri)
@@ -50,7 +50,7 @@ def open_sink(uri: str, options: ConnectorOptions = NO_OPTIONS) -> PrintSink:
 
 
 class PrintSink(StatelessSink):
-    """A :class:`headrace.sinks.base.DataSink`. After a crash the cut is printed again: a pipe cannot take anything back."""
+    """A :class:`headrace.sinks.base.DataSink`. After a crash, a cut is printed again, because output cannot be taken back."""
 
     identity = "print://"
     capabilities = SinkCapabilities(demand=ChangeDemand.ALL, owns_stdout=True, spools=True)
@@ -86,7 +86,7 @@ class PrintMetadataApplier:
     """Prints schema changes, and accepts all of them."""
 
     def apply_schema_change(self, change: SchemaChange) -> tuple[Notice, ...]:
-        """Prints the change. After a crash in this moment it is printed again."""
+        """Prints the change. If the run dies at this point, the change is printed again."""
         print_lines([schema_change_line(change) + "\n"])
         return ()
 
@@ -95,30 +95,30 @@ class PrintMetadataApplier:
         return self.apply_schema_change(replace(change, statement=statement))
 
     def describe(self, table_id: TableId) -> TableDescription | None:
-        """There are no tables in an output."""
+        """An output has no tables."""
         return None
 
     def state_before(self, change: SchemaChange) -> str:
-        """Nothing has to be kept."""
+        """No state is kept."""
         return ""
 
     def begun(self, change: SchemaChange, state_before: str) -> Begun:
-        """It is printed again."""
+        """The change may be printed again."""
         return Begun.REPEATABLE
 
     def keeps_unique(self, change: SchemaChange) -> str:
-        """There are no tables in an output."""
+        """An output has no tables."""
         return ""
 
 
 class SpoolingWriter:
-    """A :class:`headrace.sinks.base.UnitWriter` that writes one sorted file of lines each time."""
+    """A :class:`headrace.sinks.base.UnitWriter` that writes one sorted file of lines for each unit."""
 
     def __init__(self, work: WorkPlace, folder: str) -> None:
         self._work, self._folder = work, folder
 
     def open(self, context: WriterContext) -> None:
-        """Nothing to connect to, and nothing to fence: only what an outcome names is ever printed."""
+        """There is nothing to connect to and nothing to fence, because only files named by an outcome are printed."""
 
     def write(self, changes: Iterable[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
         """Spools the changes; the first outcome names the file. There is no ledger to commit."""
@@ -147,14 +147,14 @@ class SpoolingWriter:
 
 
 def _lines(pieces: Iterable[TableChange], outcomes: list[WriteOutcome]) -> Iterator[str]:
-    """The lines of a table's pieces; what becomes of each is added to ``outcomes``."""
+    """The lines of a table's pieces. Appends the outcome of each piece to ``outcomes``."""
     for piece in pieces:
         outcomes.append(_outcome(piece))
         yield from row_lines(piece)
 
 
 def _outcome(change: TableChange) -> WriteOutcome:
-    """Counts every printed line: old images and deletes as deletes, the others as upserts."""
+    """Counts every printed line: old images and deletes as deletes, all others as upserts."""
     kinds: Counter[RowKind] = Counter()
     for pair in pc.value_counts(change.ordered.column(KIND)).to_pylist():
         kinds[RowKind(pair["values"])] = pair["counts"]
@@ -163,7 +163,7 @@ def _outcome(change: TableChange) -> WriteOutcome:
 
 
 def print_lines(lines: Iterable[str]) -> int:
-    """Writes lines to the standard output; returns how many."""
+    """Writes lines to the standard output. Returns their number."""
     count = 0
     try:
         for line in lines:
