@@ -1,4 +1,4 @@
-"""Writes to MySQL, MariaDB and TiDB (rules 7, 15 and 16 of the design: converge, fenced, atomic when it fits)."""
+"""Writes to MySQL, MariaDB and TiDB (rules 7, 15 and 16 of the design: convergent, fenced, atomic if a cut is small enough)."""
 
 from headrace.sinks.mysql.sink import MySqlSink, open_sink
 

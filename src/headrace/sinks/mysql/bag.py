@@ -1,7 +1,7 @@
-"""Rows that leave a table without key: as many as asked of those that are equal to a given one.
+"""Removes rows from a table without key: as many as requested of those that equal a given row.
 
-Equal means the same value, whatever the column's collation: text is compared byte by byte. Each distinct row is one DELETE with
-a LIMIT, so a table without any index is read once for each.
+Equal means the same value, whatever the column's collation: text is compared byte by byte. Each distinct row is one DELETE with a
+LIMIT, so a table without an index is scanned once for each.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _INDEXED = frozenset({TypeKind.CHAR, TypeKind.VARCHAR, TypeKind.VAR_STRING})
 def take_away(session: MySqlSession, table_id: TableId, columns: list[Column], rows: pa.Table) -> None:
     """Deletes the rows; a row that is given twice is deleted twice. ``columns`` are those of ``rows``.
 
-    Raises refusal.Refused when the table holds fewer of them, having deleted what it holds.
+    Raises refusal.Refused if the table has fewer of them, after deleting those that it has.
     """
     conditions = row_conditions(rows, columns, json_is_text="MariaDB" in session.version).dictionary_encode()
     _, first, counts = np.unique(conditions.indices.to_numpy(), return_index=True, return_counts=True)
@@ -55,7 +55,7 @@ def take_away(session: MySqlSession, table_id: TableId, columns: list[Column], r
 
 
 def row_conditions(rows: pa.Table, columns: list[Column], *, json_is_text: bool) -> pa.Array:
-    """For each row the condition that exactly its equals meet. ``json_is_text``: the server keeps JSON as it was written."""
+    """For each row, the condition that exactly its equals meet. ``json_is_text``: the server keeps JSON as it was written."""
     parts: list[pa.Array | pa.Scalar] = []
     for number, column in enumerate(columns):
         values = literals(rows, number, column)
@@ -73,7 +73,7 @@ def _comparisons(column: Column, *, json_is_text: bool) -> list[tuple[str, str]]
     if kind not in _BY_BYTES:
         return [as_it_is]
     by_bytes = (f"CAST(CONVERT({name} USING utf8mb4) AS BINARY) <=> CAST(", " AS BINARY)")
-    return [as_it_is, by_bytes] if kind in _INDEXED else [by_bytes]  # the first may use an index, as the second cannot
+    return [as_it_is, by_bytes] if kind in _INDEXED else [by_bytes]  # the first may use an index, the second cannot
 
 
 def _text(text: str) -> pa.Scalar:
@@ -81,9 +81,9 @@ def _text(text: str) -> pa.Scalar:
 
 
 def without_progress(changes: Sequence[TableChange], commit: CutCommit | None, advice: SourceAdvice) -> dict[TableId, Problem]:
-    """Tables without key of which a repetition could not be told, so that their inserts would double.
+    """Problems of tables without key whose repetition could not be detected, so that inserts would be doubled.
 
-    Rows with a commit ts move the checkpoint beyond the one before the cut; those without one bring no progress.
+    Rows with a commit ts move the checkpoint beyond the one before the cut. Rows without one carry no progress.
     """
     return {
         change.table_id: Problem(

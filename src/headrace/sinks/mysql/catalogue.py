@@ -1,4 +1,4 @@
-"""What the target's catalogue says of databases and tables. Names are looked up by SHOW, which compares them as the server does."""
+"""Reads databases and tables from the target's catalogue. Names are looked up by SHOW, which compares them as the server does."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from headrace.sinks.mysql.settings import SYSTEM_DATABASES
 from headrace.sinks.mysql.text import quote_name
 from headrace.sinks.mysql.types import qualified
 
-# No such database, no such table; or a name that the server can give to neither: 64 bytes, blanks at its end, 😀 on MariaDB.
+# No such database or table; or a name that the server does not allow for either: 64 bytes, trailing spaces, 😀 on MariaDB.
 _MISSING = frozenset({1049, 1146, 1102, 1103, 1300})
 _INVALID_VIEW = 1356
-_WITHOUT_ROWS = _MISSING | {1347, _INVALID_VIEW}  # the former: it is no table but a view
+_WITHOUT_ROWS = _MISSING | {1347, _INVALID_VIEW}  # 1347: it is a view, not a table
 _WEIGHS_SUPPLEMENTARY = re.compile(r"_(?:520|0900|uca\d+)_")
 _BY_BYTES = re.compile(r"^binary$|_nopad_bin$|_0900_bin$")
 _AUTO_INCREMENT = re.compile(r" AUTO_INCREMENT=\d+")
 _ASKED_BY_NAME = 20
-"""Up to so many tables of a database are asked for one by one."""
+"""Up to this number, tables of a database are queried one by one."""
 _SAMPLE = 100
-"""Rows that tell a table from another one of the same columns."""
+"""The number of rows that distinguish a table from another one with the same columns."""
 _QUOTED = re.compile(r"`((?:[^`]|``)+)`")
 
 
 def describe(session: MySqlSession, table_id: TableId) -> TableDescription | None:
-    """The table, view or database as it is now; ``None`` if there is none. The session is one for DDL, in autocommit."""
+    """The present table, view or database; ``None`` if there is none. The session is one for DDL, in autocommit."""
     try:
         return _database(session, table_id) if table_id.is_database else _table(session, table_id)
     except pymysql.err.MySQLError as error:
@@ -43,7 +43,7 @@ def describe(session: MySqlSession, table_id: TableId) -> TableDescription | Non
 
 
 def exists(session: MySqlSession, table_id: TableId) -> bool:
-    """Whether there is a table, view or database of that name, without a look at its columns, rows or tables."""
+    """Whether there is a table, view or database of that name. Does not read its columns, rows or tables."""
     try:
         created_by(session, table_id)
     except pymysql.err.MySQLError as error:
@@ -54,7 +54,7 @@ def exists(session: MySqlSession, table_id: TableId) -> bool:
 
 
 def objects(session: MySqlSession, database: str) -> dict[str, str]:
-    """What the database holds beside routines and events, by name: ``TABLE``, ``VIEW`` or ``SEQUENCE``; empty if there is none."""
+    """The objects in the database by name, without routines and events: ``TABLE``, ``VIEW`` or ``SEQUENCE``; empty without one."""
     try:
         rows = session.execute(f"SHOW FULL TABLES FROM {qualified(TableId(database))}")
     except pymysql.err.MySQLError as error:
@@ -66,7 +66,7 @@ def objects(session: MySqlSession, database: str) -> dict[str, str]:
 
 
 def programs(session: MySqlSession, database: str) -> list[str]:
-    """The routines and events of the database that this user may see, as ``procedure p``."""
+    """The routines and events of the database that this user may see, in the form ``procedure p``."""
     rows = session.execute(
         "SELECT LOWER(routine_type), routine_name FROM information_schema.routines WHERE routine_schema = ?"
         " UNION ALL SELECT 'event', event_name FROM information_schema.events WHERE event_schema = ?",
@@ -76,7 +76,7 @@ def programs(session: MySqlSession, database: str) -> list[str]:
 
 
 def has_index(session: MySqlSession, table_id: TableId, index: str) -> bool:
-    """Whether the table has an index of that name; of a table that is not there, nobody can say that it has not."""
+    """Whether the table has an index of that name. True for a missing table, because its indexes are unknown."""
     try:
         found = session.execute(f"SHOW INDEX FROM {qualified(table_id)}")
     except pymysql.err.MySQLError as error:
@@ -87,7 +87,7 @@ def has_index(session: MySqlSession, table_id: TableId, index: str) -> bool:
 
 
 def has_foreign_key(session: MySqlSession, table_id: TableId, name: str) -> bool:
-    """Whether the table has a foreign key of that name; of a table that is not there, nobody can say that it has not."""
+    """Whether the table has a foreign key of that name. True for a missing table, because its keys are unknown."""
     select = (
         "SELECT constraint_name FROM information_schema.table_constraints"
         " WHERE table_schema = ? AND table_name = ? AND constraint_type = 'FOREIGN KEY'"
@@ -97,9 +97,9 @@ def has_foreign_key(session: MySqlSession, table_id: TableId, name: str) -> bool
 
 
 def foreign_keys(session: MySqlSession, database: str = "") -> list[tuple[TableId, str, TableId]]:
-    """The foreign keys of a database's tables, or of all, as (table, key, table that it refers to).
+    """The foreign keys of a database's tables, or of all, as (table, key, referenced table).
 
-    TiDB (8.5) says the other table's database here alone: ``referential_constraints`` has the key's own in its place.
+    TiDB (8.5) has the referenced table's database only here: ``referential_constraints`` has the key's own in its place.
     """
     select = (
         "SELECT DISTINCT table_schema, table_name, constraint_name, referenced_table_schema, referenced_table_name"
@@ -111,7 +111,7 @@ def foreign_keys(session: MySqlSession, database: str = "") -> list[tuple[TableI
 
 
 def unique_keys(session: MySqlSession, table_id: TableId) -> dict[str, frozenset[str]]:
-    """The table's unique keys, its primary key among them, each with the folded names of its columns; empty if there is no table.
+    """The table's unique keys, including its primary key, with the folded names of their columns; empty if there is no table.
 
     An expression in a key has no name.
     """
@@ -129,7 +129,7 @@ def unique_keys(session: MySqlSession, table_id: TableId) -> dict[str, frozenset
 
 
 def computed_from(session: MySqlSession, table_id: TableId) -> dict[str, frozenset[str]]:
-    """The columns that the expressions of the table's generated columns name, by the names of these; all folded."""
+    """For each generated column of the table, the columns in its expression; all names folded."""
     select = "SELECT column_name, generation_expression FROM information_schema.columns WHERE table_schema = ? AND table_name = ?"
     found = session.find([f"{select} AND generation_expression <> ''"], (table_id.database, table_id.table), columns=2)
     named = {str(name): _QUOTED.findall(str(expression)) for name, expression in found}
@@ -137,10 +137,10 @@ def computed_from(session: MySqlSession, table_id: TableId) -> dict[str, frozens
 
 
 def row_checksum(session: MySqlSession, table_id: TableId) -> str:
-    """A checksum over the table's rows, which are all read; empty when there is no table of that name, or a view.
+    """A checksum over all rows of the table; empty if there is no table of that name, or if it is a view.
 
-    A server that cannot open a table (a lock of others, a statement that is killed) answers with NULL and a warning, which is
-    raised as the error that it is: otherwise it would look as if the table's rows were gone.
+    If the server cannot open a table (because of a lock, or a killed statement), it returns NULL and a warning. The warning is
+    raised as an error; otherwise it would look as if the table's rows were gone.
     """
     if session.is_tidb:
         return queried_checksum(session, table_id)
@@ -157,16 +157,16 @@ def row_checksum(session: MySqlSession, table_id: TableId) -> str:
 
 
 def queried_checksum(session: MySqlSession, table_id: TableId, partition: str = "") -> str:
-    """A checksum over the rows of a table, or of one of its partitions; empty when there is no table of that name.
+    """A checksum over the rows of a table, or of one of its partitions; empty if there is no table of that name.
 
-    TiDB has no CHECKSUM TABLE, and its ADMIN CHECKSUM TABLE takes the keys along, which hold ids of tables.
+    TiDB has no CHECKSUM TABLE, and its ADMIN CHECKSUM TABLE includes the keys, which contain table ids.
     """
     part = f" PARTITION ({quote_name(partition)})" if partition else ""
     return _checksum(session, table_id, f"{qualified(table_id)}{part}")
 
 
 def row_sample(session: MySqlSession, table_id: TableId) -> str:
-    """A checksum over the first rows of a table by its primary key; empty when there is no table of that name."""
+    """A checksum over the first rows of a table by its primary key; empty if there is no table of that name."""
     key = session.find(
         [
             "SELECT seq_in_index, column_name FROM information_schema.statistics"
@@ -192,13 +192,13 @@ def _checksum(session: MySqlSession, table_id: TableId, place: str, end: str = "
 
 
 def created_by(session: MySqlSession, table_id: TableId) -> str:
-    """The statement that would create the table, view or database as it is."""
+    """The statement that would create the table, view or database in its present form."""
     kind = "DATABASE" if table_id.is_database else "TABLE"
     return str(session.execute(f"SHOW CREATE {kind} {qualified(table_id)}")[0][1])
 
 
 def definition(session: MySqlSession, table_id: TableId) -> str | None:
-    """The statement that would create the table or view, without the next automatic number; ``None`` if there is none."""
+    """The statement that would create the table or view, without the next AUTO_INCREMENT value; ``None`` if there is none."""
     try:
         return _AUTO_INCREMENT.sub("", created_by(session, table_id))
     except pymysql.err.MySQLError as error:
@@ -208,9 +208,9 @@ def definition(session: MySqlSession, table_id: TableId) -> str | None:
 
 
 def creation_times(session: MySqlSession, tables: Collection[TableId]) -> dict[TableId, str]:
-    """When the tables that are there were made, in the server's time, to the second. A view has none.
+    """When the existing ones of these tables were created, in the server's time, to the second. Views have none.
 
-    It tells a table from one that somebody made later with the same definition; some alterations move it too.
+    Distinguishes a table from one that a person created later with the same definition. Some alterations also change it.
     """
     select = "SELECT table_name, create_time FROM information_schema.tables WHERE table_schema = ? AND create_time IS NOT NULL"
     found: dict[TableId, str] = {}
@@ -225,20 +225,20 @@ def creation_times(session: MySqlSession, tables: Collection[TableId]) -> dict[T
 
 
 def view_query(session: MySqlSession, table_id: TableId) -> str | None:
-    """What a view selects, as the server keeps it, with every name spelled out; ``None`` if there is no view of that name."""
+    """The query of a view as the server stores it, with all names qualified; ``None`` if there is no view of that name."""
     select = "SELECT view_definition FROM information_schema.views WHERE table_schema = ? AND table_name = ?"
     rows = session.find([select], (table_id.database, table_id.table))
     return str(rows[0][0]) if rows else None
 
 
 def databases(session: MySqlSession) -> list[str]:
-    """All databases but the server's own."""
+    """All databases except the server's own."""
     found = session.execute("SELECT schema_name FROM information_schema.schemata")
     return [str(name) for (name,) in found if str(name).casefold() not in SYSTEM_DATABASES]
 
 
 def without_transactions(session: MySqlSession, databases: Collection[str], table: str = "") -> dict[TableId, str]:
-    """The tables of these databases, or one of them, whose engine has no transactions, with its name: ``MyISAM``, ``Aria``."""
+    """The tables of these databases, or one of them, whose engine has no transactions, with the engine: ``MyISAM``, ``Aria``."""
     if not databases:
         return {}
     found = session.execute(
@@ -251,7 +251,7 @@ def without_transactions(session: MySqlSession, databases: Collection[str], tabl
 
 
 def partitioning(session: MySqlSession, table_id: TableId) -> tuple[str, str]:
-    """How the table is partitioned, in upper case (``LINEAR HASH``), and by which expression; two empty texts if it is not."""
+    """The table's partitioning method, in upper case (``LINEAR HASH``), and its expression; two empty texts if it has none."""
     select = (
         "SELECT partition_method, partition_expression FROM information_schema.partitions"
         " WHERE table_schema = ? AND table_name = ? AND partition_name IS NOT NULL LIMIT 1"
@@ -270,7 +270,7 @@ def partitions(session: MySqlSession, table_id: TableId) -> list[str]:
 
 
 def default_collations(session: MySqlSession, database: str) -> tuple[str, str]:
-    """The collations that a new table of the database gets, ``None`` (as text) where it is not there, and a new database."""
+    """The default collations of a new table in the database (``None``, as text, if that is missing) and of a new database."""
     select = "SELECT (SELECT default_collation_name FROM information_schema.schemata WHERE schema_name = ?), @@collation_server"
     rows = session.execute(select, (database,))
     with understood():
@@ -279,33 +279,33 @@ def default_collations(session: MySqlSession, database: str) -> tuple[str, str]:
 
 
 def collations(session: MySqlSession, table_id: TableId, columns: Collection[str]) -> list[str]:
-    """The collations of these columns (folded names), each once."""
+    """The distinct collations of these columns (folded names)."""
     shown = session.execute(f"SHOW FULL COLUMNS FROM {qualified(table_id)}")
     return sorted({str(row[2]) for row in shown if folded_name(str(row[0])) in columns})
 
 
 def text_columns(session: MySqlSession, table_id: TableId) -> dict[str, str]:
-    """The collations of the table's text columns, by the names of these."""
+    """The collations of the table's text columns, by column name."""
     select = "SELECT column_name, collation_name FROM information_schema.columns WHERE table_schema = ? AND table_name = ?"
     found = session.find([f"{select} AND collation_name IS NOT NULL"], (table_id.database, table_id.table), columns=2)
     return {str(name): str(collation) for name, collation in found}
 
 
 def computed_columns(session: MySqlSession, table_id: TableId) -> dict[str, bool]:
-    """Whether the table's columns are generated ones, by their folded names."""
+    """Whether each column of the table is a generated one, by folded name."""
     select = "SELECT column_name, extra FROM information_schema.columns WHERE table_schema = ? AND table_name = ?"
     found = session.find([select], (table_id.database, table_id.table), columns=2)
-    # MySQL calls a default that is an expression DEFAULT_GENERATED.
+    # MySQL reports DEFAULT_GENERATED for a default that is an expression.
     return {folded_name(str(name)): "GENERATED" in str(extra).upper().split() for name, extra in found}
 
 
 def compares_bytes(collation: str) -> bool:
-    """Whether texts that differ in a byte are never equal, spaces at their end included."""
+    """Whether texts that differ in a byte are never equal, including trailing spaces."""
     return _BY_BYTES.search(collation) is not None
 
 
 def text_comparisons(session: MySqlSession, tables: Collection[TableId]) -> dict[TableId, TextComparison]:
-    """See ``headrace.sinks.base.TextComparisons``. Names of collations tell how they compare."""
+    """See ``headrace.sinks.base.TextComparisons``. The collations' names determine how they compare."""
     databases = sorted({table_id.database for table_id in tables})
     wanted = {(folded_name(table_id.database), folded_name(table_id.table)): table_id for table_id in tables}
     weighed: dict[TableId, set[str]] = defaultdict(set)
@@ -329,7 +329,7 @@ def text_comparisons(session: MySqlSession, tables: Collection[TableId]) -> dict
 
 
 def _unique_texts(session: MySqlSession, table_id: TableId, compared: Collection[str]) -> tuple[UniqueTexts, ...]:
-    """The unique keys with a column that compares by a collation; those over expressions are left out."""
+    """The unique keys with a column that is compared by a collation, without those over expressions."""
     parts: dict[str, list[tuple[str, int]]] = defaultdict(list)
     if not compared:
         return ()
@@ -346,14 +346,14 @@ def _database(session: MySqlSession, table_id: TableId) -> TableDescription:
 
 
 def columns(session: MySqlSession, table_id: TableId) -> tuple[str, ...] | None:
-    """The names of a table's columns, in their order, empty for a view that selects from what is gone; ``None``: no such table."""
+    """The names of a table's columns in order; empty for a view whose tables are gone; ``None`` if there is no such table."""
     try:
         return tuple(str(row[0]) for row in session.execute(f"SHOW COLUMNS FROM {qualified(table_id)}"))
     except pymysql.err.MySQLError as error:
         if error_code(error) in _MISSING:
             return None
         if error_code(error) == _INVALID_VIEW:
-            return ()  # it is there all the same, and can be dropped
+            return ()  # the view exists anyway, and can be dropped
         raise
 
 

@@ -1,4 +1,4 @@
-"""What ``validate`` asks of a MySQL, MariaDB or TiDB target. Nothing is changed."""
+"""The checks of ``validate`` on a MySQL, MariaDB or TiDB target. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from headrace.sinks.sql_dialect import MYSQL
 from headrace.sinks.sql_ledger import SqlLedger
 
 FOR_LEDGER = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE")
-"""What the user needs on the ledger's database at least; CREATE only until the tables are there."""
+"""The minimum rights of the user on the ledger's database; CREATE only until the tables exist."""
 FOR_VIEWS = ("CREATE VIEW", "SHOW VIEW")
 FOR_FOREIGN_KEYS = ("REFERENCES",)
-"""MariaDB asks for no such right."""
+"""MariaDB does not require this right."""
 _SMALL_PACKET = 16 * 1024 * 1024
 _OF_ALL = (*ON_LEDGER, *FOR_VIEWS, *FOR_FOREIGN_KEYS)
 
 
 def check_target(settings: MySqlSettings) -> list[Check]:
-    """The checks, in the order in which they depend on each other; one alone when the target cannot be reached."""
+    """The checks, in the order in which they depend on each other; only one if the target cannot be reached."""
     try:
         with MySqlSession(settings, ddl=True) as session:
             return [
@@ -51,18 +51,18 @@ def check_target(settings: MySqlSettings) -> list[Check]:
 
 
 def check_databases(session: MySqlSession, settings: MySqlSettings, databases: Iterable[str]) -> Iterator[Check]:
-    """Names the databases of the source for which nothing is granted."""
+    """A check for each database of the source on which nothing is granted."""
     grants, account = active_grants(session), account_of(session, settings.ledger_database)
     for database in sorted(databases):
         if database.casefold() in {*SYSTEM_DATABASES, settings.ledger_database.casefold()}:
-            continue  # such a database is refused in any case
+            continue  # such a database is refused anyway
         if not grants.on(database, NEEDED) & set(NEEDED):
             detail = f"nothing is granted on {quote_name(database)}.*, which the source has"
             yield Check("privileges", CheckState.FAILED, detail, account.to_grant(escaped(database)))
 
 
 def _rights(session: MySqlSession, settings: MySqlSettings) -> Iterator[Check]:
-    """What the account lacks, and then what it has too much."""
+    """What rights the account lacks, and then those that it does not need."""
     account, active, direct = account_of(session, settings.ledger_database), active_grants(session), Grants()
     of_roles: dict[str, Grants | None] = {}
     if active.roles:
@@ -103,17 +103,17 @@ def _privileges(account: Account, active: Grants, direct: Grants, of_roles: Mapp
 
 
 def _patterns(grants: Grants, ledger: str) -> list[str]:
-    """The patterns of databases that the account may be meant to replicate."""
+    """The database patterns that the account may be meant to replicate."""
     found = {line.pattern for line in grants.lines if line.pattern is not None and not line.takes and line.grantee != EVERYBODY}
     return sorted(p for p in found if not grants.is_only(p, ledger) and literal_name(p).lower() not in SYSTEM_DATABASES)
 
 
 def _missing(grants: Grants, ledger: str) -> str:
-    """What is not granted that has to be, and where; empty for nothing."""
+    """The required rights that are not granted, and where; empty if none is missing."""
     parts = []
     patterns = _patterns(grants, ledger)
     for pattern in patterns:
-        # A name that the pattern matches, and that hardly another one does.
+        # A name that matches the pattern, and hardly any other pattern.
         if lacking := _without(NEEDED, grants.on(literal_name(pattern), NEEDED)):
             parts.append(f"{lacking} on {quote_name(pattern)}.*")
     if not patterns and (lacking := _without(NEEDED, grants.on(PLACEHOLDER, NEEDED))):
@@ -164,7 +164,7 @@ def _names(session: MySqlSession) -> Check:
 
 
 def _engines(session: MySqlSession, settings: MySqlSettings) -> Check:
-    """Of the ledger; those of the tables are among their conditions."""
+    """The engines of the ledger's tables. Those of the replicated tables are checked with their conditions."""
     for table_id, engine in Fence(SqlLedger(MYSQL, settings.ledger_database)).without_transactions(session).items():
         detail = f"the ledger's table {table_id} has the engine {engine}, which has no transactions."
         return Check(

@@ -1,7 +1,7 @@
-"""The collations that TiDB means where a statement does not name them: MySQL and MariaDB have other defaults.
+"""The collations that TiDB uses if a statement names none: MySQL and MariaDB have other defaults.
 
-TiDB takes the binary collation of a character set (TiDB documentation, "Character Set and Collation"). A target that compared
-keys without case would take two of the source's rows for one.
+TiDB uses the binary collation of a character set (TiDB documentation, "Character Set and Collation"). A target that compared keys
+without case would treat two of the source's rows as one.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _CREATE_TABLE = re.compile(r"\s*CREATE\s+TABLE\b", re.IGNORECASE)
 _EXCEPTIONS = {"gbk": "gbk_chinese_ci", "gb18030": "gb18030_chinese_ci"}
 TIDB_COLLATION = "utf8mb4_bin"
 BY_BYTES = "utf8mb4_0900_bin"
-"""Tells texts apart that differ in a byte, trailing spaces included; MariaDB's own name for it is put in later."""
+"""Distinguishes texts that differ in a byte, including trailing spaces. MariaDB's name for it is substituted later."""
 
 
 def create_database(statement: str, *, by_bytes: bool = False) -> str:
-    """CREATE DATABASE with TiDB's default charset and collation spelled out, as far as the statement leaves them open.
+    """CREATE DATABASE with TiDB's default charset and collation written out where the statement names none.
 
     ``by_bytes``: see :func:`spell_out`.
     """
@@ -41,9 +41,9 @@ def create_database(statement: str, *, by_bytes: bool = False) -> str:
 
 
 def create_table(statement: str, default: str, *, by_bytes: bool = False) -> str:
-    """CREATE TABLE with its charset and collation spelled out, the ``default`` where it names none.
+    """CREATE TABLE with its charset and collation written out; ``default`` if it names none.
 
-    CREATE TABLE … LIKE stays as it is. ``by_bytes``: see :func:`spell_out`.
+    CREATE TABLE … LIKE is not changed. ``by_bytes``: see :func:`spell_out`.
     """
     spelled = spell_out(statement, by_bytes=by_bytes)
     end = _after_columns(_visible(spelled))
@@ -51,23 +51,22 @@ def create_table(statement: str, default: str, *, by_bytes: bool = False) -> str
 
 
 def names_none(statement: str) -> bool:
-    """Whether it is a CREATE TABLE that leaves the table's collation to its database."""
+    """Whether it is a CREATE TABLE whose collation is left to its database."""
     visible = _visible(statement)
     end = _after_columns(visible) if _CREATE_TABLE.match(visible) else None
     return end is not None and not _COLLATE.search(visible, end) and not _CHARSET.search(visible, end)
 
 
 def as_default(collation: str) -> str:
-    """The option of a table or database that gives it this collation."""
+    """The table or database option for this default collation."""
     return f"DEFAULT CHARACTER SET {collation.partition('_')[0]} COLLATE {collation}"
 
 
 def spell_out(statement: str, *, by_bytes: bool = False) -> str:
-    """The statement with the collation behind every character set of a column, table or database that is named without one.
+    """The statement with a collation after every character set of a column, table or database that has none.
 
-    ``binary``, of which a text is made a column of bytes, has no other than its own.
-    ``by_bytes``: the source compares byte by byte, whatever it names, so every character set and collation becomes the one that
-    does; but for ``binary``, which does so by itself.
+    ``binary``, which makes a text column a column of bytes, has only its own collation. ``by_bytes``: the source compares byte by
+    byte, whatever it names, so every character set and collation becomes the one that does so, except for ``binary``.
     """
     visible = _visible(statement)
     if not _WITH_CHARSETS.match(visible):
@@ -90,10 +89,10 @@ def spell_out(statement: str, *, by_bytes: bool = False) -> str:
 
 
 def to_modify(created: str, table_id: TableId, column: str, collation: str) -> str:
-    """What a person is to do so that a text column compares by another collation, as the middle of a sentence.
+    """How a person can give a text column another collation, as the middle of a sentence.
 
-    ``created`` is the target's SHOW CREATE TABLE. MODIFY takes away what it does not repeat, and empties a generated column whose
-    expression is missing, so the statement has the whole definition, of which only the collation differs.
+    ``created`` is the target's SHOW CREATE TABLE. MODIFY removes what it does not repeat, and empties a generated column without
+    its expression. So the statement has the whole definition, in which only the collation differs.
     """
     for definition in read_statement(created, table_id.database).definitions:
         words = Cursor(definition)
@@ -114,7 +113,7 @@ def to_modify(created: str, table_id: TableId, column: str, collation: str) -> s
 
 
 def _all_by_bytes(statement: str) -> str:
-    for found in reversed(list(_BINARY.finditer(_visible(statement)))):  # the attribute asks for a collation that pads
+    for found in reversed(list(_BINARY.finditer(_visible(statement)))):  # the attribute selects a PAD SPACE collation
         statement = statement[: found.end("type")] + statement[found.end() :]
     visible = _visible(statement)
     named = [(found, "utf8mb4") for found in _CHARSET.finditer(visible)] + [(f, BY_BYTES) for f in _COLLATION.finditer(visible)]
@@ -125,7 +124,7 @@ def _all_by_bytes(statement: str) -> str:
 
 
 def _visible(statement: str) -> str:
-    """The statement with strings, names and comments blanked out, every other character in its place."""
+    """The statement with strings, names and comments blanked out; every other character keeps its place."""
     return _SKIPPED.sub(lambda found: " " * len(found[0]), statement)
 
 
@@ -138,7 +137,7 @@ def _with_default(statement: str, after: int | None, collation: str) -> str:
 
 
 def _clause_around(visible: str, at: int) -> str:
-    """What stands around a place up to the next commas and parentheses of its own level; deeper levels are left out."""
+    """The text around a place, up to the next commas and parentheses of its own level, without deeper levels."""
     found = []
     for places in (range(at - 1, -1, -1), range(at, len(visible))):
         inwards, outwards = (")", "(") if places.step < 0 else ("(", ")")
@@ -155,7 +154,7 @@ def _clause_around(visible: str, at: int) -> str:
 
 
 def _after_columns(visible: str) -> int | None:
-    """Where the parenthesis of the column definitions ends; ``None`` when there is none."""
+    """Where the parenthesis of the column definitions ends; ``None`` if there is none."""
     depth = 0
     for at, sign in enumerate(visible):
         depth += (sign == "(") - (sign == ")")

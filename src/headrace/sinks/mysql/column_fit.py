@@ -1,8 +1,8 @@
-"""Columns of the target that do not hold the source's values as they are.
+"""Columns of the target that do not keep the source's values unchanged.
 
-MySQL and MariaDB change what such a column is given without a warning, in any SQL mode: they round a DOUBLE in a FLOAT, and make
-the number 1 of the text 01. In a unique key that makes one row of two. A value for which the server has an error or a warning (a
-DECIMAL with fewer digits, a DATE for a DATETIME) is refused by itself; ``validate`` tells of the commonest such columns
+MySQL and MariaDB change values for such a column without a warning, in any SQL mode: they round a DOUBLE in a FLOAT, and convert
+the text 01 to the number 1. In a unique key that merges two rows. A value for which the server has an error or a warning (a DECIMAL
+with fewer digits, a DATE for a DATETIME) is refused anyway; ``validate`` reports the most common such columns
 (:meth:`HeldType.refuses`).
 """
 
@@ -21,26 +21,26 @@ from headrace.sinks.mysql.text import quote_text
 from headrace.sinks.mysql.types import type_text
 
 HELD = "data_type, COALESCE(character_maximum_length, datetime_precision, 0), numeric_scale, column_type, is_nullable, extra"
-"""What :meth:`HeldType.of` needs of ``information_schema.columns``."""
+"""The columns of ``information_schema.columns`` that :meth:`HeldType.of` needs."""
 
 _MEMBER = re.compile(r"'((?:[^']|'')*)'")
 _DIGITS = re.compile(r"\((\d+)")
 _BEYOND_BMP = re.compile("[\U00010000-\U0010ffff]")
 _PLAIN_WIDTHS = (None, 12, 22)
-"""What TiCDC writes as the precision of a FLOAT or DOUBLE without one."""
+"""The precisions that TiCDC writes for a FLOAT or DOUBLE without one."""
 _APPROXIMATE = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
 _MEMBERS = frozenset({TypeKind.ENUM, TypeKind.SET})
 _FRACTIONS = frozenset({TypeKind.TIME, TypeKind.DATETIME, TypeKind.TIMESTAMP})
 _DATES = frozenset({TypeKind.DATE, TypeKind.DATETIME, TypeKind.TIMESTAMP})
 _WHOLE = (CHARACTER_KINDS | BINARY_KINDS) - {TypeKind.CHAR, TypeKind.BINARY}
-"""What takes any bytes or characters, and takes no blanks away and adds no zeros."""
+"""Types that accept any bytes or characters, and neither strip spaces nor add zeros."""
 _TEXTS = _WHOLE | {TypeKind.CHAR, TypeKind.JSON}
 _NUMBERS = _TEXTS | {TypeKind.DECIMAL, TypeKind.DOUBLE}
 _SIZED = CHARACTER_KINDS | BINARY_KINDS
 _OF_CHARACTERS = frozenset({TypeKind.CHAR, TypeKind.VARCHAR, TypeKind.VAR_STRING})
-"""Their length counts characters, that of all others bytes."""
+"""Types whose length is in characters; that of all others is in bytes."""
 _MOST_BYTES = 4
-"""Of a character in utf8mb4."""
+"""The maximum for a character in utf8mb4."""
 _BITS = {TypeKind.TINYINT: 8, TypeKind.SMALLINT: 16, TypeKind.MEDIUMINT: 24, TypeKind.INT: 32, TypeKind.BIGINT: 64}
 _HOLDS: TypeMap[frozenset[TypeKind]] = TypeMap(
     "types of MySQL that hold values",
@@ -65,32 +65,35 @@ _HOLDS: TypeMap[frozenset[TypeKind]] = TypeMap(
         TypeKind.VECTOR: _TEXTS | {TypeKind.VECTOR},
     },
 )
-"""By the source's type, those of the target that take its values as they are or refuse them."""
+"""By the source's type: the target's types that either keep its values unchanged or refuse them."""
 
 
 @dataclass(frozen=True)
 class HeldType:
-    """The type of a column of the target: ``kind`` in capitals, as ``information_schema`` has it.
-
-    ``size`` is in characters or bytes, or the digits of a second's fraction; ``scale`` the digits after the point, ``None`` for a
-    FLOAT or DOUBLE that keeps what fits; ``members`` are those of an ENUM or SET. ``fills_null``: it makes a value of its own of
-    NULL. ``name`` is the column's as it is spelled, ``collation`` that of a text. ``declared`` is the type as the server shows it,
-    with its lengths, and ``takes_null`` whether it takes NULL.
-    """
+    """The type of a column of the target."""
 
     kind: str = ""
+    """In upper case, as in ``information_schema``."""
     size: int = 0
+    """In characters or bytes, or the number of fractional second digits."""
     scale: int | None = None
+    """The digits after the point; ``None`` for a FLOAT or DOUBLE that keeps what fits."""
     members: frozenset[str] = frozenset()
+    """The members of an ENUM or SET."""
     fills_null: bool = False
+    """It replaces NULL by a value of its own."""
     name: str = ""
+    """The column's name in its own spelling."""
     collation: str = ""
+    """The collation of a text column."""
     declared: str = ""
+    """The type as the server shows it, with its lengths."""
     takes_null: bool = True
+    """It accepts NULL."""
 
     @classmethod
     def of(cls, data_type: object, size: object, scale: object, column_type: object, nullable: object, extra: object) -> HeldType:
-        """From the columns of :data:`HELD`."""
+        """The type from the columns in :data:`HELD`."""
         kind = str(data_type).upper()
         fills_null = "auto_increment" in str(extra).lower() or (kind == TypeKind.TIMESTAMP and nullable == "NO")
         found = _MEMBER.findall(str(column_type)) if kind in (TypeKind.ENUM, TypeKind.SET) else []
@@ -99,7 +102,7 @@ class HeldType:
         return cls(kind, int(str(size)), digits, members, fills_null, declared=str(column_type), takes_null=nullable != "NO")
 
     def changes(self, column: Column) -> bool:
-        """Whether it changes some of the values silently that are written of the source's column."""
+        """Whether it silently changes some of the values that are written for the source's column."""
         if self.fills_null and column.nullable and not column.primary_key:
             return True
         kind, fraction = column.type.kind, column.type.scale or 0
@@ -113,7 +116,7 @@ class HeldType:
         )
 
     def refuses(self, column: Column) -> bool:
-        """Whether the server refuses some values of the source's column, which stops the table at the first one."""
+        """Whether the server refuses some values of the source's column. The table stops at the first one."""
         kind = column.type.kind
         if not self.takes_null and column.nullable and not column.primary_key:
             return True
@@ -126,12 +129,12 @@ class HeldType:
         return kind is TypeKind.DECIMAL and self.kind == kind and self._has_fewer_digits(column.type)
 
     def _size_of(self, column_type: ColumnType) -> int:
-        """How long a value of a text or of bytes may be, counted as in this column; 0 where that is not known."""
+        """The maximum length of a text or bytes value, in this column's unit; 0 if unknown."""
         length = column_type.length or 0
         return length * _MOST_BYTES if column_type.kind in _OF_CHARACTERS and self.kind not in _OF_CHARACTERS else length
 
     def _has_fewer_digits(self, column_type: ColumnType) -> bool:
-        """Whether a DECIMAL has fewer digits before the point; with fewer behind it the server warns, which is refused too."""
+        """Whether a DECIMAL has fewer digits before the point. With fewer after it the server warns, so the row is refused, too."""
         found = _DIGITS.search(self.declared)
         digits, scale = column_type.length or 10, column_type.scale or 0
         is_signed_in_unsigned = "unsigned" in self.declared.lower() and not column_type.unsigned
@@ -139,7 +142,7 @@ class HeldType:
         return found is not None and (is_signed_in_unsigned or int(found[1]) - held_scale < digits - scale or held_scale < scale)
 
     def _cuts_digits(self, column_type: ColumnType) -> bool:
-        """Whether it keeps fewer digits after the point than the source's FLOAT or DOUBLE. TiCDC does not write ``(M,0)`` down."""
+        """Whether it has fewer digits after the point than the source's FLOAT or DOUBLE. TiCDC does not record ``(M,0)``."""
         if self.scale is None:
             return False
         is_plain = column_type.scale is None and (self.scale > 0 or column_type.length in _PLAIN_WIDTHS)
@@ -154,7 +157,7 @@ class HeldType:
 
 
 def _shown(member: str) -> str:
-    """A member of an ENUM or SET as ``information_schema`` may show it: without blanks at its end, and of the basic plane."""
+    """A member of an ENUM or SET as ``information_schema`` may show it: without trailing spaces, and in the basic plane."""
     return _BEYOND_BMP.sub("?", member.replace("\\\\", "\\").rstrip(" "))
 
 
@@ -165,7 +168,7 @@ def _range(kind: TypeKind, *, unsigned: bool) -> tuple[int, int]:
 
 
 def misfit(table_id: TableId, column: Column, held: HeldType) -> Problem:
-    """What to say of a column that changes values."""
+    """The problem of a column that changes values."""
     if held.fills_null and not held.changes(replace(column, nullable=False)):
         message = "the target's column replaces NULL, which the source's may hold, with a value of its own."
         hint = "Give it the source's definition in the target."
@@ -179,7 +182,7 @@ def misfit(table_id: TableId, column: Column, held: HeldType) -> Problem:
 
 
 def held_columns(session: MySqlSession, table_id: TableId) -> Mapping[str, HeldType]:
-    """The types of the columns that a table of the target has, by their folded names."""
+    """The types of the columns of a target table, by their folded names."""
     found = session.execute(
         f"SELECT column_name, collation_name, {HELD} FROM information_schema.columns WHERE table_schema = ? AND table_name = ?",
         (table_id.database, table_id.table),
@@ -191,7 +194,7 @@ def held_columns(session: MySqlSession, table_id: TableId) -> Mapping[str, HeldT
 
 
 def refuse_misfits(schema: TableSchema, columns: Mapping[str, HeldType]) -> None:
-    """Raises refusal.Refused when a column of the target (:func:`held_columns`) would change the source's values silently."""
+    """Raises refusal.Refused if a column of the target (:func:`held_columns`) would silently change the source's values."""
     for column in schema.written_columns:
         held = columns.get(folded_name(column.name))
         if held is not None and held.changes(column):

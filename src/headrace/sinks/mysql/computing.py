@@ -1,4 +1,4 @@
-"""Statements by which the server would compute for minutes for each row that is written, where no KILL ends it."""
+"""Refuses statements with which the server would compute for minutes for each written row, and could not be interrupted by KILL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HINT = (
 
 
 def refuse_long_computing(change: SchemaChange) -> None:
-    """Raises SchemaChangeRefused for an expression that may make, or search, much longer texts than the row has."""
+    """Raises SchemaChangeRefused for an expression that may create, or search, much longer texts than the row has."""
     why = "" if change.by_shape else excess(change.statement, change.schema)
     if why:
         raise refused(change, f"the target would compute for long for each row, because {why}: {shown(change)}.", _HINT)

@@ -1,6 +1,6 @@
-"""Whether the target's tables keep the conditions under which the order of writes does not matter (docs/guarantees.md).
+"""Checks whether the target's tables meet the conditions under which the order of writes does not matter (docs/guarantees.md).
 
-Everything is read from ``information_schema``, whose names are compared without case, as TiDB's are.
+All data come from ``information_schema``, whose names are compared without case, like TiDB's.
 """
 
 from __future__ import annotations
@@ -48,8 +48,10 @@ class _TargetColumn:
 
 @dataclass(frozen=True)
 class _Target:
-    """A table of the target with the source's. ``unique`` maps each unique index to its parts, ``None`` for one that is not a
-    whole column."""
+    """A table of the target with the source's table.
+
+    ``unique`` maps each unique index to its parts, ``None`` for a part that is not a whole column.
+    """
 
     table_id: TableId
     source: SourceTable
@@ -81,7 +83,7 @@ def check_tables(settings: MySqlSettings, pipeline: str, tables: Sequence[Source
                 *_other_writers(session, settings, pipeline, found),
             ]
     except HeadraceError:
-        return []  # said already
+        return []  # already reported
     except (pymysql.err.MySQLError, OSError) as error:
         return [Check("tables", CheckState.FAILED, f"the target's catalogue cannot be read: {error_text(error)}.")]
 
@@ -95,7 +97,7 @@ def _folded(table_id: TableId) -> tuple[str, str]:
 
 
 def _targets(session: MySqlSession, tables: dict[tuple[str, str], SourceTable]) -> dict[tuple[str, str], _Target]:
-    """Those of the tables that the target has, by their folded names."""
+    """The tables that the target has, by their folded names."""
     found: dict[tuple[str, str], _Target] = {}
     for database, table, name, nullable, collation, default, extra, *held in _of_databases(
         session,
@@ -130,7 +132,7 @@ def _targets(session: MySqlSession, tables: dict[tuple[str, str], SourceTable]) 
 
 
 def _of_databases(session: MySqlSession, tables: dict[tuple[str, str], SourceTable], statement: str) -> list[tuple[object, ...]]:
-    """The rows that a statement finds in the tables' databases; it ends where the names belong."""
+    """The rows that a statement finds in the tables' databases. The statement ends where the database names belong."""
     databases = sorted({table.schema.table_id.database for table in tables.values()})
     return session.execute(f"{statement} IN ({', '.join('?' * len(databases))})", databases) if databases else []
 
@@ -173,7 +175,7 @@ def _collations(session: MySqlSession, found: dict[tuple[str, str], _Target]) ->
 
 
 def _family(collation: str) -> str:
-    """What two collations share that hold the same texts for equal, whatever the character set: ``general_ci``."""
+    """The common part of collations that treat the same texts as equal in different character sets: ``general_ci``."""
     return EQUAL.get(collation, collation).partition("_")[2] or collation
 
 
@@ -253,7 +255,7 @@ def _sees_triggers(session: MySqlSession, databases: Collection[str]) -> bool:
 
 
 def _foreign_keys(session: MySqlSession, found: dict[tuple[str, str], _Target]) -> Iterator[Check]:
-    """Sessions of Headrace do not check foreign keys, so that they do not cascade; those of others do."""
+    """Headrace's sessions do not check foreign keys, so that they do not cascade. Other sessions do."""
     rules = session.execute(
         "SELECT constraint_schema, table_name, constraint_name, UPPER(delete_rule), UPPER(update_rule)"
         " FROM information_schema.referential_constraints"

@@ -1,4 +1,4 @@
-"""Connections to the server as Headrace needs them: session settings, ``?`` placeholders, and errors sorted by what to do."""
+"""Connections to the server, with Headrace's session settings, ``?`` placeholders, and errors classified by the required action."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _BRIEF_SECONDS = 3
 
 _UNKNOWN_TIME_ZONE = 1298
 _WITNESS = "FROM information_schema.character_sets LIMIT 1"
-"""The end of a SELECT that always has a row, and that a kill of the statement ends with an error."""
+"""The end of a SELECT that always finds a row, and that fails with an error if the statement is killed."""
 _PACKET_SIZES = range(1 << 10, (1 << 30) + 1)
-"""The values that max_allowed_packet can have."""
+"""The possible values of max_allowed_packet."""
 _ASKS = re.compile(r"\s*\(?\s*(SELECT|SHOW|CHECKSUM)\b", re.IGNORECASE)
 _DELETE = b"DELETE "
 _LIMITED = re.compile(rb" LIMIT \d+$")
@@ -42,18 +42,18 @@ _T = TypeVar("_T")
 
 
 class MySqlSession:
-    """One connection with Headrace's session settings; it is a ``SqlSession``, so the ledger's statements run on it.
+    """One connection with Headrace's session settings. It is a ``SqlSession``, so the ledger's statements run on it.
 
-    Not in autocommit: the caller opens transactions by its first statement, and commits. ``ddl`` makes a session for schema
-    changes: in autocommit, and in the source's time zone. See ``headrace.sinks.mysql.variables`` for all that is set.
+    Not in autocommit: the caller begins a transaction with its first statement, and commits. ``ddl`` makes a session for schema
+    changes: in autocommit, and in the source's time zone. ``headrace.sinks.mysql.variables`` lists all settings.
     """
 
     def __init__(self, settings: MySqlSettings, *, ddl: bool = False, interruption: Interruption | None = None) -> None:
-        """``interruption``: with what this session is given up; see there."""
+        """``interruption`` is the signal with which the session's statements are ended."""
         self._settings, self._interruption = settings, interruption
-        self.is_tidb = False  # until the server has told
+        self.is_tidb = False  # until the server's version is known
         self.collations: set[str] = set()
-        """Those that the server was found to know."""
+        """Collations that the server is known to have."""
         self._connection = _connect(settings, autocommit=ddl)
         try:
             self._configure(settings, ddl=ddl)
@@ -73,22 +73,22 @@ class MySqlSession:
                 raise ValueError(f"max_allowed_packet is {self.max_allowed_packet}")
         self._connection.expect_more()
         self.affected = 0
-        """Rows that the last statement changed. Of REPLACE those that were put in and those that were pushed out, but for rows
-        that were there as they are."""
+        """The number of rows that the last statement changed. For REPLACE: inserted and replaced rows, without those that already
+        existed in the same form."""
         self.version = str(version)
         self.is_tidb = "TiDB" in self.version
         self.is_mariadb = "MariaDB" in self.version
         self._set_variables(settings, ddl=ddl)
         self._connection.limit(self.max_allowed_packet)
-        # TiDB asks for the file again whenever it repeats a LOAD DATA after a write conflict, lets no impossible date through in
-        # one, and does not say which column it refuses; its REPLACE statements have none of this.
+        # TiDB requests the file again when it retries a LOAD DATA after a write conflict, refuses invalid dates in it, and does not
+        # report the refused column. Its REPLACE statements have none of these problems.
         self.local_infile = settings.local_infile and str(local) in ("1", "ON") and not self.is_tidb
 
     def _set_variables(self, settings: MySqlSettings, *, ddl: bool) -> None:
-        """Raises DefinitionError where a value that would change what is written cannot be set."""
+        """Raises DefinitionError if a value cannot be set that changes what is written."""
         zone = (settings.time_zone if ddl else "") or "+00:00"
         always = variables.always(ddl=ddl, is_mariadb=self.is_mariadb, time_zone=zone)
-        self._set(settings, always, {})  # a limit of rows would also cut off what comes now
+        self._set(settings, always, {})  # a row limit would also truncate the next result
         wanted = variables.wanted(ddl=ddl)
         names = [variable.name for variable in wanted] + list(variables.REFUSED)
         rows = self.execute(f"SHOW SESSION VARIABLES WHERE Variable_name IN ({', '.join('?' * len(names))})", names)
@@ -97,10 +97,10 @@ class MySqlSession:
             if ddl and found.get(name, "").upper() in refused:
                 raise _fixed(settings, name, found[name], "columns that are added get the defaults of another time", "NO")
         self._set(settings, variables.differing(wanted, found), found)
-        self._connection.rollback()  # without autocommit the questions began a transaction, with the server's own values
+        self._connection.rollback()  # without autocommit the queries began a transaction, with the server's own values
 
     def _set(self, settings: MySqlSettings, to_set: Sequence[Variable], found: Mapping[str, str]) -> None:
-        """In one statement, or, where that is refused, one by one. ``found`` are the values before."""
+        """Sets them in one statement or, if that is refused, one by one. ``found`` are the values before."""
         if not to_set:
             return
         try:
@@ -129,27 +129,27 @@ class MySqlSession:
                 raise _fixed(settings, variable.name, found, variable.meaning, variable.value) from None
 
     def execute(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
-        """Runs one statement, ``?`` standing for each parameter, and returns its rows. Raises PyMySQL's errors."""
+        """Runs one statement, in which ``?`` stands for each parameter. Returns its rows. Raises PyMySQL's errors."""
         with self._connection.cursor() as cursor:
             if parameters:
                 statement = cursor.mogrify(statement.replace("%", "%%").replace("?", "%s"), tuple(parameters))
             self._send(cursor, statement)
             with understood():
                 if cursor.description is None and _ASKS.match(statement):
-                    raise ValueError("a question without a result")  # as a proxy under maintenance answers
+                    raise ValueError("a question without a result")  # such is the response of a proxy under maintenance
             return list(cursor.fetchall())
 
     def scalar(self, statement: str, parameters: Sequence[object] = ()) -> object:
-        """The first value of the first row, ``None`` for no row."""
+        """The first value of the first row; ``None`` if there is no row."""
         rows = self.execute(statement, parameters)
         return rows[0][0] if rows else None
 
     def find(self, selects: Sequence[str], parameters: Sequence[object] = (), *, columns: int = 1) -> list[tuple[object, ...]]:
-        """The rows that any of these SELECTs finds, in one statement. None of them may have a NULL first.
+        """The rows found by any of these SELECTs, in one statement. None of them may return NULL in the first column.
 
-        For questions where no row is an answer to act on. Of a SELECT that is killed while it plans to read a range of an index,
-        or an EXISTS, MariaDB (10.11) answers that there is nothing. So another SELECT follows, which does have a row, and notices
-        the kill. Raises the error of a killed statement.
+        For queries where "no row" leads to an action. MariaDB (10.11) returns an empty result for a SELECT that is killed while it
+        plans to read an index range, or an EXISTS. So another SELECT is appended that does have a row and that fails if it is
+        killed. Raises the error of a killed statement.
         """
         if self.is_tidb:
             return self.execute(" UNION ALL ".join(f"({select})" for select in selects), parameters)
@@ -164,15 +164,16 @@ class MySqlSession:
         return bool(self.find([select], parameters))
 
     def run(self, statement: str | bytes) -> int:
-        """Runs a statement whose text is complete; returns how many warnings it left. Sets :attr:`affected`."""
+        """Runs a complete statement. Returns the number of warnings. Sets :attr:`affected`."""
         with self._connection.cursor() as cursor:
             self.affected = self._send(cursor, statement)
             return int(cursor.warning_count)
 
     def run_verbatim(self, statement: str) -> None:
-        """Runs a statement that is not Headrace's own, as it is written: no other question is made of it, as :meth:`run` does.
+        """Runs a statement that is not Headrace's own, exactly as written. Unlike :meth:`run`, it sends no further query.
 
-        Of a DELETE that somebody kills while it is planned MariaDB says that all went well, but for a run that was given up.
+        MariaDB reports success for a DELETE that is killed during planning. This is accepted here, except when the run is
+        interrupted.
         """
         with self._connection.cursor() as cursor:
             self._require_wanted()
@@ -180,15 +181,15 @@ class MySqlSession:
             self._require_wanted()
 
     def affect(self, statement: str | bytes) -> int:
-        """Runs a statement whose text is complete; returns how many rows it changed."""
+        """Runs a complete statement. Returns the number of rows that it changed."""
         with self._connection.cursor() as cursor:
             return self._send(cursor, statement)
 
     def _send(self, cursor: Any, statement: str | bytes) -> int:
-        """Runs a statement; returns how many rows it changed, or how many came back.
+        """Runs a statement. Returns the number of rows that it changed or returned.
 
-        A DELETE that is killed while it is planned deletes nothing, and MariaDB (10.11) answers that all went well. So one that
-        found no row is believed only when a SELECT finds none either, which has to show that it was not killed; see :meth:`find`.
+        A DELETE that is killed during planning deletes nothing, and MariaDB (10.11) reports success. So if a DELETE found no row, a
+        SELECT must confirm that there is none, and must show that it was not killed itself; see :meth:`find`.
         """
         self._require_wanted()
         text = statement.encode(errors="surrogateescape") if isinstance(statement, str) else statement
@@ -209,7 +210,7 @@ class MySqlSession:
             raise pymysql.err.OperationalError(INTERRUPTED, "The run was given up")
 
     def load(self, statement: str, buffers: Sequence[pa.Buffer]) -> int:
-        """Runs LOAD DATA LOCAL INFILE ``{file}`` with these bytes as the file; returns how many warnings it left.
+        """Runs LOAD DATA LOCAL INFILE ``{file}`` with these bytes as the file. Returns the number of warnings.
 
         Sets :attr:`affected`.
         """
@@ -226,10 +227,10 @@ class MySqlSession:
 
     @contextmanager
     def promptly(self) -> Iterator[None]:
-        """While it lasts, the server ends this connection, and rolls back what is open, when it hears nothing for five seconds.
+        """Inside the block, the server closes this connection, and rolls back, after five seconds without traffic.
 
-        For locks that every run has to pass. Of a process that was stopped, or whose network is gone, the server would keep them
-        for eight hours.
+        For locks that every run must take. Otherwise the server would keep the locks of a stopped process, or after a network
+        failure, for eight hours.
         """
         self.execute(f"SET SESSION wait_timeout = {_SILENCE_SECONDS}")
         yield
@@ -239,16 +240,16 @@ class MySqlSession:
         """Closes the connection; an open transaction is rolled back by the server."""
         if self._interruption is not None:
             self._interruption.forget(self)
-        with suppress(pymysql.err.MySQLError, OSError):  # it was closed already
+        with suppress(pymysql.err.MySQLError, OSError):  # it was already closed
             self._connection.close()
 
     def end_statement(self) -> bool:
-        """See ``Interruptible``. A session that runs nothing takes no notice."""
+        """See ``Interruptible``. Has no effect on a session that runs no statement."""
         try:
             with self._aside(_BRIEF_SECONDS) as aside, aside.cursor() as cursor:
                 cursor.execute(f"KILL QUERY {self.connection_id}")
         except (pymysql.err.MySQLError, OSError) as error:
-            return classify(error) is ErrorClass.REFUSED  # it has just ended by itself
+            return classify(error) is ErrorClass.REFUSED  # the statement has just ended by itself
         return True
 
     def cut_off(self) -> None:
@@ -256,11 +257,12 @@ class MySqlSession:
         self._connection.cut_off()
 
     def _still_runs(self) -> bool:
-        """Whether the server runs a statement of this connection, as another connection sees it.
+        """Whether the server runs a statement of this connection, as seen by another connection.
 
-        What a server that can be reached does not tell (all its connections are taken) is for the kernel's timeouts to find out.
+        If the server can be reached but does not say (because all its connections are taken), the kernel's timeouts must detect a
+        loss.
         """
-        # A TiDB's own list has only what runs on itself, and the address may lead to another one.
+        # The list of a TiDB server has only its own statements, and the address may lead to another server.
         processes = "cluster_processlist" if self.is_tidb else "processlist"
         try:
             with self._aside(max(1.0, self._settings.silence_timeout / 8)) as aside, aside.cursor() as cursor:
@@ -271,7 +273,7 @@ class MySqlSession:
         return any(command != "Sleep" for command in commands)
 
     def _aside(self, seconds: float) -> closing[LoadingConnection]:
-        """Another connection, for a word about this one. Waits for this long to be connected, and for an answer.
+        """Another connection, for a statement about this one. Waits for up to this long to connect, and for a response.
 
         Raises PyMySQL's errors.
         """
@@ -286,7 +288,7 @@ class MySqlSession:
 
 
 def _codec(name: str) -> codecs.CodecInfo | None:
-    """UTF-8 for :data:`_ANY_BYTES`, in which bytes that are none become lone surrogates, and are themselves again when sent."""
+    """UTF-8 under the name :data:`_ANY_BYTES`: invalid bytes become lone surrogates, which are encoded as the same bytes again."""
     utf8 = codecs.lookup("utf-8")
     if name != _ANY_BYTES:
         return None
@@ -301,7 +303,7 @@ def _connect(settings: MySqlSettings, *, autocommit: bool) -> LoadingConnection:
         connection = _opened(settings, silence=settings.silence_timeout, autocommit=autocommit)
     except (pymysql.err.MySQLError, OSError, RuntimeError) as error:
         raise _unreachable(settings, error) from None
-    # A definition may hold bytes that are no UTF-8: the default of a BINARY column.
+    # A definition may contain bytes that are not UTF-8, in the default of a BINARY column.
     connection.encoding = _ANY_BYTES
     return connection
 
@@ -353,10 +355,10 @@ def _fixed(settings: MySqlSettings, name: str, found: str, meaning: str, value: 
 def repeat(
     action: Callable[[], _T], what: str, recover: Callable[[BaseException], None], interruption: Interruption | None = None
 ) -> _T:
-    """Runs ``action`` until it succeeds or fails for good; a transient failure is repeated for about 20 seconds.
+    """Runs ``action`` until it succeeds or fails permanently. Transient failures are retried for about 20 seconds.
 
-    ``recover`` puts the connection back in order before each repetition, and raises nothing itself. Raises TransientError when the
-    repetitions are used up, or the run is given up by ``interruption``, and everything that is not transient as it is.
+    ``recover`` restores the connection before each retry, and raises nothing itself. Raises TransientError if the retries are used
+    up, or the run is ended by ``interruption``; other errors are raised unchanged.
     """
     lost = False
     pause = time.sleep if interruption is None else interruption.wait

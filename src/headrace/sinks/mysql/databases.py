@@ -1,6 +1,6 @@
-"""DROP DATABASE: the pipeline's own tables and views go one by one, and the database itself when nothing is left in it.
+"""DROP DATABASE: drops the pipeline's own tables and views one by one, and the database itself if nothing is left in it.
 
-A server's own DROP DATABASE would take along what others made there.
+The server's DROP DATABASE would also drop the objects of others.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _SHOWN = 20
 
 
 def drop_database(session: MySqlSession, event: DropDatabaseEvent, sending: Sending) -> tuple[Notice, ...]:
-    """Drops what the event names, and the database unless something is left in it. It may be repeated after a crash.
+    """Drops the objects that the event names, and the database unless something is left in it. May be repeated after a crash.
 
-    Returns what people should know: what stays. What somebody creates between the last look and the server's DROP DATABASE,
-    within a millisecond or so, is lost with it: no server has a DROP DATABASE for empty ones only.
+    Returns notices about what stays. An object that others create between the last check and the server's DROP DATABASE, within
+    about a millisecond, is lost, because no server has a DROP DATABASE that only drops empty ones.
     """
     notices: list[Notice] = []
     for database in _databases(event):
@@ -41,7 +41,7 @@ def drop_database(session: MySqlSession, event: DropDatabaseEvent, sending: Send
 
 
 def is_dropped(session: MySqlSession, event: DropDatabaseEvent) -> bool:
-    """Whether nothing is left to do: nothing that the event names is there, nor a database that is empty."""
+    """Whether nothing is left to do: no object that the event names exists, nor an empty database."""
     return not any(
         catalogue.exists(session, TableId(database))
         and (any(_own_objects(session, database, event)) or not _why_it_stays(session, database))
@@ -50,12 +50,12 @@ def is_dropped(session: MySqlSession, event: DropDatabaseEvent) -> bool:
 
 
 def _databases(event: DropDatabaseEvent) -> list[str]:
-    """The database in each spelling that its tables have here: on this server they may be databases of their own."""
+    """The database in each spelling that its tables have here: on this server these may be separate databases."""
     return sorted({event.database, *(table_id.database for table_id in event.tables)})
 
 
 def _own_objects(session: MySqlSession, database: str, event: DropDatabaseEvent) -> Iterator[tuple[str, TableId]]:
-    """What of the event's tables is there, as (``VIEW`` or ``TABLE``, name)."""
+    """The existing objects of the event, as (``VIEW`` or ``TABLE``, name)."""
     kinds = catalogue.objects(session, database)
     folds = str(session.scalar("SELECT @@lower_case_table_names")) != "0"
     named = {folded_name(name) if folds else name: kind for name, kind in kinds.items()}
@@ -66,7 +66,7 @@ def _own_objects(session: MySqlSession, database: str, event: DropDatabaseEvent)
 
 
 def _why_it_stays(session: MySqlSession, database: str) -> str:
-    """What keeps the database from being dropped; empty for nothing."""
+    """What keeps the database from being dropped; empty if nothing does."""
     left = [f"{kind.lower()} {name}" for name, kind in catalogue.objects(session, database).items()]
     left += catalogue.programs(session, database)
     if left:
@@ -81,6 +81,6 @@ def _why_it_stays(session: MySqlSession, database: str) -> str:
 
 
 def _sees_programs(session: MySqlSession, database: str) -> bool:
-    if session.is_tidb:  # it has neither
+    if session.is_tidb:  # it has neither routines nor events
         return True
     return active_grants(session).on(database, TO_SEE_ALL) >= set(TO_SEE_ALL)

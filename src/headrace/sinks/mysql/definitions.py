@@ -1,6 +1,6 @@
-"""How far a table came from one definition to another, told by the lines of SHOW CREATE TABLE.
+"""How far a table came from one definition to another, according to the lines of SHOW CREATE TABLE.
 
-The lines that a statement brings and takes away are looked for in the present definition, whatever else somebody altered there.
+The lines that a statement adds and removes are looked up in the present definition, whatever else was altered there.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ _PARTS = (
     ("partition", re.compile(r"\(?(?:SUB)?PARTITION `?([^\s`]+)`? ")),
 )
 _BY_KIND = frozenset({"unique", "partition"})
-"""Under another name such a part does what it did: it refuses or replaces rows, or holds those that were to go."""
+"""Such a part has the same effect under another name: it refuses or replaces rows, or has rows that were to be removed."""
 
 
 def lines(definition: str, tables: Collection[TableId]) -> tuple[str, ...]:
-    """The lines of a definition without the table's name, and without what follows from that and from its database.
+    """The lines of a definition, without the table's name and the parts that follow from it and from its database.
 
-    ``tables`` are those that the definition may name as its own. Servers make names of constraints of the table's, and leave out
-    the database of a referenced table where it is the table's own.
+    ``tables`` are the names that the definition may have for its own table. Servers derive the names of constraints from the
+    table's, and omit the database of a referenced table if it is the table's own.
     """
     shown = _NAMED_TABLE.sub("", definition, count=1)
     return tuple(_without_place(line.strip().removesuffix(","), tables) for line in shown.splitlines())
 
 
 def renamed(definition: str, name: str) -> str:
-    """The CREATE TABLE of a table for another one; ``name`` is quoted."""
+    """The CREATE TABLE of a table for another name; ``name`` is quoted."""
     return _NAMED_TABLE.sub(lambda _: f"CREATE TABLE {name}", definition, count=1)
 
 
 def is_table(definition: str) -> bool:
-    """Whether this makes a table, and not a view."""
+    """Whether the definition is that of a table, and not of a view."""
     return definition.startswith("CREATE TABLE")
 
 
 def columns_and_unique_keys(definition: str) -> frozenset[str]:
-    """The lines that say what columns and unique keys a table has."""
+    """The lines that define a table's columns and unique keys."""
     return frozenset(line for line in lines(definition, ()) if _part(line)[0] in ("column", "unique"))
 
 
 def compared(before: Sequence[str], after: Sequence[str], now: Sequence[str], *, repeatable: bool) -> Begun:
-    """What a table shows (``now``) of a statement that leads from ``before`` to ``after``.
+    """What a table (``now``) shows of a statement that leads from ``before`` to ``after``.
 
-    ``repeatable``: where the lines are the same ones before and after, to run it again does no harm, as where a column moves; with
-    columns that swap their names it does.
+    ``repeatable``: if the lines before and after are the same, running the statement again is harmless, as when a column moves. It
+    is not harmless if columns swap their names.
     """
     added, removed = set(after) - set(before), set(before) - set(after)
     if not added and not removed:
@@ -67,7 +67,7 @@ def compared(before: Sequence[str], after: Sequence[str], now: Sequence[str], *,
 
 
 def _in_order(before: Sequence[str], after: Sequence[str], now: Sequence[str], *, repeatable: bool) -> Begun:
-    """The lines are the same ones: their order tells, of those that are there."""
+    """For unchanged lines: the order of those that exist shows it."""
     was, ends, found = ([line for line in found if line in before and line in now] for found in (before, after, now))
     if was != ends and found in (was, ends):
         return Begun.DONE if found == ends else Begun.ABSENT
@@ -75,7 +75,7 @@ def _in_order(before: Sequence[str], after: Sequence[str], now: Sequence[str], *
 
 
 def _leaves(removed: Collection[str], after: Collection[str], new: Collection[str]) -> bool:
-    """Whether something of what the statement takes away may be there in another form: altered, or under another name."""
+    """Whether a part that the statement removes may exist in another form: altered, or under another name."""
     kept = {_part(line) for line in after}
     gone = {part for line in removed if (part := _part(line)) not in kept}
     kinds = {kind for kind, _ in gone} & _BY_KIND
@@ -83,7 +83,7 @@ def _leaves(removed: Collection[str], after: Collection[str], new: Collection[st
 
 
 def _part(line: str) -> tuple[str, str]:
-    """What a line defines, and its folded name; ``("", "")`` for what has none."""
+    """The kind of part that a line defines, and its folded name; ``("", "")`` for a line without a name."""
     for kind, pattern in _PARTS:
         found = pattern.match(line)
         if found is not None:

@@ -1,4 +1,4 @@
-"""What a person grants when the server denies a statement of a run because a right is missing."""
+"""Tells a person what to grant when the server denies a statement because a right is missing."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from headrace.sinks.mysql.server_errors import error_code, error_text
 from headrace.sinks.mysql.text import quote_name
 
 _OF_DATABASES = frozenset({1044, 1142, 1143})
-"""A right on a database, a table or a column is missing."""
+"""The error numbers for a missing right on a database, a table or a column."""
 _AGAIN = "The next run tries again, and a run that is active does so within 30 seconds."
 
 
 def account_of(session: MySqlSession, ledger: str) -> Account:
-    """The account that a session runs as; ``ledger`` is the name of the ledger's database."""
+    """The account of a session. ``ledger`` is the name of the ledger's database."""
     user, _, host = str(session.scalar("SELECT CURRENT_USER()")).rpartition("@")
     return Account(f"{quote_name(user)}@{quote_name(host)}", ledger, session.is_mariadb)
 
 
 def to_grant(session: MySqlSession | None, error: BaseException, databases: Collection[str]) -> str:
-    """The hint with the GRANT that a statement lacked; empty when the error is no missing right on one of these databases.
+    """The hint with the GRANT that a statement lacked; empty if the error is not a missing right on one of these databases.
 
-    They are those that the statement is about. The one that the server's message names lacks the right; the text of a message is
-    not searched for a name, since whoever writes to the source chooses what stands in it. The database is one of the source's, so
-    a person has to say whether it belongs to the pipeline.
+    ``databases`` are those that the statement is about. The one in the server's message lacks the right. The message is not
+    searched for other names, since whoever writes to the source chooses its text. The database is the source's choice, so a person
+    must confirm that it belongs to the pipeline.
     """
     if session is None or error_code(error) not in _OF_DATABASES or not isinstance(error, pymysql.err.MySQLError):
         return ""
@@ -44,7 +44,7 @@ def to_grant(session: MySqlSession | None, error: BaseException, databases: Coll
 
 
 def to_grant_on_ledger(session: MySqlSession | None, error: BaseException, ledger: str) -> str:
-    """The same of a statement on the ledger, whose refusal ends the run."""
+    """The same for a statement on the ledger. Its refusal ends the run."""
     if session is None or error_code(error) not in _OF_DATABASES:
         return ""
     return f"Run as an administrator of the target: {account_of(session, ledger).to_grant_on_ledger()} Then start the run again."

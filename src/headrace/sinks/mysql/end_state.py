@@ -1,10 +1,10 @@
-"""What the catalogue shows of a schema change: whether a begun one reached its end state. It changes no table of the pipeline.
+"""Determines from the catalogue whether a begun schema change reached its end state. Changes no table of the pipeline.
 
-A run that dies, or loses its connection, leaves it open whether the statement ran. Each kind of change has its own proof, and a
-difference to what was there before is none: a person may have added an index meanwhile, or the server was upgraded. Names tell of
-tables and databases that come, go or are renamed. Checksums tell of rows that change places. Of an ALTER TABLE the server itself
-tells: an empty table in the ledger's database gets the former definition and the statement, and the lines of SHOW CREATE TABLE
-that it changes are looked for in the present definition.
+If a run dies or loses its connection, it is unknown whether the statement ran. Each kind of change has its own proof. A difference
+from the state before is not a proof, since a person may have added an index, or the server may have been upgraded. Names show
+whether tables and databases were created, dropped or renamed. Checksums show whether rows changed places. For ALTER TABLE, the
+server itself is used: an empty table in the ledger's database gets the former definition and the statement, and the lines of SHOW
+CREATE TABLE that this changes are looked up in the present definition.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ _OF_ONE_TABLE = frozenset(
     {"ADD", "ALGORITHM", "ALTER", "AUTO_INCREMENT", "CHANGE", "CHARACTER", "CHARSET", "COALESCE", "COLLATE", "COMMENT", "DEFAULT"}
     | {"DROP", "FORCE", "INDEX", "LOCK", "MODIFY", "PARTITION", "REMOVE", "REORGANIZE", "ROW_FORMAT", "TRUNCATE", "UNIQUE"}
 )
-"""What the clauses of ALTER TABLE begin with that can be tried out: they touch no other table, file or tablespace."""
+"""The first words of ALTER TABLE clauses that can be tried on another table: they touch no other table, file or tablespace."""
 _KEYS = frozenset({"CHECK", "CONSTRAINT", "FOREIGN", "INDEX", "KEY", "PRIMARY", "UNIQUE"})
 
 
 @dataclass(frozen=True)
 class Before:
-    """The target before a change, as far as it is needed to tell later whether the change ran."""
+    """The target before a change, as far as needed to determine later whether the change ran."""
 
     definitions: Mapping[TableId, str | None]
-    """``None``: no such table."""
+    """``None``: the table does not exist."""
     rows: Mapping[tuple[TableId, str], str]
-    """Checksums of rows that the change moves, by the table, and the partition or an empty text."""
+    """Checksums of rows that the change moves, by table and partition (or an empty text)."""
     made: Mapping[TableId, str] | None
-    """When the change's tables, and those that it drops, were made; ``None`` where an older Headrace did not write that down."""
+    """When the change's tables, and those that it drops, were created; ``None`` if an older Headrace did not record it."""
 
     def text(self) -> str:
-        """For the journal. ASCII, because a definition may hold bytes that are no text, in a DEFAULT."""
+        """The text for the journal. ASCII, because a DEFAULT in a definition may have bytes that are not text."""
         definitions = [[t.database, t.table, definition] for t, definition in self.definitions.items()]
         rows = [[t.database, t.table, partition, checksum] for (t, partition), checksum in self.rows.items()]
         made = [[t.database, t.table, time] for t, time in (self.made or {}).items()]
@@ -64,7 +64,7 @@ class Before:
 
     @classmethod
     def read(cls, text: str) -> Before:
-        """What :meth:`text` gave; of what an older Headrace wrote down, nothing is known."""
+        """Parses :meth:`text`. The fields are unknown in the format of an older Headrace."""
         try:
             told = json.loads(text)
             definitions = {TableId(database, table): definition for database, table, definition in told["definitions"]}
@@ -76,7 +76,7 @@ class Before:
 
 
 def before(session: MySqlSession, change: SchemaChange) -> Before:
-    """The target as it is now. Reads all rows of tables that change places, and the first ones of those that get a new name."""
+    """The present state of the target. Reads all rows of tables that change places, and the first rows of renamed tables."""
     tables = sorted(name for name in change.changes | {change.table_id} if not name.is_database)
     definitions = {table_id: catalogue.definition(session, table_id) for table_id in tables}
     there = {table_id for table_id, definition in definitions.items() if definition is not None}
@@ -86,9 +86,9 @@ def before(session: MySqlSession, change: SchemaChange) -> Before:
 
 @dataclass(frozen=True)
 class EndState:
-    """How to tell how far a change came that a run began on ``former``.
+    """Determines how far a change came that a run began on ``former``.
 
-    ``statements`` gives what would be run now, and ``scratch`` is a table that may be made, altered and dropped.
+    ``statements`` gives the statements that would be run now. ``scratch`` is a table that may be created, altered and dropped.
     """
 
     session: MySqlSession
@@ -98,7 +98,7 @@ class EndState:
     scratch: TableId
 
     def begun(self) -> Begun:
-        """The first proof that is for changes of this kind decides."""
+        """The result of the first proof that applies to this kind of change."""
         proofs = (self._of_tables_made, self._of_databases, self._of_repeatable, self._of_renames)
         for proof in (*proofs, self._of_tables_dropped, self._of_exchanged_rows, self._of_definitions):
             found = proof()
@@ -113,7 +113,7 @@ class EndState:
     def _of_tables_made(self) -> Begun | None:
         created = [event for event in self.change.events if isinstance(event, CreateTableEvent)]
         if created and self._statement.kind is StatementKind.ALTER_TABLE and self.former.definitions.get(created[0].table_id):
-            return None  # the first that the source tells of a table which is there
+            return None  # the first change that the source has of an existing table
         if created:
             found = {self._made(event) for event in created}
             return found.pop() if len(found) == 1 else Begun.REPEATABLE
@@ -121,7 +121,7 @@ class EndState:
         return self._view_made() if is_view else None
 
     def _view_made(self) -> Begun:
-        """A view that selects what the statement says; a table under its name is somebody's. One that was there is replaced."""
+        """Done if a view selects what the statement says. A table with its name belongs to others; a former view is replaced."""
         name = self.change.table_id
         query, was_there = catalogue.view_query(self.session, name), self.former.definitions.get(name, "") is not None
         if query is not None and query == self._tried_view():
@@ -131,7 +131,7 @@ class EndState:
         return Begun.REPEATABLE if was_there else Begun.UNCLEAR
 
     def _tried_view(self) -> str | None:
-        """What a view of the statement selects; ``None`` where that cannot be tried out."""
+        """What a view made by the statement selects; ``None`` if that cannot be tried."""
         name = qualified(self.scratch)
         try:
             texts = [_under_another_name(text, self.change.database, self.scratch) for text in self.statements()]
@@ -150,10 +150,10 @@ class EndState:
         return query
 
     def _made(self, event: CreateTableEvent) -> Begun:
-        """To run a CREATE again tells whether the table that is there will do: its rows, columns and unique keys are looked at.
+        """A CREATE can be run again: it checks the existing table's rows, columns and unique keys.
 
-        An ALTER that let a table come to be would add once more what is in its shape. It made a table that was not there, has no
-        rows, and has these columns.
+        An ALTER that begins a table would add again what is already in its shape. So it is done if the table did not exist before,
+        has no rows, and has these columns.
         """
         present = catalogue.describe(self.session, event.table_id)
         if present is None:
@@ -164,7 +164,7 @@ class EndState:
         return Begun.DONE if is_made else Begun.REPEATABLE
 
     def _of_databases(self) -> Begun | None:
-        """What breaks off a DROP DATABASE leaves the tables that it had not reached."""
+        """An interrupted DROP DATABASE leaves the tables that it had not reached."""
         events = [event for event in self.change.events if isinstance(event, CreateDatabaseEvent | DropDatabaseEvent)]
         if not events:
             return None
@@ -173,23 +173,24 @@ class EndState:
         return Begun.REPEATABLE if self._are_those_of_before(_dropped(self.change)) else Begun.UNCLEAR
 
     def _are_those_of_before(self, tables: Collection[TableId]) -> bool:
-        """Whether those of the tables that are there were made before the change: nobody has made them anew, or loaded them."""
+        """Whether the existing ones of these tables were created before the change: no person has recreated or loaded them."""
         if self.former.made is None:
             return True
         now = catalogue.creation_times(self.session, tables)
         return all(self.former.made.get(table_id) == time for table_id, time in now.items())
 
     def _of_repeatable(self) -> Begun | None:
-        """Nothing comes after a TRUNCATE that is not journalled as done; what has no statement is made of what the target lacks.
+        """A TRUNCATE, or a change without statement, can be repeated.
 
-        Not where a column gets another one's name: there what the target lacks cannot be told by names.
+        Nothing follows a TRUNCATE before it is journalled as done. A change without statement adds what the target lacks; not if a
+        column gets another one's name, because names do not show then what is missing.
         """
         is_such = self._statement.kind in (StatementKind.EMPTY, StatementKind.ALTER_DATABASE) and not reuses_names(self.change)
         empties = any(isinstance(event, TruncateTableEvent) for event in self.change.events)
         return Begun.REPEATABLE if is_such or empties else None
 
     def _of_renames(self) -> Begun | None:
-        """Names tell how far it came, and the tables have to be those of before: people move tables away, and make others."""
+        """Names show how far it came. The tables must be the former ones: people may move tables away and create others."""
         renames = [event for event in self.change.events if isinstance(event, RenameTableEvent)]
         if not renames:
             return None
@@ -200,14 +201,14 @@ class EndState:
         there = {name for name in final | start if catalogue.exists(self.session, name)}
         if start <= there and not (final - start) & there:
             return Begun.ABSENT if all(self._is_former(name, name) for name in start) else Begun.UNCLEAR
-        # One statement renames and alters, or does neither; what it made of the table is not looked for.
+        # One statement renames and alters, or does neither. Its other effects on the table are not checked.
         is_renamed = len(renames) == len(self.change.events) and final <= there and not (start - final) & there
         return Begun.DONE if is_renamed and all(self._is_former(old, new) for new, old in places.items()) else Begun.UNCLEAR
 
     def _is_former(self, old: TableId, name: TableId) -> bool:
-        """Whether the table of this name has the columns, unique keys and first rows that ``old`` had before the change.
+        """Whether the table with this name has the columns, unique keys and first rows that ``old`` had before the change.
 
-        When a table was made does not tell: a rename moves that on MariaDB. A view has no rows.
+        The creation time is not used, because on MariaDB a rename changes it. A view has no rows.
         """
         was, now = self.former.definitions.get(old), catalogue.definition(self.session, name)
         if was is None or now is None or is_table(was) != is_table(now):
@@ -217,7 +218,7 @@ class EndState:
         return not is_table(was) or (same_rows and columns_and_unique_keys(was) == columns_and_unique_keys(now))
 
     def _swapped(self, places: Mapping[TableId, TableId]) -> Begun:
-        """Names that changed places: rows tell which table has which, and where these are alike, definitions too."""
+        """For tables that swapped names: rows show which table has which name, and definitions if the rows are alike."""
         names, rows = sorted(places), _moved_rows(self.session, self.change)
         if any((name, "") not in self.former.rows for name in names):
             return Begun.UNCLEAR
@@ -226,12 +227,12 @@ class EndState:
         if len(set(was.values())) < len(names):
             was = {name: was[name] + _columns_and_keys(self.former.definitions.get(name) or "") for name in names}
             now = {name: now[name] + _columns_and_keys(catalogue.definition(self.session, name) or "") for name in names}
-        if now == was:  # where the tables are equal in all, once more does no harm
+        if now == was:  # if the tables are equal in everything, a repetition is harmless
             return Begun.ABSENT
         return Begun.DONE if all(now[name] == was[places[name]] for name in names) else Begun.UNCLEAR
 
     def _of_tables_dropped(self) -> Begun | None:
-        """A table of another definition, or one that was made since, may be another table, and a DROP would destroy it."""
+        """A table with another definition, or created since, may be a different table, which a DROP would destroy."""
         dropped = [event.table_id for event in self.change.events if isinstance(event, DropTableEvent)]
         if self.change.events and self._statement.kind is StatementKind.DROP_VIEW:
             dropped = list(self._statement.tables)
@@ -244,7 +245,7 @@ class EndState:
         return Begun.REPEATABLE if same and self._are_those_of_before(left) else Begun.UNCLEAR
 
     def _of_exchanged_rows(self) -> Begun | None:
-        """A partition and a table that change their rows."""
+        """A partition and a table that exchange their rows."""
         name, tables = _exchanged_partition(self._statement), self._statement.tables
         if not name:
             return None
@@ -264,9 +265,9 @@ class EndState:
             return None if not self.change.events else Begun.REPEATABLE if deletes else self._if_unchanged()
         try:
             statements = list(self.statements())
-        except SchemaChangeRefused:  # not to be tried here; when it runs (again) that is told
+        except SchemaChangeRefused:  # cannot be tried here; the error is reported when it runs (again)
             return self._if_unchanged()
-        if not self.change.statement:  # of a shape, what is made of it is looked at
+        if not self.change.statement:  # for a mere shape, the statements made of it are tried
             read = read_statement("".join(statements[:1]), self.change.database)
         if not read.tables:
             return self._if_unchanged()
@@ -284,13 +285,13 @@ class EndState:
                 raise
             return self._if_unchanged()
         found = compared(before, after, now, repeatable=not reuses_names(self.change))
-        # What was dropped may be there once more by a person's hand, with rows or values of his.
+        # A person may have created the dropped object again, with their own rows or values.
         drops = any(map(_drops_values, read.actions))
         altered = found is Begun.ABSENT and drops and not self._are_those_of_before([table_id])
         return Begun.UNCLEAR if altered else found
 
     def _tried(self, table_id: TableId, definition: str, statements: Iterable[str] = ()) -> tuple[str, ...]:
-        """The lines of an empty table's definition, which is one of the table, after these statements."""
+        """The lines of the definition of an empty copy of the table after these statements."""
         name = qualified(self.scratch)
         self.session.run(f"DROP TABLE IF EXISTS {name}")
         try:
@@ -302,14 +303,14 @@ class EndState:
             self.session.run(f"DROP TABLE IF EXISTS {name}")
 
     def _if_unchanged(self) -> Begun:
-        """Without another proof: it may run (again) where all definitions are as they were."""
+        """Without another proof: the change may run (again) if all definitions are unchanged."""
         were = self.former.definitions.items()
         same = all(was == catalogue.definition(self.session, table_id) for table_id, was in were)
         return Begun.REPEATABLE if were and same else Begun.UNCLEAR
 
 
 def _moved_to(statement: str, database: str, scratch: TableId) -> str | None:
-    """The statement on another table; ``None`` where it is none that can be tried out."""
+    """The statement for another table; ``None`` if it cannot be tried."""
     read = read_statement(statement, database)
     if not read.actions or read.renames or len(read.tables) != 1 or not all(map(_is_of_one_table, read.actions)):
         return None
@@ -318,7 +319,7 @@ def _moved_to(statement: str, database: str, scratch: TableId) -> str | None:
 
 
 def _under_another_name(statement: str, database: str, name: TableId) -> str:
-    """A CREATE VIEW for a view of another name."""
+    """A CREATE VIEW for a view with another name."""
     read = read_statement(statement, database)
     mention = next(mention for mention in read.mentions if mention.table_id == read.tables[0])
     return f"{statement[: mention.start]}{qualified(name)}{statement[mention.end :]}"
@@ -332,13 +333,13 @@ def _is_of_one_table(action: tuple[Word, ...]) -> bool:
 
 
 def _dropped(change: SchemaChange) -> frozenset[TableId]:
-    """The tables and views that the change drops, with those of a database."""
+    """The tables and views that the change drops, including those of a database."""
     dropped = {event.table_id for event in change.events if isinstance(event, DropTableEvent)}
     return frozenset(dropped.union(*(event.tables for event in change.events if isinstance(event, DropDatabaseEvent))))
 
 
 def _drops_values(action: tuple[Word, ...]) -> bool:
-    """Whether a clause of ALTER TABLE drops a column or a partition: with a key nothing is lost."""
+    """Whether a clause of ALTER TABLE drops a column or a partition. Dropping a key loses no values."""
     first, second = (*action, Word(""), Word(""))[:2]
     return first.says("DROP") and (second.is_name or second.text.upper() not in _KEYS)
 
@@ -348,16 +349,16 @@ def _columns_and_keys(definition: str) -> str:
 
 
 def _exchanged_partition(read: Statement) -> str:
-    """The partition that EXCHANGE PARTITION names; empty for any other statement."""
+    """The partition in EXCHANGE PARTITION; empty for any other statement."""
     found = (a[2].text for a in read.actions if len(a) > 2 and a[0].says("EXCHANGE") and a[1].says("PARTITION"))
     return next(found, "") if len(read.tables) > 1 else ""
 
 
 def _moved_rows(session: MySqlSession, change: SchemaChange) -> dict[tuple[TableId, str], str]:
-    """Checksums of the tables whose rows change places while no definition has to change; empty for other changes.
+    """Checksums of the tables whose rows may change places without a change of definition; empty for other changes.
 
-    EXCHANGE PARTITION, and a swap of names: run twice they are undone, so all rows are read. Of tables that get other names the
-    first rows tell them from those that people make. Empty too where the target refuses the question, because it has no such
+    EXCHANGE PARTITION, and a swap of names: running them twice undoes them, so all rows are read. For renamed tables, the first
+    rows distinguish them from tables that people create. Also empty if the target refuses the query, because it has no such
     partition.
     """
     read = read_statement(change.statement, change.database)

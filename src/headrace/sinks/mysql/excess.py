@@ -1,4 +1,4 @@
-"""What an account may do beyond what Headrace needs: what each such right gives away, and the statement that takes it back."""
+"""Rights of an account beyond those that Headrace needs: what each of them allows, and the statement that revokes it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from headrace.sinks.mysql.grants import ALL, EVERYWHERE, PROXY, Asking, Grant, G
 from headrace.sinks.mysql.text import quote_name
 
 NEEDED = ("SELECT", "INSERT", "DELETE", "CREATE", "DROP", "ALTER", "INDEX")
-"""What the account needs on every replicated database."""
+"""The rights that the account needs on every replicated database."""
 ON_LEDGER = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "ALTER", "INDEX", "CREATE VIEW", "SHOW VIEW")
-"""What it is told to have on the ledger's."""
+"""The rights that the documentation grants on the ledger's database."""
 ON_DATABASES = (*ON_LEDGER[:8], "REFERENCES", "CREATE VIEW", "SHOW VIEW", "TRIGGER")
-"""What it is told to have on every replicated one. UPDATE, which allows nothing that INSERT and DELETE do not, is for statements
-that a person gives."""
+"""The rights that the documentation grants on every replicated database. UPDATE, which allows nothing beyond INSERT and DELETE, is
+for statements that a person gives."""
 TO_SEE_ALL = ("EVENT", "EXECUTE")
-"""What it may have there, so that a DROP DATABASE sees whether anything is left."""
+"""Optional rights there, with which a DROP DATABASE can see whether anything is left."""
 PLACEHOLDER = "DATABASE"
-"""Stands for each replicated database in statements that people are told to run."""
+"""The placeholder for each replicated database in statements for people to run."""
 _OF_DATABASES = frozenset(ON_DATABASES + TO_SEE_ALL)
 _SYSTEM = ("mysql", "sys", "performance_schema")
 _POWERS = frozenset({"SUPER", "FILE", "CREATE USER", "SHUTDOWN", "RELOAD", "PROCESS"})
-"""Who has all of these has everything, however many rights the server lists."""
+"""An account with all of these is unrestricted, however many rights the server lists."""
 
 _CHANGE_VARIABLES = "change settings of the server for all connections"
 _DEFINE = "make views and routines that run with the rights of any other account"
@@ -113,13 +113,13 @@ _GIVES: Mapping[str, str] = {
     "RESOURCE_GROUP_USER": "take processor time from others",
     "DASHBOARD_CLIENT": "see the statements of the whole cluster in TiDB Dashboard",
 }
-"""What a right lets an account do, by its name in MariaDB, MySQL or TiDB; completes: it can …"""
+"""What a right allows, by its name in MariaDB, MySQL or TiDB; completes the sentence: it can …"""
 _UNKNOWN = "administer the server in a way that Headrace never does"
 
 
 @dataclass(frozen=True)
 class Excess:
-    """A right too many: a sentence with what it gives away, and the statements that mend it."""
+    """A right that is not needed: a sentence about what it allows, and the statements that revoke it."""
 
     sentence: str
     mend: str
@@ -127,14 +127,14 @@ class Excess:
 
 @dataclass(frozen=True)
 class Account:
-    """Whose rights are looked at: quoted as GRANT wants it. ``ledger`` is the name of the ledger's database."""
+    """The account whose rights are checked, quoted for GRANT. ``ledger`` is the name of the ledger's database."""
 
     name: str
     ledger: str
     is_mariadb: bool = False
 
     def to_grant(self, pattern: str = "") -> str:
-        """The documented grants: on the databases of a pattern, or on the ledger's and on each replicated one."""
+        """The documented grants: on the databases of a pattern, or on the ledger's database and each replicated one."""
         rights = [right for right in ON_DATABASES if not (self.is_mariadb and right == "REFERENCES")]
         if pattern:
             return f"GRANT {', '.join(rights)} ON {quote_name(pattern)}.* TO {self.name};"
@@ -149,9 +149,9 @@ class Account:
 
 
 def roles_grants(session: Asking, roles: Collection[Role], direct: Grants) -> dict[str, Grants | None]:
-    """What each role adds to the account's own grants; ``None`` where the server does not tell.
+    """The rights that each role adds to the account's own; ``None`` if the server does not show them.
 
-    The session ends with another active role than it began with, so nothing else may be asked of it.
+    Changes the session's active role, so the session must not be used for anything else afterwards.
     """
     found: dict[str, Grants | None] = {}
     own = set(direct.lines)
@@ -169,7 +169,7 @@ def roles_grants(session: Asking, roles: Collection[Role], direct: Grants) -> di
 def excess(
     account: Account, direct: Grants, of_roles: Mapping[str, Grants | None], databases: Collection[str] = ()
 ) -> Iterator[Excess]:
-    """Everything that the account can do and Headrace does not need. ``databases`` are those of the target that it sees."""
+    """All rights that the account has and Headrace does not need. ``databases`` are the target's databases that it sees."""
     yield from _of_grants(account, direct, databases)
     for role in direct.roles:
         take = f"REVOKE {role.name} FROM {account.name};"
@@ -191,7 +191,7 @@ def _of_grants(account: Account, grants: Grants, databases: Collection[str]) -> 
         lines = tuple(line for line in grants.lines if line.grantee == grantee)
         own = replace(grants, lines=lines)
         yield from _everywhere(account, own, grantee)
-        # MySQL 8 lists the rights of a place in two lines.
+        # MySQL 8 lists the rights on one object in two lines.
         for place in dict.fromkeys(line.place for line in lines if line.may_be_passed_on and PROXY not in line.rights):
             sentence = f"GRANT OPTION on {place}: it can give its rights there to any other account."
             yield Excess(sentence, f"REVOKE GRANT OPTION ON {place} FROM {grantee};")
@@ -243,9 +243,9 @@ def _on_databases(account: Account, grants: Grants, line: Grant, pattern: str, d
 
 
 def _instead_of(account: Account, grants: Grants, pattern: str, databases: Collection[str]) -> list[str]:
-    """The patterns to grant on before a grant on a pattern with ``_`` is taken back, so that no database loses its rights.
+    """The patterns to grant on before a grant on a pattern with ``_`` is revoked, so that no database loses its rights.
 
-    That is the pattern with each ``_`` standing for itself, if that covers any database, and each database that it does not cover.
+    That is the pattern with each ``_`` escaped, if that matches any database, and each database that it does not match.
     """
     whole = pattern.replace("\\_", "_").replace("_", "\\_")
     held = sorted(name for name in databases if grants.matches(pattern, name) and name != account.ledger)
@@ -255,7 +255,7 @@ def _instead_of(account: Account, grants: Grants, pattern: str, databases: Colle
 
 
 def _of_system(covered: Collection[str], rights: frozenset[str]) -> str:
-    """What rights on databases of the server's own give away."""
+    """What rights on the server's own databases allow."""
     if "mysql" not in covered:
         return f"this includes {' and '.join(covered)}, where the server shows what others do"
     power = "read the hashes of all passwords" if rights <= {"SELECT", "SHOW VIEW", *TO_SEE_ALL} else "take any right"

@@ -1,17 +1,17 @@
-"""The fence: one row per writer slot that every commit proves itself against, and the end of a former run's connections.
+"""The fence: one row per writer slot, which every commit checks, and the termination of a previous run's connections.
 
-A task of a failed job, or of a run that was taken over, goes on for seconds. It may write, but it cannot commit: right before
-COMMIT each transaction locks its slot's row and compares epoch, attempt and connection. Whoever raises epoch or attempt
-changes the rows, after killing the connections of the former one: a paused writer would hold its locks for ever.
+A task of a failed job, or of a run that was taken over, continues for seconds. It may write, but it cannot commit: right before
+COMMIT, each transaction locks its slot's row and compares epoch, attempt and connection. A run that raises epoch or attempt first
+kills the former connections and then changes the rows; otherwise a paused writer would hold its locks forever.
 
-The row also counts the transactions of its slot. The next step of the ledger compares the counts with what the tasks reported: a
-server that was promoted without the last transactions of the former one shows fewer.
+The row also counts the transactions of its slot. The next step of the ledger compares the counts with those that the tasks
+reported. A server that was promoted without the last transactions of the former one has lower counts.
 
-Each connection also holds a named lock that carries its id. A recorded id is killed only while that lock is held, so an id that
-the server has given to somebody else since is left alone. The connection that runs the pipeline's DDL has a slot of its own, and
-the pipeline's lock too. It is found by its recorded id as well: the pipeline's lock has the name of the ledger's database in it, as
-the sink's URI spells it, and a server may hold two spellings for one database. By the pipeline's lock alone a run of an older
-Headrace is found; in TiDB IS_USED_LOCK tells that it is held, but not by whom.
+Each connection also holds a named lock that contains its id. A recorded id is killed only while that lock is held, so that an id
+which the server has since given to another client is left alone. The connection that runs the pipeline's DDL has a slot of its own,
+and also the pipeline's lock. It is found by its recorded id as well, because the name of the pipeline's lock contains the ledger's
+database as spelled in the sink's URI, and a server may accept two spellings for one database. A run of an older Headrace is found
+only by the pipeline's lock; on TiDB, IS_USED_LOCK shows that it is held, but not by which connection.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _DDL_SLOT = -1
 
 
 def pipeline_lock(ledger: SqlLedger, pipeline: str) -> str:
-    """The named lock of a pipeline: its holder runs the pipeline's DDL. Long names are folded into the server's 64 characters.
+    """The named lock of a pipeline, whose holder runs the pipeline's DDL. Long names are hashed to fit the server's 64 characters.
 
-    Two ledgers of one server may have pipelines of the same name. The usual ledger's locks have the name that they always had, so
+    Two ledgers of one server may have pipelines of the same name. For the default ledger, the locks keep their original names, so
     that a run of an older Headrace is taken over.
     """
     return _lock_name(f"headrace:{pipeline}" if ledger.namespace == LEDGER_DATABASE else f"headrace@{ledger.namespace}:{pipeline}")
@@ -51,14 +51,14 @@ def _slot_lock(pipeline: str, connection_id: int) -> str:
 
 
 def _lock_name(name: str) -> str:
-    # Names of locks are compared without case, names of pipelines with it.
+    # Lock names are compared without case, pipeline names with case.
     digest = hashlib.sha256(name.encode()).hexdigest()[:12]
     return f"{name[: _LOCK_NAME_LIMIT - 13]}:{digest}"
 
 
 @dataclass(frozen=True)
 class Fence:
-    """The statements on the table of slots; it holds no connection. See the module for what they are for."""
+    """The statements on the table of slots. Holds no connection. The module's docstring explains the fence."""
 
     ledger: SqlLedger
 
@@ -67,7 +67,7 @@ class Fence:
         return self.ledger.table("fences")
 
     def create_table(self, session: MySqlSession) -> None:
-        """Creates the table of slots unless it is there."""
+        """Creates the table of slots unless it exists."""
         found = session.execute(
             "SELECT column_name FROM information_schema.columns WHERE table_schema = ? AND table_name = 'fences'",
             (self.ledger.namespace,),
@@ -78,11 +78,11 @@ class Fence:
                 " slot BIGINT NOT NULL, epoch BIGINT NOT NULL, attempt BIGINT NOT NULL, connection_id BIGINT NOT NULL,"
                 f" commits BIGINT DEFAULT 0, PRIMARY KEY (pipeline, slot)){self.ledger.dialect.table_options}"
             )
-        elif ("commits",) not in found:  # an older Headrace made it
+        elif ("commits",) not in found:  # created by an older Headrace
             session.execute(f"ALTER TABLE {self._slots} ADD COLUMN commits BIGINT DEFAULT 0")
 
     def without_transactions(self, session: MySqlSession) -> dict[TableId, str]:
-        """The tables of the ledger, with the slots, whose engine has no transactions, and that engine."""
+        """The ledger's tables, including the slots, whose engine has no transactions, with the engine."""
         names = {"fences", *self.ledger.names}
         found = catalogue.without_transactions(session, [self.ledger.namespace])
         return {table_id: engine for table_id, engine in found.items() if table_id.table in names}
@@ -90,9 +90,9 @@ class Fence:
     def enter(self, session: MySqlSession, claim: Claim, context: WriterContext, former: Former | None = None) -> int:
         """Takes the slot for this connection, and commits. Returns how many transactions the slot's writers have committed.
 
-        ``former`` is the writer's lost connection, in whose place this one comes. Raises FencedError when the run or the attempt
-        is over, TargetWentBackError when the ledger is not as the run left it, or lacks what the former connection committed,
-        TransientError when another task has taken the slot from it.
+        ``former`` describes the writer's lost connection, which this one replaces. Raises FencedError if the run or the attempt is
+        over; TargetWentBackError if the ledger is not as the run left it, or lacks what the former connection committed; and
+        TransientError if another task has taken the slot from it.
         """
         session.execute("SELECT GET_LOCK(?, 0)", (_slot_lock(context.pipeline, session.connection_id),))
         with session.promptly():
@@ -121,7 +121,7 @@ class Fence:
     def prove(self, session: MySqlSession, context: WriterContext) -> None:
         """Locks the slot, compares it, and counts the transaction: the last statements before COMMIT.
 
-        Raises FencedError when another run or attempt has begun, TransientError when another task of this attempt took the slot.
+        Raises FencedError if another run or attempt has begun, and TransientError if another task of this attempt took the slot.
         """
         key = (context.pipeline, context.slot)
         rows = session.execute(
@@ -138,7 +138,7 @@ class Fence:
         session.execute(f"UPDATE {self._slots} SET commits = commits + 1 WHERE pipeline = ? AND slot = ?", key)
 
     def require_commits(self, session: MySqlSession, pipeline: str, expected: Mapping[int, int]) -> None:
-        """Raises TargetWentBackError when a slot lacks transactions that its writers have committed (slot -> how many)."""
+        """Raises TargetWentBackError if a slot lacks transactions that its writers have committed (slot -> count)."""
         if not expected:
             return
         rows = session.execute(f"SELECT slot, commits FROM {self._slots} WHERE pipeline = ?", (pipeline,))
@@ -148,7 +148,7 @@ class Fence:
                 raise _lacks_commits(pipeline, slot, found.get(slot, 0), count)
 
     def raise_to(self, session: MySqlSession, pipeline: str, epoch: int, attempt: int) -> None:
-        """Moves every slot of the pipeline to this epoch and attempt, in the caller's transaction. They count from 0 again."""
+        """Sets every slot of the pipeline to this epoch and attempt, in the caller's transaction. Their counts restart at 0."""
         session.execute(
             f"UPDATE {self._slots} SET epoch = ?, attempt = ?, connection_id = 0, commits = 0"
             f" WHERE pipeline = ? AND slot <> {_DDL_SLOT}",
@@ -156,11 +156,11 @@ class Fence:
         )
 
     def forget(self, session: MySqlSession, pipeline: str) -> None:
-        """Removes the pipeline's slots, in the caller's transaction: no writer that has one can commit from then on."""
+        """Removes the pipeline's slots, in the caller's transaction. No writer that has one can commit from then on."""
         session.execute(f"DELETE FROM {self._slots} WHERE pipeline = ?", (pipeline,))
 
     def recorded(self, session: MySqlSession, pipeline: str, *, ddl: bool) -> list[int]:
-        """The connections that took the pipeline's slots, with ``ddl`` also the last one for its DDL."""
+        """The connections that took the pipeline's slots; with ``ddl`` also the last one for its DDL."""
         others = "" if ddl else f" AND slot <> {_DDL_SLOT}"
         rows = session.find(
             [f"SELECT connection_id FROM {self._slots} WHERE pipeline = ? AND connection_id <> 0{others}"], (pipeline,)
@@ -168,9 +168,9 @@ class Fence:
         return [int(str(row[0])) for row in rows]
 
     def take_ddl_lock(self, session: MySqlSession, pipeline: str, seconds: int) -> bool:
-        """Takes the pipeline's lock, and waits for the end of the connection that was recorded last for its DDL.
+        """Takes the pipeline's lock, and waits for the end of the connection last recorded for its DDL.
 
-        False where that takes longer than these seconds.
+        Returns false if that takes longer than ``seconds``.
         """
         if session.scalar("SELECT GET_LOCK(?, ?)", (pipeline_lock(self.ledger, pipeline), seconds)) != 1:
             return False
@@ -184,7 +184,7 @@ class Fence:
         return True
 
     def enter_ddl(self, session: MySqlSession, claim: Claim) -> int:
-        """Records the connection that holds the pipeline's lock. Returns how many schema changes were counted in this epoch.
+        """Records the connection that holds the pipeline's lock. Returns the number of schema changes counted in this epoch.
 
         The session is one for DDL, in autocommit.
         """
@@ -199,7 +199,7 @@ class Fence:
         return commits
 
     def count_ddl(self, session: MySqlSession, claim: Claim, commits: int) -> Commits:
-        """Counts a schema change that ran on this connection, so that a server which lacks the change lacks the count too.
+        """Counts a schema change that ran on this connection, so that a server without the change also lacks the count.
 
         ``commits`` is the count before. Raises as ``SqlLedger.verify``.
         """
@@ -210,7 +210,7 @@ class Fence:
         return Commits(_DDL_SLOT, commits, commits + 1)
 
     def ddl_holder(self, session: MySqlSession, pipeline: str) -> int | None:
-        """The other connection that runs the pipeline's DDL; ``None`` for nobody, or, in TiDB, for one that is not recorded yet."""
+        """The other connection that runs the pipeline's DDL; ``None`` if there is none or, in TiDB, if it is not recorded yet."""
         held = session.scalar("SELECT IS_USED_LOCK(?)", (pipeline_lock(self.ledger, pipeline),))
         if isinstance(held, int) and not session.is_tidb and held != session.connection_id:
             return held
@@ -221,12 +221,12 @@ class Fence:
         return found if is_there else None
 
     def _ddl_connection(self, session: MySqlSession, pipeline: str) -> int | None:
-        """The connection that was recorded last for the pipeline's DDL, whether it is there or not."""
+        """The connection last recorded for the pipeline's DDL, whether or not it still exists."""
         found = session.scalar(f"SELECT connection_id FROM {self._slots} WHERE pipeline = ? AND slot = {_DDL_SLOT}", (pipeline,))
         return found if isinstance(found, int) else None
 
     def kill(self, session: MySqlSession, pipeline: str, connections: list[int], *, ddl: bool) -> list[Notice]:
-        """Ends these connections as far as they still are writers of the pipeline, and with ``ddl`` the one that runs its DDL."""
+        """Kills these connections if they are still writers of the pipeline; with ``ddl`` also the one that runs its DDL."""
         targets = {number for number in connections if _is_held(session, _slot_lock(pipeline, number))}
         holder = self.ddl_holder(session, pipeline) if ddl else None
         if holder is not None:
@@ -237,9 +237,9 @@ class Fence:
 
 @dataclass(frozen=True)
 class Former:
-    """What a writer knows whose connection was lost: the ids of those it had, and how many transactions its slot counted last.
+    """A writer's data about its lost connections: their ids, and the slot's last count of transactions.
 
-    ``is_in_doubt``: a COMMIT was sent to which no answer came.
+    ``is_in_doubt``: a COMMIT was sent and not acknowledged.
     """
 
     connections: tuple[int, ...]
@@ -247,7 +247,7 @@ class Former:
     is_in_doubt: bool
 
     def require_kept(self, context: WriterContext, connection_id: int, commits: int) -> None:
-        """Compares with what the slot says now. Raises TargetWentBackError or TransientError, see :meth:`Fence.enter`."""
+        """Compares with the slot's present values. Raises TargetWentBackError or TransientError, see :meth:`Fence.enter`."""
         if commits < self.commits:
             raise _lacks_commits(context.pipeline, context.slot, commits, self.commits)
         if connection_id not in self.connections or commits > self.commits + self.is_in_doubt:

@@ -1,4 +1,4 @@
-"""Definitions of added columns by which a server fills rows that are there as TiDB did. TiDB emits no rows for ADD COLUMN."""
+"""Definitions of added columns with which a server fills existing rows as TiDB does. TiDB emits no rows for ADD COLUMN."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from headrace.model.types import TypeKind
 from headrace.sinks.mysql.text import quote_text
 
 _READ_AS_TEXT = frozenset({TypeKind.YEAR, TypeKind.DATE, TypeKind.ENUM, TypeKind.SET})
-"""TiDB keeps the default of each as a text. A server reads a number otherwise (``YEAR DEFAULT 0`` is 0000, and 2000 in TiDB), or
-refuses it (``ENUM('a','b') DEFAULT 2``), and cuts off the fraction of a time that TiDB rounds to the next day."""
+"""TiDB stores the defaults of these types as texts. Other servers read a number differently (``YEAR DEFAULT 0`` is 0000, but 2000
+in TiDB) or refuse it (``ENUM('a','b') DEFAULT 2``), and cut off the fraction of a time that TiDB rounds to the next day."""
 
 
 def filled_as_by_tidb(statement: str, change: SchemaChange, *, is_mariadb: bool) -> str:
     """The statement, which adds columns, with other defaults where the server would fill rows with other values than TiDB.
 
-    MariaDB has no JSON, and fills a column of that name that may not be NULL with an empty text; TiDB with JSON's ``null``.
+    MariaDB has no JSON type, and fills a NOT NULL column of that name with an empty text, while TiDB uses JSON's ``null``.
     """
     read = read_statement(statement, change.database)
     places: list[tuple[int, int, str]] = []

@@ -1,8 +1,8 @@
-"""What SHOW GRANTS says: which rights an account has, where, and which of them count for a database.
+"""Interprets SHOW GRANTS: which rights an account has, where, and which of them count for a database.
 
-The servers spell it alike: ``GRANT SELECT, INSERT (`c`) ON `shop`.* TO `repl`@`%` WITH GRANT OPTION``, with ``ALL PRIVILEGES`` for
-all of them. MySQL 8 also shows ``REVOKE INSERT ON `mysql`.* FROM …``, which takes a part out of what is granted on ``*.*``. A line
-may hold the hash of a password, so none is ever shown.
+All servers use the same form: ``GRANT SELECT, INSERT (`c`) ON `shop`.* TO `repl`@`%` WITH GRANT OPTION``, with ``ALL PRIVILEGES``
+for all rights. MySQL 8 also has ``REVOKE INSERT ON `mysql`.* FROM …``, which removes a part of a grant on ``*.*``. A line may
+contain the hash of a password, so lines are never shown.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ EVERYWHERE = "*.*"
 ALL = "ALL PRIVILEGES"
 PROXY = "PROXY"
 EVERYBODY = "PUBLIC"
-"""To whom MariaDB grants what all accounts have."""
+"""The grantee of rights that all accounts have on MariaDB."""
 _NAME = r"(?:`(?:[^`]|``)*`|'(?:[^']|'')*'|[^\s`']*)"
 _ACCOUNT = rf"{_NAME}(?:@{_NAME})?"
 _PLACE = rf"\*\.\*|(?:[A-Z]+(?: BODY)? )?{_NAME}\.(?:\*|{_NAME})|{_ACCOUNT}"
@@ -29,7 +29,7 @@ _SIGN = re.compile(r"\\(?P<plain>.)|(?P<many>%)|(?P<one>_)|(?P<other>.)", re.DOT
 
 
 class Asking(Protocol):
-    """What is asked here of a session."""
+    """The part of a session that is needed here."""
 
     def execute(self, statement: str) -> list[tuple[object, ...]]: ...
 
@@ -39,11 +39,11 @@ class Grant:
     """A line of SHOW GRANTS."""
 
     rights: frozenset[str]
-    """In capitals; without those on single columns."""
+    """In upper case; without rights on single columns."""
     place: str
-    """``*.*``, ```shop`.*``, ```shop`.`t```, ``PROCEDURE `shop`.`p```, or of PROXY an account."""
+    """``*.*``, ```shop`.*``, ```shop`.`t```, ``PROCEDURE `shop`.`p```, or an account for PROXY."""
     grantee: str
-    """As it is shown: the account, a role, or PUBLIC."""
+    """As in the line: the account, a role, or PUBLIC."""
     may_be_passed_on: bool = False
     """WITH GRANT OPTION."""
     takes: bool = False
@@ -51,7 +51,7 @@ class Grant:
 
     @property
     def pattern(self) -> str | None:
-        """The pattern of names, when it is on databases."""
+        """The pattern of names, if the grant is on databases."""
         if self.place == EVERYWHERE or not self.place.endswith(".*"):
             return None
         return _unquoted(self.place.removesuffix(".*"))
@@ -59,7 +59,7 @@ class Grant:
 
 @dataclass(frozen=True)
 class Role:
-    """A role of the account, quoted; ``may_be_passed_on``: WITH ADMIN OPTION."""
+    """A role of the account, quoted. ``may_be_passed_on``: WITH ADMIN OPTION."""
 
     name: str
     may_be_passed_on: bool = False
@@ -67,27 +67,27 @@ class Role:
 
 @dataclass(frozen=True)
 class Grants:
-    """All that an account has."""
+    """All rights of an account."""
 
     lines: tuple[Grant, ...] = ()
     roles: tuple[Role, ...] = ()
     literal: bool = False
-    """Names of databases are no patterns (``partial_revokes`` of MySQL 8)."""
+    """Database names are not patterns (``partial_revokes`` of MySQL 8)."""
     folds: bool = False
-    """Their case does not matter (``lower_case_table_names``)."""
+    """The case of names does not count (``lower_case_table_names``)."""
     any_may_count: bool = False
-    """Of several patterns that match nothing tells which one counts: in TiDB (8.5) the one that was granted first, in MariaDB and
-    MySQL the most specific one."""
+    """If several patterns match, it is unknown which one counts: in TiDB (8.5) the one that was granted first, in MariaDB and MySQL
+    the most specific one."""
 
     @property
     def everywhere(self) -> frozenset[str]:
-        """The rights on ``*.*``, ``ALL PRIVILEGES`` among them where that is granted."""
+        """The rights on ``*.*``, including ``ALL PRIVILEGES`` if granted."""
         return frozenset().union(*(line.rights for line in self.lines if line.place == EVERYWHERE and not line.takes))
 
     def on(self, database: str, of_all: Iterable[str]) -> frozenset[str]:
-        """The rights that count for this database; ``of_all`` are those to name where all are granted.
+        """The rights that count for this database. ``of_all`` are those to return if all are granted.
 
-        Of an account's grants on names that match only one counts. What a role gives is added.
+        Of an account's grants on matching names only one counts. The rights of roles are added.
         """
         held: set[str] = set()
         for grantee in {line.grantee for line in self.lines}:
@@ -108,7 +108,7 @@ class Grants:
         return held.union(frozenset.intersection(*deciding)) if deciding else held
 
     def may_count(self, line: Grant, database: str) -> bool:
-        """Whether this grant on databases decides for this one. All grants have to be of one grantee."""
+        """Whether this grant on databases decides for this database. All grants must have the same grantee."""
         return line in self._deciding(self.lines, database)
 
     def _deciding(self, lines: Sequence[Grant], database: str) -> list[Grant]:
@@ -120,7 +120,7 @@ class Grants:
         return list(found.values()) if self.any_may_count or not found else [found[max(found, key=self._specificity)]]
 
     def matches(self, pattern: str, database: str) -> bool:
-        """Whether a pattern of databases, with ``%``, ``_`` and backslashes before signs that mean themselves, matches a name."""
+        """Whether a database pattern, with ``%``, ``_`` and backslash-escaped characters, matches a name."""
         if self.literal:
             return self._fold(pattern) == self._fold(database)
         expression = "".join(
@@ -130,15 +130,15 @@ class Grants:
         return re.fullmatch(expression, self._fold(database), re.DOTALL) is not None
 
     def is_only(self, pattern: str, database: str) -> bool:
-        """Whether the pattern is written for this one database."""
+        """Whether the pattern is the name of this one database if its wildcards are ordinary characters."""
         return self._fold(literal_name(pattern)) == self._fold(database)
 
     def has_wildcards(self, pattern: str, wildcards: str = "_%") -> bool:
-        """Whether the pattern has one of these wildcards that stands for other signs."""
+        """Whether the pattern has one of these characters as a wildcard."""
         return not self.literal and any(sign[0] in wildcards for sign in _SIGN.finditer(pattern))
 
     def _specificity(self, pattern: str) -> int:
-        """How much of a pattern stands before its first wildcard; one without any is above all."""
+        """The length of a pattern before its first wildcard. A pattern without wildcards is the most specific."""
         if not self.has_wildcards(pattern):
             return len(pattern) + 1000
         return next(number for number, sign in enumerate(_SIGN.finditer(pattern)) if sign[0] in "_%")
@@ -148,7 +148,7 @@ class Grants:
 
 
 def read_grants(lines: Iterable[str], *, literal: bool = False, folds: bool = False, any_may_count: bool = False) -> Grants:
-    """Reads the lines of SHOW GRANTS; what is neither of rights nor of roles is left out. For the rest see :class:`Grants`."""
+    """Parses the lines of SHOW GRANTS; other lines than rights and roles are skipped. For the arguments see :class:`Grants`."""
     grants: list[Grant] = []
     roles: list[Role] = []
     for line in lines:
@@ -166,14 +166,14 @@ def read_grants(lines: Iterable[str], *, literal: bool = False, folds: bool = Fa
 
 
 def _rights(text: str) -> Iterable[str]:
-    """The names in a list of rights. A right on single columns is none on the table."""
+    """The names in a list of rights. A right on single columns is not a right on the table."""
     parts = _OF_COLUMNS.sub("()", text).split(",")
     names = (part.strip().upper() for part in parts if not part.strip().endswith("()"))
     return (ALL if name == "ALL" else name for name in names)
 
 
 def active_grants(session: Asking) -> Grants:
-    """What counts for the account's connections: its own grants, and those of its roles that are active by themselves."""
+    """The grants that count for the account's connections: its own, and those of its roles that are active by default."""
     rows = session.execute("SHOW VARIABLES WHERE Variable_name IN ('partial_revokes', 'lower_case_table_names', 'version')")
     values = {str(name).lower(): str(value).upper() for name, value in rows}
     return read_grants(
@@ -185,12 +185,12 @@ def active_grants(session: Asking) -> Grants:
 
 
 def literal_name(pattern: str) -> str:
-    """The name that a pattern would be of if its wildcards were ordinary signs."""
+    """The name that a pattern would match if its wildcards were ordinary characters."""
     return re.sub(r"\\(.)", r"\1", pattern, flags=re.DOTALL)
 
 
 def escaped(name: str) -> str:
-    """The pattern that matches this name only."""
+    """The pattern that matches only this name."""
     return re.sub(r"([\\_%])", r"\\\1", name)
 
 

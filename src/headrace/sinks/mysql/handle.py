@@ -1,4 +1,4 @@
-"""Whether the target keeps rows as they are written: apart by their handle key, unchanged by triggers, and all of their columns."""
+"""Checks that the target keeps rows as written: distinguished by their handle key, unchanged by triggers, with all columns."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from headrace.sinks.mysql.types import DECLARED_KEY, qualified, type_text
 
 
 def require_index(session: MySqlSession, schema: TableSchema) -> None:
-    """Raises refusal.Refused unless a unique index of the target covers nothing but columns of the handle key.
+    """Raises refusal.Refused unless the target has a unique index that covers only columns of the handle key.
 
-    The index that the table got for a former declared key is refused too. A table without key passes.
+    Also refuses the index that the table got for a former declared key. A table without key passes.
     """
     if not schema.handle_key:
         return
@@ -59,9 +59,9 @@ def require_index(session: MySqlSession, schema: TableSchema) -> None:
 
 
 def refuse_coarse_keys(session: MySqlSession, table_id: TableId, columns: Iterable[HeldType]) -> None:
-    """Raises refusal.Refused when a unique index has a column whose collation holds more texts for equal than TiDB's.
+    """Raises refusal.Refused if a unique index has a column whose collation treats more texts as equal than TiDB's.
 
-    ``columns`` are the table's (``fitting.held_columns``).
+    ``columns`` are the table's (``column_fit.held_columns``).
     """
     coarser = [] if session.is_tidb else [column for column in columns if column.collation in COARSER]
     unique = set().union(*_unique_indexes(session, table_id).values()) if coarser else set()
@@ -80,7 +80,7 @@ def refuse_coarse_keys(session: MySqlSession, table_id: TableId, columns: Iterab
 
 
 def refuse_non_transactional(session: MySqlSession, schema: TableSchema, *, allowed: bool) -> None:
-    """Raises refusal.Refused when the target's engine has no transactions. ``allowed``: it need not, if the table has a key."""
+    """Raises refusal.Refused if the target's engine has no transactions. ``allowed``: accepted for a table with a key."""
     table_id = schema.table_id
     found = catalogue.without_transactions(session, [table_id.database], table_id.table)
     if not found or (allowed and schema.handle_key):
@@ -98,12 +98,12 @@ def refuse_non_transactional(session: MySqlSession, schema: TableSchema, *, allo
 
 
 def by_bytes(session: MySqlSession) -> str:
-    """The server's collation that tells apart all texts that differ in a byte."""
+    """The server's collation that distinguishes all texts that differ in a byte."""
     return EQUAL[collation.BY_BYTES] if session.is_mariadb else collation.BY_BYTES
 
 
 def refuse_changing_triggers(session: MySqlSession, table_id: TableId) -> None:
-    """Raises refusal.Refused when a trigger of the target may change rows on their way in; other triggers see only what is done."""
+    """Raises refusal.Refused if a trigger of the target may change rows before they are written. Other triggers are accepted."""
     found = session.execute(
         "SELECT trigger_schema, trigger_name FROM information_schema.triggers WHERE event_object_schema = ?"
         " AND event_object_table = ? AND action_timing = 'BEFORE' AND event_manipulation = 'INSERT'",
@@ -122,10 +122,10 @@ def refuse_changing_triggers(session: MySqlSession, table_id: TableId) -> None:
 
 
 def refuse_zoned_columns(session: MySqlSession, schema: TableSchema) -> None:
-    """Raises refusal.Refused when the target computes and keeps a generated column that depends on the writer's time zone.
+    """Raises refusal.Refused if the target computes and stores a generated column that depends on the writer's time zone.
 
-    Statements that define one are refused (see ``zones``), but a table may be there from before. One that is computed when it is
-    read is kept only in an index, which matters where that is a unique one.
+    Statements that define one are refused (see ``zones``), but the table may have existed before. A virtual column is stored only
+    in an index, which matters if that is unique.
     """
     zoned = zoned_columns(schema)
     if not zoned:
@@ -150,9 +150,9 @@ def refuse_zoned_columns(session: MySqlSession, schema: TableSchema) -> None:
 
 
 def with_plain_columns(session: MySqlSession, schema: TableSchema) -> TableSchema:
-    """The schema, in which stored generated columns are plain ones where the target has them so: rows bring their values.
+    """The schema, with stored generated columns as plain ones if the target has them so: rows carry their values.
 
-    A person may have left out an expression that the target would compute otherwise. Raises refusal.Refused.
+    A person may have left out an expression that the target would compute differently. Raises refusal.Refused.
     """
     if all(column.generated is not Generated.STORED for column in schema.columns):
         return schema
@@ -172,7 +172,7 @@ def with_plain_columns(session: MySqlSession, schema: TableSchema) -> TableSchem
 
 
 def _unique_indexes(session: MySqlSession, table_id: TableId) -> dict[str, set[str]]:
-    """The columns of each unique index by its name, their names folded. An index over an expression has a part without name."""
+    """The folded column names of each unique index, by index name. An index on an expression has a part without name."""
     indexes: dict[str, set[str]] = defaultdict(set)
     for row in session.execute(f"SHOW INDEX FROM {qualified(table_id)}"):
         _, non_unique, name, _, column = row[:5]

@@ -1,6 +1,7 @@
-"""What a second signal does to the driver's statements: those that run are ended, and no other begins.
+"""The effect of a second signal on the driver's statements: running ones are ended, and no other begins.
 
-A schema change may run for hours, or wait for a reader. Its end is left open then, as after a crash, and the next run finds out.
+A schema change may run for hours, or wait for a reader. Its result then stays unknown, as after a crash, and the next run
+determines it.
 """
 
 from __future__ import annotations
@@ -10,23 +11,23 @@ import time
 from typing import Protocol
 
 _PATIENCE_SECONDS = 4.0
-"""How long a server may take to end a statement; an ALTER that is rolled back takes longer, and goes on without us."""
+"""How long a server may take to end a statement. Rolling back an ALTER takes longer, and continues without the connection."""
 
 
 class Interruptible(Protocol):
-    """A session whose thread may be waiting for an answer; both are called from another thread, and raise nothing."""
+    """A session whose thread may be waiting for a response. Both methods are called from another thread, and raise nothing."""
 
     def end_statement(self) -> bool:
-        """Lets the server end what it runs for this session. Returns whether the server could be told."""
+        """Makes the server end the session's running statement. Returns whether the server could be reached."""
         ...
 
     def cut_off(self) -> None:
-        """Closes the connection, whatever the server does."""
+        """Closes the connection, regardless of the server."""
         ...
 
 
 class Interruption:
-    """Shared by the sessions of a run's driver. It is requested once, and lasts."""
+    """Shared by the sessions of a run's driver. Once requested, it lasts."""
 
     def __init__(self) -> None:
         self._requested = threading.Event()
@@ -39,11 +40,11 @@ class Interruption:
         return self._requested.is_set()
 
     def wait(self, seconds: float) -> None:
-        """Returns earlier when it is requested."""
+        """Waits; returns earlier if an interruption is requested."""
         self._requested.wait(seconds)
 
     def watch(self, session: Interruptible) -> None:
-        """From now on the session is ended with the others."""
+        """Adds the session to those that are ended."""
         with self._lock:
             self._sessions.add(session)
 
@@ -52,7 +53,7 @@ class Interruption:
             self._sessions.discard(session)
 
     def request(self) -> None:
-        """Ends the statements of all sessions, and after four seconds their connections. May be called again and again."""
+        """Ends the statements of all sessions, and after four seconds their connections. May be called repeatedly."""
         if not self._requested.is_set():
             self._since = time.monotonic()
             self._requested.set()

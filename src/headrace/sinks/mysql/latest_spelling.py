@@ -1,8 +1,8 @@
-"""Which of several spellings of a key counts: the server is asked which of them it holds for equal, and of those it is the last.
+"""Decides which of several spellings of a key counts: the last one of those that the server considers equal.
 
-Only what is there at the end of a cut may be written. A former state of a row has former values in its other unique keys, by which
-a REPLACE would push out the rows that took these over, perhaps written by another task. Deletions harm nobody, so all of them run,
-before any row is written.
+Only the state at the end of a cut may be written. A former state of a row has former values in its other unique keys. A REPLACE
+with them would replace the rows that have these values now, perhaps written by another task. Deletions are harmless, so all of them
+run before any row is written.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from headrace.sinks.mysql.server_errors import ErrorClass, classify
 from headrace.sinks.mysql.spellings import Spellings
 from headrace.sinks.mysql.text import literals, quote_name
 
-_ASKED_ROWS = 1_000  # a statement with 10,000 takes MariaDB half a second
+_ASKED_ROWS = 1_000  # a statement with 10,000 takes half a second on MariaDB
 _DIGITS = 12
-"""Room for a row's number and a comma in the server's answer."""
+"""The length of a row's number and a comma in the server's result."""
 _OF_BYTES = "_bin"
 _UPSERTS = [kind.value for kind in RowKind if kind.is_upsert]
 
@@ -39,11 +39,11 @@ Groups = list[list[int]]
 
 @dataclass(frozen=True)
 class Settled:
-    """What to do of a change: delete ``deletes``, then write ``last_spellings`` and the change's upserts.
+    """What to do for a change: delete ``deletes``, then write ``last_spellings`` and the change's upserts.
 
-    ``change`` is the one that came; a watch takes from it what became of each spelling. ``last_spellings`` are the rows that remain
-    of its ordered ones; ``netted`` of these were overtaken by others. They stand apart since ``deletes`` may have taken away the
-    row that one of them would push out, which a watch that counts has to know.
+    ``change`` is the original one, from which a watch takes the state of each spelling. ``last_spellings`` are the remaining
+    ordered rows; ``netted`` of the ordered rows were overtaken by others. ``last_spellings`` are separate from the upserts, because
+    ``deletes`` may have removed a row that one of them would replace, which matters to a watch that counts.
     """
 
     change: TableChange
@@ -53,15 +53,15 @@ class Settled:
 
 
 def unsettled(change: TableChange) -> Settled:
-    """A change without ordered rows, of which nothing has to be asked."""
+    """A change without ordered rows, for which no query is needed."""
     return Settled(change, change.deletes, change.upserts.slice(0, 0))
 
 
 def settled(session: MySqlSession, change: TableChange) -> Settled:
     """The change without the ordered rows that others overtake.
 
-    Raises refusal.Refused where the server refuses the question, or where the change's watch tells that an overtaken row is
-    another row of the source.
+    Raises refusal.Refused if the server refuses the query, or if the change's watch shows that an overtaken row is another row of
+    the source.
     """
     ordered = change.ordered
     alive = np.isin(ordered.column(KIND).to_numpy(), _UPSERTS)
@@ -83,12 +83,12 @@ def settled(session: MySqlSession, change: TableChange) -> Settled:
 
 
 def _overtaken(session: MySqlSession, change: TableChange, alive: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """The numbers of those ordered rows that are alive though a later row has the same key in the eyes of the server.
+    """The numbers of ordered rows that are alive, although a later row has the same key for the server.
 
-    Each with the number of the next such row.
+    Each comes with the number of the next such row.
     """
     edges = [*(change.groups or (0,)), change.ordered.num_rows]
-    # Where no row but the last one of a group is alive, none can be overtaken.
+    # If only the last row of a group is alive, none can be overtaken.
     asked = [(start, end) for start, end in pairwise(edges) if alive[start : end - 1].any()]
     if not asked:
         return
@@ -99,7 +99,7 @@ def _overtaken(session: MySqlSession, change: TableChange, alive: npt.NDArray[np
 
 
 def _equal_keys(session: MySqlSession, change: TableChange, groups: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
-    """The numbers of the ordered rows in these groups (first row, row after the last) whose keys the server holds for equal."""
+    """The numbers of the ordered rows in these groups (first row, row after the last) whose keys the server considers equal."""
     collations = _collations(session, change)
     keys = change.ordered.select(list(change.target_schema.handle_key))
     columns = [change.target_schema.column(name) for name in keys.column_names]
@@ -113,14 +113,14 @@ def _equal_keys(session: MySqlSession, change: TableChange, groups: Sequence[tup
         first = ", ".join(f"{texts[0]} AS {name}" for name, texts in zip(names, values, strict=True))
         others = (f"SELECT {number}, {', '.join(row)}" for number, *row in list(zip(numbers, *values, strict=True))[1:])
         spellings = " UNION ALL ".join([f"SELECT {numbers[0]} AS n, {first}", *others])
-        session.run(f"SET SESSION group_concat_max_len = {len(numbers) * _DIGITS}")  # longer answers are cut off
+        session.run(f"SET SESSION group_concat_max_len = {len(numbers) * _DIGITS}")  # longer results are cut off
         asked = f"SELECT GROUP_CONCAT(n) FROM ({spellings}) AS spellings GROUP BY {', '.join(names)} HAVING COUNT(*) > 1"
         for (found,) in session.find([asked]):
             yield [int(number) for number in str(found).split(",")]
 
 
 def _compared(texts: list[str], collation: tuple[str, str] | None) -> list[str]:
-    """The literals as values that compare as those of the column do."""
+    """The literals as values that are compared like those of the column."""
     if collation is None:
         return texts
     charset, name = map(quote_name, collation)
@@ -140,7 +140,7 @@ def _collations(session: MySqlSession, change: TableChange) -> dict[str, tuple[s
 def _apart(
     change: TableChange, groups: Sequence[tuple[int, int]], collations: Mapping[str, tuple[str, str]]
 ) -> Iterator[list[int]]:
-    """The groups, taken apart where a column compares bytes: equal keys differ there in no more than spaces at their end."""
+    """The groups, split if a column compares bytes: equal keys then differ only in trailing spaces."""
     names = [name for name in change.target_schema.handle_key if collations.get(folded_name(name), ("", ""))[1].endswith(_OF_BYTES)]
     forms = [pc.utf8_rtrim(change.ordered.column(name), characters=" ").to_pylist() for name in names]
     for start, end in groups:

@@ -1,4 +1,4 @@
-"""The ledger in the target itself, so that progress can go with the data in one transaction."""
+"""The ledger in the target itself, so that progress can be committed with the data."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from headrace.sinks.sql_ledger import Claim, SqlLedger
 
 _T = TypeVar("_T")
 _DUPLICATE_COLUMN = 1060
-_NOT_THERE = frozenset({1049, 1054, 1146})  # no such database, column, table
+_NOT_THERE = frozenset({1049, 1054, 1146})  # no such database, column or table
 _log = structlog.get_logger(__name__)
 
 
 class MySqlLedger:
-    """``Ledger`` over the tables of ``sql_ledger``, plus the fence. It connects at its first call, and again after a loss."""
+    """``Ledger`` on the tables of ``sql_ledger``, with the fence. Connects at its first call, and again after a loss."""
 
     def __init__(self, settings: MySqlSettings) -> None:
         self._settings = settings
@@ -41,12 +41,12 @@ class MySqlLedger:
         self.interruption = Interruption()
         self._session: MySqlSession | None = None
         self._claim: Claim | None = None
-        # What the slots have to count at the next step: see ``Commits``.
+        # The counts that the slots must have at the next step: see ``Commits``.
         self._commits: dict[int, int] = {}
 
     @property
     def claim(self) -> Claim | None:
-        """What this run holds of the record; ``None`` before :meth:`acquire`."""
+        """This run's hold on the record; ``None`` before :meth:`acquire`."""
         return self._claim
 
     def own_claim(self) -> Claim:
@@ -56,9 +56,9 @@ class MySqlLedger:
         return self._claim
 
     def wrote(self, report: WriteReport) -> None:
-        """Takes note of a round: of a step that went with its rows, and of what the next step has to find.
+        """Records a round: a step that was committed with its rows, and the counts that the next step must find.
 
-        Raises TargetWentBackError when a later part of the round did not find what an earlier one had committed.
+        Raises TargetWentBackError if a later part of the round did not find what an earlier one had committed.
         """
         if report.committed and self._claim is not None:
             self._claim, self._commits = self._claim.following, {}
@@ -66,7 +66,7 @@ class MySqlLedger:
             self.expect(report.commits)
 
     def expect(self, commits: Iterable[Commits]) -> None:
-        """The next step is written only where the target has these transactions. Raises as :meth:`wrote`."""
+        """Makes the next step fail unless the target has these transactions. Raises as :meth:`wrote`."""
         for unit in commits:
             if unit.before < self._commits.get(unit.slot, 0):
                 raise TargetWentBackError(
@@ -86,7 +86,7 @@ class MySqlLedger:
     def acquire(
         self, pipeline: str, source_identity: str, fingerprint: str, start: int, parts: Collection[LedgerPart] = (), above: int = 0
     ) -> LedgerState:
-        """See ``Ledger.acquire``. The former run's connections are ended before its locks can hold this up, and again after."""
+        """See ``Ledger.acquire``. Ends the previous run's connections before their locks can block this run, and again later."""
 
         def create(session: MySqlSession) -> None:
             self.tables.verify_place(session, pipeline, source_identity)
@@ -105,7 +105,7 @@ class MySqlLedger:
             recorded = self.fence.recorded(session, pipeline, ddl=True)
             self.fence.raise_to(session, pipeline, state.epoch, state.attempt)
             session.commit()
-            # A writer or a DDL that came in between saw the old epoch; from now on none can.
+            # A writer or DDL connection in between may have seen the old epoch; from now on none can.
             self._end_writers(session, pipeline, recorded, ddl=True)
             return state, claim
 
@@ -115,7 +115,7 @@ class MySqlLedger:
         return state
 
     def _create_tables(self, session: MySqlSession, parts: Collection[LedgerPart] = ()) -> None:
-        """The ledger's tables and columns that are not there. Another process may add the same columns at the same time."""
+        """Creates missing tables and columns of the ledger. Another process may add the same columns at the same time."""
         while True:
             try:
                 self.tables.create_tables(session, parts)
@@ -127,7 +127,7 @@ class MySqlLedger:
                 return
 
     def _require_transactions(self, session: MySqlSession) -> None:
-        """Raises DefinitionError: a step that breaks off in the middle would leave a part of it."""
+        """Raises DefinitionError if a table has no transactions, since an interrupted step would then be written partly."""
         for table_id, engine in self.fence.without_transactions(session).items():
             raise DefinitionError(
                 f"The ledger's table {table_id} has the engine {engine}, which has no transactions: a step that fails midway would "
@@ -158,15 +158,15 @@ class MySqlLedger:
         return self._in_transaction(lambda session: self.tables.words(session, pipeline))
 
     def reset(self, pipeline: str) -> bool:
-        """See ``Ledger.reset``. Ends the connections of a run that lives, so that nothing waits for what it locks."""
+        """See ``Ledger.reset``. Ends the connections of a current run, so that nothing waits for its locks."""
 
         found = False
 
         def forget(session: MySqlSession) -> bool:
-            nonlocal found  # the answer to a COMMIT may be lost: the repetition finds nothing
+            nonlocal found  # the acknowledgement of a COMMIT may be lost: the retry finds nothing
             if not self.tables.exists(session):
                 return found
-            self._create_tables(session)  # an older Headrace's has fewer tables and columns
+            self._create_tables(session)  # the ledger of an older Headrace has fewer tables and columns
             recorded = self.fence.recorded(session, pipeline, ddl=True)
             self._end_writers(session, pipeline, recorded, ddl=True)
             found |= self.tables.reset(session, pipeline)
@@ -179,7 +179,7 @@ class MySqlLedger:
         return self._in_transaction(forget, locks=True)
 
     def next_attempt(self) -> int:
-        """See ``Ledger.next_attempt``. Writers that came in before the row was locked are ended too."""
+        """See ``Ledger.next_attempt``. Also ends writers that took a slot before the row was locked."""
         claim = self.own_claim()
 
         def raise_attempt(session: MySqlSession, repeated: bool) -> int:
@@ -194,19 +194,19 @@ class MySqlLedger:
         return self._step(raise_attempt)
 
     def update(self, update: LedgerUpdate) -> None:
-        """See ``Ledger.update``. A connection lost at COMMIT does no harm: the step's number tells whether it is there."""
+        """See ``Ledger.update``. A connection lost at COMMIT is harmless: the step's number shows whether it was written."""
         claim = self.own_claim()
         self._step(lambda session, repeated: self._write(session, claim, update, repeated=repeated))
 
     def takes_in(self, statement: str) -> bool:
-        """See ``EditingLedger.takes_in``. A table without transactions, which a trigger may write to, would keep its rows."""
+        """See ``EditingLedger.takes_in``. False if a table, which a trigger may write to, has no transactions."""
         if not changes_rows_only(statement):
             return False
         found = self._in_transaction(lambda s: catalogue.without_transactions(s, catalogue.databases(s)))
         return not found
 
     def update_with(self, update: LedgerUpdate, change: SchemaChange, statement: str) -> None:
-        """See ``EditingLedger.update_with``. The pipeline's row is locked last, so that no other run waits for the statement."""
+        """See ``EditingLedger.update_with``. Locks the pipeline's row last, so that no other run waits for the statement."""
         claim = self.own_claim()
 
         def write(session: MySqlSession, repeated: bool) -> None:
@@ -230,7 +230,7 @@ class MySqlLedger:
             self.fence.raise_to(session, claim.pipeline, claim.epoch, update.attempt)
 
     def _step(self, action: Callable[[MySqlSession, bool], _T]) -> _T:
-        """One step of the run; ``action`` is told whether it was sent before."""
+        """One step of the run. ``action`` gets whether it was sent before."""
         tries = 0
 
         def attempt(session: MySqlSession) -> _T:
@@ -253,7 +253,7 @@ class MySqlLedger:
             _log.warning(notice.sentence(), pipeline=pipeline)
 
     def _in_transaction(self, action: Callable[[MySqlSession], _T], *, locks: bool = False) -> _T:
-        """``locks``: the action locks the pipeline's row, which the next run has to lock too."""
+        """``locks``: the action locks the pipeline's row, which the next run must lock, too."""
 
         def attempt() -> _T:
             if self._session is None:

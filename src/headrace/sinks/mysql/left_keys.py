@@ -1,6 +1,6 @@
-"""Foreign keys that would be left without the table they refer to, and would bind the table that somebody makes under its name.
+"""Foreign keys that would stay without their referenced table, and would bind a table that others create under its name.
 
-TiDB, too, lets such a key stay when it drops the table with ``foreign_key_checks`` off. There only its own users make tables.
+TiDB also keeps such a key when it drops the table with ``foreign_key_checks`` off. There only its own users create tables.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from headrace.sinks.mysql.types import qualified
 
 
 def drop_left_keys(session: MySqlSession, change: SchemaChange) -> list[Notice]:
-    """Drops the foreign keys of the pipeline's running tables to the tables that the change drops; says which, and which stay.
+    """Drops the foreign keys of the pipeline's running tables to the tables that the change drops. Reports which, and which stay.
 
-    It has to come before the tables go: what a crash leaves is then done again with the change.
+    To be called before the tables are dropped: after a crash, the rest is then done again with the change.
     """
     dropped = {event.table_id for event in change.events if isinstance(event, DropTableEvent)}
     dropped = dropped.union(*(event.tables for event in change.events if isinstance(event, DropDatabaseEvent)))
@@ -49,7 +49,7 @@ _STAYS = (
 def _keys_to(
     session: MySqlSession, parents: Collection[TableId], own: Collection[TableId], *, folds: bool
 ) -> Iterator[tuple[TableId, str, TableId]]:
-    """The foreign keys to some tables, as (table, key, table it refers to), of all other tables in the pipeline's databases."""
+    """The foreign keys to some tables, as (table, key, referenced table), of all other tables in the pipeline's databases."""
     wanted = {_as_compared(parent, folds=folds): parent for parent in parents}
     databases = {_as_compared(TableId(table_id.database), folds=folds): table_id.database for table_id in own}
     for database in databases.values():
@@ -60,5 +60,5 @@ def _keys_to(
 
 
 def _as_compared(table_id: TableId, *, folds: bool) -> TableId:
-    """What names have in common that the server takes for one; ``folds`` says that it compares them without case."""
+    """The same value for names that the server considers equal. ``folds``: it compares them without case."""
     return table_id.folded if folds else table_id

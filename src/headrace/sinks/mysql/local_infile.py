@@ -1,11 +1,11 @@
-"""LOAD DATA LOCAL INFILE without files: the one place that decides what a server gets when it asks the client for a file.
+"""LOAD DATA LOCAL INFILE without files: the only place that decides what is sent when a server requests a file.
 
-In this protocol the server names the file that the client shall send, and PyMySQL would open whatever it names. Here it
-opens nothing: the connection announces LOCAL to the server but not to PyMySQL (whose own answer to such a request is then an
-error), and a request is answered from memory, only while a load is under way, and only when it names that load's token. Any
-other request, whatever command it answers, ends the connection.
+In this protocol the server names the file that the client shall send, and PyMySQL would open any file that it names. Here no file
+is opened. The connection announces LOCAL to the server but not to PyMySQL, whose own response to such a request is then an error. A
+request is answered from memory, only during a load, and only if it names that load's token. Any other request, in response to any
+command, ends the connection.
 
-A server may ask for the password in clear text, too, and PyMySQL would send it; here it goes only to a server whose certificate
+A server may also request the password in clear text, and PyMySQL would send it. Here it is sent only to a server whose certificate
 was checked.
 """
 
@@ -31,7 +31,7 @@ _unchecked_tls: list[Any] = []
 
 
 class LocalFileRefused(TerminalError):
-    """The server asked for a file that it was not offered. The connection is closed: nothing it says can be trusted."""
+    """The server requested a file that it was not offered. The connection is closed, because the server cannot be trusted."""
 
 
 class LoadingConnection(PatientConnection):
@@ -49,9 +49,9 @@ class LoadingConnection(PatientConnection):
         super().__init__(local_infile=False, **options)
 
     def load(self, statement: str, buffers: Sequence[pa.Buffer]) -> tuple[int, int]:
-        """Runs a LOAD DATA statement, whose text holds ``{file}`` where the quoted name belongs.
+        """Runs a LOAD DATA statement, with ``{file}`` in place of the quoted file name.
 
-        Returns the warning count, and how many rows it changed.
+        Returns the number of warnings, and the number of rows that it changed.
         """
         self._token = f"headrace-{secrets.token_hex(16)}".encode()
         self._buffers = buffers
@@ -64,13 +64,13 @@ class LoadingConnection(PatientConnection):
             self._buffers = ()
 
     def limit(self, max_packet: int) -> None:
-        """The server's ``max_allowed_packet``, in bytes: nothing larger is sent from now on."""
+        """Sets the server's ``max_allowed_packet``, in bytes. Nothing larger is sent from now on."""
         self._max_packet = max_packet
         self._chunk = max(1024, min(self._chunk, max_packet - 1024))
 
     def _create_ssl_ctx(self, parameters: dict[str, Any]) -> Any:
-        # Without parameters TLS is used where the server has it, and no certificate is checked; and yet PyMySQL reads all
-        # certificates of the system for each connection, 22 ms of CPU each time.
+        # Without parameters, TLS is used if the server has it, and no certificate is checked. PyMySQL would nevertheless read all
+        # certificates of the system for each connection, which takes 22 ms of CPU.
         if parameters:
             return super()._create_ssl_ctx(parameters)
         if not _unchecked_tls:
@@ -88,7 +88,7 @@ class LoadingConnection(PatientConnection):
 
     def _execute_command(self, command: int, sql: str | bytes) -> None:
         statement = sql.encode() if isinstance(sql, str) else sql
-        if 0 < self._max_packet <= len(statement) + 1:  # the server would close the connection, mostly without a word
+        if 0 < self._max_packet <= len(statement) + 1:  # the server would close the connection, mostly without an error
             raise pymysql.err.OperationalError(
                 PACKET_TOO_LARGE,
                 f"a statement of {len(statement)} bytes, while the server's max_allowed_packet is {self._max_packet}",
@@ -97,11 +97,11 @@ class LoadingConnection(PatientConnection):
         self._answer_due = True
 
     def _read_query_result(self, unbuffered: bool = False) -> int:
-        self._answer_due = True  # each of several results begins with an answer of its own
+        self._answer_due = True  # each of several results begins with its own first packet
         return super()._read_query_result(unbuffered)
 
     def _read_packet(self, *arguments: Any) -> Any:
-        """A request for a file can only be the first packet of an answer; later ones may begin with the same byte, for NULL."""
+        """A file request can only be the first packet of a response. Later packets may begin with the same byte, for NULL."""
         packet = super()._read_packet(*arguments)
         first, self._answer_due = self._answer_due, False
         data = packet.get_all_data()
@@ -109,7 +109,7 @@ class LoadingConnection(PatientConnection):
             return packet
         asked, token, self._token = bytes(data[1:]), self._token, b""
         if not token or not secrets.compare_digest(asked, token):
-            self._force_close()  # close() would say goodbye, which the server would take for the file
+            self._force_close()  # close() would send a quit command, which the server would take for the file
             raise _not_offered(self, asked)
         self._send()
         return super()._read_packet(*arguments)

@@ -1,7 +1,7 @@
-"""Schema changes on the target: the source's own statement, run on the connection that holds the pipeline's named lock.
+"""Schema changes on the target: runs the source's own statement on the connection that holds the pipeline's named lock.
 
-What was done already is read from the target's catalogue, never from an error number. A lost connection leaves it open
-whether the statement ran: its named lock tells when it has ended, and the catalogue how.
+What is already done is read from the target's catalogue, never from an error number. After a lost connection it is unknown whether
+the statement ran: its named lock shows when it has ended, and the catalogue how.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _LOCK_TRIES = 15
 _LOCK_SECONDS = 2
 _COLUMN_ACTIONS = frozenset({"ADD", "CHANGE", "DROP", "RENAME"})
 _NAME_ACTIONS = frozenset({"DROP", "RENAME"})
-"""What is all done when the names are right. ADD and CHANGE give a column its type and values too."""
+"""Actions that are done if the names are right. ADD and CHANGE also give a column its type and values."""
 _NOT_COLUMNS = frozenset(
     {"CHECK", "CONSTRAINT", "FOREIGN", "FULLTEXT", "INDEX", "KEY", "PARTITION", "PRIMARY", "SPATIAL", "UNIQUE", "AS", "TO"}
     | {"COLUMNAR", "HYBRID", "STATS_EXTENDED", "VECTOR"}
@@ -81,7 +81,7 @@ _T = TypeVar("_T")
 
 
 class MySqlMetadataApplier:
-    """``MetadataApplier`` for MySQL, MariaDB and TiDB. ``verified`` loses each table that a schema change touches."""
+    """``MetadataApplier`` for MySQL, MariaDB and TiDB. Removes each table that a schema change touches from ``verified``."""
 
     def __init__(self, settings: MySqlSettings, ledger: MySqlLedger, *, adopt: bool, verified: set[TableId] | None = None) -> None:
         self._verified: Final[set[TableId]] = set() if verified is None else verified
@@ -90,9 +90,9 @@ class MySqlMetadataApplier:
         self._adopt = adopt
         self._session: MySqlSession | None = None
         self._lost_connection = 0
-        # How many schema changes the pipeline's slot counts.
+        # The number of schema changes that the pipeline's slot has counted.
         self._count = 0
-        # What the journal keeps of the target before the change that runs next.
+        # The target's state before the next change, as the journal keeps it.
         self._before: dict[str, Before] = {}
 
     def apply_schema_change(self, change: SchemaChange) -> tuple[Notice, ...]:
@@ -106,7 +106,7 @@ class MySqlMetadataApplier:
             session = self._connected()
             if not former:
                 former.append(end_state.before(session, change))
-            # On a session that has the server's word only what comes behind the statement is to be repeated.
+            # If the server has acknowledged the statement, only what follows it must be repeated.
             if session not in taken_by:
                 if not (sending.is_begun and self._has_run(session, sending, former[0])):
                     notices[:] = self._apply(session, sending)
@@ -130,7 +130,7 @@ class MySqlMetadataApplier:
             raise server_refused(change, error, self._session) from None
 
     def _has_run(self, session: MySqlSession, sending: Sending, former: Before) -> bool:
-        """Whether a statement that was sent has run, as the target shows it. Raises SchemaChangeUnclear."""
+        """Whether a statement that was sent has run, according to the target. Raises SchemaChangeUnclear."""
         found = self._begun(session, sending.change, former)
         if found is Begun.UNCLEAR:
             message = (
@@ -143,9 +143,9 @@ class MySqlMetadataApplier:
         return found is Begun.DONE
 
     def run_instead(self, change: SchemaChange, statement: str) -> tuple[Notice, ...]:
-        """See ``MetadataApplier.run_instead``. A lost connection is not repeated: nothing tells what the statement did.
+        """See ``MetadataApplier.run_instead``. Not retried after a lost connection, because the effect of the statement is unknown.
 
-        The statement may change the session, open a transaction or lock tables, so the session ends with it.
+        The statement may change the session, open a transaction or lock tables, so the session is closed afterwards.
         """
         self._verified.difference_update(change.changes)
         try:
@@ -157,7 +157,7 @@ class MySqlMetadataApplier:
                 self._recover(error)
                 raise TransientError(f"The connection was lost while this ran: {statement}") from None
             problem = server_refused(replace(change, statement=statement), error, self._session).problem
-            # Of several steps, or of rows in a table without transactions, the first ones stay.
+            # The first of several steps, or of rows in a table without transactions, may stay.
             raise SchemaChangeUnclear(replace(problem, message=f"{problem.message} A part of it may have run.")) from None
         finally:
             self.close()
@@ -189,7 +189,7 @@ class MySqlMetadataApplier:
         return before.text()
 
     def begun(self, change: SchemaChange, state_before: str) -> Begun:
-        """See ``MetadataApplier.begun``. May make a table in the ledger's database, and drops it again."""
+        """See ``MetadataApplier.begun``. May create a table in the ledger's database, and drops it again."""
         what = f"Finding out whether the schema change of {change.table_id} ran"
         try:
             return self._repeated(lambda: self._begun(self._connected(), change, Before.read(state_before)), what)
@@ -197,8 +197,8 @@ class MySqlMetadataApplier:
             raise self._unreadable(f"{what} failed", error, change.database) from None
 
     def keeps_unique(self, change: SchemaChange) -> str:
-        """See ``MetadataApplier.keeps_unique``. Rows replace those that a unique key holds for equal."""
-        self._verified.difference_update(change.changes)  # skipped, it leaves the target's table in another shape
+        """See ``MetadataApplier.keeps_unique``. Rows replace others that are equal in a unique key."""
+        self._verified.difference_update(change.changes)  # a skipped change leaves the target's table in another shape
         what = f"Reading the unique keys of {change.table_id}"
         try:
             return self._repeated(lambda: _kept_key(self._connected(), change), what)
@@ -215,7 +215,7 @@ class MySqlMetadataApplier:
             self._session = None
 
     def _counted(self, session: MySqlSession) -> None:
-        """Counts a schema change that ran: a server that was promoted without it shows that at the ledger's next step."""
+        """Counts a schema change that ran, so that the ledger's next step detects a server that was promoted without it."""
         claim = self._ledger.claim
         if claim is not None:
             counted = self._ledger.fence.count_ddl(session, claim, self._count)
@@ -223,7 +223,7 @@ class MySqlMetadataApplier:
             self._count = counted.after
 
     def _apply(self, session: MySqlSession, sending: Sending) -> tuple[Notice, ...]:
-        """Looks at what the change meets, and sends its statements, if there is something left to do."""
+        """Checks the conditions for the change, and sends its statements if anything is left to do."""
         change = sending.change
         left = drop_left_keys(session, change)
         dropped = next((event for event in change.events if isinstance(event, DropDatabaseEvent)), None)
@@ -244,7 +244,7 @@ class MySqlMetadataApplier:
             return tuple(notices)
         else:
             for renamed in (event for event in change.events if isinstance(event, RenameTableEvent)):
-                # Not every layout tells of databases, so a rename may be the first that is heard of one.
+                # Not every layout reports databases, so a rename may be the first change that names one.
                 notices.extend(_ensure_database(session, change, renamed.new_table_id.database))
         refuse_rows_brought_back(change)
         refuse_exploding_view(session, change)
@@ -252,7 +252,7 @@ class MySqlMetadataApplier:
         refuse_other_zone(change, self._settings.time_zone)
         notices.extend(refuse_unseen_values(session, change, self._settings.time_zone))
         notices.extend(_differing_default(session, change))
-        adapted_statements = list(self._adapted_statements(session, change))  # what cannot be adapted is told before any is sent
+        adapted_statements = list(self._adapted_statements(session, change))  # raises for all of them before any is sent
         notices.extend(Notice(text, change.table_id) for adapted in adapted_statements for text in adapted.notices)
         for adapted in adapted_statements:
             if adapted.statement:
@@ -272,9 +272,10 @@ class MySqlMetadataApplier:
         return (Notice("the table and the rows it has were adopted.", change.table_id),)
 
     def _statements(self, session: MySqlSession, change: SchemaChange) -> list[str]:
-        """What to run: the source's own text, completed, or text made of the typed events.
+        """The statements to run: the source's own text, completed, or text made from the typed events.
 
-        The source's text is written anew from its words, so that this server reads what Headrace has read, and nothing else.
+        The source's text is written again from its parsed words, so that this server reads what Headrace has read, and nothing
+        else.
         """
         statement = rendered(words(change.statement) or (), features=True)
         created = next((event for event in change.events if isinstance(event, CreateTableEvent)), None)
@@ -284,7 +285,7 @@ class MySqlMetadataApplier:
         if kind is StatementKind.CREATE_TABLE and not change.by_shape:
             return [collation.create_table(statement, _default_collation(change), by_bytes=change.by_bytes)]
         if created is not None and not catalogue.exists(session, created.table_id):
-            # First seen by an ALTER, or by its shape alone; or a copy of a table that is another one by now.
+            # First known by an ALTER, or by its shape alone; or a copy of a table that has changed since.
             return [create_table(created.table_id, created.schema, _defaults(change))]
         if statement:
             return [collation.spell_out(statement, by_bytes=change.by_bytes)]
@@ -303,14 +304,14 @@ class MySqlMetadataApplier:
             if not change.events:  # a person's
                 return [change.statement]
             adapted = [adapted.statement for adapted in self._adapted_statements(session, change) if adapted.statement]
-            return adapted or [change.statement]  # what it drops may be gone because it ran
+            return adapted or [change.statement]  # the object that it drops may be gone because it ran
 
         digest = hashlib.sha256((self._ledger.claim.pipeline if self._ledger.claim else "").encode()).hexdigest()[:16]
         scratch = TableId(self._settings.ledger_database, f"scratch_{digest}")
         return EndState(session, change, former, statements, scratch).begun()
 
     def _connected(self) -> MySqlSession:
-        """The session, holding the pipeline's lock while the ledger says that this run is the newest."""
+        """The session. It holds the pipeline's lock as long as this run is the newest according to the ledger."""
         if self._session is None:
             session = MySqlSession(self._settings, ddl=True, interruption=self._ledger.interruption)
             try:
@@ -330,7 +331,7 @@ class MySqlMetadataApplier:
         for _ in range(_LOCK_TRIES):
             self._ledger.tables.verify(session, claim)  # a run that was taken over does not even wait
             if self._ledger.fence.take_ddl_lock(session, pipeline, _LOCK_SECONDS):
-                # Before the look at the epoch: whoever raises it after that finds this connection.
+                # Before the epoch is checked: a run that raises it afterwards finds this connection.
                 self._count = self._ledger.fence.enter_ddl(session, claim)
                 self._ledger.tables.verify(session, claim)
                 return
@@ -348,8 +349,7 @@ class MySqlMetadataApplier:
             self._rest()
 
     def _rest(self) -> None:
-        """Leaves the lock where it costs something to hold it: TiDB's is an open transaction, which its garbage collection waits
-        for."""
+        """Releases the lock if it is expensive to hold: TiDB's is an open transaction, which delays its garbage collection."""
         if self._session is not None and self._session.is_tidb:
             self.close()
 
@@ -370,7 +370,7 @@ def _kept_key(session: MySqlSession, change: SchemaChange) -> str:
     columns = names.columns | _changed_columns(change)
     if not (names.indexes or columns or names.texts):
         return ""
-    # The statement may give the table another name, which its events tell; the target has the former one.
+    # The statement may rename the table, as in its events; the target has the former name.
     table_id = read.tables[0] if read.tables else change.table_id
     keys = catalogue.unique_keys(session, table_id) if catalogue.exists(session, table_id) else {}
     if names.texts:
@@ -378,14 +378,14 @@ def _kept_key(session: MySqlSession, change: SchemaChange) -> str:
     computed = catalogue.computed_from(session, table_id) if columns else {}
     for key, of_key in keys.items():
         needed = of_key.union(*(computed.get(name, ()) for name in of_key))
-        # An expression in a key, which has no name, may be one over any of them.
+        # An expression in a key has no name, and may use any of these columns.
         if folded_name(key) in names.indexes or needed & columns or (columns and "" in of_key):
             return key
     return ""
 
 
 def _changed_columns(change: SchemaChange) -> frozenset[str]:
-    """The columns (folded names) that the change drops, renames or gives another type, as its events tell."""
+    """The columns (folded names) that the change drops, renames or gives another type, according to its events."""
     found = set()
     for event in change.events:
         match event:
@@ -399,8 +399,11 @@ def _changed_columns(change: SchemaChange) -> frozenset[str]:
 
 
 def _is_shaped(change: SchemaChange, present: TableDescription, wanted: TableSchema) -> bool:
-    """Whether a table that is there needs no more of a change that lets it come to be: a CREATE, a shape, or an ALTER of a table
-    that the source never showed before. Raises SchemaChangeRefused when the table is another one."""
+    """Whether an existing table needs nothing more from a change that begins it.
+
+    The change is a CREATE, a shape, or an ALTER of a table that the source never showed before. Raises SchemaChangeRefused if the
+    table is another one.
+    """
     read = read_statement(change.statement, change.database)
     same = same_columns(present.columns, wanted)
     if read.kind not in (StatementKind.CREATE_TABLE, StatementKind.EMPTY):
@@ -415,12 +418,12 @@ def _is_shaped(change: SchemaChange, present: TableDescription, wanted: TableSch
 
 
 def _require_no_more_keys(session: MySqlSession, change: SchemaChange, created: CreateTableEvent) -> None:
-    """Raises SchemaChangeRefused when a table that is there has a unique key which the source's has not, or not yet.
+    """Raises SchemaChangeRefused if an existing table has a unique key that the source's table does not have (yet).
 
-    Rows that the source holds side by side would push each other out.
+    Rows that the source has side by side would replace each other.
     """
     if read_statement(change.statement, change.database).kind is not StatementKind.CREATE_TABLE or change.by_shape:
-        return  # not all of the source's keys are told
+        return  # not all of the source's keys are known
     source = SourceTable(created.schema)
     found = catalogue.unique_keys(session, created.table_id)
     more = sorted(name for name, columns in found.items() if "" not in columns and not source.is_unique(columns))
@@ -436,9 +439,9 @@ def _require_no_more_keys(session: MySqlSession, change: SchemaChange, created: 
 
 
 def _is_told_by_names(statement: Statement, verbs: Collection[str] = _COLUMN_ACTIONS) -> bool:
-    """Whether names tell of the whole statement that it ran: each clause of ALTER TABLE does one of these things to a column.
+    """Whether names show that the whole statement ran: each clause of ALTER TABLE does one of these actions to a column.
 
-    Of another one nothing tells that it ran with these: its columns may have come or gone by a person's hand.
+    For other clauses, names do not prove that they ran, since a person may have added or dropped the columns.
     """
     actions = [action for action in statement.actions if action[0].text.upper() not in _HINTS]
     in_other_case = any(folded_name(old) == folded_name(new) for old, new in statement.column_renames)
@@ -446,7 +449,7 @@ def _is_told_by_names(statement: Statement, verbs: Collection[str] = _COLUMN_ACT
 
 
 def _moves_columns(action: tuple[Word, ...], verbs: Collection[str] = _COLUMN_ACTIONS) -> bool:
-    """Whether a clause of ALTER TABLE adds, drops or renames a column, so that the columns' names tell whether it ran."""
+    """Whether a clause of ALTER TABLE adds, drops or renames a column, so that column names show whether it ran."""
     first, second = (*action, Word(""), Word(""))[:2]
     return first.text.upper() in verbs and (second.is_name or second.text.upper() not in _NOT_COLUMNS)
 
@@ -466,7 +469,7 @@ def _ensure_database(session: MySqlSession, change: SchemaChange, database: str)
 
 
 def _adapted(session: MySqlSession, change: SchemaChange, statement: str) -> Adapted:
-    """The statement as this server can read it. Raises SchemaChangeRefused."""
+    """The statement in a form that this server accepts. Raises SchemaChangeRefused."""
     try:
         return adapt(statement, session, change.database, change.foreign)
     except UnadaptableError as error:
@@ -474,12 +477,12 @@ def _adapted(session: MySqlSession, change: SchemaChange, statement: str) -> Ada
 
 
 def _require_same_names(change: SchemaChange, statement: str) -> None:
-    """Raises SchemaChangeRefused where what is to be sent names other tables than the statement that was judged.
+    """Raises SchemaChangeRefused if the statement to be sent names other tables than the statement that was judged.
 
-    Adaptations work on text. That one of them turns a name into another one is a bug, which must not reach the server.
+    Adaptations work on text. If one of them changed a name into another one, that would be a bug, and must not reach the server.
     """
     judged, sent = judge(change.statement, change.database), judge(statement, change.database)
-    if judged.objection:  # which nobody but a person lets run
+    if judged.objection:  # such a statement runs only by a person's decision
         return
     of_events = {event.new_table_id for event in change.events if isinstance(event, RenameTableEvent)}
     known = {name.folded for name in (*judged.names, *change.changes, *change.reads, *of_events)}
@@ -495,7 +498,7 @@ def _require_same_names(change: SchemaChange, statement: str) -> None:
 
 
 def _default_collation(change: SchemaChange) -> str:
-    """What a table of the source gets that names no collation."""
+    """The collation of a source's table that names none."""
     return collation.BY_BYTES if change.by_bytes else change.database_collation or collation.TIDB_COLLATION
 
 
@@ -504,7 +507,7 @@ def _defaults(change: SchemaChange) -> str:
 
 
 def _differing_default(session: MySqlSession, change: SchemaChange) -> list[Notice]:
-    """What to say where the target's database has a default that somebody chose, perhaps because it is the source's."""
+    """The notice about a default of the target's database that a person chose, perhaps because it is the source's."""
     if change.by_bytes or change.database_collation or not collation.names_none(change.statement):
         return []
     chosen, of_server = catalogue.default_collations(session, change.database)
@@ -534,18 +537,18 @@ def _rendered(session: MySqlSession, change: SchemaChange) -> list[str]:
                 statements.append(f"RENAME TABLE {qualified(old)} TO {qualified(new)}")
             case _:
                 pass
-    # Of a table that has some of it only the rest; where a column gets another one's name, names do not tell what it has.
+    # For a table that already has a part of it, only the rest. If a column gets another one's name, names do not show that.
     whole = reuses_names(change)
     altered = alter_table(change.table_id, [event for event in change.events if whole or not shows(session, event)])
     return [*statements, altered] if altered else statements
 
 
 def _is_done(session: MySqlSession, change: SchemaChange) -> bool:
-    """Whether the catalogue shows all of the change already. What ran before a crash is told by the journal's fingerprint."""
+    """Whether the catalogue already shows the whole change. What ran before a crash is found by the journal's state before."""
     renames = [event for event in change.events if isinstance(event, RenameTableEvent)]
     if renames:
         return len(renames) == len(change.events) and are_renamed(session, renames)
-    # The name of a column tells neither its type nor its values.
+    # The name of a column shows neither its type nor its values.
     if any(isinstance(event, TruncateTableEvent | AddColumnEvent | AlterColumnTypeEvent) for event in change.events):
         return False
     if reuses_names(change) or not _is_told_by_names(read_statement(change.statement, change.database), _NAME_ACTIONS):
@@ -555,7 +558,7 @@ def _is_done(session: MySqlSession, change: SchemaChange) -> bool:
 
 
 def _verify(session: MySqlSession, change: SchemaChange) -> None:
-    """The server took the statement: now the catalogue has to show it. Raises SchemaChangeUnclear."""
+    """The server has accepted the statement, so the catalogue must show it. Raises SchemaChangeUnclear."""
     lacking = not_shown(session, change)
     if lacking:
         raise unclear(change, f"the target took the statement, but {lacking}: {shown(change)}.")
@@ -571,4 +574,4 @@ def _end(session: MySqlSession, connection_id: int) -> None:
     except pymysql.err.MySQLError as error:
         if classify(error) is not ErrorClass.REFUSED:
             raise
-        # It ended by itself, or is another user's: then the lock stays taken, and that is told.
+        # It ended by itself, or belongs to another user: then the lock stays taken, and that is reported.

@@ -1,8 +1,8 @@
-"""Statements that empty, drop or exchange a partition, on servers that put other rows into a partition than TiDB does.
+"""Statements that empty, drop or exchange a partition, on servers that put other rows into a partition than TiDB.
 
-TiDB has its own hash for KEY and takes LINEAR HASH for plain HASH; rows whose HASH expression is NULL are in its first
-partition (MariaDB 10.11, tried: in another one, depending on the type). HASH of other values agrees, and so do RANGE and LIST where
-texts compare as in the source.
+TiDB has its own hash for KEY and treats LINEAR HASH as plain HASH. Its first partition has the rows whose HASH expression is NULL
+(MariaDB 10.11, as tested, uses another one, depending on the type). HASH of other values agrees, and so do RANGE and LIST if texts
+compare as in the source.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BY_CONTENT = frozenset({"TRUNCATE", "DROP", "EXCHANGE"})
 
 
 def same_rows(session: MySqlSession, change: SchemaChange, statement: str) -> str:
-    """The statement, or another one that has the source's effect on rows. Raises SchemaChangeRefused where there is none."""
+    """The statement, or another one with the source's effect on rows. Raises SchemaChangeRefused if there is none."""
     read = read_statement(change.statement, change.database)
     named = [action for action in read.actions if len(action) > 2 and action[1].says("PARTITION") and not action[2].says("ALL")]
     if session.is_tidb or not any(action[0].text.upper() in _BY_CONTENT for action in named):
@@ -52,9 +52,9 @@ def same_rows(session: MySqlSession, change: SchemaChange, statement: str) -> st
 
 
 def spelled_as_here(session: MySqlSession, statement: str, database: str) -> str:
-    """The statement with the partition that it exchanges as the target spells it.
+    """The statement, with the partition that it exchanges spelled as in the target.
 
-    Names of partitions are compared without case, but MariaDB (10.11) ends such an EXCHANGE with an error on renaming a file.
+    Partition names are compared without case, but on MariaDB (10.11) such an EXCHANGE fails with an error about renaming a file.
     """
     read = read_statement(statement, database)
     named = (a[2] for a in read.actions if len(a) > 2 and a[0].says("EXCHANGE") and a[1].says("PARTITION"))
@@ -67,7 +67,7 @@ def spelled_as_here(session: MySqlSession, statement: str, database: str) -> str
 
 
 def _refuse_texts(session: MySqlSession, change: SchemaChange, table_id: TableId, method: str, expression: str) -> None:
-    """Raises SchemaChangeRefused where a text decides about the partition that the source may compare otherwise."""
+    """Raises SchemaChangeRefused if the partition depends on a text that the source may compare differently."""
     named = {folded_name(word.text) for word in words(expression) or () if not word.is_literal}
     for column, collation in catalogue.text_columns(session, table_id).items():
         if folded_name(column) in named and not _compares_as_source(collation, by_bytes=change.by_bytes):
@@ -82,11 +82,11 @@ def _refuse_texts(session: MySqlSession, change: SchemaChange, table_id: TableId
 
 
 def _compares_as_source(collation: str, *, by_bytes: bool) -> bool:
-    """Whether the source certainly compares so, too.
+    """Whether the source certainly compares in the same way.
 
-    A source without new collations compares bytes under any name, and nothing else tells that it has them but ``_bin``, which means
-    the same in both. A collation without padding says nothing by itself: a person may have put it in the place of another one,
-    that this server compares otherwise than TiDB (see ``handle.refuse_coarse_keys``).
+    A source without new collations compares bytes, whatever the collation's name. Only a ``_bin`` collation means the same in both
+    kinds of source. A NO PAD collation alone proves nothing: a person may have used it in place of another one that this server
+    compares differently from TiDB (see ``handle.refuse_coarse_keys``).
     """
     if collation == "binary" or by_bytes:
         return catalogue.compares_bytes(collation)

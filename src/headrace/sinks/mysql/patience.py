@@ -1,8 +1,8 @@
-"""Connections that tell a statement that takes hours from a network that has gone silent.
+"""Connections that distinguish a statement that takes hours from a network that has gone silent.
 
-A host that lost its power, or a load balancer that forgot a connection, sends nothing, and a read would wait for ever; a plain
-timeout would cut off the long statement too. So after some silence another connection asks whether the server still runs the
-statement. Connections on which nothing is under way are watched by the kernel (keepalive).
+A host without power, or a load balancer that dropped a connection, sends nothing, and a read would wait forever. A plain timeout
+would also end a long statement. So after some silence, another connection checks whether the server still runs the statement. Idle
+connections are watched by the kernel (keepalive).
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ _READ_BYTES = 50
 
 
 class PatientConnection(BaseConnection):
-    """A PyMySQL connection that is lost (error 2013 or 2006) when it is silent and ``still_runs`` does not hold.
+    """A PyMySQL connection that counts as lost (error 2013 or 2006) when it is silent and ``still_runs`` returns false.
 
-    ``silence`` is in seconds: within it a dead network is noticed, also where two connections have to find out one after the other.
-    ``still_runs`` is asked in the thread that waits, each time a quarter of that has passed without a byte; until it is set, the
-    connection is lost then. It should take no more than another quarter.
+    ``silence`` is in seconds. A dead network is detected within this time, even if two connections must detect it one after the
+    other. ``still_runs`` is called in the waiting thread each time a quarter of it has passed without a byte, and should take no
+    more than another quarter. Until it is set, the connection is lost after the first quarter.
 
-    An answer is held in memory whole, so one that is larger than :data:`MOST_BYTES` ends the connection too; until
-    :meth:`expect_more` is called, when a session has begun, one of more than 1 MiB does. A packet, which is a row or less, counts
-    as 100 bytes more than it has.
+    A response is held completely in memory, so one larger than :data:`MOST_BYTES` ends the connection, too. Until
+    :meth:`expect_more` is called, when a session has begun, the limit is 1 MiB. A packet, which is a row or less, counts as 100
+    bytes more than its size.
     """
 
     def __init__(self, *, silence: float, **options: Any) -> None:
@@ -81,8 +81,8 @@ class PatientConnection(BaseConnection):
         super().__init__(**options)
 
     def connect(self, sock: socket.socket | None = None) -> None:
-        self._read_timeout = self._write_timeout = self.connect_timeout  # a server that does not greet is none
-        # Each byte begins that time anew: one that greets letter by letter is none either.
+        self._read_timeout = self._write_timeout = self.connect_timeout  # a server must send its greeting in time
+        # Each byte restarts that timeout; a server that sends its greeting byte by byte is not accepted either.
         deadline = threading.Timer(_LOGIN_PARTS * self.connect_timeout, self.cut_off)
         deadline.daemon = True
         deadline.start()
@@ -99,7 +99,7 @@ class PatientConnection(BaseConnection):
         self._rfile = io.BufferedReader(_Answers(self._sock, self._require_running))
 
     def expect_more(self) -> None:
-        """From now on answers may be of any size that a server's can sensibly be."""
+        """From now on, responses may have any size that is plausible for a server."""
         self._most = MOST_BYTES
 
     def _execute_command(self, command: int, sql: str | bytes) -> None:
@@ -107,7 +107,7 @@ class PatientConnection(BaseConnection):
         super()._execute_command(command, sql)
 
     def _read_bytes(self, count: int) -> bytes:
-        """Twice for each packet: its head, and the rest."""
+        """Called twice for each packet: for its header and its content."""
         self._left -= count + _READ_BYTES
         if self._left < 0:
             self._force_close()
@@ -119,19 +119,19 @@ class PatientConnection(BaseConnection):
             return super()._read_query_result(unbuffered)
 
     def cut_off(self) -> None:
-        """Ends the connection under a thread that waits for it, which learns that it is lost."""
+        """Ends the connection while another thread waits on it; that thread then finds it lost."""
         sock = self._sock
         if sock is None:
             return
         try:
-            # Not by the socket itself: a TLS socket would change its state under the other thread.
+            # Not through the socket object: a TLS socket would change its state while the other thread uses it.
             with socket.socket(fileno=os.dup(sock.fileno())) as same:
                 same.shutdown(socket.SHUT_RDWR)
-        except OSError:  # it is closed already
+        except OSError:  # it is already closed
             return
 
     def _write_bytes(self, data: bytes) -> None:
-        """Piece by piece, because a timeout counts for all of a ``sendall``, however long it goes on."""
+        """Writes piece by piece, because a timeout applies to a whole ``sendall``, even if it makes progress."""
         assert self._sock is not None
         if self._current_timeout != self._write_timeout:
             self._sock.settimeout(self._write_timeout)
@@ -148,18 +148,18 @@ class PatientConnection(BaseConnection):
             raise pymysql.err.OperationalError(_SERVER_GONE, f"MySQL server has gone away ({error})") from None
 
     def _require_running(self) -> None:
-        """After a silence. Raises TimeoutError when the connection is lost."""
+        """Called after a silence. Raises TimeoutError if the connection is lost."""
         assert self._sock is not None
         if self.still_runs is not None and self.still_runs():
             return
         readable, _, _ = select.select([self._sock], [], [], 0)
-        if not readable:  # else the answer came while somebody was asked
+        if not readable:  # otherwise the response arrived during the check
             raise TimeoutError(f"nothing came for {self._silence / _PARTS:g} s, and the server does not run the statement")
 
 
 @contextmanager
 def understood() -> Iterator[None]:
-    """What is no packet of MySQL's protocol counts as a lost connection: PyMySQL stumbles over it in many ways."""
+    """Treats data that are not packets of MySQL's protocol as a lost connection: PyMySQL fails on them in many ways."""
     try:
         yield
     except (IndexError, KeyError, TypeError, ValueError, AssertionError, AttributeError, struct.error) as error:
@@ -168,7 +168,7 @@ def understood() -> Iterator[None]:
 
 
 class _Answers(io.RawIOBase):
-    """What the server sends; a timeout of the socket ends no read unless ``on_silence`` raises an OSError."""
+    """The server's responses. A timeout of the socket ends a read only if ``on_silence`` raises an OSError."""
 
     def __init__(self, sock: socket.socket, on_silence: Callable[[], None]) -> None:
         super().__init__()
@@ -186,9 +186,10 @@ class _Answers(io.RawIOBase):
 
 
 def _watch_by_kernel(sock: socket.socket, silence: float) -> None:
-    """Where nothing was sent. Not every system has all of these options.
+    """For connections on which nothing was sent. Not every system has all of these options.
 
-    TCP_USER_TIMEOUT is no help: Linux counts by it the time in which a server that waits for a lock takes no more of a load, too.
+    TCP_USER_TIMEOUT is not used: on Linux it also counts the time in which a server that waits for a lock accepts no more of a
+    load.
     """
     if sock.family not in (socket.AF_INET, socket.AF_INET6):
         return

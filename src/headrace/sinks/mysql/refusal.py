@@ -1,4 +1,4 @@
-"""What the server refused, told as a problem: table, column, value, what is wrong and what to do."""
+"""Describes what the server refused as a problem: table, column, value, the error and what to do."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from headrace.sinks.refused_row import row_name
 _COLUMN = re.compile(r"column (?:(?:`[^`]*`\.)*`(?P<quoted>[^`]+)`|'(?P<plain>[^']+)')", re.IGNORECASE)
 _CONSTRAINED = re.compile(r"CONSTRAINT `(?:[^`]*\.)?(?P<quoted>[^`]+)`(?P<plain>) failed")
 _ROW = re.compile(r"at row (\d+)")
-# Warnings about the server's habits, not about the data: deprecated syntax, statements that binlog_format=STATEMENT dislikes.
+# Warnings that are not about the data: deprecated syntax, statements that are unsafe with binlog_format=STATEMENT.
 _HARMLESS = frozenset({1287, 1592, 1681, 3719, 3778})
 _NO_TABLE = frozenset({1049, 1146})
 _UNKNOWN_COLUMN = 1054
@@ -40,7 +40,7 @@ _REFUSED_VALUE = frozenset({1048, 1264, 1265, 1292, 1366, 1406, 1411, 3140, 3157
 
 
 class Refused(Exception):
-    """The server will not take a table's rows; carries the problem to report. ``by_value``: for a value of one of them."""
+    """The server does not accept a table's rows. Carries the problem to report. ``by_value``: because of a value in one of them."""
 
     def __init__(self, problem: Problem, *, by_value: bool = False) -> None:
         super().__init__(problem.message)
@@ -49,15 +49,15 @@ class Refused(Exception):
 
 
 class Unforeseen(Refused):
-    """Something failed over a table's rows that nobody foresaw. In what state the session is nobody knows: it has to be left."""
+    """An unexpected error with a table's rows. The state of the session is unknown, so it must be abandoned."""
 
 
 @contextmanager
 def of_one_table(table_id: TableId, session: MySqlSession | None) -> Iterator[None]:
-    """Around what is done for one table of the source, on the session if there is one.
+    """Wraps the work on one table of the source, on the session if there is one.
 
-    Raises Refused where the server refuses a statement, and Unforeseen for errors that no rule foresees. Errors of the connection
-    or of the run pass unchanged.
+    Raises Refused if the server refuses a statement, and Unforeseen for unexpected errors. Errors of the connection or of the run
+    pass unchanged.
     """
     try:
         yield
@@ -78,9 +78,9 @@ def from_error(
     rows: pa.Table | None = None,
     schema: TableSchema | None = None,
 ) -> Refused:
-    """The problem behind an error of this session's.
+    """The problem behind an error of this session.
 
-    ``rows`` are those of the statement, to look the value up that it names by row number.
+    ``rows`` are those of the statement, used to look up the value of a row number in the error.
     """
     code = error_code(error)
     if code in _DENIED:
@@ -90,7 +90,7 @@ def from_error(
 
 
 def from_warnings(session: MySqlSession, table_id: TableId, rows: pa.Table, schema: TableSchema) -> Refused | None:
-    """The problem behind the warnings of the last statement; ``None`` when they do not concern the data."""
+    """The problem behind the warnings of the last statement; ``None`` if they are not about the data."""
     for _, code, message in session.execute("SHOW WARNINGS"):
         if code not in _HARMLESS:
             problem = _problem(int(str(code)), f"{message} (warning {code})", table_id, _Sent(rows, schema))
@@ -99,7 +99,7 @@ def from_warnings(session: MySqlSession, table_id: TableId, rows: pa.Table, sche
 
 
 def of_ledger(error: Exception, session: MySqlSession | None, ledger: str) -> TerminalError:
-    """What to say when the server refuses a statement on the ledger, whose database has this name."""
+    """The error to raise if the server refuses a statement on the ledger, whose database is ``ledger``."""
     hint = "Was a table of the ledger changed by hand?"
     if error_code(error) in _DENIED:
         hint = denied.to_grant_on_ledger(session, error, ledger) or _GRANT_IT
@@ -108,7 +108,7 @@ def of_ledger(error: Exception, session: MySqlSession | None, ledger: str) -> Te
 
 @dataclass(frozen=True)
 class _Sent:
-    """The rows of a statement, where they are known."""
+    """The rows of a statement, if they are known."""
 
     rows: pa.Table | None
     schema: TableSchema | None
@@ -119,7 +119,7 @@ class _Sent:
         return self.schema.column(name)
 
     def refused(self, code: int, text: str, column: Column | None) -> int | None:
-        """The number of the row that an error is about."""
+        """The number of the row to which an error refers."""
         if self.rows is None or column is None:
             return None
         found = _ROW.search(text)
@@ -132,7 +132,7 @@ class _Sent:
         return None
 
     def largest(self) -> tuple[int | None, int]:
-        """The number of the largest row and its bytes; none where the rows are not known."""
+        """The number of the largest row and its size in bytes; ``None`` if the rows are not known."""
         if self.rows is None:
             return None, 0
         sizes = [self.rows.slice(number, 1).nbytes for number in range(self.rows.num_rows)]
@@ -217,12 +217,12 @@ def _hint(code: int, table_id: TableId, column: Column | None, value: str | None
 
 
 def _packet_for(size: int) -> int:
-    """A max_allowed_packet for a row of this many bytes: in a statement signs are escaped, and bytes are two digits each."""
+    """A max_allowed_packet for a row of this many bytes: in a statement, characters are escaped and each byte is two digits."""
     return min(1 << 30, max(16 << 20, 1 << (2 * size + 1024).bit_length()))
 
 
 def _depth(document: str) -> int:
-    """How deep a JSON text is nested."""
+    """The nesting depth of a JSON text."""
     depth = deepest = 0
     for sign in _STRINGS.sub("", document):
         depth += (sign in "[{") - (sign in "]}")

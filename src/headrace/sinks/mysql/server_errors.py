@@ -1,4 +1,4 @@
-"""What an error of MySQL, MariaDB, TiDB or PyMySQL asks for: one table of all errors that are not simply the statement's own.
+"""What to do about an error of MySQL, MariaDB, TiDB or PyMySQL: one table of all errors that are not simply the statement's fault.
 
 Sources of the numbers, by the letter in the table:
 
@@ -23,19 +23,19 @@ _IN_RANGE = range(1000, 5000)
 
 
 class ErrorClass(StrEnum):
-    """What an error of the server asks for."""
+    """The required reaction to an error of the server."""
 
     TRANSIENT = "transient"
-    """A deadlock, a lock held too long, a server that is busy: the transaction is worth a repetition."""
+    """A deadlock, a lock wait timeout, a busy server: retry the transaction."""
     LOST = "lost"
-    """The connection is gone, and with it the knowledge of what the last statement did, or it leads to a server that does not take
-    it: one that is read-only, or that has left its cluster."""
+    """The connection is gone, and the result of the last statement is unknown; or it leads to a server that does not accept the
+    statement, because it is read-only or has left its cluster."""
     REFUSED = "refused"
-    """The statement or its data will not be taken however often it is sent."""
+    """The statement or its data will not be accepted, however often it is sent."""
 
 
 class Cause(Enum):
-    """Why a server ends a statement that could succeed: the class of the error, and what a person can do when it lasts."""
+    """Why a server ends a statement that could succeed: the class of the error, and what a person can do if it persists."""
 
     LOCKS = (
         ErrorClass.TRANSIENT,
@@ -50,7 +50,7 @@ class Cause(Enum):
     )
     DISK_FULL = (ErrorClass.TRANSIENT, "Make room on the target's disk.")
     CONNECTION = (ErrorClass.LOST, "")
-    # After a failover the address leads to the new primary, and a connection that lasts to the former one.
+    # After a failover, the address leads to the new primary, and an existing connection to the former one.
     READ_ONLY = (
         ErrorClass.LOST,
         "Make the server writable (SET GLOBAL read_only = OFF), or let the sink's URI name the primary.",
@@ -68,7 +68,7 @@ class Cause(Enum):
 
 @dataclass(frozen=True)
 class KnownError:
-    """A row of the table; ``source`` is a letter of the module's list, and ``symbol`` the name there."""
+    """A row of the table. ``source`` is a letter of the module's list, and ``symbol`` the name there."""
 
     code: int
     symbol: str
@@ -87,10 +87,10 @@ ERRORS = (
     KnownError(8022, "ErrTxnRetryable", Cause.LOCKS, "T"),
     KnownError(8028, "ErrInfoSchemaChanged", Cause.LOCKS, "T"),
     KnownError(9007, "ErrWriteConflict", Cause.LOCKS, "T"),
-    # With innodb_snapshot_isolation a row that another transaction has changed; a table that was altered since a snapshot.
+    # With innodb_snapshot_isolation: a row changed by another transaction. Or a table altered since a snapshot.
     KnownError(1020, "ER_CHECKREAD", Cause.CONFLICT, "S"),
     KnownError(1412, "ER_TABLE_DEF_CHANGED", Cause.CONFLICT, "S"),
-    # Group Replication: a member that is overloaded or has no quorum, and a transaction that another member's overtook.
+    # Group Replication: a member that is overloaded or without quorum, and a transaction that conflicts with another member's.
     KnownError(3100, "ER_RUN_HOOK_ERROR", Cause.CONFLICT, "M"),
     KnownError(3101, "ER_TRANSACTION_ROLLBACK_DURING_COMMIT", Cause.CONFLICT, "M"),
     KnownError(1037, "ER_OUTOFMEMORY", Cause.BUSY, "S"),
@@ -109,7 +109,7 @@ ERRORS = (
     KnownError(1969, "ER_STATEMENT_TIMEOUT", Cause.TIME_LIMIT, "A"),
     KnownError(3024, "ER_QUERY_TIMEOUT", Cause.TIME_LIMIT, "M"),
     KnownError(1021, "ER_DISK_FULL", Cause.DISK_FULL, "S"),
-    # InnoDB calls a table full when there is no room for its file to grow.
+    # InnoDB reports a table as full if its file cannot grow.
     KnownError(1114, "ER_RECORD_FILE_FULL", Cause.DISK_FULL, "S"),
     KnownError(1053, "ER_SERVER_SHUTDOWN", Cause.CONNECTION, "S"),
     KnownError(1152, "ER_ABORTING_CONNECTION", Cause.CONNECTION, "S"),
@@ -117,9 +117,9 @@ ERRORS = (
     KnownError(1159, "ER_NET_READ_INTERRUPTED", Cause.CONNECTION, "S"),
     KnownError(1160, "ER_NET_ERROR_ON_WRITE", Cause.CONNECTION, "S"),
     KnownError(1161, "ER_NET_WRITE_INTERRUPTED", Cause.CONNECTION, "S"),
-    # Galera: whether the cluster took the transaction is not told.
+    # Galera: it is unknown whether the cluster accepted the transaction.
     KnownError(1180, "ER_ERROR_DURING_COMMIT", Cause.CONNECTION, "S"),
-    # A kill may also come from a run that takes over, which ends the connection next.
+    # A run that takes over may also kill the statement; it then ends the connection.
     KnownError(INTERRUPTED, "ER_QUERY_INTERRUPTED", Cause.CONNECTION, "S"),
     KnownError(1927, "ER_CONNECTION_KILLED", Cause.CONNECTION, "A"),
     KnownError(2002, "CR_CONNECTION_ERROR", Cause.CONNECTION, "C"),
@@ -143,13 +143,13 @@ ERRORS = (
     KnownError(3118, "ER_ACCOUNT_HAS_BEEN_LOCKED", Cause.LOGIN, "M"),
 )
 _BY_CODE = {error.code: error.cause for error in ERRORS}
-# Numbers that stand for several things, and how the one that counts reads. 1290 names any option, 1047 any unknown command.
+# Numbers with several meanings, and the text of the one that counts. 1290 is for any option, 1047 for any unknown command.
 _ONLY = {1290: re.compile(r"read[-_ ]only", re.IGNORECASE), 1047: re.compile(r"WSREP|not yet prepared", re.IGNORECASE)}
 _NO_SPACE = re.compile(r"No space left on device|errno: 28\b|error 28\b|Disk full", re.IGNORECASE)
 
 
 def error_code(error: BaseException) -> int:
-    """The server's or PyMySQL's error number; 0 for none."""
+    """The error number of the server or of PyMySQL; 0 if there is none."""
     return error.args[0] if error.args and isinstance(error.args[0], int) else 0
 
 
@@ -161,7 +161,7 @@ def error_text(error: BaseException) -> str:
 
 
 def cause(error: BaseException) -> Cause | None:
-    """Why a statement was ended that could succeed; ``None`` where that is its own fault."""
+    """Why a statement was ended that could succeed; ``None`` if the statement itself is the reason."""
     code, is_servers = error_code(error), isinstance(error, pymysql.err.MySQLError)
     if not is_servers and isinstance(error, OSError):
         return Cause.CONNECTION
@@ -173,17 +173,17 @@ def cause(error: BaseException) -> Cause | None:
     if isinstance(error, pymysql.err.InterfaceError):
         return Cause.CONNECTION
     if isinstance(error, pymysql.err.InternalError) and code not in _IN_RANGE:
-        return Cause.CONNECTION  # PyMySQL lost step with the protocol
+        return Cause.CONNECTION  # PyMySQL is out of step with the protocol
     return None
 
 
 def classify(error: BaseException) -> ErrorClass:
-    """What to do about an exception that a statement raised."""
+    """The required reaction to an exception that a statement raised."""
     found = cause(error)
     return ErrorClass.REFUSED if found is None else found.kind
 
 
 def way_out(error: BaseException) -> str:
-    """What a person can do about a failure that lasts; empty for nothing."""
+    """What a person can do about a persistent failure; empty if nothing."""
     found = cause(error)
     return "" if found is None else found.way_out

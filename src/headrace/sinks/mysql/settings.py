@@ -1,4 +1,4 @@
-"""What a sink URI of MySQL or TiDB says: where to connect, and the parameters of TiCDC's own sink URI that concern Headrace."""
+"""The settings in a sink URI of MySQL or TiDB: where to connect, and those parameters of TiCDC's sink URI that concern Headrace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OURS = frozenset(
     {"worker-count", "ssl-ca", "ssl-cert", "ssl-key", "ssl-verify", "time-zone", "timeout", "ledger-database", "local-infile"}
     | {"silence-timeout"}
 )
-# Parameters of TiCDC's MySQL sink that tune how it writes; Headrace writes in another way, so they are read and left alone.
+# Parameters of TiCDC's MySQL sink that tune its writing. Headrace writes in another way, so they are accepted and ignored.
 _TICDC_ONLY = frozenset(
     {
         "batch-dml-enable",
@@ -40,24 +40,16 @@ _TICDC_ONLY = frozenset(
     }
 )
 LEDGER_DATABASE = "headrace"
-"""Where the ledger lies unless the URI says otherwise."""
+"""The ledger's database, unless the URI names another one."""
 SYSTEM_DATABASES = frozenset({"information_schema", "metrics_schema", "mysql", "performance_schema", "sys"})
-"""The servers' own, in lower case; TiDB has metrics_schema."""
+"""The servers' own databases, in lower case. Only TiDB has metrics_schema."""
 _LOGIN = re.compile(r"\w+://[^/?#]*")
 _DATABASE_NAME = re.compile(r"[0-9A-Za-z_$-]{1,64}")
 
 
 @dataclass(frozen=True)
 class MySqlSettings:
-    """Everything that a connection needs; it pickles, so tasks connect by themselves.
-
-    ``time_zone`` is the source's, for DDL only (data are written in UTC); empty when nobody said it, which means UTC.
-    ``local_infile`` allows LOAD DATA LOCAL where the server does. With ``ssl_ca`` (all three are PEM files) a connection is
-    encrypted, to a server whose certificate that CA has signed, with ``verify_identity`` for this very host; without, it is
-    encrypted where the server can do that, to whoever answers. ``connect_timeout`` and ``silence_timeout`` are in seconds;
-    within the latter a network that swallows packets is noticed. ``allow_non_transactional`` is no parameter of the URI: tables
-    with a key may have an engine without transactions.
-    """
+    """Everything that a connection needs. Picklable, so that tasks can connect."""
 
     identity: str
     host: str
@@ -65,16 +57,24 @@ class MySqlSettings:
     user: str
     password: str = field(default="", repr=False)
     ssl_ca: str = ""
+    """With ``ssl_ca`` a connection is encrypted, to a server whose certificate was signed by this CA. Without it, a connection is
+    encrypted if the server supports that, to any server. ``ssl_ca``, ``ssl_cert`` and ``ssl_key`` are PEM files."""
     ssl_cert: str = ""
     ssl_key: str = ""
     verify_identity: bool = True
+    """With ``ssl_ca``: the certificate must be for this very host."""
     time_zone: str = ""
+    """The source's, for DDL only (data are written in UTC). Empty if not configured, which means UTC."""
     connect_timeout: float = 10
+    """Seconds."""
     silence_timeout: float = 60
+    """Seconds in which a network that drops packets is detected."""
     writers: int = DEFAULT_WRITERS
     local_infile: bool = True
+    """Uses LOAD DATA LOCAL if the server allows it."""
     ledger_database: str = LEDGER_DATABASE
     allow_non_transactional: bool = False
+    """Not a parameter of the URI: tables with a key may have an engine without transactions."""
 
 
 def read_settings(text: str) -> MySqlSettings:
@@ -117,7 +117,7 @@ def read_settings(text: str) -> MySqlSettings:
 
 
 def _check_tls(params: Mapping[str, str]) -> None:
-    """What asks for a check is not left out because it is empty, which a variable that nobody has filled is."""
+    """Raises DefinitionError for an empty parameter, which may come from an unset variable, and for one that needs ``ssl-ca``."""
     for name in ("ssl-ca", "ssl-cert", "ssl-key", "ssl-verify"):
         if name in params and not params[name].strip():
             raise DefinitionError(
@@ -149,7 +149,7 @@ def _positive(uri: Uri, name: str, default: int) -> int:
 
 
 def _seconds(params: Mapping[str, str], name: str, default: str) -> int:
-    """TiCDC writes durations as Go does: ``90s``, ``2m``."""
+    """TiCDC writes durations in Go's format: ``90s``, ``2m``."""
     text = params.get(name, default)
     found = re.fullmatch(r"([0-9]{1,9})(s|m)?", text)
     if found is None or int(found[1]) == 0:

@@ -1,7 +1,7 @@
-"""What names in the catalogue tell of a schema change: of tables, databases and columns that come, go or are renamed.
+"""What names in the catalogue show of a schema change: tables, databases and columns that are added, dropped or renamed.
 
-Events take place in order, and a name may be used again: ``DROP COLUMN b, RENAME COLUMN a TO b``. So the columns of a table are
-held against the names that it has, and lacks, when all of them took place, and not against each event by itself.
+Events take place in order, and a name may be used again: ``DROP COLUMN b, RENAME COLUMN a TO b``. So a table's columns are compared
+with the names that it must have and lack after all events, and not with each event separately.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from headrace.sinks.mysql.connection import MySqlSession
 
 @dataclass
 class ColumnNames:
-    """The names (folded) of columns that a table has, and those that it lacks, when the events so far took place."""
+    """The names (folded) of columns that a table has, and those that it lacks, after the events so far."""
 
     present: set[str] = field(default_factory=set)
     absent: set[str] = field(default_factory=set)
     is_reused: bool = False
-    """Whether a name came again after its column had gone: then no name tells which of the events took place."""
+    """Whether a name was added again after its column was removed. Then names do not show which events took place."""
 
     def take(self, event: SchemaChangeEvent) -> None:
         match event:
@@ -63,7 +63,7 @@ class ColumnNames:
 
 
 def column_names(events: Iterable[SchemaChangeEvent]) -> dict[TableId, ColumnNames]:
-    """What becomes of the names of columns, by the table that the events name."""
+    """The resulting column names, by the table that the events name."""
     found: dict[TableId, ColumnNames] = defaultdict(ColumnNames)
     for event in events:
         if isinstance(event, AddColumnEvent | DropColumnEvent | RenameColumnEvent):
@@ -77,7 +77,7 @@ def reuses_names(change: SchemaChange) -> bool:
 
 
 def not_shown(session: MySqlSession, change: SchemaChange) -> str:
-    """What of the change the catalogue does not show, as far as names tell; empty for nothing."""
+    """The part of the change that the catalogue does not show, as far as names can show it; empty if it shows all."""
     renames = [event for event in change.events if isinstance(event, RenameTableEvent)]
     if renames:
         missing = sorted(name for name in final_names(renames) if not catalogue.exists(session, name))
@@ -100,7 +100,7 @@ def not_shown(session: MySqlSession, change: SchemaChange) -> str:
 
 
 def origins(renames: Iterable[RenameTableEvent]) -> dict[TableId, TableId]:
-    """The names after renames, each with the name that its table had before."""
+    """The names after the renames, each with the name that its table had before."""
     found: dict[TableId, TableId] = {}
     for rename in renames:
         found[rename.new_table_id] = found.pop(rename.table_id, rename.table_id)
@@ -113,7 +113,7 @@ def final_names(renames: Iterable[RenameTableEvent]) -> set[TableId]:
 
 
 def are_renamed(session: MySqlSession, renames: list[RenameTableEvent]) -> bool:
-    """Whether all new names are there, and no former one that is not a new one too. A swap looks the same before and after."""
+    """Whether all new names exist, and no former name that is not also a new one. A swap looks the same before and after."""
     found = origins(renames)
     final, start = set(found), set(found.values())
     if final == start:
@@ -124,7 +124,7 @@ def are_renamed(session: MySqlSession, renames: list[RenameTableEvent]) -> bool:
 
 
 def shows(session: MySqlSession, event: SchemaChangeEvent) -> bool | None:
-    """Whether the catalogue shows that the event took place; ``None`` when names cannot tell."""
+    """Whether the catalogue shows that the event took place; ``None`` if names cannot show it."""
     match event:
         case CreateDatabaseEvent(database=database):
             return catalogue.exists(session, TableId(database))
@@ -155,6 +155,6 @@ def _columns(session: MySqlSession, table_id: TableId) -> frozenset[str]:
 
 
 def same_columns(present: Iterable[str], schema: TableSchema) -> bool:
-    """Whether a table with these columns has the schema's, by name and in this order."""
+    """Whether a table with these columns has the schema's columns, with these names and in this order."""
     wanted = [folded_name(column.name) for column in schema.columns if not column.hidden]
     return [folded_name(name) for name in present] == wanted

@@ -18,23 +18,23 @@ from headrace.sinks.mysql.settings import SYSTEM_DATABASES, MySqlSettings, read_
 from headrace.sinks.mysql.writer import MySqlWriter
 from headrace.sinks.reserved import Reserved
 
-# What one transaction of one task holds without straining the server's undo log; larger cuts go in many.
+# The size that one transaction can have without straining the server's undo log. Larger cuts take several transactions.
 ATOMIC_BYTES = 8 * 1024 * 1024
 _MOVE_LEDGER = "Give the ledger a database of another name with ledger-database=… in the sink's URI"
 
 
 class MySqlEventSink:
-    """``EventSink``: every task of a round writes through a connection of its own.
+    """``EventSink``: every task of a round writes through its own connection.
 
-    ``verified`` are the tables that writers of this run have found to have a unique index over their handle key; a schema change
-    takes a table out of them.
+    ``verified`` are the tables for which writers of this run have found a unique index on the handle key. A schema change removes
+    its tables.
     """
 
     def __init__(
         self, settings: MySqlSettings, ledger: MySqlLedger, verified: set[TableId], metadata_applier: MySqlMetadataApplier
     ) -> None:
         self._settings, self._ledger = settings, ledger
-        self._verified: Final = verified  # the applier holds the same set, and takes tables out of it
+        self._verified: Final = verified  # the applier has the same set, and removes tables from it
         self._metadata_applier = metadata_applier
         self._texts: dict[TableId, TextComparison] = {}
 
@@ -49,7 +49,7 @@ class MySqlEventSink:
         return report
 
     def forget(self, tables: Collection[TableId] | None = None) -> None:
-        """Nothing is known of these tables of the target any more, or of all."""
+        """Drops what is known about these tables of the target, or about all."""
         for table_id in {*self._verified, *self._texts} if tables is None else tables:
             self._verified.discard(table_id)
             self._texts.pop(table_id, None)
@@ -63,7 +63,7 @@ class MySqlEventSink:
 
 
 class MySqlSink:
-    """``DataSink``; nothing connects before it is used."""
+    """``DataSink``. Connects at its first use."""
 
     table_marks = None
 
@@ -117,7 +117,7 @@ class MySqlSink:
         """Nothing to do: rounds are transactions of their own."""
 
     def interrupt(self) -> None:
-        """See ``DataSink.interrupt``. Rows are written by tasks, which are not the driver's."""
+        """See ``DataSink.interrupt``. Does not affect tasks, which write the rows."""
         self._ledger.interruption.request()
 
     def forget_tables(self, tables: Collection[TableId]) -> None:
@@ -125,7 +125,7 @@ class MySqlSink:
         self._event_sink.forget(tables)
 
     def abandon_cut(self) -> None:
-        """No cut is open, but a failover may have left the connection of schema changes behind, and may lead to other tables."""
+        """No cut is open. Drops the connection for schema changes, which may lead to a former server after a failover."""
         self._metadata_applier.close()
         self._event_sink.forget()
 
@@ -138,10 +138,10 @@ class MySqlSink:
 
 
 def open_sink(uri: str, options: ConnectorOptions = NO_OPTIONS) -> MySqlSink:
-    """The sink that a ``mysql://`` or ``tidb://`` URI names.
+    """The sink named by a ``mysql://`` or ``tidb://`` URI.
 
-    Options: ``adopt``, by which tables that hold rows already are taken over as they are, if their columns match, and
-    ``allow-non-transactional``, by which tables with a key may have an engine without transactions. Raises DefinitionError.
+    Options: with ``adopt``, existing tables with rows are taken over as they are, if their columns match. With
+    ``allow-non-transactional``, tables with a key may have an engine without transactions. Raises DefinitionError.
     """
     reject_unknown(options, SINK_OPTIONS, "option of mysql://")
     settings = replace(read_settings(uri), allow_non_transactional=flag_of(options, "allow-non-transactional"))

@@ -1,11 +1,11 @@
-"""Keys that differ byte by byte and that a collation of the target holds for equal, seen as two rows of the source.
+"""Detects two rows of the source whose keys differ in their bytes but are equal by a collation of the target.
 
-A source with new collations never has both: before ``a`` is inserted, ``A`` is deleted. A TiDB without new collations compares
-bytes, whatever collation a statement names, and has both as rows; the target would keep the one that is written last. So where the
-source's definition does not say which kind it is, a table stops at the first sight of two such rows.
+A source with new collations never has two such rows: before ``a`` is inserted, ``A`` is deleted. A TiDB without new collations
+compares bytes, whatever collation a statement names, and can have both rows. The target would keep only the last one written. So if
+the source's definition does not say which kind it is, a table stops as soon as two such rows are found.
 
-What a cut tells of a key that may be a former spelling of another is in ``headrace.model.block.SIGHT``: an update that came without
-its old row (CSV without old values) may have changed the key, and only then does a spelling vanish without a word.
+``headrace.model.block.SIGHT`` has what a cut shows about a key that may be a former spelling of another one. An update without its
+old row (CSV without old values) may have changed the key, and only then does a spelling disappear without a deletion.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from headrace.sinks.mysql.text import literals, quote_name
 from headrace.sinks.mysql.types import qualified
 
 _LOOK_UPS = 100
-"""Look-ups in one statement."""
+"""The number of look-ups in one statement."""
 _IN_LIST = 900
-"""Values in one IN list; see the writer's deletes."""
+"""The number of values in one IN list; see the writer's deletes."""
 _NUMBERS = frozenset({TypeKind.BIT, TypeKind.YEAR})
 _ASK = "SELECT VARIABLE_VALUE FROM mysql.tidb WHERE VARIABLE_NAME = 'new_collation_enabled'"
 _TELL = (
@@ -51,9 +51,9 @@ Values = tuple[str | None, ...]
 
 @dataclass(frozen=True)
 class _State:
-    """What the change makes of a handle key: its sight, and its row (``None``: deleted).
+    """The final state of a handle key in the change: its sight, and its row (``None``: deleted).
 
-    ``place`` tells the commit order of keys that a target may hold for equal, where some end deleted and some alive.
+    ``place`` gives the commit order of keys that a target may consider equal, some of which end deleted and some alive.
     """
 
     place: int
@@ -63,9 +63,9 @@ class _State:
 
 @dataclass(frozen=True)
 class _Other:
-    """A row of the target that row ``number`` would push out: its handle key, and the texts that differ.
+    """A row of the target that row ``number`` would replace: its handle key, and the texts that differ.
 
-    ``is_alike``: the target holds the handle keys of both for equal.
+    ``is_alike``: the target considers the handle keys of both equal.
     """
 
     number: int
@@ -75,7 +75,7 @@ class _Other:
 
 
 class Spellings:
-    """The watch over one table change, on the connection that writes it."""
+    """The check of one table change, on the connection that writes it."""
 
     def __init__(self, session: MySqlSession, change: TableChange) -> None:
         assert change.watch is not None
@@ -84,14 +84,14 @@ class Spellings:
         self._schema = change.target_schema
         self._handle = [self._schema.column(name) for name in self._schema.handle_key]
         carried = {folded_name(name) for name in change.upserts.column_names}
-        # Of a key with a column that rows do not bring nothing is known.
+        # Nothing is known about a key with a column that rows do not carry.
         self._keys = [key for key in self._watch.keys if carried >= {name for name, _ in key.parts}]
 
     def expectations(self, rows: pa.Table, *, last_spellings: bool) -> Iterator[tuple[pa.Table, Collection[int] | None]]:
-        """The rows in parts that can be written one after another, each with the numbers of pushed out rows that are no matter.
+        """The rows in parts to be written one after another, each with the counts of replaced rows for which no check is needed.
 
-        New keys push out nothing; each other row pushes out itself, but of the last ones of several spellings a deletion may have
-        done that before. ``None``: whatever it is, it is no matter.
+        New keys replace nothing; any other row replaces itself. But for the last of several spellings, a deletion may have removed
+        that row before. ``None``: no count needs a check.
         """
         if not self._keys:
             yield rows, None
@@ -107,14 +107,14 @@ class Spellings:
             yield rows if born.all() else rows.filter(pa.array(born)), (0,)
 
     def expected_deletes(self, rows: pa.Table) -> Iterator[tuple[pa.Table, bool]]:
-        """The keys in two parts, and of each whether all of them came and went in the cut, so that the target has none of them."""
+        """The keys in two parts, each with whether all of its keys came and went in the cut: then the target has none of them."""
         born = (_sights(rows) & BORN) != 0
         for part, is_born in ((rows.filter(pa.array(~born)), False), (rows.filter(pa.array(born)), True)):
             if part.num_rows:
                 yield part, is_born
 
     def turns(self, rows: pa.Table) -> Iterator[pa.Table]:
-        """The rows, those that may be equal in a key one after another, in their order."""
+        """Groups the rows so that rows whose keys may be equal are written one after another, in their order."""
         free: list[dict[Values, int]] = [defaultdict(int) for _ in self._keys]
         turn = np.zeros(rows.num_rows, dtype=np.int64)
         texts = _texts(rows, self._columns(self._keys))
@@ -128,19 +128,19 @@ class Spellings:
             yield rows.filter(pa.array(turn == number))
 
     def refuse(self, rows: pa.Table) -> None:
-        """Raises Refused when one of the rows would push out another row of the source. No two of them may be equal in a key."""
+        """Raises Refused if one of the rows would replace another row of the source. No two of the rows may have equal keys."""
         sights = _sights(rows)
         for key in self._keys:
             for other in self._others(rows, key):
                 if not other.is_alike:
                     self._judge_other(rows, other, int(sights[other.number]), key)
-                elif self._is_handle(key):  # another key shows the row itself
+                elif self._is_handle(key):  # any other key finds the row itself
                     self._judge_handle(self._handle_of(rows, other.number), other.handle, key)
 
     def refuse_overtaken(self, overtaken: Mapping[int, int]) -> None:
-        """Raises Refused when an ordered row of the change that is alive is no former state of the row that overtakes it.
+        """Raises Refused if an ordered row that is alive is not a former state of the row that overtakes it.
 
-        ``overtaken`` has the numbers of such rows, each with that of the next row whose handle key the target holds for equal.
+        ``overtaken`` has the numbers of such rows, each with that of the next row whose handle key the target considers equal.
         """
         key = self._handle_texts()
         if key is None or not overtaken:
@@ -154,11 +154,11 @@ class Spellings:
                 raise self._refused(own, former, key)
 
     def refuse_deletes(self, rows: pa.Table) -> None:
-        """Raises Refused when one of the keys, which came and went in the cut, would delete a row of another spelling."""
+        """Raises Refused if a key that was created and removed in the cut would delete a row with another spelling."""
         key = self._handle_texts()
         if key is None:
             return
-        # Two of these keys may be equal; what they would hide from each other is a row of the change, which is no matter.
+        # Two of these keys may be equal. They could only hide a row of the change from each other, which does not matter.
         for other in self._others(rows, key):
             own = self._handle_of(rows, other.number)
             if self._states[own].sight & UPDATED_ALONE or other.handle in self._states or not other.is_alike:
@@ -172,13 +172,13 @@ class Spellings:
             return
         former = self._states.get(other)
         if former is not None and former.sight & UPDATED_ALONE:  # noqa: SIM102 -- the comment belongs to the second
-            # Updates without their old rows may have led from one spelling to the other and back since the insert.
+            # Since the insert, updates without old rows may have changed one spelling into the other and back.
             if sight & UPDATED_ALONE or former.sight & DIED or former.place > self._states[own].place:
                 return
         raise self._refused(own, other, key)
 
     def _third(self, one: Values, other: Values) -> bool:
-        """Whether the row may have had a third spelling in between, by an update that came without its old row."""
+        """Whether the row may have had a third spelling in between, through an update without its old row."""
         return any(self._states[v].sight & UPDATED_ALONE for v in self._alike(one) if v not in (one, other))
 
     def _judge_other(self, rows: pa.Table, other: _Other, sight: int, key: UniqueTexts) -> None:
@@ -187,7 +187,7 @@ class Spellings:
         if changed is not None and (changed.row is None or self._texts_of(changed.row, key) != other.texts):
             return
         if sight & UPDATED_ALONE and not self._is_there(rows, other.number):
-            return  # the other row may have become this one
+            return  # the other row may have been changed into this one
         if changed is None and not self._watch.whole:
             raise Refused(Problem(self._schema.table_id, "all of its changes are needed at once.", needs_whole=True))
         mine = {name: values[0] for name, values in _texts(rows.slice(other.number, 1), self._columns(self._keys)).items()}
@@ -206,7 +206,7 @@ class Spellings:
         return Refused(Problem(self._schema.table_id, message, column=names, hint=hint))
 
     def _others(self, rows: pa.Table, key: UniqueTexts) -> Iterator[_Other]:
-        """The target's rows that are equal to one of these in the key, and yet differ from it byte by byte."""
+        """The target's rows whose key is equal to that of one of these rows but differs from it in its bytes."""
         table = qualified(self._schema.table_id)
         literal = {folded_name(c.name): self._literals(rows, c) for c in self._columns([key])}
         size = dict(key.parts)
@@ -232,7 +232,7 @@ class Spellings:
                 yield _Other(int(str(number)), bool(is_alike), texts[: len(handle)], texts[len(handle) :])
 
     def _suspects(self, rows: pa.Table, numbers: list[int], literal: dict[str, list[str]], name: str) -> list[int]:
-        """Those of the rows among which one of the target's differs, many at a time: no two of them are equal in the key."""
+        """The rows for which the target has a differing row, found many at a time: no two of them have equal keys."""
         column = quote_name(self._schema.column(name).name)
         texts = rows.column(self._schema.column(name).name).to_pylist()
         found = []
@@ -247,7 +247,7 @@ class Spellings:
         return found
 
     def _is_there(self, rows: pa.Table, number: int) -> bool:
-        """Whether the target has a row of this handle key."""
+        """Whether the target has a row with this handle key."""
         literal = {folded_name(c.name): self._literals(rows, c) for c in self._handle}
         table = qualified(self._schema.table_id)
         return self._session.finds(f"SELECT 1 FROM {table} WHERE {self._own(literal, number)}")
@@ -263,16 +263,16 @@ class Spellings:
         return next((key for key in self._keys if self._is_handle(key)), None)
 
     def _is_handle(self, key: UniqueTexts) -> bool:
-        """Whether it is the key over the handle's columns, or over prefixes of them."""
+        """Whether it is the key on the handle's columns, or on prefixes of them."""
         return {name for name, _ in key.parts} == {folded_name(name) for name in self._schema.handle_key}
 
     def _columns(self, keys: Sequence[UniqueTexts]) -> list[Column]:
-        """The columns of the handle key and of these."""
+        """The columns of the handle key and of these keys."""
         names = {folded_name(c.name) for c in self._handle} | {name for key in keys for name, _ in key.parts}
         return [column for column in self._schema.columns if folded_name(column.name) in names]
 
     def _group(self, row: dict[str, str | None], key: UniqueTexts) -> Values:
-        """One value for all that the target may hold for equal in the key; empty where a NULL keeps the row apart."""
+        """One value for all keys that the target may consider equal; empty if a NULL makes the row distinct."""
         found = []
         for name, size in key.parts:
             text = row[name]
@@ -293,7 +293,7 @@ class Spellings:
         return tuple(values[0] for values in _texts(rows.slice(number, 1), self._handle).values())
 
     def _alike(self, handle: Values) -> list[Values]:
-        """The handle keys of the change that the target may hold for equal to this one."""
+        """The handle keys of the change that the target may consider equal to this one."""
         return self._groups.get(self._folded(handle), [])
 
     def _folded(self, handle: Values) -> Values:
@@ -313,7 +313,7 @@ class Spellings:
 
     @cached_property
     def _states(self) -> dict[Values, _State]:
-        """What becomes of each handle key of the change. Only asked for where rows push out others."""
+        """The final state of each handle key of the change. Needed only if rows replace others."""
         change, states = self._change, dict[Values, _State]()
         upserts = change.ordered.column(KIND).to_pylist() if change.ordered.num_rows else []
         parts: Sequence[tuple[pa.Table, Callable[[int], bool]]] = (
@@ -338,7 +338,7 @@ def _sights(rows: pa.Table) -> npt.NDArray[np.int8]:
 
 
 def _texts(rows: pa.Table, columns: Sequence[Column]) -> dict[str, list[str | None]]:
-    """The values as the server writes them as text (:func:`_as_text`), by folded names."""
+    """The values in the form in which the server writes them as text (:func:`_as_text`), by folded column names."""
     found = {}
     for column in columns:
         values = rows.column(column.name)

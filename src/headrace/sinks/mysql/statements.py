@@ -1,4 +1,4 @@
-"""Running one statement of a schema change, or a person's in its place, and telling why a server refused it."""
+"""Runs one statement of a schema change, or a person's in its place, and explains why a server refused it."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _LOAD_ANEW = "Load the table anew and skip the statement, or leave it out by a f
 _STATEMENT_LIMIT = 300
 _SYNTAX = frozenset({1064, 1149, 1235, 4161})
 _MOST_BROKEN = 3
-_BROKEN = frozenset({1927, 2006, 2013})  # killed, gone, lost; a server that shuts down or is read-only is no such thing
+_BROKEN = frozenset({1927, 2006, 2013})  # killed, gone, lost; not a server that shuts down or is read-only
 _BROKEN_HINT = "See the target's error log. Approve the change to try it again, skip it, or edit it."
 _OF_DATABASES = frozenset({StatementKind.CREATE_DATABASE, StatementKind.ALTER_DATABASE, StatementKind.DROP_DATABASE})
-# What begins with another word may end a transaction, or do something that no ROLLBACK takes back.
+# A statement with another first word may end a transaction, or have an effect that ROLLBACK does not undo.
 _OF_ROWS = frozenset({"UPDATE", "INSERT", "REPLACE", "DELETE"})
 
 
 def execute(session: MySqlSession, change: SchemaChange, statement: str) -> None:
-    """Runs a statement of the change, in its database and at its time. Raises what the client raises."""
+    """Runs a statement of the change, in its database and at its time. Raises the client's errors."""
     with at_its_time(session, change):
         faults.before(Step.MYSQL_STATEMENT, statement)
         session.run_verbatim(statement)
@@ -44,15 +44,15 @@ def execute(session: MySqlSession, change: SchemaChange, statement: str) -> None
 
 @contextmanager
 def at_its_time(session: MySqlSession, change: SchemaChange) -> Iterator[None]:
-    """While it lasts, the session is in the change's database and at its time. Raises what the client raises.
+    """Inside the block, the session is in the change's database and at its time. Raises the client's errors.
 
-    A statement about tables must not meet those of a database that the session was in before: where its own is not there, the
-    server says so.
+    A statement must not touch tables of a database that the session used before. If its own database does not exist, the server
+    reports that.
     """
     of_database = read_statement(change.statement, change.database).kind in _OF_DATABASES
     if change.database and not (of_database and not catalogue.exists(session, TableId(change.database))):
         session.run(f"USE {qualified(TableId(change.database))}")
-    # Rows that are there get the defaults of the source's time: CURRENT_TIMESTAMP is when the source ran the statement.
+    # Existing rows get defaults of the source's time: CURRENT_TIMESTAMP is the time when the source ran the statement.
     session.run(f"SET SESSION timestamp = {tso_to_ms(change.commit_ts) / 1000:.3f}")
     try:
         yield
@@ -62,25 +62,25 @@ def at_its_time(session: MySqlSession, change: SchemaChange) -> Iterator[None]:
 
 @dataclass
 class Sending:
-    """What the server was sent of one schema change, through all repetitions.
+    """The statements of one schema change that were sent to the server, across all retries.
 
-    Only the server's own refusal of a statement says that it did not run.
+    Only the server's own refusal of a statement shows that it did not run.
     """
 
     change: SchemaChange
     is_begun: bool = False
-    """A statement was sent. From then on the target's state tells what became of it, and no error of what follows does."""
+    """A statement was sent. From then on only the target's state shows the result, and no later error does."""
     taken: int = 0
-    """Statements that the server took."""
+    """The number of statements that the server accepted."""
     broken: int = 0
-    """Connections that broke off while the server ran a statement."""
+    """The number of connections that broke while the server ran a statement."""
 
     def send(self, session: MySqlSession, statement: str) -> None:
-        """Sends a statement, and waits for the answer.
+        """Sends a statement, and waits for the result.
 
-        Raises SchemaChangeRefused where the server refuses it, or has lost the connection over it three times: it may be what ends
-        the connection, or the server. Raises SchemaChangeUnclear where the server has taken one before, and what the client raises
-        for errors that may pass.
+        Raises SchemaChangeRefused if the server refuses it, or if three connections broke over it, since it may be what breaks the
+        connection or the server. Raises SchemaChangeUnclear if the server has accepted an earlier one, and the client's errors if
+        they are transient.
         """
         if self.broken >= _MOST_BROKEN:
             message = f"the connection to the target broke off {self.broken} times while it ran this: {shown(self.change)}."
@@ -104,13 +104,13 @@ class Sending:
 
 
 def changes_rows_only(statement: str) -> bool:
-    """Whether a statement changes rows and no definition, so that a transaction takes it in."""
+    """Whether a statement changes rows and no definition, so that it can be part of a transaction."""
     first = (words(statement) or ())[:1]
     return any(word.says(keyword) for word in first for keyword in _OF_ROWS)
 
 
 def shown(change: SchemaChange) -> str:
-    """The change's statement for a message, cut off when it is long."""
+    """The change's statement for a message, shortened if it is long."""
     statement = " ".join((change.statement or "the change of shape").split())
     return statement if len(statement) <= _STATEMENT_LIMIT else statement[:_STATEMENT_LIMIT] + "…"
 
@@ -131,13 +131,16 @@ def server_refused(change: SchemaChange, error: pymysql.err.MySQLError, session:
 
 
 def _databases(change: SchemaChange) -> frozenset[str]:
-    """Those that the change's statement is about."""
+    """The databases that the change's statement is about."""
     return frozenset({change.database, *(name.database for name in change.touches)})
 
 
 def refuse_rows_brought_back(change: SchemaChange) -> None:
-    """Raises SchemaChangeRefused for RECOVER and FLASHBACK, which only TiDB knows. What a TiDB target dropped may be something else
-    than what the source did: a table that lacked rows, and was waiting to be loaded, would come back as a whole one."""
+    """Raises SchemaChangeRefused for RECOVER and FLASHBACK, which only TiDB has.
+
+    A TiDB target may have dropped something else than the source. A table that lacked rows, and was waiting to be loaded, would
+    come back as a complete one.
+    """
     if read_statement(change.statement, change.database).brings_back:
         message = f"the statement brings rows back that are in no file, and may not be in the target either: {shown(change)}."
         raise SchemaChangeRefused(Problem(change.table_id, message, place=change.origin, hint=_LOAD_ANEW, remedy=Remedy.RESYNC))

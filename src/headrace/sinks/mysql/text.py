@@ -1,7 +1,7 @@
-"""Columns of a block as MySQL reads them: the text of a LOAD DATA file, and literals of a statement.
+"""Columns of a block in MySQL's text formats: a LOAD DATA file, and literals of a statement.
 
-Everything is done on whole Arrow columns; a row is never touched by Python. Text goes as UTF-8, binary values as hex, BIT as
-its number: LOAD DATA then converts those two with SET. Canonical values are those of ``headrace.model.types``.
+Everything works on whole Arrow columns; Python never handles single rows. Text is UTF-8, binary values are hex, and BIT is its
+number. LOAD DATA converts the latter two with SET. Canonical values are those of ``headrace.model.types``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HEX_PAIRS = np.array([f"{byte:02x}".encode() for byte in range(256)], dtype="S2
 
 
 class _Spelling(Enum):
-    """How MySQL reads values of a type."""
+    """How MySQL reads the values of a type."""
 
     HEX = auto()
     INTEGER = auto()
@@ -56,7 +56,7 @@ _NUMBERS = frozenset({_Spelling.INTEGER, _Spelling.BIT, _Spelling.YEAR})
 
 @lru_cache(maxsize=64)
 def _scalar(text: str) -> pa.Scalar:
-    # Not at import: pa.scalar loads pandas, which a run that finds nothing to do does not need.
+    # Not at import: pa.scalar loads pandas, which a run without new data does not need.
     return pa.scalar(text, pa.large_string())
 
 
@@ -72,12 +72,12 @@ def quote_text(text: str) -> str:
 
 
 def unquoted_name(text: str) -> str:
-    """The name that a statement writes with or without backquotes."""
+    """The name written in a statement, with or without backquotes."""
     return text[1:-1].replace("``", "`") if text.startswith("`") else text
 
 
 def load_assignments(columns: Sequence[Column]) -> tuple[str, str]:
-    """The column list and the SET clause (possibly empty) that :func:`load_text` of these columns asks for."""
+    """The column list and the SET clause (may be empty) that belong to :func:`load_text` of these columns."""
     names: list[str] = []
     assignments: list[str] = []
     for number, column in enumerate(columns):
@@ -94,7 +94,7 @@ def load_assignments(columns: Sequence[Column]) -> tuple[str, str]:
 
 
 def load_text(rows: pa.Table, columns: Sequence[Column]) -> list[pa.Buffer]:
-    """The rows as LOAD DATA's default format: tab, newline, backslash, ``\\N`` for NULL. ``columns`` are those of ``rows``."""
+    r"""The rows in LOAD DATA's default format: tab, newline, backslash, ``\N`` for NULL. ``columns`` are those of ``rows``."""
     fields = [pc.fill_null(_load_field(_whole(rows, i), column), "\\N") for i, column in enumerate(columns)]
     fields[-1] = pc.binary_join_element_wise(fields[-1], _scalar("\n"), _scalar(""))
     lines = pc.binary_join_element_wise(*fields, _scalar("\t")) if len(fields) > 1 else fields[0]
@@ -108,13 +108,13 @@ def _load_field(values: pa.Array, column: Column) -> pa.Array:
     text = _text(values)
     if spelling is _Spelling.YEAR:  # as text, 0 would be the year 2000
         return pc.utf8_lpad(text, 4, "0")
-    if spelling is _Spelling.FLOAT:  # the shortest text of the largest one is a little above it, which servers refuse
+    if spelling is _Spelling.FLOAT:  # the shortest text of the largest FLOAT is slightly greater, and servers refuse it
         return pc.replace_substring(text, "3.4028235e+38", "3.4028234e+38")
     return _escaped(text, _LOAD_ESCAPES) if spelling in _ESCAPED else text
 
 
 def row_literals(rows: pa.Table, columns: Sequence[Column]) -> pa.Array:
-    """Each row as ``(literal, literal)``, followed by a comma, so that :func:`batches` can cut the text anywhere."""
+    """Each row as ``(literal, literal)`` followed by a comma, so that :func:`batches` can cut the text between any rows."""
     parts: list[pa.Array | pa.Scalar] = [pa.scalar("(", pa.large_string())]
     for i, column in enumerate(columns):
         if i:
@@ -127,7 +127,7 @@ def row_literals(rows: pa.Table, columns: Sequence[Column]) -> pa.Array:
 def row_conditions(rows: pa.Table, columns: Sequence[Column]) -> pa.Array:
     """Each row as `` OR (`a` = literal AND `b` = literal) ``, for :func:`batches`.
 
-    MariaDB's ``(a, b) IN (…)`` finds no text beyond ASCII in a column of gbk, or of another character set than the connection's.
+    On MariaDB, ``(a, b) IN (…)`` finds no non-ASCII text in a column with a character set other than the connection's, such as gbk.
     """
     parts: list[pa.Array | pa.Scalar] = []
     for i, column in enumerate(columns):
@@ -137,7 +137,7 @@ def row_conditions(rows: pa.Table, columns: Sequence[Column]) -> pa.Array:
 
 
 def is_ascii(rows: pa.Table) -> bool:
-    """Whether all texts of the rows are plain ASCII."""
+    """Whether all texts of the rows are ASCII."""
     texts = (c for c in rows.columns if pa.types.is_string(c.type) or pa.types.is_large_string(c.type))
     return all(pc.all(pc.string_is_ascii(text), min_count=0).as_py() for text in texts)
 
@@ -164,7 +164,7 @@ def _literal(values: pa.Array, column: Column) -> pa.Array:
 
 
 def batches(literals: pa.Array, max_rows: int, max_bytes: int) -> Iterator[tuple[int, int, bytes]]:
-    """Cuts :func:`row_literals` into ``(first row, rows, text)``; a row that is larger than ``max_bytes`` stands alone."""
+    """Divides :func:`row_literals` into ``(first row, rows, text)``. A row larger than ``max_bytes`` is alone."""
     offsets = np.frombuffer(literals.buffers()[1], dtype=np.int64)[literals.offset : literals.offset + len(literals) + 1]
     data = memoryview(literals.buffers()[2]) if len(literals) else memoryview(b"")
     start = 0
@@ -189,7 +189,7 @@ def _wrapped(before: str, values: pa.Array, after: str) -> pa.Array:
 
 
 def _escaped(text: pa.Array, escapes: Sequence[tuple[str, str]]) -> pa.Array:
-    content = memoryview(_content(text)).tobytes()  # a search through the bytes is far cheaper than a replacement in vain
+    content = memoryview(_content(text)).tobytes()  # searching the bytes is far cheaper than a replacement without a match
     for sign, escape in escapes:
         if sign.encode() in content:
             text = pc.replace_substring(text, sign, escape)
@@ -197,7 +197,7 @@ def _escaped(text: pa.Array, escapes: Sequence[tuple[str, str]]) -> pa.Array:
 
 
 def _content(text: pa.Array) -> pa.Buffer:
-    """The bytes of all values, one after another."""
+    """The bytes of all values, concatenated."""
     offsets, data = text.buffers()[1:]
     if len(text) == 0 or data is None:
         return pa.py_buffer(b"")
@@ -207,7 +207,7 @@ def _content(text: pa.Array) -> pa.Buffer:
 
 
 def _hex(values: pa.Array) -> pa.Array:
-    """Binary values as lower-case hex: one table look-up over all bytes, and doubled offsets."""
+    """Binary values as lower-case hex, by one table look-up over all bytes and doubled offsets."""
     values = values.cast(pa.large_binary())
     content = np.frombuffer(_content(values), dtype=np.uint8)
     offsets = np.frombuffer(values.buffers()[1], dtype=np.int64)[values.offset : values.offset + len(values) + 1]

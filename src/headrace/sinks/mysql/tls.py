@@ -1,4 +1,4 @@
-"""TLS to the server: encrypted, and to a server that proves who it is, or not connected at all."""
+"""TLS to the server: either encrypted, and to a server that proves its identity, or not connected at all."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _OTHER_HOST = frozenset({62, 64})
 
 
 def context(settings: MySqlSettings) -> ssl.SSLContext:
-    """What a connection with ``ssl_ca`` is checked by. Raises DefinitionError for files that are no such files.
+    """The SSL context for a connection with ``ssl_ca``. Raises DefinitionError for unusable files.
 
-    They are read for each connection, so that renewed ones count.
+    The files are read for each connection, so that renewed ones take effect.
     """
     try:
         made = ssl.create_default_context(cafile=settings.ssl_ca)
     except OSError as error:
         raise _unusable(f"ssl-ca={settings.ssl_ca}", error, "the certificates of CAs") from None
-    # Certificates that MySQL makes for itself do not pass the strict check that Python 3.13 begins with.
+    # Certificates that MySQL generates itself do not pass the strict check that is the default since Python 3.13.
     made.verify_flags &= ~ssl.VERIFY_X509_STRICT
     made.check_hostname = settings.verify_identity
     if settings.ssl_cert:
         try:
-            # Without a password OpenSSL would ask for one on the terminal.
+            # Without a password argument, OpenSSL would prompt for one on the terminal.
             made.load_cert_chain(settings.ssl_cert, settings.ssl_key or None, password="")
         except OSError as error:
             names = f"ssl-cert={settings.ssl_cert}" + (f" with ssl-key={settings.ssl_key}" if settings.ssl_key else "")
@@ -35,7 +35,7 @@ def context(settings: MySqlSettings) -> ssl.SSLContext:
 
 
 def explained(settings: MySqlSettings, code: int, cause: BaseException | None) -> SinkUnreachableError | None:
-    """What a failed connection means, where TLS is why; ``code`` is PyMySQL's number, ``cause`` the exception below it."""
+    """The meaning of a failed connection, if TLS is the cause. ``code`` is PyMySQL's number, ``cause`` the underlying exception."""
     if code == _NOT_OFFERED:
         return SinkUnreachableError(
             f"{settings.identity} does not offer TLS, which ssl-ca asks for; nothing was sent.",

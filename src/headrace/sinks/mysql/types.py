@@ -1,4 +1,4 @@
-"""TiDB's column types as MySQL's DDL, for schema changes that come as a shape without a statement."""
+"""TiDB's column types as MySQL's DDL, for schema changes that are a shape without a statement."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def qualified(table_id: TableId) -> str:
 
 
 def type_text(column_type: ColumnType) -> str:
-    """The type of a column definition. VECTOR, which MySQL lacks, is kept as its text; so are ENUM and SET without members."""
+    """The type of a column definition. VECTOR, which MySQL lacks, becomes a text type, and so do ENUM and SET without members."""
     return _DEFINITIONS[column_type.kind](column_type)
 
 
@@ -43,7 +43,7 @@ def _plain(column_type: ColumnType) -> str:
 
 
 def _integer(column_type: ColumnType) -> str:
-    """Display widths are left out, as their only meaning is TINYINT(1)."""
+    """Display widths are left out, since only TINYINT(1) has a meaning."""
     width = "(1)" if column_type.kind is TypeKind.TINYINT and column_type.length == 1 else ""
     return f"{column_type.kind}{width}{_sign(column_type)}"
 
@@ -103,11 +103,11 @@ def column_definition(column: Column) -> str:
 
 
 DECLARED_KEY = "headrace_key"
-"""The name of the unique index that a table gets for a key that no statement tells, but a person (``--key``)."""
+"""The name of the unique index for a key that a person declared (``--key``) and that is in no statement."""
 
 
 def create_table(table_id: TableId, schema: TableSchema, defaults: str = TIDB_DEFAULTS) -> str:
-    """CREATE TABLE of a shape; the table gets TiDB's default charset and collation, or other ``defaults``."""
+    """The CREATE TABLE of a shape. The table gets TiDB's default charset and collation, or other ``defaults``."""
     parts = [column_definition(column) for column in schema.row_columns]
     if schema.handle_key:
         names = ", ".join(quote_name(name) for name in schema.handle_key)
@@ -117,10 +117,10 @@ def create_table(table_id: TableId, schema: TableSchema, defaults: str = TIDB_DE
 
 
 def alter_table(table_id: TableId, events: Sequence[SchemaChangeEvent]) -> str:
-    """One ALTER TABLE for the column changes among the events, empty when there is none.
+    """One ALTER TABLE for the column changes among the events; empty if there are none.
 
-    The clauses of one statement name the columns as they were before it. So a rename over other names is one from the first to the
-    last, and what alters a renamed column too is a CHANGE.
+    The clauses of one statement use the names of columns before it. So a rename over intermediate names becomes one from the first
+    name to the last, and altering a column that is also renamed becomes a CHANGE.
     """
     former = _former_names(events)
     altered = {folded_name(event.column.name) for event in events if isinstance(event, AlterColumnTypeEvent)}

@@ -1,4 +1,4 @@
-"""Values that a statement gives to rows that are there, and that would not be the source's: no event tells those."""
+"""Values that a statement gives to existing rows and that would differ from the source's, since no event carries them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _LOAD_ANEW = "Load the table anew with that column and skip the statement, or le
 
 
 def refuse_unseen_values(session: MySqlSession, change: SchemaChange, time_zone: str) -> list[Notice]:
-    """Raises SchemaChangeRefused for values that nobody can tell, and returns what is to be said of those that are near.
+    """Raises SchemaChangeRefused for values that cannot be determined. Returns notices about values that are only approximate.
 
-    ``time_zone`` is the one that the sink's URI names, empty for none: then statements run in UTC.
+    ``time_zone`` is the one in the sink's URI; if it is empty, statements run in UTC.
     """
     events = [event for event in change.events if isinstance(event, (AddColumnEvent, AlterColumnTypeEvent))]
     present = catalogue.describe(session, change.table_id) if events else None
@@ -83,7 +83,7 @@ def _of_altered(session: MySqlSession, change: SchemaChange, event: AlterColumnT
 
 
 def _is_of_other_kind(held: str, kind: TypeKind) -> bool:
-    """Whether a change of the column's type did not run before; texts are the same in each type that holds them."""
+    """Whether the column's type was not changed before. A text is the same in each type for texts."""
     texts = CHARACTER_KINDS | {TypeKind.JSON, TypeKind.VECTOR}
     return held != kind and not (held in texts and (kind in texts or kind in (TypeKind.ENUM, TypeKind.SET)))
 

@@ -1,15 +1,15 @@
-"""Every server variable that changes what a statement or a load means, with the value that each session of Headrace gives it.
+"""Every server variable that affects the meaning of a statement or load, with the value that each session of Headrace sets.
 
-A session asks the server for the values it begins with, and sets those that differ, so neither the server's configuration nor
-``init_connect`` decides what Headrace writes. Where a value cannot be set (the variable is global in this version, or the user may
-not set it) the session is refused, unless what goes wrong then is an error of the server. Names are those of MySQL 5.7 to 9,
-MariaDB 10.5 to 12 and TiDB 6 to 8; a server lacks some of them, which is fine.
+A session reads its initial values from the server and sets those that differ, so that neither the server's configuration nor
+``init_connect`` affects what Headrace writes. If a value cannot be set (because the variable is global in this version, or the user
+may not set it), the session is refused, unless the consequence is an error of the server. Names are those of MySQL 5.7 to 9,
+MariaDB 10.5 to 12 and TiDB 6 to 8; a server may lack some of them.
 
-Not here, because a statement of Headrace does not depend on them: ``collation_server``, ``character_set_server`` and
-``default_collation_for_utf8mb4`` (collations are spelled out), ``binlog_row_image``, ``session_track_*``, ``optimizer_switch``,
-``group_concat_max_len``, ``tidb_opt_*`` but for one, buffer sizes. ``lower_case_table_names``, ``max_allowed_packet`` and
-``local_infile`` are looked at by ``validate``. ``innodb_rollback_on_timeout``: after a lock wait that ended, whole transactions are
-rolled back and repeated in any case.
+Not included, because Headrace's statements do not depend on them: ``collation_server``, ``character_set_server`` and
+``default_collation_for_utf8mb4`` (collations are written out), ``binlog_row_image``, ``session_track_*``, ``optimizer_switch``,
+``group_concat_max_len``, ``tidb_opt_*`` except one, buffer sizes. ``lower_case_table_names``, ``max_allowed_packet`` and
+``local_infile`` are checked by ``validate``. ``innodb_rollback_on_timeout``: after a lock wait timeout, whole transactions are
+rolled back and retried in any case.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from dataclasses import dataclass
 
 Value = str | int
 
-# Strict, and yet it takes what TiDB took: zero and partial dates; and a 0 stays a 0 in an AUTO_INCREMENT column.
+# Strict, but accepts what TiDB accepted: zero and partial dates. A 0 stays a 0 in an AUTO_INCREMENT column.
 SQL_MODE = "STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION"
-# Not strict: a column change that the source let cut its values must cut them here too, as TiCDC's own sink has it.
+# Not strict: a column change that cut values at the source must cut them here, too, as in TiCDC's own sink.
 DDL_SQL_MODE = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION"
-# MariaDB cuts the digits of a time that a column has no room for; TiDB and MySQL round.
+# MariaDB truncates a time to the digits of its column; TiDB and MySQL round it.
 _ROUNDS_TIMES = ",TIME_ROUND_FRACTIONAL"
 
 _LOCK_WAIT_SECONDS = 20
@@ -33,10 +33,10 @@ _DDL_LOCK_WAIT_SECONDS = 10
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable and the value it gets. ``meaning`` completes: with another value …
+    """A variable and its required value. ``meaning`` completes the sentence: with another value …
 
-    ``also`` are values that mean the same to Headrace. ``loud``: where it cannot be set, the server refuses the statements that
-    would go wrong, so nobody has to look at it before.
+    ``also`` are values with the same meaning for Headrace. ``loud``: if the variable cannot be set, the server refuses the affected
+    statements with an error, so it need not be checked before.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Variable:
     loud: bool = False
 
     def accepts(self, found: str) -> bool:
-        """Whether the value that the server shows is the wanted one."""
+        """Whether the value that the server shows is acceptable."""
         return _plain(found) in {_plain(str(self.value)), *map(_plain, self.also)}
 
 
@@ -131,15 +131,15 @@ VARIABLES = (
     Variable("tidb_opt_write_row_id", "OFF", "a column of the name _tidb_rowid is another one"),
     Variable("tidb_idle_transaction_timeout", 0, "a transaction that waits for data is ended by the server", loud=True),
 )
-"""Those that have one value in all sessions; :func:`always` and :func:`wanted` add the others."""
+"""The variables with the same value in all sessions; :func:`always` and :func:`wanted` add the others."""
 
-# Without a privilege of their own no session can do without what these forbid, and they are global.
+# These are global, and no session can work around them without a special privilege.
 REFUSED = {"secure_timestamp": frozenset({"YES", "REPLICATION"})}
-"""Global variables and values with which schema changes cannot be followed: rows would get the defaults of another time."""
+"""Global variables and values with which schema changes cannot be applied: rows would get defaults of another time."""
 
 
 def always(*, ddl: bool, is_mariadb: bool, time_zone: str) -> tuple[Variable, ...]:
-    """What every server has, and a session sets before it asks for the other values. ``ddl``: a session for schema changes."""
+    """Variables that every server has, set before a session reads the other values. ``ddl``: a session for schema changes."""
     mode = (DDL_SQL_MODE if ddl else SQL_MODE) + (_ROUNDS_TIMES if is_mariadb else "")
     return (
         Variable("sql_mode", mode, "values are changed to fit, or refused though TiDB took them"),
@@ -151,8 +151,8 @@ def always(*, ddl: bool, is_mariadb: bool, time_zone: str) -> tuple[Variable, ..
 def wanted(*, ddl: bool) -> tuple[Variable, ...]:
     """All other variables of a session.
 
-    ``ddl`` sessions are in autocommit (a look at a table would otherwise lock its definition) and wait for readers for seconds,
-    where the server's default is a day.
+    ``ddl`` sessions are in autocommit (otherwise reading a table would lock its definition). They wait for readers for seconds; the
+    server's default is a day.
     """
     wait = _DDL_LOCK_WAIT_SECONDS if ddl else _LOCK_WAIT_SECONDS
     return (
@@ -164,12 +164,12 @@ def wanted(*, ddl: bool) -> tuple[Variable, ...]:
 
 
 def differing(variables: tuple[Variable, ...], found: Mapping[str, str]) -> list[Variable]:
-    """Those that the server has with another value."""
+    """The variables that have another value on the server."""
     return [v for v in variables if v.name in found and not v.accepts(found[v.name])]
 
 
 def _plain(value: str) -> str:
-    """A value as servers agree on it: TiDB shows 1 for ON, MariaDB 0.000000 for 0, and each its own letters."""
+    """A value in a common form: TiDB shows 1 for ON, MariaDB 0.000000 for 0, and each has its own case."""
     folded = value.strip().lower()
     with suppress(ValueError):
         folded = f"{float(folded):g}"

@@ -1,4 +1,4 @@
-"""What a view of the source would cost readers: views over views, each of which names another one twice, double with each level."""
+"""The cost of reading a source's view: if views on views each name another view twice, the cost doubles with each level."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.statements import refused
 
 _MOST_TABLES = 61
-"""As many as MySQL and MariaDB join at once."""
+"""The maximum number of tables in a join on MySQL and MariaDB."""
 
 
 def refuse_exploding_view(session: MySqlSession, change: SchemaChange) -> None:
-    """Raises SchemaChangeRefused for a view that reads more than 61 tables through the views that it reads."""
+    """Raises SchemaChangeRefused for a view that reads more than 61 tables through other views."""
     reads = judge(change.statement, change.database).occurrences
     if _tables_of(session, reads, _MOST_TABLES, frozenset((change.table_id,))) > _MOST_TABLES:
         message = f"the view reads more than {_MOST_TABLES} tables, through the views that it reads."
@@ -23,7 +23,7 @@ def refuse_exploding_view(session: MySqlSession, change: SchemaChange) -> None:
 
 
 def _tables_of(session: MySqlSession, reads: tuple[TableId, ...], most: int, above: frozenset[TableId]) -> int:
-    """How many tables are read through these names, counted to ``most`` and a few more. A view that reads itself counts as all."""
+    """The number of tables read through these names, counted up to a little more than ``most``. A recursive view counts as all."""
     if len(above) > most or above.intersection(reads):
         return most + 1
     count = 0

@@ -1,4 +1,4 @@
-"""The writer of one Spark task: deletes, then upserts by LOAD DATA … REPLACE or REPLACE, in transactions that prove the fence."""
+"""The writer of one Spark task: deletes, then upserts by LOAD DATA … REPLACE or REPLACE, in transactions that check the fence."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from headrace.sinks.sql_ledger import Claim, SqlLedger
 TRANSACTION_ROWS = 50_000
 TRANSACTION_BYTES = 32 * 1024 * 1024
 _DELETE_ROWS = 900  # MariaDB turns longer IN lists into a sub-query
-_DELETE_CONDITIONS = 100  # of keys that no IN list compares; MariaDB plans 900 at half the speed
+_DELETE_CONDITIONS = 100  # for keys that cannot be compared by an IN list; MariaDB plans 900 at half the speed
 _REPLACE_ROWS = 5_000
 _STATEMENT_BYTES = 1024 * 1024
 _LOCAL_DISABLED = frozenset({1148, 3948, 3950, 4166})
@@ -54,7 +54,7 @@ class _Action(Enum):
 
 @dataclass(frozen=True)
 class _Piece:
-    """Rows of one table that go in one or a few statements; ``table_id`` and ``schema`` are the target's."""
+    """Rows of one table that go into one or a few statements. ``table_id`` and ``schema`` are the target's."""
 
     table_id: TableId
     schema: TableSchema
@@ -67,27 +67,27 @@ class _Piece:
 
 @dataclass
 class _Transaction:
-    """What is committed together, by the source's tables. ``bags`` says how far tables without key are applied with it."""
+    """The pieces of one transaction, by the source's tables. ``bags``: the places up to which it applies tables without key."""
 
     tables: dict[TableId, list[_Piece]]
     bags: dict[TableId, TableProgress]
     commit_sent: bool = False
-    """From now on it may be committed already, though no answer said so."""
+    """From now on it may be committed, although no acknowledgement arrived."""
 
 
 class MySqlWriter:
-    """Writes net changes; a ``UnitWriter`` that pickles before ``open``.
+    """Writes net changes. A ``UnitWriter``; picklable before ``open``.
 
-    Each transaction holds at most :data:`TRANSACTION_ROWS` rows, of several tables when they are small; with a ``commit`` one
-    transaction holds everything and the ledger's update. A table whose rows are refused is rolled back to its savepoint; with
-    dead letters, the rows of a table with a key that are refused for a value are found by halving, and the others written.
-    A table without key is one transaction with its own row of the ledger, which tells a repetition that there is nothing to do.
+    Each transaction has up to :data:`TRANSACTION_ROWS` rows, of several tables if they are small. With a ``commit``, one
+    transaction has everything and the ledger's update. If the rows of a table are refused, it is rolled back to its savepoint. With
+    dead letters, rows refused because of a value, in a table with a key, are found by bisection, and the others are written. A
+    table without key is one transaction with its own ledger row, by which a repetition finds that it is already applied.
     """
 
     def __init__(self, settings: MySqlSettings, claim: Claim, verified: Collection[TableId] = ()) -> None:
-        """``claim`` is what the run holds of the ledger.
+        """``claim`` is the run's hold on the ledger.
 
-        ``verified`` are tables whose handle key is known to have a unique index; of others the writer asks the server.
+        ``verified`` are tables whose handle key is known to have a unique index. The writer checks all other tables on the server.
         """
         self._settings, self._claim = settings, claim
         self._verified = set(verified)
@@ -96,7 +96,7 @@ class MySqlWriter:
         self._context: WriterContext | None = None
         self._session: MySqlSession | None = None
         self._former: Former | None = None
-        # What the slot counted when this unit was opened, and what it counts now; whether a COMMIT had no answer yet.
+        # The slot's count when this unit was opened, and its present count; whether a COMMIT was not acknowledged yet.
         self._begun_at: int | None = None
         self._count = 0
         self._is_in_doubt = False
@@ -138,7 +138,7 @@ class MySqlWriter:
         return outcomes
 
     def _write_transaction(self, transaction: _Transaction, failed: dict[TableId, Problem], commit: CutCommit | None) -> None:
-        """Applies it, in the end without the tables that stop, which are added to ``failed``."""
+        """Applies the transaction, in the end without tables that stop; these are added to ``failed``."""
         while True:
             try:
                 attempt = partial(self._apply_transaction, transaction, failed, commit)
@@ -149,7 +149,7 @@ class MySqlWriter:
                 self._leave_session()
 
     def _settled(self, changes: Sequence[TableChange], failed: dict[TableId, Problem]) -> list[Settled]:
-        """What is to be written of each change. Adds to ``failed`` why nothing is to be written of a table."""
+        """What must be written of each change. Adds the problems of tables of which nothing can be written to ``failed``."""
         found = []
         for change in changes:
             if change.ordered.num_rows == 0:
@@ -167,13 +167,13 @@ class MySqlWriter:
         session = self._connected()
         with refusal.of_one_table(change.table_id, session):
             found = settled(session, change)
-        session.rollback()  # what is written next sees the tables as they are then
+        session.rollback()  # so that the next statements see the tables as they are then
         return found
 
     def _repeat(self, action: Callable[[], _T], what: str) -> _T:
         try:
             return repeat(action, what, self._recover)
-        except pymysql.err.MySQLError as error:  # what concerns a table's rows is one of its problems
+        except pymysql.err.MySQLError as error:  # an error about a table's rows is one of its problems
             raise refusal.of_ledger(error, self._session, self._settings.ledger_database) from None
 
     def commits(self) -> Commits | None:
@@ -186,17 +186,17 @@ class MySqlWriter:
             self._session = None
 
     def _connected(self) -> MySqlSession:
-        """The session, made anew after a loss, with the slot taken."""
+        """The session with its slot. Created again after a loss."""
         if self._session is None:
             session = MySqlSession(self._settings)
             context = self._own_context()
             try:
                 if self._former is not None:
-                    # Where the network broke off, the server has not noticed: its transaction still locks the rows.
+                    # If the network failed, the server may not have noticed: the lost connection still locks the rows.
                     self._fence.kill(session, context.pipeline, list(self._former.connections), ddl=False)
                 self._count = self._fence.enter(session, self._claim, context, self._former)
             except BaseException:
-                if self._former is not None:  # it may have entered all the same
+                if self._former is not None:  # it may have taken the slot in spite of the error
                     self._former = replace(self._former, connections=(*self._former.connections, session.connection_id))
                 session.close()
                 raise
@@ -212,7 +212,7 @@ class MySqlWriter:
         return self._context
 
     def _recover(self, error: BaseException) -> None:
-        """Makes the session fit for another try: rolled back, or dropped."""
+        """Prepares the session for another try: rolls it back, or drops it."""
         if self._session is None:
             return
         try:
@@ -224,7 +224,7 @@ class MySqlWriter:
             self.close()
 
     def _leave_session(self) -> None:
-        """The next one ends what the server still has of it."""
+        """Abandons the session. The next one ends what the server still has of it."""
         if self._session is not None:
             self._former = Former((self._session.connection_id,), self._count, self._is_in_doubt)
             self.close()
@@ -232,7 +232,7 @@ class MySqlWriter:
     def _apply_transaction(
         self, transaction: _Transaction, failed: dict[TableId, Problem], commit: CutCommit | None
     ) -> dict[TableId, Problem]:
-        """Runs and commits it; returns the tables that were refused in it."""
+        """Runs and commits the transaction. Returns the tables that were refused in it."""
         session, context = self._connected(), self._own_context()
         problems: dict[TableId, Problem] = {}
         reached: list[TableProgress] = []
@@ -258,13 +258,13 @@ class MySqlWriter:
             transaction.commit_sent = self._is_in_doubt = True
             session.commit()
             self._is_in_doubt, self._count = False, self._count + 1
-        except TransientError:  # another task has the slot: going on would take it back
+        except TransientError:  # another task has the slot: continuing would take it back
             self.close()
             raise
         return problems
 
     def _is_applied(self, session: MySqlSession, transaction: _Transaction, table_id: TableId) -> bool:
-        """Whether an earlier try committed a table without key. Raises TransientError when that was another task's doing."""
+        """Whether an earlier try committed a table without key. Raises TransientError if another task committed it."""
         target = transaction.bags.get(table_id)
         if target is None:
             return False
@@ -278,16 +278,16 @@ class MySqlWriter:
         )
 
     def _put_letters(self, refused: Mapping[TableId, list[Letter]]) -> None:
-        """Before anything of the transaction is committed."""
+        """Writes the dead letters, before anything of the transaction is committed."""
         letters = self._own_context().letters
         for table_id, found in refused.items():
             with refusal.of_one_table(table_id, None):
                 self._letters[table_id].update(letters.put(found) if letters is not None and found else ())
 
     def _write_table(self, session: MySqlSession, table_id: TableId, pieces: list[_Piece], refused: list[Letter]) -> Problem | None:
-        """Writes the pieces of a source's table, if it has any; rows that were refused for a value go to ``refused``.
+        """Writes the pieces of a source's table, if there are any. Rows refused because of a value are added to ``refused``.
 
-        Returns why nothing of it was written.
+        Returns the problem if nothing was written.
         """
         session.run("SAVEPOINT headrace_table")
         try:
@@ -321,7 +321,7 @@ class MySqlWriter:
             self._apply_sound(session, piece, refused)
 
     def _apply_sound(self, session: MySqlSession, piece: _Piece, refused: list[Letter]) -> None:
-        """Applies all rows of the piece that the server takes, in their order; the others go to ``refused``."""
+        """Applies all rows of the piece that the server accepts, in order. The others are added to ``refused``."""
         session.run("SAVEPOINT headrace_piece")
         try:
             self._apply(session, piece)
@@ -340,7 +340,7 @@ class MySqlWriter:
             self._apply_sound(session, replace(piece, rows=rows), refused)
 
     def _require_few(self, table_id: TableId, refused: list[Letter], error: refusal.Refused) -> None:
-        """Raises refusal.Refused when the table has too many letters."""
+        """Raises refusal.Refused if the table has too many letters."""
         letters = self._own_context().letters
         names = self._letters[table_id] | {letter.name for letter in refused}
         count = len(names) + self._read_letters.get(table_id, 0)
@@ -365,7 +365,7 @@ class MySqlWriter:
             self._put(session, piece)
 
     def _put(self, session: MySqlSession, piece: _Piece) -> int:
-        """Writes rows; returns how many the server put in and pushed out."""
+        """Writes rows. Returns how many the server inserted and replaced."""
         if session.local_infile:
             affected = _load(session, piece)
             if affected is not None:
@@ -375,9 +375,9 @@ class MySqlWriter:
         return _replace(session, piece)
 
     def _put_watched(self, session: MySqlSession, piece: _Piece) -> None:
-        """Writes rows unless one pushes out another that only a collation holds for equal. Raises refusal.Refused.
+        """Writes rows. Raises refusal.Refused if one would replace another row whose key is equal only by a collation.
 
-        How many rows the server pushed out tells nearly always that there is nothing to look for.
+        The number of replaced rows nearly always shows that no further check is needed.
         """
         spellings = Spellings(session, piece.change)
         for rows, expected in spellings.expectations(piece.rows, last_spellings=piece.last_spellings):
@@ -403,7 +403,7 @@ class MySqlWriter:
 
 
 def _transactions(changes: Sequence[Settled], *, whole: bool) -> Iterator[_Transaction]:
-    """All changes in order, cut into transactions; ``whole``: always exactly one, even an empty one."""
+    """All changes in order, divided into transactions; ``whole``: always exactly one, even if it is empty."""
     keyed = [piece for net in changes if net.change.schema.handle_key for piece in _pieces(net)]
     bags: dict[TableId, list[Settled]] = defaultdict(list)
     for net in changes:
@@ -431,7 +431,7 @@ def _by_table(pieces: Iterable[_Piece]) -> dict[TableId, list[_Piece]]:
 
 
 def _portions(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
-    """The pieces in order, as many at a time as one transaction may hold."""
+    """The pieces in order, in groups that one transaction may have."""
     gathered: list[_Piece] = []
     rows = size = 0
     for piece in pieces:
@@ -454,7 +454,7 @@ def _pieces(net: Settled) -> Iterator[_Piece]:
             yield _Piece(change.target, change.target_schema, action, part, change, last_spellings)
 
     if not change.schema.handle_key:
-        # Deletes first: a nullable unique key, which is no handle key, may go from one row to another.
+        # Deletes first: the value of a nullable unique key, which is not a handle key, may move from one row to another.
         yield from cut(_Action.TAKE_AWAY, net.deletes)
         yield from cut(_Action.INSERT, change.upserts)
         return
@@ -464,7 +464,7 @@ def _pieces(net: Settled) -> Iterator[_Piece]:
 
 
 def _delete_watched(session: MySqlSession, piece: _Piece) -> None:
-    """Deletes rows unless one is another row, of a key that only a collation holds for equal. Raises refusal.Refused."""
+    """Deletes rows. Raises refusal.Refused if one is another row, whose key is equal only by a collation."""
     spellings = Spellings(session, piece.change)
     for rows, is_born in spellings.expected_deletes(piece.rows):
         part = replace(piece, rows=rows)
@@ -477,7 +477,7 @@ def _delete_watched(session: MySqlSession, piece: _Piece) -> None:
 
 
 def _delete(session: MySqlSession, piece: _Piece) -> int:
-    """Returns how many rows the target had of these."""
+    """Deletes rows. Returns how many of them the target had."""
     deleted = 0
     columns = [piece.schema.column(name) for name in piece.schema.handle_key]
     rows = piece.rows.select([column.name for column in columns])
@@ -488,7 +488,7 @@ def _delete(session: MySqlSession, piece: _Piece) -> int:
             _run(session, piece, head.encode() + text, rows.slice(start, count))
             deleted += session.affected
         return deleted
-    # Deletes are few, so they always go as literals; of 100 to 5,000 rows in one statement 900 were the fastest on MariaDB.
+    # Deletes are few, so they are always sent as literals. Of 100 to 5,000 rows per statement, 900 were fastest on MariaDB.
     head = f"DELETE FROM {_qualified(piece.table_id)} WHERE ({names}) IN ("
     for start, count, text in batches(row_literals(rows, columns), _DELETE_ROWS, _statement_bytes(session)):
         _run(session, piece, head.encode() + text + b")", rows.slice(start, count))
@@ -497,7 +497,7 @@ def _delete(session: MySqlSession, piece: _Piece) -> int:
 
 
 def _replace(session: MySqlSession, piece: _Piece) -> int:
-    """Returns how many rows the server put in and pushed out."""
+    """Writes rows by REPLACE. Returns how many rows the server inserted and replaced."""
     affected = 0
     columns = _written(piece)
     rows = piece.rows.select([column.name for column in columns])
@@ -521,7 +521,7 @@ def _run(session: MySqlSession, piece: _Piece, statement: bytes, rows: pa.Table)
 
 
 def _load(session: MySqlSession, piece: _Piece) -> int | None:
-    """Loads the rows; returns how many the server put in and pushed out, ``None`` when it does not allow it after all."""
+    """Loads the rows. Returns how many the server inserted and replaced; ``None`` if the server does not allow it."""
     columns = _written(piece)
     rows = piece.rows.select([column.name for column in columns])
     targets, assignments = load_assignments(columns)
@@ -544,7 +544,10 @@ def _load(session: MySqlSession, piece: _Piece) -> int | None:
 
 
 def _reject_warnings(session: MySqlSession, piece: _Piece, warnings: int, rows: pa.Table) -> None:
-    """A warning may be a value that was changed to fit: LOCAL makes warnings of errors, as the server cannot stop the client."""
+    """Raises refusal.Refused for a warning about the data, since a value may have been changed to fit.
+
+    LOCAL turns errors into warnings, because the server cannot stop the client.
+    """
     refused = refusal.from_warnings(session, piece.table_id, rows, piece.schema) if warnings else None
     if refused is not None:
         raise refused
@@ -564,7 +567,7 @@ def _statement_bytes(session: MySqlSession) -> int:
 
 
 def _without_refused(outcome: WriteOutcome, letters: Collection[str]) -> WriteOutcome:
-    """The outcome with the rows that became letters counted as refused."""
+    """The outcome, with the rows that became letters counted as refused."""
     upserts = min(len(letters), outcome.upserts)
     deletes = min(len(letters) - upserts, outcome.deletes)
     return replace(
@@ -577,7 +580,7 @@ def _without_refused(outcome: WriteOutcome, letters: Collection[str]) -> WriteOu
 
 
 def _with_pieces(outcome: WriteOutcome, pieces: Iterable[_Piece]) -> WriteOutcome:
-    """The outcome of a table with the rows that were sent for it."""
+    """The outcome of a table, with the rows that were sent for it."""
     upserts = deletes = 0
     for piece in pieces:
         if piece.action in (_Action.DELETE, _Action.TAKE_AWAY):

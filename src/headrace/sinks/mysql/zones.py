@@ -1,4 +1,4 @@
-"""Statements that mean something else in the session's time zone than in the source's."""
+"""Statements that have another meaning in the session's time zone than in the source's."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _VIRTUAL = "Run the statement by headrace ddl edit without the column and its in
 
 
 def refuse_other_zone(change: SchemaChange, time_zone: str) -> None:
-    """Raises SchemaChangeRefused for a default, a bound of a partition or a generated column that would not be the source's.
+    """Raises SchemaChangeRefused for a default, a partition bound or a generated column that would differ from the source's.
 
-    ``time_zone`` is the one that the sink's URI names, empty for none: then statements run in UTC. Rows are written in UTC anyway.
+    ``time_zone`` is the one in the sink's URI; if it is empty, statements run in UTC. Rows are written in UTC in any case.
     """
     _refuse_default(change, time_zone)
-    if not change.by_shape:  # a table that is made by its shape has neither partitions nor generated columns
+    if not change.by_shape:  # a table created from its shape has neither partitions nor generated columns
         _refuse_bound(change, time_zone)
         _refuse_generated(change)
 
@@ -34,7 +34,7 @@ def _refuse_default(change: SchemaChange, time_zone: str) -> None:
     try:
         mismatch = zone_mismatch(change.statement, change.schema, time_zone or "+00:00")
     except ZoneInfoNotFoundError:
-        return  # the server knows it, under a name of its own
+        return  # the server has it under a name of its own
     if mismatch is not None:
         raise _refused(change, mismatch.sentence(time_zone or "UTC"), ZoneMismatch.HINT, mismatch.column)
 
@@ -47,7 +47,7 @@ def _refuse_bound(change: SchemaChange, time_zone: str) -> None:
 
 
 def _refuse_generated(change: SchemaChange) -> None:
-    """Whatever zone the URI names: it is that of the sessions that change schemas, and rows are written by others."""
+    """Regardless of the URI's zone, which applies only to sessions for schema changes; other sessions write the rows."""
     zoned = defined_zoned_column(change.statement, change.schema) if change.schema is not None else None
     if zoned is None:
         return

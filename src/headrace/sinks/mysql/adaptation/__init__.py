@@ -1,6 +1,6 @@
-"""Rewrites of TiDB's DDL for servers that lack what it names, each with the sentence that tells people what was lost.
+"""Rewrites TiDB's DDL for servers that lack some of its features, with a notice about each thing that is lost.
 
-``VECTOR`` becomes LONGTEXT outside TiDB, as TiCDC does it: the data carry its text.
+``VECTOR`` becomes LONGTEXT outside TiDB, as with TiCDC: the data contain its text.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WITH_OPTIONS = frozenset({StatementKind.CREATE_DATABASE, StatementKind.ALTER_DA
 
 @dataclass(frozen=True)
 class Adapted:
-    """A statement for this server, empty when nothing of it is left, and what was changed."""
+    """A statement for this server, empty if nothing of it is left, and notices about changes."""
 
     statement: str
     notices: tuple[str, ...] = ()
@@ -42,8 +42,8 @@ class Adapted:
 class Server:
     """What adaptations depend on.
 
-    ``knows_collation`` asks the server for a name, ``has_index`` and ``has_foreign_key`` whether the statement's table has one of
-    that name.
+    ``knows_collation`` tells whether the server has a collation; ``has_index`` and ``has_foreign_key`` whether the statement's
+    table has an index or key of that name.
     """
 
     name: str
@@ -61,8 +61,10 @@ class Server:
 
 
 def adapt(statement: str, session: MySqlSession, database: str, foreign: Collection[TableId] = ()) -> Adapted:
-    """The statement as this server can read it; ``database`` is that of its unqualified names, and ``foreign`` are tables that
-    foreign keys may not refer to. Raises UnadaptableError."""
+    """The statement in a form that this server accepts. Raises UnadaptableError.
+
+    ``database`` is that of unqualified names; ``foreign`` are tables to which foreign keys may not refer.
+    """
     name = "TiDB" if session.is_tidb else "MariaDB" if "MariaDB" in session.version else "MySQL"
     tables = read_statement(statement, database).tables
 
@@ -105,7 +107,7 @@ def adapt_for(statement: str, server: Server, database: str = "", foreign: Colle
 
 
 def _leave_out_indexes(draft: Draft, server: Server) -> None:
-    """An index that was left out when it was made cannot be dropped, renamed or hidden."""
+    """An index that was left out at its creation cannot be dropped, renamed or hidden."""
 
     def is_of_missing_index(text: str, masked: str) -> bool:
         found = _OF_INDEX.match(masked)
@@ -116,7 +118,7 @@ def _leave_out_indexes(draft: Draft, server: Server) -> None:
 
 def _knows_collation(session: MySqlSession, name: str) -> bool:
     charset = name.partition("_")[0]
-    if charset.lower() == "binary" or name in session.collations:  # every server has the former, and some cannot be asked for it
+    if charset.lower() == "binary" or name in session.collations:  # all servers have "binary"; the query may fail for it
         return True
     try:
         session.scalar(f"SELECT CONVERT('' USING {charset}) COLLATE {name}")

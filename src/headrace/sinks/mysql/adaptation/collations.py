@@ -1,4 +1,4 @@
-"""Collations and character sets that a server lacks, and those of its own that hold the same texts for equal."""
+"""Collations and character sets that a server lacks, and those of the server that treat the same texts as equal."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from headrace.sinks.mysql.adaptation.draft import Draft, UnadaptableError
 
 _COLLATE = re.compile(r"\bCOLLATE\s*=?\s*(?P<name>\w+)", re.IGNORECASE)
 _CHARSET = re.compile(r"\b(?P<kept>(?:CHARACTER\s+SET|CHARSET)\s*=?\s*)(?P<name>gb18030)\b", re.IGNORECASE)
-# Unicode 14 instead of 9, and MariaDB's own answer since 11.4.5.
+# Unicode 14 instead of 9, and what MariaDB itself substitutes since 11.4.5.
 _NEAREST = {
     "utf8mb4_0900_ai_ci": "utf8mb4_uca1400_nopad_ai_ci",
     "utf8mb4_0900_as_ci": "utf8mb4_uca1400_nopad_as_ci",
     "utf8mb4_0900_as_cs": "utf8mb4_uca1400_nopad_as_cs",
 }
 EQUAL = {"utf8mb4_0900_bin": "utf8mb4_nopad_bin", "gb18030_bin": "utf8mb4_bin", **_NEAREST}
-"""What a server has in the place of a collation that it lacks. Of :data:`COARSER` it is only the nearest, for columns outside of
-unique keys."""
+"""A server's substitute for a collation that it lacks. For :data:`COARSER` it is only the nearest one, for columns outside unique
+keys."""
 COARSER = frozenset(_NEAREST) | frozenset(_NEAREST.values())
-"""Collations by which every server but TiDB holds texts for equal that TiDB tells apart: TiDB weighs each character by itself,
-while others know contractions (``l·`` as ``l``, Thai vowels and consonants in either order) and, in MariaDB, newer letters."""
+"""Collations by which all servers except TiDB treat texts as equal that TiDB distinguishes. TiDB weighs each character separately.
+Other servers have contractions (``l·`` as ``l``, Thai vowels and consonants in either order) and, in MariaDB, newer letters."""
 
 
 def replace_unknown(draft: Draft, server: str, knows: Callable[[str], bool]) -> None:
-    """Puts the server's own collation in the place of one that it lacks; ``knows`` asks the server for a name.
+    """Replaces a collation that the server lacks by the server's own. ``knows`` tells whether the server has a collation.
 
-    Raises UnadaptableError where there is none that holds the same texts for equal, or nearly the same: see :data:`EQUAL`.
+    Raises UnadaptableError if there is none that treats the same, or nearly the same, texts as equal: see :data:`EQUAL`.
     """
     knows = cache(knows)
     for found in reversed(list(_COLLATE.finditer(draft.masked))):

@@ -1,4 +1,4 @@
-"""A DDL statement that is being rewritten: its text, a view of it without strings and names, and what was changed so far."""
+"""A DDL statement that is being rewritten: its text, a view of the text without strings and names, and the changes so far."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOWN = 80
 
 
 class UnadaptableError(Exception):
-    """What a statement says cannot be said to this server without another meaning. ``hint`` is what a person can do."""
+    """A statement cannot be expressed for this server with the same meaning. ``hint`` is what a person can do."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -25,9 +25,9 @@ class UnadaptableError(Exception):
 
 
 class Draft:
-    """The statement under way. A clause is one of ALTER TABLE, a part of CREATE TABLE's parenthesis, or all of CREATE INDEX.
+    """The statement being rewritten. A clause is one of ALTER TABLE, a part in CREATE TABLE's parentheses, or a whole CREATE INDEX.
 
-    Notices may say ``{clause}`` for the text they are about.
+    Notices may contain ``{clause}`` for the text that they are about.
     """
 
     def __init__(self, text: str) -> None:
@@ -44,7 +44,7 @@ class Draft:
 
     @property
     def masked(self) -> str:
-        """The text with dots for names, strings and comments of TiDB, blanks for other comments. Each sign keeps its place."""
+        """The text with dots for names, strings and TiDB's comments, and spaces for other comments. Positions do not change."""
         return self._masked
 
     @property
@@ -58,12 +58,12 @@ class Draft:
         self._notices[notice.replace("{clause}", shown)] = None
 
     def put(self, start: int, end: int, text: str = "") -> None:
-        """Replaces a piece of the text, which cuts no name and no string in two."""
+        """Replaces a part of the text. It must not begin or end inside a name or string."""
         self._text = self._text[:start] + text + self._text[end:]
         self._masked = self._masked[:start] + _masked(text) + self._masked[end:]
 
     def replace(self, pattern: re.Pattern[str], replacement: str | Callable[[re.Match[str]], str], notice: str) -> None:
-        """Replaces every match in the masked text; an empty notice tells nothing."""
+        """Replaces every match in the masked text. An empty notice adds none."""
         pieces, at = [], 0
         matches = list(pattern.finditer(self._masked))
         if notice:
@@ -78,11 +78,11 @@ class Draft:
             self._text, self._masked = ("".join(part) for part in zip(*pieces, strict=True))
 
     def set(self, text: str) -> None:
-        """Begins anew with another text."""
+        """Starts over with another text."""
         self._text, self._masked = text, _masked(text)
 
     def clauses(self) -> list[tuple[int, int]]:
-        """The bounds of the clauses; none for statements that have none."""
+        """The bounds of the clauses; empty for statements without clauses."""
         masked = self.masked
         if _INDEX_STATEMENT.match(masked):
             return [(0, len(masked))]
@@ -93,7 +93,7 @@ class Draft:
         return list(_parts(masked, head.end())) if head else []
 
     def drop_clauses(self, wanted: Callable[[str, str], bool], notice: str) -> None:
-        """Leaves out the clauses for which ``wanted(text, masked text)`` holds; of nothing but them nothing is left."""
+        """Removes the clauses for which ``wanted(text, masked text)`` holds. A statement with no other clauses becomes empty."""
         masked = self.masked
         for start, end in reversed(self.clauses()):
             if wanted(self.text[start:end], masked[start:end]):
@@ -103,7 +103,7 @@ class Draft:
         self.tidy()
 
     def tidy(self) -> None:
-        """Takes out clauses that became empty, and makes a statement empty that says nothing any more."""
+        """Removes clauses that became empty. A statement that has no effect any more becomes empty."""
         masked, clauses = self.masked, self.clauses()
         if not clauses:
             if _ALTER_DATABASE.match(masked):
@@ -125,7 +125,7 @@ def _mask(found: re.Match[str]) -> str:
 
 
 def closing(masked: str, opening: int) -> int:
-    """The place behind the parenthesis that closes the one at ``opening``."""
+    """The position after the parenthesis that closes the one at ``opening``."""
     depth = 0
     for at in range(opening, len(masked)):
         depth += (masked[at] == "(") - (masked[at] == ")")

@@ -1,6 +1,6 @@
-"""What only TiDB has: its feature comments and the same features outside of comments, left out where a server lacks them.
+"""Features that only TiDB has, in feature comments or outside comments: left out for servers that lack them.
 
-TiDB documentation, "Comment Syntax". MySQL and MariaDB take the comments for comments; people are told what they say.
+TiDB documentation, "Comment Syntax". MySQL and MariaDB treat the comments as comments; notices report their content.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ _PRIMARY = re.compile(r"\bPRIMARY\s+KEY\b", re.IGNORECASE)
 
 
 def make_views_own(draft: Draft) -> None:
-    """Lets a view have the user that Headrace connects as, in place of its user in the source."""
+    """Gives a view the user as which Headrace connects, in place of its user in the source."""
     draft.replace(_DEFINER, "DEFINER = CURRENT_USER", "{clause} became the user that Headrace connects as.")
 
 
 def refuse_functions_of_tidb(statement: str, server: str) -> None:
-    """Raises UnadaptableError for functions that only TiDB has: a routine that somebody named so would be called in their place."""
+    """Raises UnadaptableError for functions that only TiDB has: a stored function of that name would be called instead."""
     found = words(statement) or ()
     called = (word for word, behind in pairwise(found) if behind.says("(") and not word.is_name and not word.is_literal)
     name = next((word.text for word in called if _FUNCTION_OF_TIDB.fullmatch(word.text)), "")
@@ -71,13 +71,13 @@ def refuse_functions_of_tidb(statement: str, server: str) -> None:
 
 
 def leave_out_of_others(draft: Draft) -> None:
-    """Leaves out what is not for any target: encryption, and sequences, which are not replicated."""
+    """Removes what is not meant for any target: encryption, and sequences, which are not replicated."""
     draft.replace(_ENCRYPTION, "", "")
     draft.replace(_SEQUENCE, "", "{clause} was left out: rows come with their values, and the sequence is not replicated.")
 
 
 def leave_out(draft: Draft, server: str) -> None:
-    """Leaves out what neither MySQL nor MariaDB has. ``server`` is its name, for people."""
+    """Removes what neither MySQL nor MariaDB has. ``server`` is its name, for people."""
     unknown = f"{{clause}} was left out, which {server} does not know."
     _leave_out_comments(draft, unknown)
     for pattern in _LEFT_OUT:
@@ -97,7 +97,7 @@ def _leave_out_comments(draft: Draft, notice: str) -> None:
             return found[0]
         body = found["body"].strip()
         if body.upper() == "GLOBAL":
-            return f" {body} "  # an index that is global is another one, which is not the server's to overlook
+            return f" {body} "  # a global index is a different one, so the server must not ignore the word
         draft.tell(notice, body)
         return " "
 
@@ -105,7 +105,7 @@ def _leave_out_comments(draft: Draft, notice: str) -> None:
 
 
 def _leave_out_checks(draft: Draft) -> None:
-    """The source has checked the rows, or was told not to: a target that checks them again can only refuse them."""
+    """The source has checked the rows, or was configured not to. If the target checked them again, it could only refuse them."""
     notice = "{clause} was left out: rows are checked where they are written, at the source."
     at = 0
     while (found := _CHECK.search(draft.masked, at)) is not None:
@@ -119,7 +119,7 @@ def _leave_out_checks(draft: Draft) -> None:
 
 
 def _make_plain_indexes(draft: Draft, server: str) -> None:
-    """Global and partial indexes become plain ones over the same columns; what they keep unique is unique at the source."""
+    """Global and partial indexes become ordinary ones on the same columns. What they keep unique is unique at the source."""
     for start, end in reversed(draft.clauses()):
         clause, masked = draft.text[start:end], draft.masked[start:end]
         special = _PLAIN_NOT.search(masked) if _INDEX.match(masked) else None

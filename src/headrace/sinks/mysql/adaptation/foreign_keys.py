@@ -24,9 +24,9 @@ _OF_COLUMN = re.compile(
 
 
 def leave_out(draft: Draft, database: str, foreign: Collection[TableId]) -> None:
-    """Leaves out foreign keys to ``foreign`` tables, and the REFERENCES of columns, which TiDB parses and forgets.
+    """Removes foreign keys to ``foreign`` tables, and the REFERENCES of columns, which TiDB parses and ignores.
 
-    Names without a database lie in ``database``. A key to a table of others would keep those from deleting their rows.
+    Names without a database are in ``database``. A key to a table of others would prevent its owners from deleting rows.
     """
     folded = {name.folded for name in foreign}
 
@@ -48,7 +48,7 @@ def leave_out(draft: Draft, database: str, foreign: Collection[TableId]) -> None
 
 
 def leave_out_missing(draft: Draft, server: str, has_key: Callable[[str], bool]) -> None:
-    """Leaves out the DROP of keys that the table does not have: they may have been left out when they were to be made."""
+    """Removes the DROP of keys that the table does not have, since they may have been left out at their creation."""
 
     def is_missing(text: str, masked: str) -> bool:
         found = _DROPPED.match(masked)

@@ -1,4 +1,4 @@
-"""MySQL's syntax that MariaDB lacks (10.11 tried), in MariaDB's words or left out."""
+"""MySQL syntax that MariaDB lacks (tested with 10.11): rewritten for MariaDB, or left out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _GENERATED = re.compile(r"\s(?:GENERATED\s+ALWAYS\s+)?AS\s*(?=\()", re.IGNORECAS
 _NULL = re.compile(r"\s+(?P<not>NOT\s+)?NULL\b", re.IGNORECASE)
 _INTRODUCER = re.compile(r"\b_utf8mb4\s*(?=\.)", re.IGNORECASE)
 _COLLATE = re.compile(r"\s+COLLATE\s+\w+", re.IGNORECASE)
-# A string is masked by dots, as a name is: from each of them on, it would be read to its end.
+# A string is masked by dots, like a name, and would be scanned to its end from each dot.
 _ARROW = re.compile(r"(?<![\w$.])(?P<column>[\w$.]++)\s*+(?P<arrow>->>?)\s*+(?P<path>\w*+\.+)")
 _INDEX = re.compile(
     r"\s*(?:ADD\s+|CREATE\s+)?(?:CONSTRAINT\s+(?:(?!UNIQUE\b)\S+\s+)?)?(?:UNIQUE\s+)?(?:INDEX|KEY|UNIQUE)\b", re.IGNORECASE
@@ -30,8 +30,8 @@ def rewrite(draft: Draft) -> None:
     _null_of_generated_columns(draft)
     _collations_of_generated_columns(draft)
     _arrows(draft)
-    # MariaDB keeps such a text in a column's expression as hexadecimal digits without their sign, which are other characters. The
-    # connection is utf8mb4 anyhow.
+    # In a column's expression, MariaDB stores such a text as hexadecimal digits without their prefix, which are other characters.
+    # The connection is utf8mb4 anyway.
     draft.replace(_INTRODUCER, "", "")
     draft.drop_clauses(
         lambda _, masked: bool(_INDEX.match(masked) and _INDEX_OF_EXPRESSION.search(masked)),
@@ -51,7 +51,7 @@ def rewrite_view(draft: Draft) -> None:
 
 
 def _null_of_generated_columns(draft: Draft) -> None:
-    """TiDB takes NULL and NOT NULL anywhere among the attributes, before the expression too."""
+    """TiDB accepts NULL and NOT NULL anywhere among the attributes, also before the expression."""
     for start, end in reversed(draft.clauses()):
         masked = draft.masked
         generated = _GENERATED.search(masked, start, end)
@@ -65,7 +65,7 @@ def _null_of_generated_columns(draft: Draft) -> None:
 
 
 def _collations_of_generated_columns(draft: Draft) -> None:
-    """MariaDB wants the collation behind the type, where TiDB also takes it behind the expression."""
+    """MariaDB requires the collation after the type, while TiDB also accepts it after the expression."""
     for start, end in reversed(draft.clauses()):
         masked = draft.masked
         found = _GENERATED.search(masked, start, end)
@@ -99,7 +99,7 @@ def _visibility(draft: Draft) -> None:
 
 
 def _defaults(draft: Draft) -> None:
-    """Rows come whole from the source, so a default that cannot be had is none that is missed."""
+    """Rows from the source are complete, so an unsupported default is not needed."""
     at = 0
     while (found := _DEFAULT.search(draft.masked, at)) is not None:
         end = closing(draft.masked, found.end())
