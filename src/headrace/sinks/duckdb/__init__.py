@@ -1,4 +1,4 @@
-"""DuckDB as a target: one file, one transaction a cut. See ``docs/connectors/duckdb.md`` for what a user needs."""
+"""DuckDB as a target: one file, one transaction per cut. ``docs/connectors/duckdb.md`` describes what a user needs."""
 
 from headrace.sinks.duckdb.sink import open_sink
 

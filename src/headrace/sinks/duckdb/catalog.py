@@ -1,4 +1,4 @@
-"""What is in the DuckDB file: tables, columns, and which tables Headrace made."""
+"""Reads the catalogue of the DuckDB file: tables, columns, and which tables Headrace created."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.model.table import TableId, folded_name
 from headrace.sinks.duckdb.database import CATALOG, Session
 from headrace.sinks.duckdb.types import literal, quoted
 
-# A table's comment outlives every ALTER and any run, so it tells our tables from those that people made.
+# A table's comment survives every ALTER and any run, so it distinguishes Headrace's tables from those that people created.
 MARK = "Created by Headrace."
 
 
@@ -22,7 +22,7 @@ def place(table_id: TableId) -> str:
 
 @dataclass(frozen=True)
 class TargetTable:
-    """A table as the catalogue tells it. ``columns`` maps names to DuckDB types, in order, ``generated`` to expressions."""
+    """A table in the catalogue. ``columns`` maps names to DuckDB types, in order; ``generated`` maps names to expressions."""
 
     table_id: TableId
     columns: dict[str, str]
@@ -30,7 +30,7 @@ class TargetTable:
     generated: dict[str, str] = field(default_factory=dict)
 
     def find(self, name: str) -> tuple[str, str] | None:
-        """The column's own spelling and its type; names compare without case."""
+        """The column's own spelling and its type. Names are compared without case."""
         folded = folded_name(name)
         return next(((n, t) for n, t in self.columns.items() if folded_name(n) == folded), None)
 
@@ -43,7 +43,7 @@ class TargetTable:
 
 
 def find_table(session: Session, table_id: TableId) -> TargetTable | None:
-    """The table, ``None`` if there is none. Names compare without case, as in TiDB."""
+    """The table; ``None`` if there is none. Names are compared without case, as in TiDB."""
     where = "database_name = ? AND lower(schema_name) = lower(?) AND lower(table_name) = lower(?)"
     names = (CATALOG, table_id.database, table_id.table)
     found = session.execute(f"SELECT comment FROM duckdb_tables() WHERE {where}", names)
@@ -56,7 +56,7 @@ def find_table(session: Session, table_id: TableId) -> TargetTable | None:
 
 
 def find_tables(session: Session, table_ids: Collection[TableId]) -> dict[TableId, TargetTable]:
-    """Those of the tables that are there: DuckDB goes through its whole catalogue for one table as for all of them."""
+    """The tables that exist, in one query, since DuckDB scans its whole catalogue for one table as for all of them."""
     if len(table_ids) == 1:
         found = [find_table(session, table_id) for table_id in table_ids]
         return {target.table_id: target for target in found if target is not None}
@@ -98,7 +98,7 @@ def schema_exists(session: Session, database: str) -> bool:
 
 
 def objects_of(session: Session, database: str) -> list[tuple[str, str]]:
-    """What a schema holds, as (kind, name): ``VIEW`` first, then ``TABLE``, ``SEQUENCE``, ``TYPE`` and ``MACRO``."""
+    """The objects in a schema, as (kind, name): ``VIEW`` first, then ``TABLE``, ``SEQUENCE``, ``TYPE`` and ``MACRO``."""
     names = (CATALOG, database)
     found = [
         ("VIEW", "duckdb_views", "view_name", " AND NOT internal"),
@@ -119,5 +119,5 @@ def objects_of(session: Session, database: str) -> list[tuple[str, str]]:
 
 
 def mark_ours(session: Session, table_id: TableId) -> None:
-    """Notes in the catalogue that Headrace made the table."""
+    """Marks the table in the catalogue as created by Headrace."""
     session.execute(f"COMMENT ON TABLE {place(table_id)} IS {literal(MARK)}")

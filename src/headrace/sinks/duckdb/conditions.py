@@ -1,4 +1,4 @@
-"""Whether DuckDB has what the source's tables need, and keeps the conditions under which the order of writes does not matter."""
+"""Checks whether DuckDB supports the source's tables, and meets the conditions under which the order of writes does not matter."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check_tables(
 
 
 def _types(tables: Sequence[SourceTable], unsupported: UnsupportedPolicy) -> Iterator[Check]:
-    """What DuckDB does not have: of all tables at once, so that nobody meets it table by table in a run."""
+    """The types that DuckDB lacks: for all tables at once, so that a run does not stop at one table after another."""
     refused: dict[str, list[str]] = {}
     left_out: list[str] = []
     for schema in sorted((table.schema for table in tables), key=lambda schema: schema.table_id):
@@ -55,7 +55,7 @@ def _in_file(
     by_name = {(folded_name(t.schema.table_id.database), folded_name(t.schema.table_id.table)): t for t in tables}
     try:
         return _checks(database, ledger, pipeline, by_name, unsupported)
-    except HeadraceError as error:  # another process has the file meanwhile
+    except HeadraceError as error:  # another process has opened the file meanwhile
         return [Check("tables", CheckState.FAILED, error.message, error.hint)]
 
 
@@ -81,8 +81,11 @@ def _other_types(
     followed: Collection[TableId],
     unsupported: UnsupportedPolicy,
 ) -> Iterator[Check]:
-    """Columns that are there in another type than the source's: a CREATE takes over none of them, and of tables that are
-    ``followed`` already some may not hold every value. DuckDB keeps no length of a VARCHAR."""
+    """Existing columns of a type other than the source's.
+
+    A CREATE does not take over a table with such a column. For tables that are already ``followed``, some columns may not hold
+    every value. DuckDB does not keep the length of a VARCHAR.
+    """
     for schema in (table.schema for table in tables if table.schema.table_id in targets):
         target = targets[schema.table_id]
         for column in schema.row_columns:
@@ -90,7 +93,7 @@ def _other_types(
             try:
                 given = duckdb_type(column.type, unsupported)
             except UnsupportedTypeError:
-                continue  # told already
+                continue  # already reported
             if found is None or found[1] == given or (schema.table_id in followed and _holds(found[1], given)):
                 continue
             named = f"{quoted(target.table_id.database)}.{quoted(target.table_id.table)}"
@@ -105,7 +108,7 @@ def _other_types(
 
 
 def _holds(held: str, given: str) -> bool:
-    """Whether a column of the one type holds every value of the other as it is."""
+    """Whether a column of type ``held`` can hold every value of type ``given`` unchanged."""
     if held in (given, "JSON") or (held == "VARCHAR" and given != "BLOB"):
         return True
     if held in INTEGER_TYPES and given in INTEGER_TYPES:

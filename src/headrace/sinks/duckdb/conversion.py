@@ -1,11 +1,12 @@
-"""What becomes of a column's values when MODIFY COLUMN changes its type: TiDB's conversions in DuckDB's SQL.
+"""Converts a column's values when MODIFY COLUMN changes its type: TiDB's conversions in DuckDB's SQL.
 
-TiDB emits no rows for it. ``CONVERSIONS`` has an expression for each pair of kinds that DuckDB can follow; every other pair is
-refused. An expression gives TiDB's value exactly, or NULL where it cannot say; then the schema change is refused by that value.
-``tests/sinks/test_duckdb_conversion.py`` holds all of them against the answers of a TiDB (``tests/support/modify_column.tsv``).
+TiDB emits no rows for it. ``CONVERSIONS`` has an expression for each pair of kinds that DuckDB can follow; all other pairs are
+refused. An expression gives exactly TiDB's value, or NULL if it cannot determine it; the schema change is then refused because of
+that value. ``tests/sinks/test_duckdb_conversion.py`` compares all of them with a TiDB's results
+(``tests/support/modify_column.tsv``).
 
-Values that do not fit follow a TiDB without strict SQL mode (numbers are clamped, texts cut): in strict mode, its default, TiDB
-refuses such a statement, so that none arrives.
+Values that do not fit are treated as by a TiDB without strict SQL mode (numbers are clamped, texts are cut). In strict mode, its
+default, TiDB refuses such a statement, so that none arrives.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _NAME_THE_ZONE = "Set time-zone in the sink's URI to the time zone of the sessio
 
 
 class Group(StrEnum):
-    """Kinds of types whose values TiDB converts alike."""
+    """Kinds of types whose values TiDB converts in the same way."""
 
     INTEGER = "integer"
     BIT = "BIT"
@@ -65,7 +66,7 @@ def group_of(column_type: ColumnType) -> Group:
 
 
 class ConversionRefusedError(Exception):
-    """Values of the one type cannot become values of the other as they do in TiDB. The message is a sentence."""
+    """The values cannot be converted as in TiDB. The message is a sentence."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -74,10 +75,10 @@ class ConversionRefusedError(Exception):
 
 @dataclass(frozen=True)
 class TypeChange:
-    """How a column's values follow a change of its type.
+    """How a column's values are converted when its type changes.
 
-    ``expression`` gives the new value, NULL for one that cannot be followed; empty when values stay as they are. ``refusal`` is
-    raised instead where there is any value.
+    ``expression`` gives the new value, and NULL for a value that cannot be converted; it is empty if values do not change.
+    ``refusal`` is raised instead if there is any value.
     """
 
     target: str
@@ -87,9 +88,9 @@ class TypeChange:
 
 
 def type_change(name: str, old: ColumnType, new: ColumnType, unsupported: UnsupportedPolicy, time_zone: str = "") -> TypeChange:
-    """What ALTER COLUMN TYPE has to do. ``time_zone`` is that of the session that ran the statement, empty when unknown.
+    """The work of ALTER COLUMN TYPE. ``time_zone`` is that of the session that ran the statement; empty if unknown.
 
-    Raises UnsupportedTypeError for a type that DuckDB does not have.
+    Raises UnsupportedTypeError for a type that DuckDB lacks.
     """
     source, target = duckdb_type(old, unsupported), duckdb_type(new, unsupported)
     column = quoted(name)
@@ -102,7 +103,7 @@ def type_change(name: str, old: ColumnType, new: ColumnType, unsupported: Unsupp
 
 @dataclass(frozen=True)
 class _Pair:
-    """What an expression is made of: the column (quoted), its types, the new one's name in DuckDB."""
+    """The inputs of an expression: the column (quoted), its types, and the new type's name in DuckDB."""
 
     column: str
     old: ColumnType
@@ -130,9 +131,9 @@ def _converted(pair: _Pair) -> str:
 
 
 def _integer(number: str, pair: _Pair) -> str:
-    """The nearest value that the new integer type has to a HUGEINT (an expression)."""
+    """The value of the new integer type that is nearest to a HUGEINT (an expression)."""
     low, high = integer_range(pair.new)
-    # Not greatest() and least(): they pass over NULL.
+    # Not greatest() and least(), because they ignore NULL.
     return f"CAST(CASE WHEN {number} < {low} THEN {low} WHEN {number} > {high} THEN {high} ELSE {number} END AS {pair.target})"
 
 
@@ -141,18 +142,18 @@ def _huge(pair: _Pair) -> str:
 
 
 def _rounded_float(pair: _Pair) -> str:
-    """A FLOAT or DOUBLE, rounded half to even, as HUGEINT; far ones at the ends of what any integer type holds."""
+    """A FLOAT or DOUBLE, rounded half to even, as HUGEINT; clamped to the range of all integer types."""
     rounded = f"round_even({pair.column}::DOUBLE, 0)"
     bounded = f"CASE WHEN {rounded} > 1e30 THEN 1e30 WHEN {rounded} < -1e30 THEN -1e30 ELSE {rounded} END"
     return f"CAST({bounded} AS HUGEINT)"
 
 
 def _rounded_decimal(pair: _Pair) -> str:
-    return f"CAST({pair.column} AS HUGEINT)"  # half away from zero, as TiDB
+    return f"CAST({pair.column} AS HUGEINT)"  # rounds half away from zero, as in TiDB
 
 
 def _float(number: str, pair: _Pair) -> str:
-    """A DOUBLE (an expression) as FLOAT or DOUBLE; with a scale it is rounded, and cut at what its digits hold."""
+    """A DOUBLE (an expression) as FLOAT or DOUBLE. With a scale, it is rounded, and clamped to its digits."""
     fitted = number
     if pair.new.scale is not None and pair.new.length is not None:
         unit = f"1e{pair.new.scale}::DOUBLE"
@@ -168,7 +169,7 @@ def _float(number: str, pair: _Pair) -> str:
 
 
 def _decimal(value: str, number: str, pair: _Pair) -> str:
-    """A number (an expression, and a DOUBLE near it) as DECIMAL, rounded half away from zero; cut at what its digits hold."""
+    """A number (an expression, and a DOUBLE near it) as DECIMAL, rounded half away from zero, and clamped to its digits."""
     digits, scale = pair.new.length or 10, pair.new.scale or 0
     most = "9" * (digits - scale) + ("." + "9" * scale if scale else "")
     lowest = "0" if pair.new.unsigned else f"-{most}"
@@ -179,7 +180,7 @@ def _decimal(value: str, number: str, pair: _Pair) -> str:
 
 
 def _bits(number: str, pair: _Pair) -> str:
-    """A HUGEINT as BIT; negative ones and those above have every bit set, but 64 bits hold a negative one's own."""
+    """A HUGEINT as BIT. Negative and too large numbers have every bit set, but 64 bits hold a negative one's own."""
     width = pair.new.length or 1
     most = 2**width - 1
     negative = f"{number} + {2**64}" if width == 64 else str(most)
@@ -187,7 +188,7 @@ def _bits(number: str, pair: _Pair) -> str:
 
 
 def _year(number: str) -> str:
-    """An integer as YEAR: two digits are of this century or the last one."""
+    """An integer as YEAR. Two digits mean a year of this century or the last one."""
     return (
         f"CAST(CASE WHEN {number} BETWEEN 1 AND 69 THEN {number} + 2000 WHEN {number} BETWEEN 70 AND 99 THEN {number} + 1900"
         f" WHEN {number} = 0 OR {number} BETWEEN 1901 AND 2155 THEN {number} END AS SMALLINT)"
@@ -198,13 +199,13 @@ def _year(number: str) -> str:
 
 
 def _float_text(pair: _Pair) -> str:
-    """A FLOAT or DOUBLE without exponent, as short as gives the number back."""
+    """A FLOAT or DOUBLE without exponent, as the shortest text that gives the number back."""
     text = f"CAST({pair.column} AS VARCHAR)"
     mantissa, exponent = f"split_part({text}, 'e', 1)", f"CAST(split_part({text}, 'e', 2) AS INTEGER)"
     sign = f"CASE WHEN starts_with({text}, '-') THEN '-' ELSE '' END"
     whole = f"ltrim(split_part({mantissa}, '.', 1), '-')"
     fraction = f"split_part({mantissa}, '.', 2)"
-    large = f"{sign} || {whole} || rpad({fraction}, {exponent}, '0')"  # seventeen digits at most, and exponents from 16 on
+    large = f"{sign} || {whole} || rpad({fraction}, {exponent}, '0')"  # up to seventeen digits, and exponents from 16 on
     small = f"{sign} || '0.' || repeat('0', -{exponent} - 1) || {whole} || {fraction}"
     mixed = f"{sign} || {whole} || left({fraction}, {exponent}) || '.' || substr({fraction}, {exponent} + 1)"
     spread = f"CASE WHEN {exponent} < 0 THEN {small} WHEN length({fraction}) > {exponent} THEN {mixed} ELSE {large} END"
@@ -216,7 +217,7 @@ def _date_text(value: str) -> str:
 
 
 def _moment_text(value: str, digits: int) -> str:
-    """A TIMESTAMP (an expression) with the digits that its column has."""
+    """A TIMESTAMP (an expression) with its column's number of fractional digits."""
     fraction = f" || '.' || left(strftime({value}, '%f'), {digits})" if digits else ""
     return f"strftime({value}, '%Y-%m-%d %H:%M:%S'){fraction}"
 
@@ -231,7 +232,7 @@ def _time_text(pair: _Pair) -> str:
 
 
 def _text_of(pair: _Pair) -> str:
-    """What TiDB makes of the old value where it wants a text."""
+    """The old value as TiDB converts it to a text."""
     digits = pair.old.scale or 0
     texts: Mapping[Group, Callable[[], str]] = {
         Group.FLOAT: lambda: _float_text(pair),
@@ -250,7 +251,7 @@ def _to_text(pair: _Pair) -> str:
 
 
 def _fitted_text(text: str, pair: _Pair) -> str:
-    """A text in the new type: CHAR and VARCHAR are cut by characters, CHAR without blanks at its end, TEXT is never cut."""
+    """A text in the new type: CHAR and VARCHAR are cut to characters, CHAR loses trailing spaces, TEXT is never cut."""
     old, new = pair.old, pair.new
     longer = old.kind in CHARACTER_KINDS and old.length is not None and new.length is not None and old.length <= new.length
     if new.length is None:
@@ -269,7 +270,7 @@ def _to_binary(pair: _Pair) -> str:
 
 
 def _fitted_bytes(data: str, pair: _Pair) -> str:
-    """Bytes in the new type: cut at its length; BINARY is filled up with zero bytes."""
+    """Bytes in the new type: cut to its length; BINARY is padded with zero bytes."""
     length = pair.new.length
     if length is None:
         return data
@@ -288,12 +289,12 @@ def _from_binary(pair: _Pair) -> str:
 # --- dates and times --------------------------------------------------------------------------------------------------
 
 _LAST_MOMENT = "TIMESTAMP '10000-01-01 00:00:00'"
-_TIMESTAMPS = ("TIMESTAMP '1970-01-01 00:00:01'", "TIMESTAMP '2038-01-19 03:14:08'")  # in UTC; the second is beyond
+_TIMESTAMPS = ("TIMESTAMP '1970-01-01 00:00:01'", "TIMESTAMP '2038-01-19 03:14:08'")  # in UTC; the second is exclusive
 _LONGEST_TIME = 838 * 3600 + 59 * 60 + 59
 
 
 def _local(pair: _Pair) -> str:
-    """A TIMESTAMP in the session's time zone, as TIMESTAMP without one."""
+    """A TIMESTAMP in the session's time zone, as a TIMESTAMP without one."""
     if pair.time_zone[:1] in ("+", "-"):
         return f"(timezone('UTC', {pair.column}) + INTERVAL '{_offset_minutes(pair.time_zone)} minutes')"
     return f"timezone({literal(pair.time_zone)}, {pair.column})"
@@ -305,9 +306,9 @@ def _offset_minutes(zone: str) -> int:
 
 
 def _absolute(moment: str, pair: _Pair) -> str:
-    """A TIMESTAMP without time zone (an expression) of the session's zone, as one with it.
+    """A TIMESTAMP without time zone (an expression), in the session's zone, as one with time zone.
 
-    NULL for what TiDB's TIMESTAMP does not hold, and for the hours that a change of clocks skips or repeats.
+    NULL for values outside TiDB's TIMESTAMP, and for the hours that a clock change skips or repeats.
     """
     if pair.time_zone[:1] in ("+", "-"):
         found = f"timezone('UTC', {moment} - INTERVAL '{_offset_minutes(pair.time_zone)} minutes')"
@@ -324,7 +325,7 @@ def _absolute(moment: str, pair: _Pair) -> str:
 
 
 def _rounded(moment: str, old_digits: int, digits: int) -> str:
-    """A TIMESTAMP (an expression) rounded to fewer digits of a second, half up; NULL beyond the year 9999."""
+    """A TIMESTAMP (an expression) rounded to fewer fractional digits, half up; NULL beyond the year 9999."""
     if digits >= old_digits:
         return moment
     unit = 10 ** (6 - digits)
@@ -333,7 +334,7 @@ def _rounded(moment: str, old_digits: int, digits: int) -> str:
 
 
 def _whole_if_unsigned(micros: str, pair: _Pair) -> str:
-    """The condition that a moment has no fraction where it becomes UNSIGNED: there TiDB carries no minute (``235960``)."""
+    """The condition that a moment has no fraction if it becomes UNSIGNED: TiDB does not carry into minutes then (``235960``)."""
     return f"{micros} % 1000000 = 0" if pair.new.unsigned and pair.old.scale else "TRUE"
 
 
@@ -342,7 +343,7 @@ def _utc(pair: _Pair) -> str:
 
 
 def _rounded_time(micros: str, old_digits: int, digits: int) -> str:
-    """Microseconds (an expression) as INTERVAL, rounded to fewer digits as :func:`_nearest`, cut at TiDB's longest TIME."""
+    """Microseconds (an expression) as INTERVAL, rounded to fewer digits (:func:`_nearest`), clamped to TiDB's longest TIME."""
     if digits < old_digits:
         most = _LONGEST_TIME * 1_000_000
         nearest = _nearest(micros, 10 ** (6 - digits))
@@ -351,7 +352,7 @@ def _rounded_time(micros: str, old_digits: int, digits: int) -> str:
 
 
 def _nearest(micros: str, unit: int) -> str:
-    """Microseconds (an expression) rounded to a unit. NULL for a negative half, which TiDB rounds by where it comes from."""
+    """Microseconds (an expression) rounded to a unit. NULL for a negative half, which TiDB rounds depending on its origin."""
     size = f"((abs({micros}) + {unit // 2}) // {unit} * {unit})"
     half = f"{micros} < 0 AND abs({micros}) % {unit} = {unit // 2}"
     return f"(CASE WHEN {half} THEN NULL WHEN {micros} < 0 THEN -{size} ELSE {size} END)"
@@ -372,7 +373,7 @@ def _moment_number(moment: str, pair: _Pair) -> str:
 
 # --- from texts -------------------------------------------------------------------------------------------------------
 
-# Only texts that no rule of leniency has to be known for.
+# Only texts for which TiDB's lenient parsing rules do not matter.
 _NUMBER = "^[+-]?[0-9]{1,18}([.][0-9]{1,18})?$"
 _LONG_NUMBER = "^[+-]?[0-9]{1,300}([.][0-9]{1,300})?$"
 _DATE = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
@@ -394,7 +395,7 @@ def _word_as(type_name: str, pattern: str, pair: _Pair) -> str:
 
 
 def _word_date(pattern: str, pair: _Pair) -> str:
-    """A DATE or TIMESTAMP; the year 0, which DuckDB would take for 1 BC, is none."""
+    """A DATE or TIMESTAMP. Not for the year 0, which DuckDB would read as 1 BC."""
     word = _word(pair)
     return f"CASE WHEN NOT starts_with({word}, '0000') THEN {_word_as('TIMESTAMP', pattern, pair)} END"
 
@@ -419,12 +420,12 @@ def _listed(elements: tuple[str, ...]) -> str:
 
 
 def _member(text: str, pair: _Pair) -> str:
-    """A text that is a member of the new ENUM, letter by letter."""
+    """A text that is exactly a member of the new ENUM."""
     return f"CASE WHEN list_contains({_listed(pair.new.elements)}, {text}) THEN {text} END"
 
 
 def _members(text: str, pair: _Pair) -> str:
-    """A list of members in the new SET's order; NULL where one is missing."""
+    """A list of members in the new SET's order; NULL if one is not a member."""
     listed = _listed(pair.new.elements)
     word, member = own_name("word"), own_name("member")
     told = f"list_filter(string_split({text}, ','), lambda {word}: {word} <> '')"
@@ -433,7 +434,7 @@ def _members(text: str, pair: _Pair) -> str:
 
 
 def _place(pair: _Pair) -> str:
-    """The place of an ENUM's member, from 1 on."""
+    """The number of an ENUM's member, from 1."""
     return f"list_position({_listed(pair.old.elements)}, {pair.column})::HUGEINT"
 
 
@@ -441,9 +442,9 @@ def _place(pair: _Pair) -> str:
 
 
 def from_default(text: str, new: ColumnType, target: str) -> str:
-    """A default's text as TiDB turns it into the column's value: as a VARCHAR of that text would be converted.
+    """A default's text converted to the column's value as in TiDB: like a VARCHAR with that text.
 
-    NULL where that is not known. Not for TIMESTAMP, JSON, VECTOR, ENUM and SET.
+    NULL if that is not known. Not for TIMESTAMP, JSON, VECTOR, ENUM and SET.
     """
     pair = _Pair(literal(text), ColumnType(TypeKind.VARCHAR), new, target, "")
     return CONVERSIONS[Group.TEXT, group_of(new)](pair)
@@ -514,4 +515,4 @@ CONVERSIONS: Mapping[tuple[Group, Group], _Make] = {
     **{(source, _G.TEXT): _to_text for source in set(Group) - {_G.BINARY, _G.VECTOR}},
     **{(source, _G.BINARY): _to_binary for source in set(Group) - {_G.BINARY, _G.VECTOR}},
 }
-"""An expression for each pair that DuckDB can follow; a pair that is not here is refused."""
+"""An expression for each pair that DuckDB can follow. All other pairs are refused."""

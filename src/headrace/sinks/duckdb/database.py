@@ -1,4 +1,4 @@
-"""The DuckDB file: opened for a cut or a single step, closed in between so that people can query it."""
+"""The DuckDB file, opened for a cut or a single step and closed in between, so that people can query it."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from headrace.faults import Step
 from headrace.own_paths import require_own_file
 from headrace.sealed_duckdb import open_duckdb, seal
 
-# The file is attached under a name that no schema has: a catalogue is otherwise named after the file, and "shop" would be
+# The file is attached under a name that no schema has. By default a catalogue is named after its file, and "shop" would be
 # ambiguous in shop.duckdb.
 CATALOG = "headrace$target"
 _LOCK_SIGNS = ("could not set lock", "conflicting lock", "already attached", "being used by another process")
 _RETRY_SECONDS = 0.1
 _SETTLED_NS = 1_000_000_000
-"""Times of files are coarse: within a second a file may be written twice under one time."""
+"""File times are coarse: within a second, a file may be written twice with the same time."""
 FileMark = tuple[tuple[int, int, int], ...]
 """Inode, size in bytes, and modification time in ns of a file and of its write-ahead log."""
 FileId = tuple[int, int]
-"""Device and inode: another file that is moved to the same path has others."""
-# What DuckDB says of a statement or of its values. All else (disk, memory, an interruption) says nothing of the table.
+"""Device and inode. Another file that is moved to the same path has different ones."""
+# DuckDB's errors about a statement or its values. All others (disk, memory, interruption) are not about the table.
 REFUSALS = (
     duckdb.IntegrityError,
     duckdb.DataError,
@@ -39,7 +39,7 @@ REFUSALS = (
 
 
 class Session:
-    """One open connection, and which file it has open. Satisfies ``headrace.sinks.sql_ledger.SqlSession``."""
+    """One open connection, with the identity of its file. A ``headrace.sinks.sql_ledger.SqlSession``."""
 
     def __init__(self, connection: Any, file: FileId | None = None) -> None:
         self.connection, self.file = connection, file
@@ -51,19 +51,19 @@ class Session:
 
     @contextlib.contextmanager
     def arrow(self, name: str, data: Any) -> Iterator[None]:
-        """An Arrow table (a ``pyarrow.Table``) under a name that statements can read from."""
+        """Registers an Arrow table (a ``pyarrow.Table``) under a name from which statements can read."""
         self.connection.register(name, data)
         try:
             yield
         finally:
-            # Where the statement failed, unregistering fails too and would hide why.
+            # If the statement failed, unregistering fails, too, and would hide the error.
             with contextlib.suppress(duckdb.Error):
                 self.connection.unregister(name)
 
 
 @dataclass
 class Database:
-    """``patience`` is how long (seconds) opening waits for another process to give up its lock on the file."""
+    """The file. ``patience`` is how long (seconds) opening waits for another process to release its lock on the file."""
 
     path: Path
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Database:
         self._cut = session
 
     def commit_cut(self) -> None:
-        """Commits and closes. Raises TransientError when the commit failed; nothing of the cut is there then."""
+        """Commits and closes. Raises TransientError if the commit failed; then nothing of the cut is in the file."""
         session, self._cut = self._cut, None
         if session is None:
             return
@@ -99,7 +99,7 @@ class Database:
         """Rolls an open cut back and closes the file."""
         session, self._cut = self._cut, None
         if session is not None:
-            session.connection.close()  # closing rolls back, and works for a transaction that an error has aborted
+            session.connection.close()  # closing rolls back, also a transaction that an error has aborted
 
     @property
     def in_cut(self) -> bool:
@@ -107,9 +107,9 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Session]:
-        """The cut's session where one is open, which then stays open; else a transaction of its own.
+        """The session of the open cut, which stays open; otherwise a transaction of its own.
 
-        Raises TransientError when a statement fails: the transaction is lost then, and the open cut with it.
+        Raises TransientError if a statement fails. The transaction is then lost, and the open cut with it.
         """
         own = None if self._cut is not None else self._open(read_only=False)
         session = self._cut or own
@@ -127,9 +127,10 @@ class Database:
                 own.connection.close()
 
     def _commit(self, session: Session) -> None:
-        """Raises TransientError where another file lies at the path by now.
+        """Raises TransientError if another file is at the path by now.
 
-        DuckDB writes its log by the path, beside the other file: that would be changed, or could not be opened any more.
+        DuckDB opens its log by the path, so the log would be beside the other file. That file would then be changed, or could not
+        be opened any more.
         """
         faults.before(Step.DUCKDB_COMMIT)
         if session.file != _file_id(self.path):
@@ -140,7 +141,7 @@ class Database:
         faults.after(Step.DUCKDB_COMMIT)
 
     def mark(self) -> FileMark | None:
-        """Equal for as long as nobody writes the file; ``None`` while that cannot be told: it was written a moment ago."""
+        """Equal as long as the file is not written; ``None`` if that cannot be determined, because it was written a moment ago."""
         found = []
         for path in (self.path, self._log):
             with contextlib.suppress(OSError):
@@ -151,7 +152,7 @@ class Database:
 
     @contextlib.contextmanager
     def reading(self, patience: float | None = None) -> Iterator[Session | None]:
-        """A session that only reads; ``None`` when there is no file yet. ``patience`` (seconds): see :class:`Database`."""
+        """A read-only session; ``None`` if there is no file yet. ``patience`` (seconds): see :class:`Database`."""
         if self._cut is not None:
             yield self._cut
             return
@@ -186,7 +187,7 @@ class Database:
             time.sleep(_RETRY_SECONDS)
 
     def _attach(self, *, read_only: bool) -> Session:
-        # What does not fit into the memory limit goes where DuckDB would put it if the file were the main one.
+        # Data beyond the memory limit go to the place that DuckDB would use if the file were the main one.
         self._require_own()
         connection = open_duckdb(settings={"temp_directory": f"{self.path}.tmp", **self.settings})
         try:
@@ -195,7 +196,7 @@ class Database:
             before = _file_id(self.path)
             connection.execute(f"ATTACH '{path}' AS \"{CATALOG}\"" + (" (READ_ONLY)" if read_only else ""))
             connection.execute(f'USE "{CATALOG}"')
-            # Statements of the source's schema changes run here, and those that a person wrote.
+            # Statements from the source's schema changes run here, and statements written by a person.
             seal(connection)
         except BaseException:
             connection.close()
@@ -203,10 +204,10 @@ class Database:
         return Session(connection, before or _file_id(self.path))
 
     def _require_own(self) -> None:
-        """Raises DefinitionError where others can put files beside this one, SinkUnreachableError where that cannot be told.
+        """Raises DefinitionError if others can put files beside this one, and SinkUnreachableError if that cannot be determined.
 
-        DuckDB opens the log beside the file by its name, makes it anew at a commit and removes it, time and again, and puts rows
-        into a folder beside it: it takes for its own what lies there by then, whoever made it.
+        DuckDB opens the log beside the file by name, recreates it at commits and removes it repeatedly, and puts rows into a folder
+        beside the file. It uses whatever is there at that time, whoever created it.
         """
         try:
             require_own_file(self.path, "DuckDB file")
@@ -219,7 +220,7 @@ class Database:
 
 
 def _file_id(path: Path) -> FileId | None:
-    """``None`` where there is no file."""
+    """``None`` if there is no file."""
     try:
         found = path.stat()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What the rows that are there get in an added column. TiDB emits no rows for ADD COLUMN."""
+"""The values of existing rows in an added column. TiDB emits no rows for ADD COLUMN."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.sinks.duckdb.types import duckdb_type, from_canonical, literal
 
 _NUMBER_KINDS = INTEGER_KINDS | {TypeKind.YEAR, TypeKind.FLOAT, TypeKind.DOUBLE, TypeKind.DECIMAL}
 _DIGITS = Context(prec=65)
-"""MySQL's most digits of a DECIMAL."""
+"""The maximum number of digits of a DECIMAL in MySQL."""
 _AS_THEY_ARE = frozenset({TypeKind.TIMESTAMP, TypeKind.JSON, TypeKind.VECTOR, TypeKind.ENUM, TypeKind.SET})
 _ZEROS = TypeMap(
     "what a NOT NULL column without default holds",
@@ -26,14 +26,14 @@ _ZEROS = TypeMap(
     each({TypeKind.DATETIME, TypeKind.TIMESTAMP}, "0000-00-00 00:00:00"),
     {TypeKind.DATE: "0000-00-00", TypeKind.TIME: "00:00:00", TypeKind.JSON: "null"},
 )
-"""An ENUM whose members are known has its first one."""
+"""For an ENUM with known members it is the first one."""
 
 
 @dataclass(frozen=True)
 class Fill:
-    """SQL for the value; it gives NULL where DuckDB cannot hold the value, which ``told`` says.
+    """SQL for the value. It gives NULL if DuckDB cannot hold the value, which ``told`` reports.
 
-    ``unknown`` says why nobody can tell the value, ``about`` what it is only near to.
+    ``unknown`` says why the value cannot be determined, ``about`` why it is only approximate.
     """
 
     expression: str
@@ -43,7 +43,7 @@ class Fill:
 
 
 def fill_of(column: Column, change: SchemaChange, policies: ValuePolicies) -> Fill | None:
-    """The value of an added column in rows that are there; ``None`` for NULL."""
+    """The value of an added column in existing rows; ``None`` for NULL."""
     if column.generated is Generated.STORED or (column.default is None and column.nullable):
         return None
     target = duckdb_type(column.type, policies.unsupported)
@@ -69,7 +69,7 @@ def _without_default(column_type: ColumnType, target: str, policies: ValuePolici
 
 
 def _zero(zero: str, column_type: ColumnType, target: str, policies: ValuePolicies) -> str:
-    """What a NOT NULL column without default gets."""
+    """The value of a NOT NULL column without default."""
     if column_type.kind in BINARY_KINDS or (target == "VARCHAR" and column_type.kind is TypeKind.DECIMAL):
         return _value(zero, column_type, target, policies)
     if column_type.kind in _NUMBER_KINDS or column_type.kind is TypeKind.BIT:
@@ -86,12 +86,12 @@ def _value(text: str, column_type: ColumnType, target: str, policies: ValuePolic
 
 
 def _time_of_statement(column: Column, change: SchemaChange, policies: ValuePolicies) -> Fill:
-    """The commit ts stands for the moment at which the source's statement began, which no file tells."""
+    """The commit ts is used for the time when the source's statement began, which is not recorded in files."""
     moment = tso_to_datetime(change.commit_ts)
     zone = UTC if column.type.kind is TypeKind.TIMESTAMP else zone_of(policies.time_zone or "+00:00")
     moment = moment.astimezone(zone)
     digits = column.type.scale or 0
-    fraction = f".{moment.microsecond:06d}"[: digits + 1] if digits else ""  # cut, as TiDB does
+    fraction = f".{moment.microsecond:06d}"[: digits + 1] if digits else ""  # cut, as in TiDB
     whole = f"%Y-%m-%d %H:%M:%S{fraction}"
     forms = {
         TypeKind.DATE: "%Y-%m-%d",
@@ -113,7 +113,7 @@ def _time_of_statement(column: Column, change: SchemaChange, policies: ValuePoli
 
 
 def _long_decimal(text: str, column_type: ColumnType) -> str:
-    """A DECIMAL that is held as text, with all digits of its scale."""
+    """A DECIMAL that is stored as text, with all digits of its scale."""
     rounded = Decimal(text).quantize(Decimal(1).scaleb(-(column_type.scale or 0)), ROUND_HALF_UP, _DIGITS)
     return literal(f"{rounded:f}")
 

@@ -1,7 +1,7 @@
-"""Virtual generated columns in DuckDB, which has them too but adds them only with the table.
+"""Virtual generated columns in DuckDB, which supports them but can only add them when the table is created.
 
-So a table is built anew when it gets one later. What DuckDB would refuse is tried out beforehand in a database of its own, since
-an error gives up the whole transaction.
+So a table is rebuilt when it gets one later. Definitions that DuckDB might refuse are tried first in a separate database, since an
+error aborts the whole transaction.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ _REBUILT = "headrace$rebuilt"
 
 
 MOST_COLUMNS = 256
-"""Virtual columns of a table: DuckDB looks at all of them at each change of its definition."""
+"""The maximum number of virtual columns in a table, since DuckDB checks all of them at each change of its definition."""
 MOST_NODES = 10_000
-"""Operators, functions, values and names in the virtual columns of a table, with those that a column is made of put into it: so
-DuckDB does it for each statement that writes, which then takes about a second."""
-_MOST_AHEAD = 8  # each that stands before what it is made of doubles the time of CREATE TABLE
-_LONGEST_TEXTS = 262_144  # characters of the expressions of a table, which take some seconds to read
+"""The maximum number of operators, functions, values and names in a table's virtual columns, after the columns that they use are
+expanded. DuckDB expands them for each statement that writes, which then takes about a second."""
+_MOST_AHEAD = 8  # each column that comes before one that it uses doubles the time of CREATE TABLE
+_LONGEST_TEXTS = 262_144  # characters in all expressions of a table, which take some seconds to parse
 _SHOWN = 20
 _LONGEST_SHOWN = 200
 
 
 @dataclass(frozen=True)
 class GeneratedColumns:
-    """What DuckDB can compute: folded names to definitions, for CREATE TABLE; and what became of the others.
+    """The columns that DuckDB can compute: folded names to definitions, for CREATE TABLE; and notices about the others.
 
-    A column comes behind those that it is made of. ``may_stand_anywhere``: they may also stand in the order of the shape.
+    A column comes after those that it uses. ``may_stand_anywhere``: they may also have the order of the shape.
     """
 
     definitions: dict[str, str]
@@ -49,7 +49,7 @@ class GeneratedColumns:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A virtual column that has a counterpart: its definition, and how often it names others, by their folded names."""
+    """A virtual column with an equivalent: its definition, and how often it names other columns, by their folded names."""
 
     column: Column
     definition: str
@@ -59,16 +59,16 @@ class _Candidate:
 
 
 def is_virtual(column: Column) -> bool:
-    """Whether it is a generated column that rows do not carry; those behind expression indexes do not count."""
+    """Whether it is a generated column that rows do not carry. Hidden columns of expression indexes do not count."""
     return column.generated is Generated.VIRTUAL and not column.hidden
 
 
 def generated_columns(
     schema: TableSchema, unsupported: UnsupportedPolicy, there: Collection[str] = frozenset()
 ) -> GeneratedColumns:
-    """The definitions of the shape's virtual columns, tried out. Raises UnsupportedTypeError for another column's type.
+    """The tested definitions of the shape's virtual columns. Raises UnsupportedTypeError for the type of another column.
 
-    ``there`` are the folded names of those that the table has already: they count first against what a table may have.
+    ``there`` are the folded names of those that the table already has; they count first for the limits of a table.
     """
     virtual = {folded_name(column.name): column for column in schema.columns if is_virtual(column)}
     if not virtual:
@@ -97,7 +97,7 @@ def generated_columns(
 
 
 def size_of_virtual(columns: Mapping[str, int], schema: TableSchema, unsupported: UnsupportedPolicy) -> int:
-    """What an expression that names columns so often grows by when virtual ones are put into it; see :data:`MOST_NODES`."""
+    """By how much an expression grows when the virtual columns in it are expanded; see :data:`MOST_NODES`."""
     named = {folded_name(name): count for name, count in columns.items()}
     virtual = [column for column in schema.columns if is_virtual(column)]
     if named.keys().isdisjoint(folded_name(column.name) for column in virtual):
@@ -108,7 +108,7 @@ def size_of_virtual(columns: Mapping[str, int], schema: TableSchema, unsupported
 
 
 def columns_left_out(schema: TableSchema, unsupported: UnsupportedPolicy) -> list[str]:
-    """The virtual columns that DuckDB cannot compute, or whose expression is not known. Nothing where another type is refused."""
+    """The virtual columns that DuckDB cannot compute, or whose expression is unknown. Empty if another column's type is refused."""
     try:
         accepted = generated_columns(schema, unsupported).definitions
     except UnsupportedTypeError:
@@ -117,9 +117,9 @@ def columns_left_out(schema: TableSchema, unsupported: UnsupportedPolicy) -> lis
 
 
 def build_again(session: Session, target: TargetTable, table_id: TableId, more: list[str]) -> None:
-    """Makes the table anew as ``table_id``, with its rows, its generated columns, and the definitions of further ones.
+    """Rebuilds the table as ``table_id``, with its rows, its generated columns, and further definitions.
 
-    Indexes and constraints that people gave it are lost; DuckDB cannot move them to another table.
+    Indexes and constraints added by people are lost, because DuckDB cannot move them to another table.
     """
     plain = [name for name in target.columns if name not in target.generated]
     own = {name: f" GENERATED ALWAYS AS ({expression})" for name, expression in target.generated.items()}
@@ -135,7 +135,7 @@ def build_again(session: Session, target: TargetTable, table_id: TableId, more: 
 
 
 def _candidates(columns: Sequence[Column], schema: TableSchema, unsupported: UnsupportedPolicy) -> dict[str, _Candidate]:
-    """Of virtual columns those that have a counterpart, by their folded names, as far as their texts are not too long together."""
+    """The virtual columns with an equivalent, by their folded names, within the limit for the total length of their texts."""
     virtual = {folded_name(column.name) for column in schema.columns if is_virtual(column)}
     found: dict[str, _Candidate] = {}
     left = _LONGEST_TEXTS
@@ -148,7 +148,7 @@ def _candidates(columns: Sequence[Column], schema: TableSchema, unsupported: Uns
 
 
 def _candidate(column: Column, schema: TableSchema, unsupported: UnsupportedPolicy, virtual: Collection[str]) -> _Candidate | None:
-    """``None`` when the expression has no counterpart in DuckDB, or is not known."""
+    """``None`` if the expression has no equivalent in DuckDB, or is unknown."""
     try:
         type_name = duckdb_type(column.type, unsupported)
         computed = to_duckdb(column.expression, column.type, schema)
@@ -161,7 +161,7 @@ def _candidate(column: Column, schema: TableSchema, unsupported: UnsupportedPoli
 
 
 def _in_order(names: Sequence[str], candidates: Mapping[str, _Candidate], before: Sequence[str]) -> list[str]:
-    """Those ``before``, and then these columns, each behind those that it is made of; without circles and what is made of them."""
+    """First the columns in ``before``, then these, each after those that it uses. Circular columns and their users are left out."""
     ordered, waiting = [*before], [*names]
     while waiting:
         placed = {*ordered}
@@ -175,7 +175,7 @@ def _in_order(names: Sequence[str], candidates: Mapping[str, _Candidate], before
 
 
 def _expanded_sizes(columns: Mapping[str, _Candidate]) -> dict[str, int]:
-    """The sizes of columns with those that they are made of put into them, as far as they fit into :data:`MOST_NODES` together."""
+    """The sizes of columns with the columns that they use expanded, for those that fit into :data:`MOST_NODES` together."""
     sizes: dict[str, int] = {}
     left = MOST_NODES
     for name, candidate in columns.items():
@@ -188,7 +188,7 @@ def _expanded_sizes(columns: Mapping[str, _Candidate]) -> dict[str, int]:
 
 
 def _most_ahead(columns: Mapping[str, _Candidate], places: Mapping[str, int]) -> int:
-    """How many columns of a chain, at most, stand before the one that they are made of."""
+    """The maximum number of columns of a chain that come before the column that they use."""
     ahead: dict[str, int] = {}
     for name, candidate in columns.items():
         ahead[name] = max((ahead[other] + (places[other] > places[name]) for other in candidate.virtual), default=0)
@@ -196,7 +196,7 @@ def _most_ahead(columns: Mapping[str, _Candidate], places: Mapping[str, int]) ->
 
 
 def _accepted(plain: Mapping[str, str], candidates: Mapping[str, _Candidate]) -> dict[str, _Candidate]:
-    """The columns that DuckDB takes: tried all at once, and only then one by one, each with those that it is made of."""
+    """The columns that DuckDB accepts: tried all at once first, and otherwise one by one, each with those that it uses."""
     connection = open_duckdb()
     try:
         seal(connection)
@@ -216,7 +216,7 @@ def _accepted(plain: Mapping[str, str], candidates: Mapping[str, _Candidate]) ->
 
 
 def _made_of(name: str, candidates: Mapping[str, _Candidate]) -> tuple[list[str], set[str]]:
-    """The virtual columns of which one is made, in order and with itself as the last; and the plain ones that these name."""
+    """The virtual columns that a column uses, in order and ending with itself, and the plain columns that these name."""
     needed = {name}
     for other in reversed([*candidates]):
         if other in needed:

@@ -1,4 +1,4 @@
-"""The ledger in the DuckDB file: in the cut's own transaction while one is open."""
+"""The ledger in the DuckDB file; part of the cut's transaction while one is open."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from headrace.sinks.sql_dialect import DUCKDB
 from headrace.sinks.sql_ledger import Claim, SqlLedger
 
 LEDGER_SCHEMA = "headrace"
-"""Where the ledger lies unless the URI says otherwise."""
+"""The ledger's schema, unless the URI names another one."""
 
 
 @dataclass
 class DuckDbLedger:
-    """One pipeline's record after :meth:`acquire`; before that it can only be looked at. ``schema`` is where it lies."""
+    """One pipeline's record after :meth:`acquire`; before that it can only be read. ``schema`` is its schema."""
 
     database: Database
     schema: str = LEDGER_SCHEMA
     _claim: Claim | None = None
     _in_cut: tuple[Session, Claim] | None = field(default=None, repr=False)
-    """The open cut's session, and what the run will hold when that is committed."""
+    """The open cut's session, and the run's claim after its commit."""
 
     _words: tuple[FileMark | None, Words] = field(default=(None, Words()), repr=False)
-    """What people had left when the file was like this."""
+    """The decisions and requests found when the file had this mark."""
 
     @property
     def tables(self) -> SqlLedger:
@@ -39,7 +39,7 @@ class DuckDbLedger:
         return "" if self.database.path.exists() else f"the DuckDB file {self.database.path}"
 
     def peek(self, pipeline: str) -> LedgerState | None:
-        """The record as it is; ``None`` if there is none. Raises TransientError while another process writes."""
+        """The current record; ``None`` if there is none. Raises TransientError while another process writes."""
         with self.database.reading() as session:
             if session is None or not self.tables.exists(session):
                 return None
@@ -55,7 +55,7 @@ class DuckDbLedger:
     def acquire(
         self, pipeline: str, source_identity: str, fingerprint: str, start: int, parts: Collection[LedgerPart] = (), above: int = 0
     ) -> LedgerState:
-        """Takes the next epoch. A former run that still works is fenced at its next update."""
+        """Takes the next epoch. A previous run that is still working is fenced at its next update."""
         with self.database.transaction() as session:
             self.tables.verify_place(session, pipeline, source_identity)
             self.tables.create_tables(session, parts)
@@ -65,21 +65,21 @@ class DuckDbLedger:
         return state
 
     def decide(self, pipeline: str, decision: Decision) -> None:
-        """Leaves a decision. Raises TransientError while another process writes."""
+        """Stores a decision. Raises TransientError while another process writes."""
         with self.database.transaction() as session:
             self.tables.create_tables(session)
             self.tables.decide(session, pipeline, decision)
 
     def request(self, pipeline: str, request: TableRequest) -> None:
-        """Leaves a request about a table. Raises TransientError while another process writes."""
+        """Stores a request about a table. Raises TransientError while another process writes."""
         with self.database.transaction() as session:
             self.tables.create_tables(session)
             self.tables.request(session, pipeline, request)
 
     def words(self, pipeline: str) -> Words | None:
-        """See ``Ledger.words``. The file is opened only when it may have changed since it was looked at.
+        """See ``Ledger.words``. Opens the file only if it may have changed since the last look.
 
-        ``None`` while another program has it open, so that an idle run needs no access to the file.
+        ``None`` while another program has it open, so that an idle run does not need the file.
         """
         mark = self.database.mark()
         if mark is None or mark != self._words[0]:
@@ -100,7 +100,7 @@ class DuckDbLedger:
             return self.tables.reset(session, pipeline)
 
     def next_attempt(self) -> int:
-        """Raises the attempt. Files of the former attempt's tasks are never loaded, so nothing else has to be fenced."""
+        """Increments the attempt. Files from tasks of the former attempt are never loaded, so no other fence is needed."""
         with self.database.transaction() as session:
             claim = self._held_by(session)
             attempt = self.tables.raise_attempt(session, claim)
@@ -108,7 +108,7 @@ class DuckDbLedger:
         return attempt
 
     def update(self, update: LedgerUpdate) -> None:
-        """One step: part of the open cut, which an update with a checkpoint commits; else a transaction of its own."""
+        """Writes one step: as part of the open cut, which an update with a checkpoint commits; otherwise in its own transaction."""
         with self.database.transaction() as session:
             claim = self._held_by(session)
             self.tables.write_update(session, claim, update)
@@ -118,11 +118,11 @@ class DuckDbLedger:
             self._claim = claim.following
 
     def close(self) -> None:
-        """Rolls back what is open."""
+        """Rolls back an open cut."""
         self.database.abandon_cut()
 
     def _held_by(self, session: Session) -> Claim:
-        """What the run holds when the session sees the file: an open cut has steps that count only with its commit."""
+        """The run's claim as seen by the session: an open cut has steps that count only with its commit."""
         if self._claim is None:
             raise FencedError("This run has not taken the pipeline's ledger yet.")
         if self._in_cut is not None and self._in_cut[0] is session:

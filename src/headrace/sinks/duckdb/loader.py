@@ -1,7 +1,7 @@
-"""The part that runs on the driver: what tasks spooled goes into the tables, inside the cut's transaction.
+"""The part that runs on the driver: loads what tasks spooled into the tables, inside the cut's transaction.
 
-DuckDB gives up a whole transaction on any error, so everything that can be known to fail is looked at first. Tables have no
-primary-key index: upserting 500,000 rows into 2 million took 0.3 to 0.8 s without one and 8.5 s with it.
+DuckDB aborts a whole transaction on any error, so everything that can be known to fail is checked first. Tables have no primary-key
+index: upserting 500,000 rows into 2 million took 0.3 to 0.8 s without one and 8.5 s with it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ADD_COLUMN = "Was it dropped by hand? Add it again, as the source defines it, w
 class DuckDbEventSink:
     """Writes a round: tasks spool, the driver loads.
 
-    ``own_work`` is where they do that in place of the run's work place. Each round has a folder there.
+    ``own_work`` is used for the spool files instead of the run's work place. Each round has a folder there.
     """
 
     database: Database
@@ -49,7 +49,7 @@ class DuckDbEventSink:
     _rounds: int = 0
 
     def write(self, round: Round) -> WriteReport:
-        """Part of the open cut; outside of one, durable on return. Raises TransientError, RowsRefused."""
+        """Part of the open cut; outside a cut, durable on return. Raises TransientError, RowsRefused."""
         self._rounds += 1
         folder = f"spool-{self._rounds}"
         work = self.own_work.place() if self.own_work is not None else round.work_place()
@@ -61,11 +61,11 @@ class DuckDbEventSink:
                 faults.after(Step.DUCKDB_LOAD)
                 return loaded
         finally:
-            with contextlib.suppress(TransientError):  # what is left goes with the run
+            with contextlib.suppress(TransientError):  # the rest is removed with the run
                 work.remove(folder)
 
     def close(self) -> None:
-        """Removes what lies in a place of its own."""
+        """Removes its own work place, if it has one."""
         if self.own_work is not None:
             self.own_work.close()
 
@@ -86,7 +86,7 @@ class DuckDbEventSink:
             except Exception as error:
                 if not _is_of_table(error):
                     raise
-                # A part of the table's rows may be in the transaction.
+                # Some of the table's rows may already be in the transaction.
                 raise RowsRefused(unforeseen(error, table_id)) from error
             if problem is not None:
                 problems.setdefault(table_id, of_source(problem, table_id))
@@ -107,9 +107,9 @@ def _is_of_table(error: Exception) -> bool:
 def load_table(
     session: Session, work: WorkPlace, table_id: TableId, target: TargetTable | None, files: list[SpooledFile]
 ) -> Problem | None:
-    """Loads files into a table of the target, versions in order. Returns why that is not possible, before anything was written.
+    """Loads files into a table of the target, in the order of versions.
 
-    Raises RowsRefused when DuckDB finds that out while it writes.
+    Returns the problem if that is impossible, before any write. Raises RowsRefused if DuckDB finds a problem while it writes.
     """
     if not files:
         return None
@@ -137,14 +137,14 @@ def load_table(
 
 
 def _read(work: WorkPlace, files: list[SpooledFile]) -> pa.Table | None:
-    """The files as one table. That of a local work place lies in mapped files, not in memory."""
+    """The files as one table. In a local work place, it is in mapped files, not in memory."""
     if not files:
         return None
     return pa.concat_tables([pa.ipc.open_file(work.open(file.key)).read_all() for file in files])
 
 
 def _mismatch(session: Session, target: TargetTable, rows: pa.Table) -> Problem | None:
-    """Why these rows cannot go into the table: a column is missing, or one of another type would not hold a value as it is."""
+    """The problem if these rows cannot go into the table: a column is missing, or its type cannot hold some values unchanged."""
     unlike: list[tuple[str, str, str]] = []
     for name, given in zip(rows.column_names, _types(session, rows), strict=True):
         found = target.find(name)
@@ -158,7 +158,7 @@ def _mismatch(session: Session, target: TargetTable, rows: pa.Table) -> Problem 
         for name, given, wanted in unlike:
             column = quoted(name)
             back = f"TRY_CAST(TRY_CAST({column} AS {wanted}) AS {given})"
-            if (given, wanted) == ("BLOB", "VARCHAR"):  # whose cast would write signs for bytes
+            if (given, wanted) == ("BLOB", "VARCHAR"):  # the cast would write escape sequences for bytes
                 back = f"encode({column}::VARCHAR)"
             unfit = session.execute(
                 f"SELECT {column}::VARCHAR FROM {quoted(_SPOOLED)} WHERE {back} IS DISTINCT FROM {column} LIMIT 1"
@@ -172,11 +172,11 @@ def _mismatch(session: Session, target: TargetTable, rows: pa.Table) -> Problem 
 
 
 _TYPES: dict[object, str] = {}
-"""What DuckDB calls the types of Arrow's fields, as far as it was asked, by type and metadata, which tells of extensions."""
+"""A cache of DuckDB's names for the types of Arrow fields, by type and metadata, which has extension types."""
 
 
 def _types(session: Session, rows: pa.Table) -> list[str]:
-    """What DuckDB calls the types of the columns. It is asked of each type once, not for each of thousands of tables."""
+    """DuckDB's names for the types of the columns. Each type is looked up once, not for each of thousands of tables."""
     kinds = [(field.type, tuple((field.metadata or {}).items())) for field in rows.schema]
     if not _TYPES.keys() >= set(kinds):
         with session.arrow(_SPOOLED, rows):
@@ -204,10 +204,10 @@ def _apply(session: Session, target: TargetTable, deletes: pa.Table | None, upse
 
 
 def _take_away(session: Session, target: TargetTable, rows: pa.Table) -> None:
-    """Removes from a bag as many rows as are given, of those that are equal to them. Raises RowsRefused where it holds fewer.
+    """Removes from a bag as many rows as given, of those that equal them. Raises RowsRefused if it has fewer.
 
-    All equal rows are deleted, and those that are too many put back: DuckDB's ``rowid``, which would tell them apart, is out of
-    reach in a table with a column of that name.
+    All equal rows are deleted, and those that are too many are put back: DuckDB's ``rowid``, which would distinguish them, cannot
+    be used in a table with a column of that name.
     """
     own = [target.spelling(name) for name in rows.column_names]
     values = ", ".join(_cast(target, name) for name in rows.column_names)
@@ -228,14 +228,14 @@ def _take_away(session: Session, target: TargetTable, rows: pa.Table) -> None:
         session.execute(f"DELETE FROM {there} AS kept USING {_GONE} AS gone WHERE {equal}")
         session.execute(f"INSERT INTO {there} BY NAME FROM {_STAYING}")
     finally:
-        # A transaction that was given up takes them along.
+        # If the transaction was aborted, these tables are gone with it.
         with contextlib.suppress(duckdb.Error):
             session.execute(f"DROP TABLE IF EXISTS {_GONE}")
             session.execute(f"DROP TABLE IF EXISTS {_STAYING}")
 
 
 def _refuse_missing(session: Session, target: TargetTable, columns: list[str], lacking: str) -> None:
-    """Raises RowsRefused where the bag holds fewer rows than are to go; ``lacking`` says of each how many."""
+    """Raises RowsRefused if the bag has fewer rows than must be removed; ``lacking`` gives the number for each."""
     lacks = own_name("lacks")
     example = ", ".join(f"{quoted(name)}::VARCHAR" for name in columns)
     judged = f"(SELECT *, {lacking} AS {lacks} FROM {_GONE} AS gone)"

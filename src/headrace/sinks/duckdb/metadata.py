@@ -1,7 +1,7 @@
-"""Schema changes in DuckDB: typed events to its DDL, each checked against the catalogue first.
+"""Schema changes in DuckDB: typed events as DuckDB's DDL, each checked against the catalogue first.
 
-DuckDB appends added columns and knows no column positions; rows are inserted by column name, so order has no meaning here.
-Virtual generated columns come last in a change, when all that they are made of is there.
+DuckDB appends added columns and has no column positions. Rows are inserted by column name, so the order does not matter here.
+Virtual generated columns come last in a change, when all columns that they use exist.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ _ROLLED_BACK = frozenset(
     {duckdb.StatementType.ALTER, duckdb.StatementType.CREATE, duckdb.StatementType.DELETE, duckdb.StatementType.DROP}
     | {duckdb.StatementType.INSERT, duckdb.StatementType.MERGE_INTO, duckdb.StatementType.SELECT, duckdb.StatementType.UPDATE}
 )
-"""The kinds of statements that are part of the cut's transaction, do not end it, and leave the session as it is."""
+"""The kinds of statements that are part of the cut's transaction, do not end it, and do not change the session."""
 
 
 def _require_rollback(change: SchemaChange, statement: str) -> None:
-    """Raises SchemaChangeRefused for a person's statement that is none, or that the cut's transaction does not take in."""
+    """Raises SchemaChangeRefused for a text that is not a statement, or that cannot be part of the cut's transaction."""
     kinds = {found.type for found in duckdb.extract_statements(statement)}
     if kinds and kinds <= _ROLLED_BACK:
         return
@@ -82,7 +82,7 @@ class DuckDbMetadataApplier:
     adopt: bool = False
 
     def apply_schema_change(self, change: SchemaChange) -> tuple[Notice, ...]:
-        """Executes the typed events in order. Raises SchemaChangeRefused; the open cut is then to be abandoned."""
+        """Executes the typed events in order. Raises SchemaChangeRefused; the open cut must then be abandoned."""
         with self.database.transaction() as session:
             work = _Change(session, change, self.policies, self.adopt)
             try:
@@ -93,7 +93,7 @@ class DuckDbMetadataApplier:
             return tuple(work.notices)
 
     def run_instead(self, change: SchemaChange, statement: str) -> tuple[Notice, ...]:
-        """Executes a person's statement in the open cut. Raises SchemaChangeRefused; nothing of it is left then."""
+        """Executes a person's statement in the open cut. Raises SchemaChangeRefused; then it has no effect."""
         with self.database.transaction() as session:
             try:
                 _require_rollback(change, statement)
@@ -104,7 +104,7 @@ class DuckDbMetadataApplier:
         return (Notice(f"in place of the source's statement this was run: {statement}", change.table_id),)
 
     def describe(self, table_id: TableId) -> TableDescription | None:
-        """The table, or the schema of a database, as the catalogue tells it."""
+        """The table, or the schema of a database, as in the catalogue."""
         with self.database.reading() as session:
             if session is None:
                 return None
@@ -119,17 +119,17 @@ class DuckDbMetadataApplier:
             return TableDescription(table_id, tuple(found.columns), has_rows(session, table_id))
 
     def state_before(self, change: SchemaChange) -> str:
-        """Nothing has to be kept."""
+        """No state is kept."""
         return ""
 
     def begun(self, change: SchemaChange, state_before: str) -> Begun:
-        """A cut is one transaction: what was begun in it and is not journalled as done was rolled back."""
+        """A cut is one transaction, so a change that was begun and is not journalled as done was rolled back."""
         return Begun.ABSENT
 
     def keeps_unique(self, change: SchemaChange) -> str:
-        """The table's own key, where another type lets it tell apart other values: rows are found by it.
+        """The table's own key, if another type makes it distinguish other values, because rows are found by it.
 
-        Tables are made without unique keys, and one that a person made refuses rows instead of replacing others.
+        Tables are created without unique keys, and a key that a person added refuses rows instead of replacing others.
         """
         if change.schema is None:
             return ""
@@ -144,7 +144,7 @@ class DuckDbMetadataApplier:
 
 
 class _Change:
-    """One schema change at work."""
+    """The execution of one schema change."""
 
     def __init__(self, session: Session, change: SchemaChange, policies: ValuePolicies, adopt: bool) -> None:
         self._session = session
@@ -176,7 +176,7 @@ class _Change:
         self._generate()
 
     def _refuse_other_zone(self) -> None:
-        """A time zone that was named and is not the source's would convert values wrongly. Defaults themselves come in UTC."""
+        """A configured time zone that is not the source's would convert values wrongly. Defaults themselves are in UTC."""
         zone = self._policies.time_zone
         mismatch = zone_mismatch(self._change.statement, self._change.schema, zone) if zone else None
         if mismatch is not None:
@@ -191,7 +191,7 @@ class _Change:
         if not schema_exists(self._session, event.database):
             return
         own = {folded_name(table_id.table) for table_id in event.tables}
-        # One by one: after DROP SCHEMA … CASCADE the commit fails when a table got rows in the same transaction.
+        # One by one: after DROP SCHEMA … CASCADE, the commit fails if a table got rows in the same transaction.
         for kind, name in objects_of(self._session, event.database):
             if kind == "TABLE" and folded_name(name) in own:
                 self._session.execute(f"DROP TABLE {place(TableId(event.database, name))}")
@@ -231,7 +231,7 @@ class _Change:
         self._complete(there, event.schema)
 
     def _complete(self, there: TargetTable, schema: TableSchema) -> None:
-        """Adds to a table that is there what the shape has more, and refuses types that differ."""
+        """Adds what the shape has in addition to an existing table, and refuses types that differ."""
         for column in schema.row_columns:
             found = there.find(column.name)
             wanted = self._type(there.table_id, column)
@@ -340,7 +340,7 @@ class _Change:
         found = target.find(name)
         if found is None:
             return
-        # With CASCADE go the generated columns that are made of it; those that the table is to keep come back at the end.
+        # CASCADE also drops generated columns that use it. Those that the table must keep are added again at the end.
         cascade = " CASCADE" if target.generated else ""
         self._session.execute(f"ALTER TABLE {place(target.table_id)} DROP COLUMN {quoted(found[0])}{cascade}")
         if target.generated:
@@ -390,13 +390,13 @@ class _Change:
             )
             raise SchemaChangeRefused(problem)
         if step.changes_type:
-            self._drop_generated(target)  # DuckDB changes no type that they depend on
+            self._drop_generated(target)  # DuckDB cannot change a type that they depend on
             self._session.execute(f"ALTER TABLE {table} ALTER COLUMN {name} TYPE {step.target} USING {step.expression}")
         else:
             self._session.execute(f"UPDATE {table} SET {name} = {step.expression} WHERE {name} IS DISTINCT FROM {step.expression}")
 
     def _refuse_time_for_null(self, event: AlterColumnTypeEvent) -> None:
-        """TiDB puts its own time into rows with NULL when a column of another type becomes TIMESTAMP NOT NULL."""
+        """When a column of another type becomes TIMESTAMP NOT NULL, TiDB puts its own time into rows with NULL."""
         old, new = event.old_column, event.column
         if new.type.kind is not TypeKind.TIMESTAMP or new.nullable or old.type.kind is TypeKind.TIMESTAMP:
             return
@@ -407,7 +407,7 @@ class _Change:
             raise rows_unseen(self._change, event.table_id, message)
 
     def _alter_generation(self, target: TargetTable, event: AlterColumnTypeEvent) -> None:
-        """A virtual column is altered, becomes a plain one, or takes the place of one."""
+        """A virtual column is altered, becomes a plain one, or replaces one."""
         old, column = event.old_column, event.column
         if (old.generated, old.type, old.expression) == (column.generated, column.type, column.expression):
             return
@@ -423,7 +423,7 @@ class _Change:
             self._incomplete.add(target.table_id)
 
     def _generate(self) -> None:
-        """Gives tables the virtual columns that they lack."""
+        """Adds the virtual columns that tables lack."""
         schema = self._change.schema
         for table_id in sorted(self._incomplete):
             if schema is None:
@@ -455,5 +455,5 @@ class _Change:
 
 
 def _is_carried(column: Column) -> bool:
-    """Whether rows carry the column, and so DuckDB has it."""
+    """Whether rows carry the column, so that DuckDB has it."""
     return column.generated is not Generated.VIRTUAL and not column.hidden

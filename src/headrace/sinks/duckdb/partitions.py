@@ -1,7 +1,7 @@
-"""What statements about partitions do to rows in DuckDB, which has no partitions: the rows are found by a condition.
+"""The effect of partition statements on rows in DuckDB, which has no partitions: the rows are found by a condition.
 
-A condition that DuckDB might read otherwise, or that does not tell which rows the source had in the partition, is refused: then
-only loading the table anew helps.
+A condition is refused if DuckDB might interpret it differently, or if it does not determine the source's rows in the partition.
+Then only loading the table again helps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LONGEST_SHOWN = 500
 
 
 def rows_unseen(change: SchemaChange, table_id: TableId, message: str) -> SchemaChangeRefused:
-    """The refusal of a change of rows that no event tells and that cannot be followed here. ``message`` says why."""
+    """The refusal of a change of rows that has no events and cannot be followed here. ``message`` says why."""
     hint = "Load the table anew and skip the statement, or leave the table out by a filter."
     return SchemaChangeRefused(Problem(table_id, message, place=change.origin, hint=hint, remedy=Remedy.RESYNC))
 
@@ -37,7 +37,7 @@ def delete_rows(session: Session, change: SchemaChange, event: DeletePartitionRo
 
 
 def exchange_rows(session: Session, change: SchemaChange, event: ExchangePartitionEvent, policies: ValuePolicies) -> None:
-    """Lets the rows of the partition and those of the other table change places. Raises SchemaChangeRefused."""
+    """Exchanges the rows of the partition and those of the other table. Raises SchemaChangeRefused."""
     target, other = _target(session, change, event.table_id), _target(session, change, event.other)
     if _shape(target) != _shape(other):
         message = f"its columns in the DuckDB file are not those of {event.other}, with which a partition was exchanged."
@@ -72,7 +72,7 @@ def _shape(target: TargetTable) -> dict[str, str]:
 
 
 def _condition(session: Session, change: SchemaChange, target: TargetTable, text: str, policies: ValuePolicies) -> Condition:
-    """The condition in DuckDB's SQL, once all that it depends on was found to be in the table."""
+    """The condition in DuckDB's SQL, after a check that everything it depends on is in the table."""
     table_id, schema = target.table_id, change.schema
     if schema is None:
         raise rows_unseen(change, table_id, "the shape of the table is not known, so its rows cannot be told apart.")
@@ -95,7 +95,7 @@ def _condition(session: Session, change: SchemaChange, target: TargetTable, text
 
 
 def _check_texts(session: Session, change: SchemaChange, target: TargetTable, name: str, texts: frozenset[str]) -> None:
-    """No value may be one that some collation holds for equal to a text that it is compared with, and that differs from it."""
+    """Refuses if a value differs from a text with which it is compared but may be equal to it by some collation."""
     folded = {fold_text(text) for text in texts}
     values = session.execute(f"SELECT DISTINCT {quoted(name)} FROM {place(target.table_id)} WHERE {quoted(name)} IS NOT NULL")
     for (value,) in values:
@@ -107,7 +107,7 @@ def _check_texts(session: Session, change: SchemaChange, target: TargetTable, na
 def _check_column(
     session: Session, change: SchemaChange, target: TargetTable, schema: TableSchema, name: str, policies: ValuePolicies
 ) -> None:
-    """NULL in a column that has none at the source stands for a value that did not come, or for a date that DuckDB has not."""
+    """Refuses NULL in a column that is NOT NULL at the source: it stands for a missing value, or for a date that DuckDB lacks."""
     if target.find(name) is None:
         message = f"column {name}, which decides about the partition of a row, is not in the DuckDB file."
         raise rows_unseen(change, target.table_id, message)

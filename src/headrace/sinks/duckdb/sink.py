@@ -1,4 +1,4 @@
-"""The DuckDB sink as a pipeline holds it, and what its URI says."""
+"""The DuckDB sink as a pipeline holds it, and the settings in its URI."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ class _ZeroDates(StrEnum):
 
 
 def open_sink(uri: str, options: ConnectorOptions = NO_OPTIONS) -> DuckDbSink:
-    """The sink of ``duckdb:///path/to/file.duckdb?…``, or ``duckdb:///file.duckdb`` in the working folder; opens nothing yet.
+    """The sink of ``duckdb:///path/to/file.duckdb?…``, or ``duckdb:///file.duckdb`` in the working folder. Opens nothing yet.
 
-    Parameters: ``unsupported`` (``error``, or ``text`` to hold decimals over 38 digits as text), ``zero-dates`` (``error`` or
-    ``null``), ``memory-limit`` (such as ``2GB``) and ``threads`` of DuckDB in the driver, ``spool`` (a folder that tasks hand
-    rows over in, in place of the run's work place), ``ledger-schema`` (where the ledger lies), ``time-zone`` (of the source's
-    sessions, for schema changes). Options: ``adopt`` takes over tables with rows that Headrace did not create;
-    ``allow-non-transactional`` has no meaning here: all of DuckDB's tables have transactions.
+    Parameters: ``unsupported`` (``error``, or ``text`` to store decimals over 38 digits as text), ``zero-dates`` (``error`` or
+    ``null``), ``memory-limit`` (such as ``2GB``) and ``threads`` of DuckDB in the driver, ``spool`` (a folder for the tasks' rows,
+    instead of the run's work place), ``ledger-schema`` (the ledger's schema), ``time-zone`` (of the source's sessions, for schema
+    changes). Options: ``adopt`` takes over tables with rows that Headrace did not create; ``allow-non-transactional`` has no
+    effect, because all of DuckDB's tables have transactions.
 
     Raises DefinitionError.
     """
@@ -98,7 +98,7 @@ def _ledger_schema(text: str) -> str:
 
 
 def _path(uri: str) -> Path:
-    """The file: absolute, but for a bare name, which means the working folder (nobody keeps a database in ``/``)."""
+    """The file: an absolute path, except that a bare name means the working folder (databases are not kept in ``/``)."""
     split = urlsplit(uri)
     path = expand_environment(unquote(split.netloc + split.path))
     if path.count("/") == 1 and path.startswith("/"):
@@ -128,11 +128,11 @@ def _time_zone(text: str) -> str:
 
 def _try_settings(settings: Mapping[str, str]) -> None:
     threads = settings.get("threads", "1")
-    if not _THREADS.fullmatch(threads):  # DuckDB would start as many
+    if not _THREADS.fullmatch(threads):  # DuckDB would start that many
         raise DefinitionError(f"DuckDB does not accept threads={threads}.", "Write a number from 1 to 9999.")
     try:
         open_duckdb(settings=settings).close()
-    except (duckdb.Error, RuntimeError) as error:  # of texts that are no Unicode
+    except (duckdb.Error, RuntimeError) as error:  # RuntimeError: for texts that are not Unicode
         raise DefinitionError(
             f"DuckDB does not accept memory-limit or threads: {str(error).strip().splitlines()[0]}",
             "Write them as memory-limit=2GB&threads=4.",
@@ -140,7 +140,7 @@ def _try_settings(settings: Mapping[str, str]) -> None:
 
 
 class DuckDbSink:
-    """A DuckDB file as target. Everything of a cut is one transaction, and the file is open only while a cut lasts."""
+    """A DuckDB file as target. A whole cut is one transaction, and the file is open only during a cut."""
 
     table_marks = None
 
@@ -192,7 +192,7 @@ class DuckDbSink:
         return {}
 
     def check(self) -> list[Check]:
-        """Whether the folder can be written, and the file be opened by this version while nobody else holds it."""
+        """Checks that the folder is writable, and that this version can open the file while no other process holds it."""
         path = self._database.path
         checks = [Check("DuckDB version", CheckState.OK, duckdb.__version__)]
         folder = path.parent
@@ -216,11 +216,11 @@ class DuckDbSink:
         self._database.begin_cut()
 
     def interrupt(self) -> None:
-        """Ends a load in the middle; the cut is then rolled back."""
+        """Ends a load in the middle. The cut is then rolled back."""
         self._database.interrupt()
 
     def forget_tables(self, tables: Collection[TableId]) -> None:
-        """Each cut looks at the tables it writes."""
+        """Nothing is cached: each cut checks the tables that it writes."""
 
     def abandon_cut(self) -> None:
         self._database.abandon_cut()

@@ -1,6 +1,6 @@
-"""The part that runs in Spark tasks: canonical values to DuckDB's types, in Arrow files of the work place that the driver loads.
+"""The part that runs in Spark tasks: converts canonical values to DuckDB's types, into Arrow files for the driver to load.
 
-DuckDB itself converts, inside the task and on one thread: its casts then mean exactly what they mean in the target.
+DuckDB itself converts, inside the task and on one thread, so that its casts mean exactly the same as in the target.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _FORGIVEN = "dates in column {column} that DuckDB cannot hold were written as NU
 
 @dataclass(frozen=True)
 class ValuePolicies:
-    """What becomes of values that DuckDB cannot hold: ``zero_dates_null`` turns dates such as 2024-00-00 into NULL.
+    """How to treat values that DuckDB cannot hold: ``zero_dates_null`` turns dates such as 2024-00-00 into NULL.
 
-    ``time_zone`` is that of the source's sessions, for schema changes; empty when nobody said it.
+    ``time_zone`` is that of the source's sessions, for schema changes; empty if not configured.
     """
 
     unsupported: UnsupportedPolicy = UnsupportedPolicy.ERROR
@@ -48,7 +48,7 @@ class ValuePolicies:
 
 @dataclass(frozen=True)
 class SpooledFile:
-    """What the key of a spooled file in the work place says."""
+    """The parsed key of a spooled file in the work place."""
 
     key: str
     version: int
@@ -62,7 +62,7 @@ class SpooledFile:
 
 
 class UnfitValueError(Exception):
-    """A value that the target cannot hold; carries the problem."""
+    """A value that the target cannot hold. Carries the problem."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
@@ -79,11 +79,11 @@ class SpoolWriter:
     letters: DeadLetters | None = None
 
     def open(self, context: WriterContext) -> None:
-        """Nothing to connect to, and nothing to fence: only what an outcome names is ever loaded."""
+        """There is nothing to connect to and nothing to fence, because only files named by an outcome are loaded."""
         self.letters = context.letters
 
     def write(self, changes: Iterable[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
-        """Converts and spools. ``commit`` does not count: the driver commits with the data."""
+        """Converts and spools. ``commit`` is ignored, because the driver commits with the data."""
         outcomes: list[WriteOutcome] = []
         connection = _opened()
         try:
@@ -93,7 +93,7 @@ class SpoolWriter:
                     outcomes.append(self._spool(change, connection))
                 if problems:
                     outcomes.append(WriteOutcome(change.table_id, problem=problems[0]))
-                    connection.close()  # after an internal error DuckDB refuses all that the connection is asked
+                    connection.close()  # after an internal error, DuckDB refuses all further statements on the connection
                     connection = _opened()
         finally:
             connection.close()
@@ -141,7 +141,7 @@ class SpoolWriter:
     def _save(self, rows: pa.Table, version: int, kind: str, key: tuple[str, ...]) -> str:
         rows = rows.replace_schema_metadata({_KEY: json.dumps(key)})
         key_of_file = f"{self.folder}/{version}.{kind}.{uuid.uuid4().hex}.arrow"
-        # Not compressed: of a local work place the driver maps the file, and DuckDB reads it where it lies.
+        # Not compressed: in a local work place, the driver maps the file, and DuckDB reads it in place.
         with self.work.writing(key_of_file) as file, pa.ipc.new_file(file, rows.schema) as writer:
             writer.write_table(rows)
         return key_of_file
@@ -155,16 +155,16 @@ def _opened() -> Any:
 
 
 def spooled_key(rows: pa.Table) -> list[str]:
-    """The key columns of the table that spooled rows belong to; empty for a keyless table."""
+    """The key columns of the table to which spooled rows belong; empty for a keyless table."""
     key: list[str] = json.loads(rows.schema.metadata[_KEY])
     return key
 
 
 def exact_changes(change: TableChange) -> tuple[pa.Table, pa.Table, int]:
-    """Deletes and upserts with ``ordered`` folded into them, and how many rows of that were overtaken by others.
+    """Deletes and upserts, with ``ordered`` merged into them, and the number of ordered rows that were overtaken by others.
 
-    DuckDB compares texts byte by byte, so of keys that only look equal elsewhere the last row of each exact key decides. Of a
-    keyless table every row counts: old images and deletes are taken away, new ones added.
+    DuckDB compares texts byte by byte. So of keys that are only equal elsewhere, the last row of each exact key counts. In a
+    keyless table every row counts: old images and deletes are removed, new ones added.
     """
     if change.ordered.num_rows == 0:
         return change.deletes, change.upserts, 0
@@ -198,10 +198,10 @@ def convert(
     unfit: dict[int, Problem],
     most: int,
 ) -> pa.Table:
-    """The rows in DuckDB's types, virtual and hidden columns left out.
+    """The rows in DuckDB's types, without virtual and hidden columns.
 
-    Up to ``most`` rows with a value that DuckDB cannot hold go to ``unfit`` by their number, and are left out. Raises
-    UnfitValueError for the first bad value beyond, or one that is no matter of a row.
+    Up to ``most`` rows with a value that DuckDB cannot hold are put into ``unfit`` by their number, and left out. Raises
+    UnfitValueError for the first bad value beyond that, or for one that does not belong to a single row.
     """
     columns = [c for c in schema.row_columns if c.name in rows.column_names]
     parts = []
@@ -250,9 +250,9 @@ def _lost(before: pa.ChunkedArray, after: pa.ChunkedArray) -> list[int]:
 
 
 def unfit_problem(table_id: TableId, column: Column, value: str, *, is_key: bool = False) -> Problem:
-    """A value that the column's DuckDB type does not hold."""
+    """The problem of a value that the column's DuckDB type cannot hold."""
     hint = ""
-    if is_key:  # NULL would be one key for many rows, and no row would be found by it
+    if is_key:  # NULL would be the key of many rows, and no row could be found by it
         hint = "It is part of the key: change it in the source, or leave the table out with --tables."
     elif column.type.kind in DATE_KINDS:
         hint = "Set zero-dates=null in the sink's URI to write such dates as NULL."
@@ -260,5 +260,5 @@ def unfit_problem(table_id: TableId, column: Column, value: str, *, is_key: bool
 
 
 def unsupported_problem(table_id: TableId, column: Column, error: UnsupportedTypeError) -> Problem:
-    """A column whose type DuckDB does not have."""
+    """The problem of a column whose type DuckDB lacks."""
     return Problem(table_id, str(error), column=column.name, hint="Set unsupported=text in the sink's URI to hold it as text.")

@@ -1,7 +1,7 @@
-"""TiDB's column types in DuckDB: their names, and the SQL that turns canonical values into them.
+"""TiDB's column types in DuckDB: their names, and the SQL that converts canonical values to them.
 
-All conversions are DuckDB expressions that give NULL for what does not fit, so that one comparison of NULL counts finds bad
-values, and so that the tasks that convert and the driver that loads share one meaning of every type.
+All conversions are DuckDB expressions that give NULL for values that do not fit. So comparing the number of NULLs finds bad values,
+and the tasks that convert and the driver that loads treat every type alike.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _NAMES = TypeMap(
         TypeKind.FLOAT: "FLOAT",
         TypeKind.DOUBLE: "DOUBLE",
         TypeKind.DATE: "DATE",
-        TypeKind.TIME: "INTERVAL",  # TiDB's TIME is a span of up to 838 hours, and may be negative
+        TypeKind.TIME: "INTERVAL",  # TiDB's TIME is a duration of up to 838 hours, and may be negative
         TypeKind.DATETIME: "TIMESTAMP",
         TypeKind.TIMESTAMP: "TIMESTAMP WITH TIME ZONE",
         TypeKind.JSON: "JSON",
     },
 )
-"""Without what a column adds: an integer's sign, a DECIMAL's digits."""
+"""Without the column's own part: an integer's sign, a DECIMAL's digits."""
 INTEGER_TYPES = {
     f"{sign}{name}": (0, 2**bits - 1) if sign else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     for name, bits in (("TINYINT", 8), ("SMALLINT", 16), ("INTEGER", 32), ("BIGINT", 64), ("HUGEINT", 128))
@@ -47,7 +47,7 @@ DATE_KINDS = frozenset({TypeKind.DATE, TypeKind.DATETIME, TypeKind.TIMESTAMP})
 
 
 class _Conversion(StrEnum):
-    """How a canonical value becomes one of DuckDB's."""
+    """How a canonical value is converted to DuckDB's type."""
 
     NONE = "none"
     CAST = "cast"
@@ -66,16 +66,16 @@ _CONVERSIONS = TypeMap(
 
 
 class UnsupportedPolicy(StrEnum):
-    """What becomes of a type that DuckDB cannot hold (DECIMAL of more than 38 digits)."""
+    """What to do about a type that DuckDB lacks (DECIMAL of more than 38 digits)."""
 
     ERROR = "error"
     TEXT = "text"
 
 
 class UnsupportedTypeError(Exception):
-    """A column's type has no counterpart in DuckDB. The message is a sentence without the column's name.
+    """A column's type has no equivalent in DuckDB. The message is a sentence without the column's name.
 
-    ``limit`` is the sentence that holds for all columns of which it is true.
+    ``limit`` is the sentence that applies to all such columns.
     """
 
     def __init__(self, limit: str, instance: str) -> None:
@@ -89,7 +89,7 @@ def quoted(name: str) -> str:
 
 
 def own_name(word: str) -> str:
-    """A quoted name for what a statement makes up beside columns. It is longer than TiDB lets a column's name be (64)."""
+    """A quoted name for a statement's own columns. It is longer than a column name in TiDB may be (64)."""
     return quoted(f"headrace${word}".ljust(65, "$"))
 
 
@@ -99,7 +99,7 @@ def literal(text: str) -> str:
 
 
 def duckdb_type(column_type: ColumnType, unsupported: UnsupportedPolicy) -> str:
-    """The type's name as DuckDB's catalogue spells it. Raises UnsupportedTypeError."""
+    """The type's name as in DuckDB's catalogue. Raises UnsupportedTypeError."""
     kind = column_type.kind
     name = _NAMES[kind]
     if kind in INTEGER_KINDS and column_type.unsigned:
@@ -124,15 +124,15 @@ def spelled(column_type: ColumnType) -> str:
 
 
 def from_canonical(value: str, column_type: ColumnType, unsupported: UnsupportedPolicy) -> str:
-    """SQL for a canonical value (an expression) in the column's DuckDB type; NULL where it does not fit."""
+    """SQL for a canonical value (an expression) in the column's DuckDB type; NULL if it does not fit."""
     conversion, target = _CONVERSIONS[column_type.kind], duckdb_type(column_type, unsupported)
     if conversion is _Conversion.DATE:
-        # DuckDB has a year 0 too, but would show it as another one: 0001 BC.
+        # DuckDB also has a year 0, but would show it differently: 0001 BC.
         zone = " || '+00'" if column_type.kind is TypeKind.TIMESTAMP else ""
         return f"CASE WHEN NOT starts_with({value}, '0000') THEN TRY_CAST({value}{zone} AS {target}) END"
     if conversion is _Conversion.JSON:
         return f"CASE WHEN json_valid({value}) THEN {value} END"
-    if conversion is _Conversion.NONE or target == "VARCHAR":  # a DECIMAL that is held as text
+    if conversion is _Conversion.NONE or target == "VARCHAR":  # VARCHAR: a DECIMAL that is stored as text
         return value
     return f"TRY_CAST({value} AS {target})"
 
