@@ -1,1 +1,1 @@
-"""Where changes come from: the contract in ``base``, one package a system."""
+"""Where changes come from: the contract is in ``base``; each system has a package."""

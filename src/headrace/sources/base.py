@@ -1,7 +1,7 @@
-"""The contract of a source (Flink CDC's names: DataSource, EventSource, MetadataAccessor).
+"""The contract of a source (with Flink CDC's names: DataSource, EventSource, MetadataAccessor).
 
-A source says what it knows (``poll``, on the driver, cheap), reads one split (``read``, in a Spark task), and remembers what
-nobody needs to read again (``advance``). It knows no target, no ledger and no Spark.
+A source reports what is available (``poll``, on the driver, cheap), reads one split (``read``, in a Spark task), and records what
+need not be read again (``advance``). It does not depend on the target, the ledger or Spark.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ from headrace.model.table import Column, TableId, TableSchema
 
 @dataclass(frozen=True)
 class Bound:
-    """How much an offer may hold, so that a backlog is caught up with in parts.
-
-    ``limit`` is in bytes as they are stored; ``at_least`` is the ts (TSO) that the offer's watermark must reach when the source
-    has come so far. ``counts`` says whether splits of a table's version (TSO) will be read. ``pending`` gives the commit ts (TSO)
-    of those of all schema changes, in their order, that tables may still have to pass. Other splits are offered as ever.
-    ``reached`` is each table's own checkpoint (TSO) and ``checkpoint`` the pipeline's: tables that lie behind it by more than
-    ``limit`` get offers of their own (``Offer.catches_up``). ``looked`` is called while files have to be looked into for that,
-    with how many of how many are done.
-    """
+    """How much an offer may hold, so that a backlog is applied in parts."""
 
     limit: int
+    """In bytes as they are stored."""
     at_least: int = 0
+    """The ts (TSO) that the offer's watermark must reach, if the source is complete up to it."""
     checkpoint: int = 0
+    """The pipeline's checkpoint (TSO)."""
     reached: Callable[[TableId], int] = lambda _: 0
+    """Each table's own checkpoint (TSO). A table that is more than ``limit`` behind ``checkpoint`` gets offers of its own
+    (``Offer.catches_up``)."""
     counts: Callable[[TableId, int], bool] = lambda table_id, version: True
+    """Whether splits of this version (TSO) of a table will be read. Other splits are offered without regard to the bound."""
     pending: Callable[[Sequence[SchemaChange]], Iterable[int]] = lambda changes: [change.commit_ts for change in changes]
+    """Takes all schema changes in their order and gives the commit ts (TSO) of those that tables may still have to apply."""
     looked: Callable[[int, int], None] = lambda done, total: None
+    """Called with the number of files examined and the total, while files must be examined for the bound."""
 
 
 KeptShapes = Mapping[TableId, Sequence[TableShape]]
-"""What the ledger keeps of each table's shapes, the oldest first, for sources that ask for it (``EventSource.needs_shapes``)."""
+"""Each table's shapes as the ledger keeps them, the oldest first, for sources that need them (``EventSource.needs_shapes``)."""
 
 
 class EventSource(Protocol):
-    """The stream of changes. Everything it carries to a task must pickle.
+    """The stream of changes. Everything that it takes into a task must be picklable.
 
-    Each method is a function of its arguments, and of what the source holds at the moment: what an object remembers of former
-    calls only saves work. So one object may poll, another read and a third advance, in any order.
+    The result of each method depends only on its arguments and on what the source holds at the moment. What an object remembers of
+    earlier calls only saves work. So one object may poll, another read and a third advance, in any order.
     """
 
     @property
     def needs_shapes(self) -> bool:
-        """Whether the ledger keeps the shapes of tables for it, since it can tell a schema change only once."""
+        """Whether the ledger must keep the tables' shapes for it, because the source can deliver a schema change only once."""
         ...
 
     def poll(
@@ -72,43 +72,42 @@ class EventSource(Protocol):
         learned: Learned | None = None,
         shapes: KeptShapes | None = None,
     ) -> Offer:
-        """What there is now that may not be applied yet.
+        """What is available now and may not be applied yet.
 
-        ``position`` is what :meth:`advance` returned last (``""`` at first), ``checkpoint`` the pipeline's (TSO). Reads the
-        watermark *before* it lists anything (rule 1). When the watermark has not moved past ``checkpoint`` it returns an
-        offer without splits, without listing; one without any watermark offers what it has (``Offer.at_once``). Raises
+        ``position`` is the last result of :meth:`advance` (``""`` at first), ``checkpoint`` the pipeline's (TSO). Reads the
+        watermark *before* it lists anything (rule 1). If the watermark has not moved past ``checkpoint``, it returns an offer
+        without splits and lists nothing. A source without any watermark offers what it has (``Offer.at_once``). Raises
         SourceUnreachableError, SourceNotReadyError.
 
-        ``learned`` is ``Offer.learned`` of the run's offer before, ``None`` at first, and when a table is to be read again: what
-        was offered then is missed if it is not there any more. Notices are the same while what they tell of lasts: who tells them
-        tells each once.
+        ``learned`` is ``Offer.learned`` of the run's previous offer; ``None`` at first, and when a table is to be read again. It
+        lets the source detect that something it offered then has disappeared. A notice is repeated in each offer as long as its
+        cause lasts; the caller shows each notice once.
 
-        ``final`` asks for the last offer of a source that nobody writes to any more (a person says so): the watermark is the
-        greatest ts of anything that is there, schema changes at it included, whatever the source promised; it may stand at
-        ``checkpoint``. Then a source that promised nothing yet has an offer too.
+        ``final`` asks for the last offer of a source to which nothing is written any more, as a person has confirmed. The watermark
+        is then the greatest ts of all data that are there, with schema changes at that ts included, whatever the source promised;
+        it may equal ``checkpoint``. A source that has not promised anything yet has an offer then, too.
 
-        With a ``bound`` the offer may end below what the source is complete up to (``Offer.promised``, or ``Offer.more`` where the
-        source cannot tell how far that is): still complete up to its
-        own watermark, which is greater than that of the offer before, but for tables that catch up. A split whose ts range is
-        not known bounds the watermark, never the other way round.
+        With a ``bound``, the offer may end below the ts up to which the source is complete (``Offer.promised``, or ``Offer.more``
+        if the source cannot tell that ts). It is still complete up to its own watermark, which is greater than that of the previous
+        offer, except for tables that catch up. A split with an unknown range of ts limits the watermark, not the reverse.
         """
         ...
 
     def mark(self, position: str) -> str:
-        """A mark of the watermark and of all that there is behind ``position``: equal for as long as nothing arrives.
+        """A text that identifies the watermark and all data beyond ``position``. It stays equal as long as nothing arrives.
 
-        Raises what :meth:`poll` raises when there are no change data at all; a missing watermark is part of the mark.
+        Raises what :meth:`poll` raises if there are no change data at all. A missing watermark is part of the mark.
         """
         ...
 
     def read(
         self, split: Split, window: Window, *, old_images: bool = True, tolerance: int = 0
     ) -> Iterator[ChangeBlock | SplitReport]:
-        """The rows of a split inside the window, in blocks of 1-8 MiB, then exactly one report, last.
+        """The rows of a split inside the window, in blocks of 1-8 MiB, followed by exactly one report.
 
-        With ``old_images`` false the old rows of updates may be left out where the handle key stays. Deterministic. Bad data end
-        it early with ``SplitReport.problem``; only bugs raise. Up to ``tolerance`` records that cannot be decoded are left out; the
-        report holds those of them that belong into the window, or may.
+        With ``old_images`` false, the old rows of updates that keep the handle key may be left out. Deterministic. Bad data end the
+        reading early, with ``SplitReport.problem``; only bugs raise. Up to ``tolerance`` records that cannot be decoded are left
+        out. The report holds those of them that belong, or may belong, into the window.
         """
         ...
 
@@ -120,88 +119,89 @@ class EventSource(Protocol):
         progress: CutOutcome,
         checkpoints: Mapping[TableId, int],
     ) -> str:
-        """The position after a cut of the offer: what every table has taken is not offered again.
+        """The position after a cut of the offer: what every table has applied is not offered again.
 
-        ``reports`` are of the splits read in the cut; those of stopped tables count as not read. ``checkpoints`` holds each
-        known table's checkpoint (TSO) after the cut, for sealing what lies behind a schema change.
+        ``reports`` are those of the splits read in the cut; splits of stopped tables count as not read. ``checkpoints`` holds each
+        known table's checkpoint (TSO) after the cut. With it the source seals what lies before a schema change.
         """
         ...
 
     def taking(self, position: str, offer: Offer, keys: Collection[str]) -> PositionAfter:
-        """What :meth:`advance` will say after a cut of the offer that reads the splits of these keys, but for the sealing."""
+        """What :meth:`advance` will return after a cut of the offer that reads the splits with these keys, but for the sealing."""
         ...
 
     def begin(self, position: str, offer: Offer, splits: Collection[Split], hi: int) -> str:
         """The position before a cut of the offer, up to ``hi`` (TSO), that reads these splits and is applied in several steps.
 
-        The splits may be applied in part from then on, which nothing but this says to a run that follows one which died.
+        From then on the splits may be partly applied. If the run dies, the next run can see that only from this position.
         """
         ...
 
     def consumed(self, position: str, offer: Offer, reports: Sequence[SplitReport]) -> str:
-        """The position in the middle of a cut of the offer, in which splits that were read to their end are not offered again.
+        """The position in the middle of a cut of the offer: splits that were read to their end are not offered again.
 
-        For tables at a schema change whose rows do not tell on which side of it they belong.
+        For tables at a schema change whose rows do not show on which side of the change they belong.
         """
         ...
 
     def vanished(self, position: str, table_id: TableId, since: int) -> tuple[str, ...]:
-        """Files of the table that count as read and are not there any more, though they may hold rows above ``since`` (TSO).
+        """Files of the table that count as read and have disappeared, though they may hold rows above ``since`` (TSO).
 
-        Of files before the table's last schema change nothing is known.
+        Files from before the table's last schema change are not covered.
         """
         ...
 
     def missing_again(self, former: str, position: str) -> str:
-        """The position in which the splits are missed that one which went back does not know of, and that are gone since.
+        """The position in which splits count as missed that an older, restored position lacks and that have disappeared since.
 
-        ``former`` is how far the run had come. A split that is missed stops its table. Of splits before a table's last schema
-        change at ``former`` nothing is known.
+        ``former`` is the position that the run had reached, ``position`` the restored one. A missed split stops its table. Splits
+        from before a table's last schema change at ``former`` are not covered.
         """
         ...
 
     def missing(self, position: str, offer: Offer, table_id: TableId, since: int) -> str:
-        """Why files with rows of the table above ``since`` (TSO) that were never read may not be there any more.
+        """Why files with rows of the table above ``since`` (TSO) may have disappeared before they were read.
 
-        The end of a sentence, of a table whose files were not looked at for a while; ``""`` when nothing speaks for it.
+        For a table whose files were not examined for a while. The text is the end of a sentence; ``""`` if nothing suggests a loss.
         """
         ...
 
     def give_up(self, position: str, table_id: TableId, place: SourcePlace) -> str:
-        """The position in which the table's split, or record of a stream, counts as read because somebody gave it up.
+        """The position in which the table's split, or record of a stream, counts as read because a person gave it up.
 
-        Unchanged when the table does not wait for it, or it is another table's.
+        Unchanged if the table does not wait for it, or if it belongs to another table.
         """
         ...
 
     def read_again(self, position: str, table_id: TableId, since: int) -> str:
         """The position in which no file of the table that may hold rows above ``since`` (TSO) counts as read.
 
-        The next poll begins with nothing learned. Of files that are gone by then :meth:`vanished` and :meth:`missing` tell.
+        The next poll must start with nothing learned. Files that have disappeared by then are reported by :meth:`vanished` and
+        :meth:`missing`.
         """
         ...
 
     def forget_vanished(
         self, position: str, offer: Offer, loaded: Mapping[TableId, int], ended: Mapping[TableId, int]
     ) -> tuple[str, frozenset[str]]:
-        """The position in which splits that vanished count as read, and their keys, where nobody misses their rows.
+        """The position in which vanished splits count as read if their rows are not needed, and the keys of these splits.
 
-        Of tables that were ``loaded`` as of a commit ts (TSO) those that hold nothing above it, as far as that can be told; of
-        tables that a schema change at a commit ts (TSO) has ``ended``, or will, those of versions before it. All others stay
-        missed.
+        For tables that were ``loaded`` as of a commit ts (TSO): splits that hold nothing above it, if that can be determined. For
+        tables that a schema change at a commit ts (TSO) has ``ended``, or will end: splits of earlier versions. All other splits
+        stay missed.
         """
         ...
 
     def forget_lives(self, position: str, ended: Mapping[TableId, int]) -> str:
-        """The position in which nothing of versions before a commit ts (TSO) needs reading: the tables have ended there."""
+        """The position in which no version before a table's commit ts (TSO) in ``ended`` needs reading: the table ended there."""
         ...
 
 
 class StagingPlace(Protocol):
-    """Where pieces lie: driver and tasks reach it. It pickles."""
+    """Storage for staged pieces that the driver and the tasks can reach. Picklable."""
 
     def write(self, key: str, *parts: bytes | pa.Buffer) -> None:
-        """Writes an object whole. Raises TransientError."""
+        """Writes an object as a whole. Raises TransientError."""
         ...
 
     def read(self, key: str) -> pa.Buffer:
@@ -209,32 +209,35 @@ class StagingPlace(Protocol):
         ...
 
     def keys(self, below: str) -> Collection[str]:
-        """The keys of all objects in a folder; none where it is not there. Raises TransientError."""
+        """The keys of all objects in a folder; empty if the folder does not exist. Raises TransientError."""
         ...
 
     def remove(self, below: str) -> None:
-        """Removes a folder of objects, whether it is there or not. Raises TransientError."""
+        """Removes a folder of objects if it exists. Raises TransientError."""
         ...
 
 
 @runtime_checkable
 class StreamSource(EventSource, Protocol):
-    """A source that must be read to be known: what :meth:`poll` does not know yet it has staged, and offers what that leaves."""
+    """A source whose records must be read to find out which tables they belong to.
+
+    :meth:`poll` stages the records that it does not know yet, and offers the staged pieces.
+    """
 
     def stage(self, of: Range) -> StageReport:
         """Reads one range, in a task. Raises SourceUnreachableError, TransientError."""
         ...
 
     def staged_by(self, run: StageRunner, place: StagingPlace) -> EventSource:
-        """The source with what reads its ranges, and the place where these leave their pieces.
+        """The source, bound to a function that has its ranges staged and to the place for the pieces.
 
-        Somebody may clear that place under a living run: what was staged is then staged again.
+        The place may be cleared during a run; what was staged there is then staged again.
         """
         ...
 
 
 StageRunner = Callable[[StreamSource, Sequence[Range]], Sequence[StageReport]]
-"""Has ranges staged, in tasks or, where they are few, in the driver; the reports come in the order of the ranges."""
+"""Has ranges staged, in tasks, or in the driver if they are few. The reports come in the order of the ranges."""
 
 
 class MetadataAccessor(Protocol):
@@ -250,24 +253,27 @@ class MetadataAccessor(Protocol):
 
 
 Progress = Callable[[int, int], None]
-"""Told how many of how many files are done."""
+"""Called with the number of files done and the total."""
 
 
 @runtime_checkable
 class InspectableSource(Protocol):
-    """What a :class:`DataSource` may offer besides: a look at what it holds and what is wrong in there. Reads only."""
+    """An optional part of a :class:`DataSource`: reports what the source holds, and what is wrong with it. Only reads."""
 
     def inspect(self, *, count_rows: bool = False) -> Inspection:
-        """What there is; ``count_rows`` reads all data for that. Raises SourceUnreachableError, SourceNotReadyError."""
+        """What the source holds. ``count_rows`` reads all data, to count. Raises SourceUnreachableError, SourceNotReadyError."""
         ...
 
     def check(self, progress: Progress = lambda _done, _all: None) -> Checkup:
-        """Reads everything, and tells all that is wrong. Raises what :meth:`inspect` raises."""
+        """Reads everything and reports all errors. Raises what :meth:`inspect` raises."""
         ...
 
 
 class DataSource(Protocol):
-    """A source as the pipeline holds it. ``identity`` names it without secrets: the ledger refuses another one."""
+    """A source as the pipeline holds it.
+
+    ``identity`` names it without secrets; the ledger refuses a source with another identity.
+    """
 
     @property
     def identity(self) -> str: ...
@@ -279,9 +285,9 @@ class DataSource(Protocol):
     def metadata_accessor(self) -> MetadataAccessor: ...
 
     def carried(self, schema: TableSchema) -> tuple[Column, ...]:
-        """The columns of the table that its rows bring; the source may be told to leave some out."""
+        """The table's columns that its rows carry. The source may be configured to leave some out."""
         ...
 
     def held(self, position: str) -> tuple[HeldSplit, ...]:
-        """What stopped tables have to read yet, the oldest first. Looks at nothing but the position."""
+        """The splits that stopped tables still have to read, the oldest first. Looks only at the position."""
         ...
